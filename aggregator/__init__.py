@@ -1,1 +1,4 @@
-"""The NAK aggregator: RFC 3208 section 7 as a process. `core` and `elimination` are sans-IO."""
+"""NAK aggregator: RFC 3208 section 7 as a process.
+
+The modules `core` and `elimination` are sans-IO.
+"""

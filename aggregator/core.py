@@ -1,11 +1,13 @@
-"""The aggregator core: many NAKs in, one NAK out; one repair in, repairs out only where asked (RFC 7).
+"""Core of the aggregator (RFC 7).
 
-Two layouts. A relay has different segments above and below and carries the session down. On-LAN there
-is one segment, the data reach everybody by themselves, and the aggregator only deals in NAKs; there an NCF
-counts as an answer only if it comes from the parent that was asked, or the source.
+The aggregator merges many NAKs into one, and relays repairs only to the segments that requested them.
 
-An aggregator keeps no packets. It asks the local repairers of a segment first (static redirect, RFC 9.5.3),
-then its parents.
+An aggregator has one of two layouts. A relay has different upstream and downstream segments, and relays the session.
+On-LAN, there is one segment, data reaches all nodes directly, and the aggregator handles only NAKs. On-LAN, an NCF
+counts as an answer only if its sender is the requested parent or the source.
+
+An aggregator keeps no packets. NAKs go to the local repairers of a segment first (static redirect, RFC 9.5.3), then to
+its parents.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     """A NAK aggregator, relaying or on-LAN, for any number of sessions."""
 
     def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random | None = None) -> None:
-        # What is drawn is when to poll and when to answer a poll.
+        # The generator draws the times of polls and of their answers.
         super().__init__(setup, parameters, rng or random.Random(setup.up.address))
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take what one read gave."""
+        """Take the packets of one read."""
         effects: list[Effect] = []
         for item in self._items_of(train, peer):
             known = self.sessions.get(item.tsi)
@@ -42,10 +44,10 @@ class AggregatorCore(ElementCore[AggregatorSession]):
                 effects += known.acks.on_packet(item, channel, peer, now_ns)
             elif isinstance(item, Spmr) and item.options and (held := find(item.options, HeldHistory)) is not None:
                 effects += self._on_held(held, known, channel, peer, now_ns)
-            elif channel.segment.upstream and _comes_down(item, channel):
-                effects += self._from_above(item, known, channel, peer, now_ns)
+            elif channel.segment.upstream and _is_downstream_traffic(item, channel):
+                effects += self._from_upstream(item, known, channel, peer, now_ns)
             elif channel.segment.downstream and known is not None:
-                effects += self._from_below(item, known, channel, peer, now_ns)
+                effects += self._from_downstream(item, known, channel, peer, now_ns)
             else:
                 self.counters.foreign_packets += _packets_of(item)
         return effects
@@ -60,12 +62,12 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         self.counters.foreign_packets += 1
         return NOTHING
 
-    def _from_above(
+    def _from_upstream(
         self, item: Data | Packet, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
         if known is None:
             if not isinstance(item, (Spm, Data)) or (isinstance(item, Data) and item.parity):
-                self.counters.foreign_packets += _packets_of(item)  # a session begins with what it carries
+                self.counters.foreign_packets += _packets_of(item)  # only an SPM or plain data starts a session
                 return NOTHING
             known = AggregatorSession(item, self._setup, self._parameters, self._rng, self._node_id, self.counters)
             evicted = self.sessions.add(item.tsi, known)
@@ -93,7 +95,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             return known.on_parity(item, channel)
         return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item, now_ns)
 
-    def _from_below(
+    def _from_downstream(
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
         if isinstance(item, Nak) and item.kind is PacketType.NCF:
@@ -117,9 +119,9 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         return NOTHING
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """NCFs that were put off, repeats, takeover, expiry."""
+        """Send deferred NCFs, repeat NAKs, take over, and expire sessions."""
         effects: list[Effect] = []
-        for session in self.sessions.in_turn([one for one in self.sessions if one.deadline_ns <= now_ns]):
+        for session in self.sessions.in_turn([session for session in self.sessions if session.deadline_ns <= now_ns]):
             effects += session.handle_deadline(now_ns)
         return [*effects, *self._expire(now_ns)]
 
@@ -128,8 +130,11 @@ def _packets_of(item: Data | Packet) -> int:
     return item.count if isinstance(item, Data) else item.packets
 
 
-def _comes_down(item: Data | Packet, channel: Channel) -> bool:
-    """Whether a packet on the segment above is for whoever sits below its sender. A POLR is if it offers a repairer to all."""
+def _is_downstream_traffic(item: Data | Packet, channel: Channel) -> bool:
+    """Return whether a packet on the upstream segment travels downstream.
+
+    Such a packet is for the nodes below its sender. A POLR travels downstream if it offers a repairer to all nodes.
+    """
     if isinstance(item, Polr):
         return channel.is_group or not channel.segment.downstream
     return isinstance(item, (Data, Spm, Poll)) or (isinstance(item, Nak) and item.kind is PacketType.NCF)

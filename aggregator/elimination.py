@@ -1,10 +1,12 @@
-"""Repair state of a network element: which sqns were asked for, by which segments, and what was heard from above (RFC 7.2 - 7.5).
+"""Repair state of a network element (RFC 7.2 - 7.5).
 
-A range is PENDING from the first NAK until an NCF, repeated at NAK_RPT_RTE for NAK_RPT_IVL; then
-OUTSTANDING until its RDATA, or for NAK_RDATA_IVL after the last confirmation. Outstanding, duplicates are
-eliminated for NAK_ELIM_IVL; the first one after that is forwarded as if new. An NCF from above without
-a NAK from below makes an outstanding range with no segments (anticipation): RDATA goes nowhere until a NAK
-adds one.
+The state records which segments requested which sqns, and the answers from upstream. A range is PENDING from the first
+NAK until an NCF, and the NAK is repeated at NAK_RPT_RTE for NAK_RPT_IVL. The range is then OUTSTANDING until its RDATA,
+or for NAK_RDATA_IVL after the last confirmation.
+
+Duplicates of an outstanding NAK are eliminated for NAK_ELIM_IVL. The first duplicate after that time is forwarded like
+a new NAK. An upstream NCF without a NAK from downstream makes an outstanding range without segments (anticipation).
+RDATA for such a range goes nowhere until a NAK adds a segment.
 
 ODATA changes nothing here (NE-15); only RDATA ends a repair.
 """
@@ -34,25 +36,28 @@ class ElementState(enum.Enum):
 
 @attrs.define(eq=False)
 class Repair(TimedRange):
-    """Repair state of a range of sqns. `segments` is a bit per downstream segment that asked."""
+    """Repair state of a range of sqns.
+
+    `segments` has one bit for each downstream segment that sent a NAK.
+    """
 
     state: ElementState = ElementState.PENDING
     segments: int = 0
-    joiner: Nla | None = None  # the late joiner that alone asked
-    is_history: bool = False  # nobody but late joiners asked
-    route: Parents | None = None  # the targets in order, for the segment that asked first
+    joiner: Nla | None = None  # the late joiner that sent the only NAKs
+    is_history: bool = False  # only late joiners sent NAKs
+    route: Parents | None = None  # the targets in order, for the segment of the first NAK
     target: Nla | None = None
     asked_ns: int = 0
     repeats: int = 0
     retries: int = 0  # targets that did not answer
     repeat_until_ns: int = 0
-    elim_until_ns: int = NEVER  # duplicates are not forwarded until then; never while pending
+    elim_until_ns: int = NEVER  # duplicates are not forwarded before this time; NEVER while pending
     lives_until_ns: int = NEVER
 
 
 @attrs.define
 class Repeat:
-    """NAKs to repeat: to whom, and for which sqns."""
+    """NAKs to repeat: their target and their sqns."""
 
     target: Nla
     is_history: bool
@@ -60,7 +65,7 @@ class Repeat:
 
 
 class Elimination:
-    """The repair state of one session at one element."""
+    """Repair state of one session at one element."""
 
     def __init__(self, parameters: Parameters, counters: Counters) -> None:
         self._parameters = parameters
@@ -82,29 +87,33 @@ class Elimination:
         *,
         is_history: bool = False,
     ) -> Nla | None:
-        """Take a NAK in; returns whom to forward it to, or None if all its sqns are under way (NE-20, NE-21, NE-28).
+        """Take a NAK, and return the target to forward it to (NE-20, NE-21, NE-28).
 
-        `joiner` is a late joiner that alone wants history on its segment.
+        Return None if all sqns of the NAK are in flight. `joiner` is a late joiner that alone requests history on its
+        segment.
         """
         forward_to: Nla | None = None
         for first, end in spans:
-            for found in self.repairs.within(first, end):
-                found.joiner = joiner if found.segments in (0, segment_bit) and joiner == found.joiner else None
-                found.is_history = found.is_history and is_history
-                found.segments |= segment_bit
-                if now_ns >= found.elim_until_ns:
-                    forward_to = self._ask(found, route, now_ns) or forward_to
+            for repair in self.repairs.within(first, end):
+                repair.joiner = joiner if repair.segments in (0, segment_bit) and joiner == repair.joiner else None
+                repair.is_history = repair.is_history and is_history
+                repair.segments |= segment_bit
+                if now_ns >= repair.elim_until_ns:
+                    forward_to = self._ask(repair, route, now_ns) or forward_to
             for low, high in self.repairs.uncovered(first, end):
                 if len(self.repairs) >= self._parameters.repair_states:
                     self._counters.states_refused += 1
                     continue
-                new = self.repairs.add(Repair(low, high, segments=segment_bit, joiner=joiner, is_history=is_history))
-                forward_to = self._ask(new, route, now_ns) or forward_to
+                repair = self.repairs.add(Repair(low, high, segments=segment_bit, joiner=joiner, is_history=is_history))
+                forward_to = self._ask(repair, route, now_ns) or forward_to
         self._keep_bound()
         return forward_to
 
     def _keep_bound(self) -> None:
-        """Ranges that were cut may be more than allowed: the oldest go, whoever still needs them asks again."""
+        """Drop the oldest ranges if cuts made more than allowed.
+
+        A node that still needs a dropped range sends its NAK again.
+        """
         while len(self.repairs) > self._parameters.repair_states:
             oldest = self.repairs.oldest
             assert oldest is not None
@@ -112,48 +121,57 @@ class Elimination:
             self._counters.states_refused += 1
 
     def segments_of(self, spans: Iterable[Span]) -> int:
-        """The bits of the segments that have asked for any of these sqns."""
+        """Return the bits of the segments that requested any of these sqns."""
         bits = 0
         for first, end in spans:
-            for found in self._overlapping(first, end):
-                bits |= found.segments
+            for repair in self._overlapping(first, end):
+                bits |= repair.segments
         return bits
 
     def has_asked(self, target: Nla, spans: Iterable[Span]) -> bool:
-        """Whether this target was asked for any of these sqns."""
-        return any(found.target == target for first, end in spans for found in self._overlapping(first, end))
+        """Return whether this target was asked for any of these sqns."""
+        return any(repair.target == target for first, end in spans for repair in self._overlapping(first, end))
 
     def unasked(self, first: int, end: int, now_ns: int) -> list[Span]:
-        """What `admit` asks for of these sqns: what is new, and what was confirmed longer than NAK_ELIM_IVL ago."""
+        """Return the spans that `admit` would request now.
+
+        These are new spans, and spans confirmed longer than NAK_ELIM_IVL ago.
+        """
         again = [
-            (max(first, one.first), min(end, one.end))
-            for one in self._overlapping(first, end)
-            if now_ns >= one.elim_until_ns
+            (max(first, repair.first), min(end, repair.end))
+            for repair in self._overlapping(first, end)
+            if now_ns >= repair.elim_until_ns
         ]
         return sorted([*self.repairs.uncovered(first, end), *again])
 
     def covers(self, spans: Iterable[Span]) -> bool:
-        """Whether there is repair state for all of these sqns."""
+        """Return whether there is repair state for all of these sqns."""
         return not any(self.repairs.uncovered(first, end) for first, end in spans)
 
-    def are_alike(self, spans: Iterable[Span], now_ns: int) -> bool:
-        """Whether all of these sqns are new, or all under way, so that a train of NAKs for them is forwarded whole or not at all."""
-        found = [one for first, end in spans for one in self._overlapping(first, end)]
-        if not found:
+    def are_uniform(self, spans: Iterable[Span], now_ns: int) -> bool:
+        """Return whether all of these sqns are new, or all are in flight.
+
+        A train of NAKs for these sqns can then be forwarded as a whole or not at all.
+        """
+        overlapping = [repair for first, end in spans for repair in self._overlapping(first, end)]
+        if not overlapping:
             return True
-        is_under_way = all(now_ns < one.elim_until_ns for one in found)
+        is_under_way = all(now_ns < repair.elim_until_ns for repair in overlapping)
         return is_under_way and self.covers(spans)
 
     def _overlapping(self, first: int, end: int) -> Iterator[Repair]:
-        return itertools.takewhile(lambda found: found.first < end, self.repairs.reaching(first))
+        return itertools.takewhile(lambda repair: repair.first < end, self.repairs.reaching(first))
 
     def redirect_up(self, spans: Iterable[Span], asker: Nla, upstream: Parents, now_ns: int) -> None:
-        """A repairer asks for sqns that it was asked for itself: those go upstream only (DLR-34, DLR-36)."""
+        """Redirect a repairer's own NAK upstream (DLR-34, DLR-36).
+
+        The repairer itself was asked for these sqns.
+        """
         for first, end in spans:
-            for found in self.repairs.within(first, end):
-                if found.route is not upstream and found.target == asker:
-                    found.elim_until_ns = now_ns
-                    found.state = ElementState.OUTSTANDING
+            for repair in self.repairs.within(first, end):
+                if repair.route is not upstream and repair.target == asker:
+                    repair.elim_until_ns = now_ns
+                    repair.state = ElementState.OUTSTANDING
         self._keep_bound()
 
     def _ask(self, repair: Repair, route: Parents, now_ns: int) -> Nla | None:
@@ -165,7 +183,10 @@ class Elimination:
         return repair.target
 
     def _start_repeating(self, repair: Repair, route: Parents, now_ns: int) -> None:
-        """Repeat at NAK_RPT_RTE for NAK_RPT_IVL, or slower and longer while the target takes longer to confirm."""
+        """Repeat at NAK_RPT_RTE for NAK_RPT_IVL.
+
+        The repeats are slower and longer while the target takes longer to confirm.
+        """
         repair.asked_ns, repair.repeats = now_ns, 0
         repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl * route.response_timeout.retries
         self._repeat_later(repair, route, now_ns)
@@ -176,11 +197,14 @@ class Elimination:
     def confirm(
         self, spans: Iterable[Span], now_ns: int, answers: Callable[[Repair], bool], *, anticipate: bool
     ) -> None:
-        """Take an NCF: matching repairs become outstanding and their times start anew (NE-13, NE-22, NE-25)."""
+        """Take an NCF: matching repairs become outstanding, and their times restart.
+
+        The rules are NE-13, NE-22 and NE-25. With `anticipate`, unknown sqns become outstanding without a segment.
+        """
         for first, end in spans:
-            for found in self.repairs.within(first, end):
-                if answers(found):
-                    self._confirmed(found, now_ns)
+            for repair in self.repairs.within(first, end):
+                if answers(repair):
+                    self._confirmed(repair, now_ns)
             if not anticipate:
                 continue
             for low, high in self.repairs.uncovered(first, end):
@@ -199,27 +223,33 @@ class Elimination:
         self.repairs.arm(repair, repair.lives_until_ns)
 
     def repaired_from_above(self, first: int, end: int) -> list[Repair]:
-        """RDATA came from above: the repair is over. Returns what was asked for, and by which segments (NE-30, NE-31)."""
+        """End the repair of sqns whose RDATA came from upstream (NE-30, NE-31).
+
+        Return the repairs that were requested, with their segments.
+        """
         repaired = self.repairs.discard(first, end)
         self._keep_bound()
         return repaired
 
     def repaired_below(self, first: int, end: int, segment_bit: int) -> None:
-        """A local repairer sent RDATA on a segment: that segment's part of the repair is over."""
-        for found in self.repairs.within(first, end):
-            found.segments &= ~segment_bit
-            if not found.segments:
-                self.repairs.remove(found)
+        """End a segment's part of a repair: a local repairer sent RDATA there."""
+        for repair in self.repairs.within(first, end):
+            repair.segments &= ~segment_bit
+            if not repair.segments:
+                self.repairs.remove(repair)
         self._keep_bound()
 
     def drop_pending(self) -> None:
-        """Stop repeating whatever is not confirmed yet: nobody can be asked now."""
+        """Drop repairs that are not confirmed yet, because no target can be asked now."""
         for repair in self.repairs:
             if repair.state is ElementState.PENDING:
                 self.repairs.remove(repair)
 
     def handle_deadline(self, now_ns: int) -> list[Repeat]:
-        """Repeat pending NAKs, try the next target, drop what is over (NE-11, NE-12, NE-14, DLR-35)."""
+        """Repeat pending NAKs, try the next target, and drop expired repairs.
+
+        The rules are NE-11, NE-12, NE-14 and DLR-35.
+        """
         repeats: dict[tuple[Nla, bool], Repeat] = {}
         for repair in self.repairs.take_due(now_ns):
             route = repair.route
@@ -239,7 +269,7 @@ class Elimination:
         return list(repeats.values())
 
     def _try_next(self, repair: Repair, route: Parents, now_ns: int) -> bool:
-        """Go on to the next target; False when all have failed."""
+        """Move to the next target. Return False when all targets have failed."""
         if repair.target is None:
             return False
         repair.retries += 1

@@ -1,6 +1,7 @@
-"""Late joiners at an aggregator: it keeps nothing, so their questions and NAKs go to whoever above does.
+"""Late joiners at an aggregator.
 
-What comes goes down once to each segment that asked, to one late joiner alone by unicast. The rate is that of whoever sends it.
+An aggregator keeps no history. Requests and NAKs for history go to an upstream node that does. History is relayed once
+to each segment that requested it, or by unicast to a single late joiner. The sender of the history sets the rate.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pgm.wire.options import HeldHistory
 
 
 class AggregatorHistory:
-    """The late joiners below one aggregator in one session."""
+    """Late joiners below one aggregator in one session."""
 
     def __init__(
         self,
@@ -40,12 +41,12 @@ class AggregatorHistory:
 
     @property
     def keeper(self) -> Nla | None:
-        """Whom history is asked of."""
+        """The node that gets NAKs for history; None if unknown."""
         return self._above.keeper
 
     @property
     def route(self) -> Parents | None:
-        """The same as a way for NAKs; None while nobody has said that it keeps anything."""
+        """The keeper as a route for NAKs; None while no node has reported history."""
         keeper = self._above.keeper
         if keeper is None:
             return None
@@ -56,7 +57,7 @@ class AggregatorHistory:
         return self._route
 
     def seek(self, now_ns: int) -> bool:
-        """History is wanted and nobody is known to keep it: ask, unless there is no hope."""
+        """Request history although no keeper is known. Return whether an answer may come."""
         return self._above.seek(now_ns)
 
     @property
@@ -65,23 +66,23 @@ class AggregatorHistory:
         return self._above.deadline_ns
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Ask above, or answer by what was just said."""
+        """Forward a request upstream, or answer from a recent answer."""
         if self._above.is_empty:
             return (self._tell(HistoryReply(held, segment, peer, None), now_ns),)
         effects, answered = self._above.ask(held, segment, peer, now_ns)
-        return [*effects, *(self._tell(one, now_ns) for one in answered)]
+        return [*effects, *(self._tell(reply, now_ns) for reply in answered)]
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
-        """Somebody above says what there is."""
-        return [self._tell(one, now_ns) for one in self._above.on_answer(held, peer, now_ns)]
+        """Take an answer from upstream."""
+        return [self._tell(reply, now_ns) for reply in self._above.on_answer(held, peer, now_ns)]
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Ask again, or answer without."""
+        """Repeat requests, or answer without upstream history."""
         if self._above.deadline_ns > now_ns:
             return NOTHING
         effects, decided = self._above.handle_deadline(now_ns)
-        return [*effects, *(self._tell(one, now_ns) for one in decided)]
+        return [*effects, *(self._tell(reply, now_ns) for reply in decided)]
 
-    def _tell(self, asked: HistoryReply, now_ns: int) -> Effect:
-        first = None if asked.first is None else begins_at(asked.held, asked.first, self._state.lead)
-        return self.history_server.tell(asked.held, first, asked.segment, asked.peer, now_ns)
+    def _tell(self, reply: HistoryReply, now_ns: int) -> Effect:
+        first = None if reply.first is None else begins_at(reply.held, reply.first, self._state.lead)
+        return self.history_server.tell(reply.held, first, reply.segment, reply.peer, now_ns)

@@ -1,7 +1,8 @@
-"""The repairers that an element has learnt of: whom it asks before its parents, for which segment (RFC 9.5.3).
+"""Repairers that an element has learnt of from polls and offers (RFC 9.5.3).
 
-Upstream ones, found by their own offers, go first. Off-tree ones, found by polls, sit on a segment below; they are not asked
-for what was asked for on that segment, since they have lost it too.
+NAKs go to these repairers before the parents. Upstream repairers, known from their own offers, go first. Off-tree
+repairers, found by polls, are on a downstream segment. They are not asked for sqns that their own segment requested,
+because they have lost these sqns too.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.formats import Nla
 
-_MOST = 16  # repairers remembered: more than a session needs
+_MOST = 16  # remembered repairers: more than a session needs
 
 
 @attrs.frozen
 class _Known:
-    """One repairer, and the route that asks it before the parents."""
+    """One repairer, and the route that tries this repairer before the parents."""
 
     nla: Nla
     segment: Segment
-    segment_bit: int  # of the segment below that it sits on; 0 upstream
+    segment_bit: int  # of the downstream segment of the repairer; 0 upstream
     route: Parents
 
 
 class LearntRepairers:
-    """The redirects of one session at one element."""
+    """Learnt repairers of one session at one element."""
 
     def __init__(self, setup: ElementSetup, parameters: Parameters, counters: Counters) -> None:
         self._setup = setup
@@ -41,7 +42,7 @@ class LearntRepairers:
         self._known: OrderedDict[Nla, _Known] = OrderedDict()
 
     def learn(self, nla: Nla, segment: Segment, *, is_upstream: bool, path_nla: Nla | None) -> None:
-        """Note an offer (DLR-32). One that is known already changes nothing."""
+        """Note an offer (DLR-32). A repairer that is known already changes nothing."""
         if nla in self._known or nla in self._setup.parents or nla == path_nla:
             return
         route = Parents(
@@ -56,28 +57,34 @@ class LearntRepairers:
             self._known.popitem(last=False)
 
     def route_for(self, segments: int) -> Parents | None:
-        """Whom to ask for sqns that the segments of these bits have asked for; None if no repairer is known (DLR-31, DLR-34)."""
-        eligible = [one for one in self._known.values() if not one.segment_bit & segments]
-        return min(eligible, key=lambda one: one.segment_bit != 0).route if eligible else None
+        """Return the route for sqns that these segments requested (DLR-31, DLR-34).
+
+        `segments` has one bit per segment. Return None if no repairer is known.
+        """
+        eligible = [repairer for repairer in self._known.values() if not repairer.segment_bit & segments]
+        return min(eligible, key=lambda repairer: repairer.segment_bit != 0).route if eligible else None
 
     def segment_of(self, nla: Nla) -> Segment | None:
-        """The segment on which a known repairer is asked."""
+        """Return the segment of a known repairer."""
         known = self._known.get(nla)
         return None if known is None else known.segment
 
     def is_off_tree(self, nla: Nla) -> bool:
-        """Whether it sits below."""
+        """Return whether a repairer is on a downstream segment."""
         known = self._known.get(nla)
         return known is not None and known.segment_bit != 0
 
     def note_peer(self, nla: Nla, *, answers: bool) -> None:
-        """A sign of life."""
+        """Note that a repairer is alive."""
         known = self._known.get(nla)
         if known is not None:
             (known.route.answered if answers else known.route.heard)(nla)
 
     def drop_failed(self) -> None:
-        """Forget whoever did not answer: its route has gone on to the parents (DLR-35)."""
-        for known in [one for one in self._known.values() if one.route.current != one.nla]:
+        """Forget repairers that did not answer (DLR-35).
+
+        The routes of these repairers have moved on to the parents.
+        """
+        for known in [repairer for repairer in self._known.values() if repairer.route.current != repairer.nla]:
             self._counters.redirects_dropped += 1
             del self._known[known.nla]

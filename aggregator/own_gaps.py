@@ -1,4 +1,4 @@
-"""What a relay never sent down, since it never got it: known without keeping a single packet."""
+"""Gaps in the data that a relay received and relayed, without keeping any packet."""
 
 from __future__ import annotations
 
@@ -8,55 +8,66 @@ from pgm.core.structures.ranges import Span, TimedRange, TimedRanges
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 
-# What may be asked for at a time is asked for in so many waves while there is more: each costs a NAK, an NCF and a wake-up above.
+# While more gaps wait, the sqns that may be outstanding are requested in this many waves. Each wave costs a NAK, an NCF
+# and an upstream wake-up.
 _WAVES = 4
 
 
 @attrs.define(eq=False)
 class _Gap(TimedRange):
-    """A gap, or the part of one that was treated alike. The timer runs while it may merely be out of order, and while an answer is waited for."""
+    """A gap, or a part of a gap with its own timer.
 
-    is_asked: bool = False  # and may still be answered
+    The timer runs while the gap may be mere reordering, and while an answer is awaited.
+    """
+
+    is_requested: bool = False  # requested, and an answer may still come
 
 
 class OwnGaps:
-    """The gaps in what went down. Each is asked for once, oldest first, when it cannot merely be out of order.
+    """The gaps in relayed data. Each gap is requested once, oldest first.
 
-    Answers are the clock: `ne_nak_max_outstanding` sqns are asked for at a time, and more as they come. What is not answered
-    makes room after a repeat interval, so that a relay whose own socket overflows asks slowly.
+    A gap is requested when it cannot be mere reordering. Answers drive the requests: up to `ne_nak_max_outstanding`
+    sqns are outstanding, and each answer makes room for more. An unanswered request makes room after a repeat interval,
+    so that a relay whose own socket overflows sends few NAKs.
     """
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._repeat_ivl = SECOND // parameters.ne_nak_rpt_rte
-        self._end: int | None = None  # behind the newest sqn that went down, or should have
+        self._end: int | None = None  # after the newest sqn that was relayed, or should have been
         self._forget()
 
     def _forget(self) -> None:
         self._gaps: TimedRanges[_Gap] = TimedRanges()
-        self._missing_end = -NEVER  # the gaps before this cannot merely be out of order, ...
-        self._asked_end = -NEVER  # ... and those before this were asked for
+        self._missing_end = -NEVER  # gaps before this cannot be mere reordering
+        self._requested_end = -NEVER  # gaps before this were requested
         self._waiting = 0  # sqns of the gaps in between
-        self._outstanding = 0  # sqns that were asked for and may still be answered
+        self._outstanding = 0  # sqns that were requested and may still be answered
 
     @property
     def deadline_ns(self) -> int:
-        """When the next gap cannot be out of order any more, or there is room to ask for what waits: then at once."""
+        """When a gap is no mere reordering any more; 0 if a wave can be requested now."""
         return 0 if self.has_room else self._gaps.next_deadline_ns
 
     @property
     def has_room(self) -> bool:
-        """Whether something waits that may be asked for: all of it, or a wave."""
+        """Whether gaps wait and may be requested: all of them, or a full wave."""
         most = self._parameters.ne_nak_max_outstanding
         return self._waiting > 0 and most - self._outstanding >= min(self._waiting, most // _WAVES)
 
     def restart(self, end: int) -> None:
-        """Nothing goes down from here for now: whatever happens before `end`, or what was known before, is not this relay's gap."""
+        """Stop relaying for now, and forget all gaps.
+
+        Data before `end` is no gap of this relay.
+        """
         self._forget()
         self._end = end if self._end is None else max(self._end, end)
 
     def passed(self, first: int, end: int, now_ns: int) -> None:
-        """ODATA `first` to `end - 1` goes down, or an SPM says that everything before `first` was sent."""
+        """Note that the ODATA `first` to `end - 1` is relayed.
+
+        With `first == end`, an SPM says that everything before `first` was sent.
+        """
         if self._end is None:
             self._end = first
         if first > self._end and len(self._gaps) < self._parameters.repair_states:
@@ -66,48 +77,48 @@ class OwnGaps:
         self.filled(first, end)
 
     def filled(self, first: int, end: int) -> list[Span]:
-        """Which of these sqns were a gap; they are none any more."""
-        found = self._gaps.discard(first, end)
-        for one in found:
-            if one.is_asked:
-                self._outstanding -= one.count
-            elif self._asked_end <= one.first < self._missing_end:
-                self._waiting -= one.count
-        return [(one.first, one.end) for one in found]
+        """Fill gaps, and return which of these sqns were gaps."""
+        gaps = self._gaps.discard(first, end)
+        for gap in gaps:
+            if gap.is_requested:
+                self._outstanding -= gap.count
+            elif self._requested_end <= gap.first < self._missing_end:
+                self._waiting -= gap.count
+        return [(gap.first, gap.end) for gap in gaps]
 
     def take_missing(self, now_ns: int) -> list[Span]:
-        """Gaps that cannot merely be out of order any more, once."""
+        """Return new gaps that cannot be mere reordering any more, once each."""
         missing: list[Span] = []
-        for one in self._gaps.take_due(now_ns):
-            if one.is_asked:
-                one.is_asked = False
-                self._outstanding -= one.count
+        for gap in self._gaps.take_due(now_ns):
+            if gap.is_requested:
+                gap.is_requested = False
+                self._outstanding -= gap.count
             else:
-                missing.append((one.first, one.end))
-                self._missing_end = one.end
-                self._waiting += one.count
+                missing.append((gap.first, gap.end))
+                self._missing_end = gap.end
+                self._waiting += gap.count
         return missing
 
     def take_wave(self, now_ns: int) -> list[Span]:
-        """What of the missing is to be asked for now, oldest first. It stays a gap until it is filled."""
+        """Return the gaps to request now, oldest first. A gap stays until it is filled."""
         if not self.has_room:
             return []
         wave: list[_Gap] = []
         room = self._parameters.ne_nak_max_outstanding - self._outstanding
         while room and self._waiting:
-            oldest = next(self._gaps.reaching(self._asked_end))
+            oldest = next(self._gaps.reaching(self._requested_end))
             [gap] = self._gaps.within(oldest.first, min(oldest.end, oldest.first + room))
-            gap.is_asked = True
+            gap.is_requested = True
             wave.append(gap)
             room -= gap.count
             self._outstanding += gap.count
             self._waiting -= gap.count
-            self._asked_end = gap.end
+            self._requested_end = gap.end
         self._gaps.arm_each(wave, now_ns + self._repeat_ivl)
-        return [(one.first, one.end) for one in wave]
+        return [(gap.first, gap.end) for gap in wave]
 
     def drop_before(self, trail: int) -> None:
-        """Forget what the source's window has left behind."""
+        """Forget gaps before the trail of the source's window."""
         oldest = self._gaps.oldest
         if oldest is not None and oldest.first < trail:
             self.filled(oldest.first, trail)

@@ -1,7 +1,7 @@
-"""Parity at an aggregator: NAKs by count gathered and confirmed, parity passed down to whoever asked (RFC 11.6).
+"""Parity at an aggregator: merges NAKs by count, and relays parity (RFC 11.6).
 
-It needs no code: nothing is encoded or decoded here. A relay does not look for gaps of its own in a stream with parity, since
-it cannot tell what a short group leaves out from what was lost; whoever is below asks for both.
+An aggregator encodes and decodes nothing. In a stream with parity, a relay does not request gaps of its own, because it
+cannot distinguish lost packets from packets that a short group leaves out. The nodes below request both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pgm.wire.train import Data
 
 
 class ParityElement:
-    """The parity of one session. `size` is 0 until an SPM tells of parity."""
+    """The parity of one session. `size` is 0 until an SPM announces parity."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class ParityElement:
         self._homes = homes
         self._parameters = parameters
         self._counters = counters
-        self._shorts: dict[int, int] = {}  # by how many packets a group is short
+        self._shorts: dict[int, int] = {}  # by group: the number of packets by which the group is short
         self.elimination = ParityElimination(parameters, counters)
 
     def on_spm(self, spm: Spm) -> None:
-        """The group size, which the first SPM settles, and the size of a short group that ends with SPM_LEAD."""
+        """Learn the group size, settled by the first SPM, and the size of a short group that ends with SPM_LEAD."""
         self.size = self._state.group_size
         short = find(spm.options, CurrTgsize)
         if short is not None and self.size:
@@ -76,11 +76,14 @@ class ParityElement:
     # From below
 
     def may_be(self, nak: Nak) -> bool:
-        """Whether a request is about groups that were sent (SEC-01)."""
+        """Return whether a request is about groups that were sent (SEC-01)."""
         return bool(self.size) and all(group <= self._state.lead for group, _ in self._asked(nak))
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int, *, is_cut_off: bool) -> list[Effect]:
-        """Confirm with the largest count known on the segment, and forward what asks for more than before (FEC-41 - FEC-43)."""
+        """Confirm a NAK, and forward requests for more than before (FEC-41 - FEC-43).
+
+        The confirmation has the largest count known on the segment.
+        """
         self._counters.nak_packets_in += 1
         self._counters.parity_naks_in += 1
         index = self._setup.downs.index(segment)
@@ -105,9 +108,9 @@ class ParityElement:
         return [*effects, *self._ask(requests)]
 
     def _ask(self, requests: Sequence[Request]) -> list[Send]:
-        """NAKs for requests, a list for each target."""
+        """Return NAKs for requests, with one list for each target."""
         sends = []
-        for target in dict.fromkeys(one[0] for one in requests):
+        for target in dict.fromkeys(request[0] for request in requests):
             sqns = sorted(request_sqn(group, count) for to, group, count in requests if to == target)
             home = self._homes.get(target, self._setup.up)
             for at in range(0, len(sqns), MAX_NAK_LIST + 1):
@@ -119,7 +122,7 @@ class ParityElement:
         return sends
 
     def on_null_nak(self, nak: Nak, peer: Nla) -> Effects:
-        """Tell the source, unless it is asked for more than this (DLR-41)."""
+        """Forward a null NAK unless a larger count was requested (DLR-41)."""
         self._counters.nnak_packets_in += 1
         to = self._upstream.current
         if to is None or all(self.elimination.largest(group) > count for group, count in self._asked(nak)):
@@ -130,22 +133,26 @@ class ParityElement:
         return (control(self._setup.up, packet, to=to),)
 
     def on_rdata_below(self, data: Data, segment: Segment) -> None:
-        """A local repairer's parity has reached its segment."""
+        """Note that a local repairer sent parity on its segment."""
         for group, offset in self._packets(data):
             self.elimination.repaired_below(group, self._setup.downs.index(segment), offset)
 
     # From above
 
     def on_ncf(self, ncf: Nak, now_ns: int, of: Nla | None) -> None:
-        """An NCF for counts of packets, which answers what was asked of one node, or of all above (None)."""
+        """Take an NCF for counts of packets.
+
+        The NCF answers requests to one node `of`, or to all upstream nodes if `of` is None.
+        """
         for group, count in self._asked(ncf) if self.size else ():
             if self._state.reveals(group + 1):
                 self.elimination.confirm(group, count, now_ns, of)
 
     def on_rdata(self, data: Data) -> list[Effect]:
-        """On-demand parity goes down, packet by packet, to the segments that lack more than came (FEC-44, FEC-45).
+        """Relay on-demand parity, packet by packet (FEC-44, FEC-45).
 
-        A source may answer single requests so too (RFC 11.4): then it goes to the segments that made them.
+        Each packet goes to the segments that lack more packets than came. A source may also answer single-packet NAKs
+        with parity (RFC 11.4). That parity goes to the segments that sent these NAKs.
         """
         sends: list[Effect] = []
         for at, (group, offset) in enumerate(self._packets(data)):
@@ -163,7 +170,7 @@ class ParityElement:
         return sends
 
     def _packets(self, data: Data) -> list[tuple[int, int]]:
-        """Group, and by how much it is short, of each parity packet."""
+        """Return the group of each parity packet, and by how many packets it is short."""
         if not self.size:
             return []
         first = self._state.unwrap(data.wire_sqn)
@@ -182,12 +189,12 @@ class ParityElement:
         return self.elimination.deadline_ns
 
     def handle_deadline(self, now_ns: int) -> list[Send]:
-        """Repeat what was not confirmed."""
+        """Repeat NAKs that were not confirmed."""
         return self._ask(self.elimination.handle_deadline(now_ns)) if self.deadline_ns <= now_ns else []
 
 
 def _with_counts(nak: Nak, asked: Sequence[tuple[int, int]]) -> Nak:
-    """The same NAK for other counts."""
+    """Return the same NAK with other counts."""
     sqns = [wrap(request_sqn(group, count)) for group, count in asked]
     options = (NakList(sqns=tuple(sqns[1:])),) if len(sqns) > 1 else ()
     return attrs.evolve(nak, sqn=sqns[0], options=options)

@@ -1,7 +1,7 @@
-"""Repair state for parity: per group how many packets each segment asked for, and the most that anybody did (RFC 11.6).
+"""Repair state for parity (RFC 11.6): requested packets by group and segment.
 
-What a NAK or NCF says is "so many packets of this group", so a request is under way for another if it asks for as many or more.
-Each parity RDATA counts down. States and timers are those of `aggregator.elimination`.
+A parity NAK or NCF names a number of packets of one group. A pending request therefore covers another request for as
+many or fewer packets. Each parity RDATA decrements the counts. States and timers are those of `aggregator.elimination`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from pgm.wire.formats import Nla
 
 @attrs.define(eq=False)
 class ParityRepair(TimedRange):
-    """One group, whose first sqn is `first`. `counts` are the known packet counts by segment."""
+    """Repair state of one group, whose first sqn is `first`.
+
+    `counts` holds the known packet counts by segment.
+    """
 
     counts: dict[int, int] = attrs.field(factory=dict)
     largest: int = 0  # of all segments and NCFs
@@ -32,11 +35,14 @@ class ParityRepair(TimedRange):
     elim_until_ns: int = 0
 
 
-Request = tuple[Nla, int, int]  # whom to ask, group, packets
+Request = tuple[Nla, int, int]  # target, group, number of packets
 
 
 class ParityElimination:
-    """The parity repair state of one session at one element. There is one range for each group, a single sqn long."""
+    """Parity repair state of one session at one element.
+
+    Each group has one range, a single sqn long.
+    """
 
     def __init__(self, parameters: Parameters, counters: Counters) -> None:
         self._parameters = parameters
@@ -49,34 +55,37 @@ class ParityElimination:
         return self.repairs.next_deadline_ns
 
     def known(self, group: int, segment: int) -> int:
-        """The packets that a segment is known to lack of a group."""
-        found = self.repairs.at(group)
-        return 0 if found is None else found.counts.get(segment, 0)
+        """Return the number of packets that a segment is known to lack of a group."""
+        repair = self.repairs.at(group)
+        return 0 if repair is None else repair.counts.get(segment, 0)
 
     def largest(self, group: int) -> int:
-        """The most packets of a group that are asked for."""
-        found = self.repairs.at(group)
-        return 0 if found is None else found.largest
+        """Return the largest number of packets that is requested of a group."""
+        repair = self.repairs.at(group)
+        return 0 if repair is None else repair.largest
 
     def is_asked(self, group: int, target: Nla) -> bool:
-        """Whether this target was asked for packets of a group."""
-        found = self.repairs.at(group)
-        return found is not None and found.target == target
+        """Return whether this target was asked for packets of a group."""
+        repair = self.repairs.at(group)
+        return repair is not None and repair.target == target
 
     def admit(self, group: int, count: int, segment: int, route: Parents, now_ns: int) -> Request | None:
-        """Take a NAK in; returns what to ask of whom, or None if as much is under way (FEC-42, FEC-43)."""
-        found = self.repairs.at(group)
-        if found is None:
-            found = self._new(group)
-            if found is None:
+        """Take a NAK, and return the request to send (FEC-42, FEC-43).
+
+        Return None if as many packets are in flight.
+        """
+        repair = self.repairs.at(group)
+        if repair is None:
+            repair = self._new(group)
+            if repair is None:
                 return None
-            found.counts[segment], found.largest = count, count
-            return self._ask(found, route, now_ns)
-        found.counts[segment] = max(count, found.counts.get(segment, 0))
-        is_more = count > found.largest
-        found.largest = max(count, found.largest)
-        is_over = found.state is ElementState.OUTSTANDING and now_ns >= found.elim_until_ns
-        return self._ask(found, route, now_ns) if is_more or is_over else None
+            repair.counts[segment], repair.largest = count, count
+            return self._ask(repair, route, now_ns)
+        repair.counts[segment] = max(count, repair.counts.get(segment, 0))
+        is_more = count > repair.largest
+        repair.largest = max(count, repair.largest)
+        is_over = repair.state is ElementState.OUTSTANDING and now_ns >= repair.elim_until_ns
+        return self._ask(repair, route, now_ns) if is_more or is_over else None
 
     def _new(self, group: int) -> ParityRepair | None:
         if len(self.repairs) >= self._parameters.repair_states:
@@ -85,10 +94,13 @@ class ParityElimination:
         return self.repairs.add(ParityRepair(group, group + 1))
 
     def redirect_up(self, group: int, asker: Nla, upstream: Parents, now_ns: int) -> None:
-        """A repairer asks for what it was asked for itself: it goes upstream now (DLR-34, DLR-36)."""
-        found = self.repairs.at(group)
-        if found is not None and found.route is not upstream and found.target == asker:
-            found.state, found.elim_until_ns = ElementState.OUTSTANDING, now_ns
+        """Redirect a repairer's own NAK upstream (DLR-34, DLR-36).
+
+        The repairer itself was asked for this group.
+        """
+        repair = self.repairs.at(group)
+        if repair is not None and repair.route is not upstream and repair.target == asker:
+            repair.state, repair.elim_until_ns = ElementState.OUTSTANDING, now_ns
 
     def _ask(self, repair: ParityRepair, route: Parents, now_ns: int) -> Request | None:
         route.before_asking(now_ns)
@@ -103,21 +115,22 @@ class ParityElimination:
         self.repairs.arm(repair, min(now_ns + route.response_timeout.ivl_ns, repair.repeat_until_ns))
 
     def confirm(self, group: int, count: int, now_ns: int, of: Nla | None = None) -> None:
-        """Take an NCF (FEC-46, FEC-47): it cancels a request for as many packets or fewer.
+        """Take an NCF (FEC-46, FEC-47).
 
-        One from above, `of` nobody else, stands for a request of its own count too.
+        The NCF cancels a request for as many packets or fewer. An NCF from upstream, with `of` None, also stands for a
+        request of its own count.
         """
-        found = self.repairs.at(group)
-        if found is None:
+        repair = self.repairs.at(group)
+        if repair is None:
             new = self._new(group) if of is None else None
             if new is not None:
                 new.largest = count
                 self._confirmed(new, now_ns)
             return
-        if of in (None, found.target) and count >= found.largest:
-            self._confirmed(found, now_ns)
+        if of in (None, repair.target) and count >= repair.largest:
+            self._confirmed(repair, now_ns)
         if of is None:
-            found.largest = max(found.largest, count)
+            repair.largest = max(repair.largest, count)
 
     def _confirmed(self, repair: ParityRepair, now_ns: int) -> None:
         if repair.route is not None and repair.state is ElementState.PENDING and not repair.repeats:
@@ -127,45 +140,46 @@ class ParityElimination:
         self.repairs.arm(repair, now_ns + self._parameters.ne_nak_rdata_ivl)
 
     def repaired(self, group: int, offset: int) -> list[int] | None:
-        """A parity RDATA came from above: the segments that it goes to; None without repair state (FEC-44).
+        """Return the segments that get a parity RDATA from upstream (FEC-44).
 
-        `offset` is by how much the group is short: whoever asked for no more than that has all it needs (FEC-45).
+        Return None without repair state. `offset` is the number of packets by which the group is short. A segment that
+        requested no more than `offset` packets has all it needs (FEC-45).
         """
-        found = self.repairs.at(group)
-        if found is None:
+        repair = self.repairs.at(group)
+        if repair is None:
             return None
-        segments = sorted(found.counts)
-        found.largest -= 1
+        segments = sorted(repair.counts)
+        repair.largest -= 1
         for segment in segments:
-            self._count_down(found, segment, offset)
-        self._drop_if_done(found, had_segments=bool(segments), offset=offset)
+            self._count_down(repair, segment, offset)
+        self._drop_if_done(repair, had_segments=bool(segments), offset=offset)
         return segments
 
     def repaired_below(self, group: int, segment: int, offset: int) -> None:
-        """A local repairer sent a parity RDATA on a segment: one less is missing there."""
-        found = self.repairs.at(group)
-        if found is not None and segment in found.counts:
-            self._count_down(found, segment, offset)
-            self._drop_if_done(found, had_segments=True, offset=offset)
+        """Note that a local repairer sent one parity RDATA on a segment."""
+        repair = self.repairs.at(group)
+        if repair is not None and segment in repair.counts:
+            self._count_down(repair, segment, offset)
+            self._drop_if_done(repair, had_segments=True, offset=offset)
 
     @staticmethod
-    def _count_down(found: ParityRepair, segment: int, offset: int) -> None:
-        found.counts[segment] -= 1
-        if found.counts[segment] <= offset:
-            del found.counts[segment]
+    def _count_down(repair: ParityRepair, segment: int, offset: int) -> None:
+        repair.counts[segment] -= 1
+        if repair.counts[segment] <= offset:
+            del repair.counts[segment]
 
-    def _drop_if_done(self, found: ParityRepair, *, had_segments: bool, offset: int) -> None:
-        if not found.counts and (had_segments or found.largest <= offset):
-            self.repairs.remove(found)
+    def _drop_if_done(self, repair: ParityRepair, *, had_segments: bool, offset: int) -> None:
+        if not repair.counts and (had_segments or repair.largest <= offset):
+            self.repairs.remove(repair)
 
     def drop_pending(self) -> None:
-        """Stop repeating whatever is not confirmed yet: nobody can be asked now."""
+        """Drop repairs that are not confirmed yet, because no target can be asked now."""
         for repair in self.repairs:
             if repair.state is ElementState.PENDING:
                 self.repairs.remove(repair)
 
     def handle_deadline(self, now_ns: int) -> list[Request]:
-        """Repeat pending NAKs, try the next target, drop what is over."""
+        """Repeat pending NAKs, try the next target, and drop expired repairs."""
         requests: list[Request] = []
         for repair in self.repairs.take_due(now_ns):
             route = repair.route

@@ -14,11 +14,17 @@ from pgm.topology.node_plan import NodePlan
 
 
 def build(plan: NodePlan, segments: Sequence[Segment], rng: random.Random | None = None) -> AggregatorCore:
-    """The core that a plan asks for; without `rng` what it draws differs from start to start."""
+    """Return the core for a plan.
+
+    Without `rng`, the random seed differs at each start.
+    """
     generator = rng or random.Random(random.SystemRandom().random())
     return AggregatorCore(element_setup(plan, segments), plan.parameters, generator)
 
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
-    """Run until a signal; returns the last snapshot. Raises `TransportError` or `ProcessError`."""
+    """Run until a signal, and return the last snapshot.
+
+    Raise `TransportError` or `ProcessError`.
+    """
     return await run_element(plan, build, log, seed)

@@ -1,7 +1,8 @@
-"""One session at an aggregator: NAKs gathered, confirmed and passed up, repairs passed down (RFC 7).
+"""One session at an aggregator: merges NAKs and relays repairs (RFC 7).
 
-A relay that has lost a packet itself knows that everybody below lacks it: it asks at once for all of them,
-confirms ahead so that they need not ask, and sends the repair down as the ODATA that it is for them.
+A relay that loses a packet knows that all nodes below lack the packet. Such a relay requests the packet at once on
+behalf of these nodes, and sends an NCF so that they need not. The repair is relayed as ODATA, because it is the first
+sending on the segments below.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class AggregatorSession:
             for local in repairers
         ]
         self.acks = AckMerger(self.state, self._upstream, setup, parameters, rng, counters)
-        self._all_parents = list({id(one): one for one in (self._upstream, *self._routes)}.values())
+        self._all_parents = list({id(parents): parents for parents in (self._upstream, *self._routes)}.values())
         self._children = [
             Children(
                 item.tsi,
@@ -86,9 +87,11 @@ class AggregatorSession:
             )
             for down in setup.downs
         ]
-        self.relay.back_offs = {down.index: one.back_off for down, one in zip(setup.downs, self._children, strict=True)}
+        self.relay.back_offs = {
+            down.index: children.back_off for down, children in zip(setup.downs, self._children, strict=True)
+        }
         self._answers = PollResponder(node_id, rng, counters)
-        self._is_cut_off = False  # the parent has said that it cannot be heard
+        self._is_cut_off = False  # the parent has announced that it cannot be heard
         self._redirects = LearntRepairers(setup, parameters, counters)
         self._null_naks = NullNaks(parameters)
         self.history = AggregatorHistory(self.state, setup, self.nak_limits, parameters, counters)
@@ -107,7 +110,7 @@ class AggregatorSession:
 
     @property
     def is_over(self) -> bool:
-        """An aggregator's session lives until it expires."""
+        """False: an aggregator's session lives until it expires."""
         return False
 
     @property
@@ -123,27 +126,30 @@ class AggregatorSession:
             self._answers.deadline_ns,
             self.acks.deadline_ns,
             self.history.deadline_ns,
-            min(one.deadline_ns for one in self._children) if self._polls else NEVER,
+            min(children.deadline_ns for children in self._children) if self._polls else NEVER,
         )
 
     @property
     def _polls(self) -> bool:
-        """Whether this node is the one to poll those below: of a pair of relays the one that speaks."""
+        """Whether this node polls the nodes below.
+
+        In a pair of relays, the active one polls.
+        """
         return self.relay.is_active or not self._setup.is_relay
 
     def note_peer(self, item: Data | Packet, peer: Nla) -> None:
-        """A sign of life of whoever sent this."""
+        """Note that the sender of this item is alive."""
         answers = item.type in (PacketType.NCF, PacketType.RDATA)
         for parents in self._all_parents:
             (parents.answered if answers else parents.heard)(peer)
         self._redirects.note_peer(peer, answers=answers)
 
     def status(self, now_ns: int) -> SessionStatus:
-        """What operators see of it."""
+        """Return the session's row for operators."""
         return SessionStatus(
             tsi=tsi_text(self.state.tsi),
             data_port=self.state.data_port,
-            state=self.relay.voice.name.lower() if self._setup.is_relay else "on-lan",
+            state=self.relay.role.name.lower() if self._setup.is_relay else "on-lan",
             trail=self.state.trail,
             lead=self.state.lead,
             pending_sqns=self.elimination.repairs.sqns,
@@ -157,7 +163,7 @@ class AggregatorSession:
     # From above
 
     def on_spm(self, spm: Spm, now_ns: int) -> Effects:
-        """An SPM from above: the path and the window's edges; it goes down with the path rewritten (NE-01, NE-02)."""
+        """Take an SPM from upstream, and relay it with the path rewritten (NE-01, NE-02)."""
         verdict = self.state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return NOTHING
@@ -177,7 +183,10 @@ class AggregatorSession:
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
 
     def _cut_off(self, now_ns: int) -> Effects:
-        """The parent cannot be heard: forward no NAK until a regular SPM comes, and say so below (IMP-23 - IMP-25)."""
+        """Stop forwarding NAKs: the parent cannot be heard (IMP-23 - IMP-25).
+
+        Forwarding resumes with the next regular SPM. The nodes below get an announcement.
+        """
         self._counters.neighbour_unreachable += 1
         self._is_cut_off = True
         self.elimination.drop_pending()
@@ -185,14 +194,17 @@ class AggregatorSession:
         return self.relay.tell_unreachable(now_ns)
 
     def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
-        """A POLL from above: an element is a child like any other (NE-38). It is not passed on."""
+        """Take a POLL from upstream. An element is a child like any other (NE-38).
+
+        The POLL is not relayed.
+        """
         if poll.path_nla == peer or self._upstream.is_parent(poll.path_nla):
             self._answers.on_poll(poll, now_ns)
         else:
             self._counters.foreign_packets += 1
 
     def on_odata(self, data: Data, now_ns: int) -> Effects:
-        """ODATA from above goes down as it came; it ends no repair (NE-04, NE-15)."""
+        """Relay ODATA from upstream unchanged; it ends no repair (NE-04, NE-15)."""
         first, trail = self.state.place(data.wire_sqn, data.wire_trail)
         if self.state.is_jump(first):
             self._counters.jumps_rejected += data.count
@@ -205,9 +217,10 @@ class AggregatorSession:
         return self.relay.on_data(data)
 
     def _note_sent(self, first: int, end: int, now_ns: int) -> None:
-        """Keep track of what goes down; a relay that does not speak passes nothing and misses nothing.
+        """Track relayed data.
 
-        With parity it cannot tell what was lost from what a short group leaves out, and leaves both to those below.
+        A relay that is not active relays nothing and misses nothing. With parity, a relay cannot distinguish lost
+        packets from packets that a short group leaves out. The nodes below then request both.
         """
         if self.relay.is_active and not self.parity.size:
             self._gaps.passed(first, end, now_ns)
@@ -216,28 +229,31 @@ class AggregatorSession:
             self._gaps.restart(end)
 
     def on_rdata(self, data: Data, now_ns: int) -> Effects:
-        """Repairs from above go down to the segments that asked, once (NE-30); what never went down goes to all."""
+        """Relay repairs from upstream to the segments that requested them, once (NE-30).
+
+        Packets that were never relayed go to all segments.
+        """
         first = self.state.unwrap(data.wire_sqn)
         new = self._gaps.filled(first, first + data.count)
         if new:
             return [*self._first_sending(data, first, new), *self._ask_for_gaps(now_ns)]
         repaired = self._repaired(first, first + data.count)
-        wanted = sum(one.count for one in repaired if one.segments)
+        wanted = sum(repair.count for repair in repaired if repair.segments)
         self._counters.rdata_unwanted += data.count - wanted
         return self._pass_repair(data, first, repaired) if self._setup.is_relay else NOTHING
 
     def _pass_repair(self, data: Data, first: int, repaired: list[Repair]) -> list[Effect]:
         sends: list[Effect] = []
-        for one in repaired:
-            octets = data.octets[(one.first - first) * data.stride : (one.end - first) * data.stride]
+        for repair in repaired:
+            octets = data.octets[(repair.first - first) * data.stride : (repair.end - first) * data.stride]
             for index, segment in enumerate(self._setup.downs):
-                if one.segments >> index & 1:
-                    self._counters.rdata_forwarded += one.count
-                    sends.append(Send(segment, octets, data.stride, one.joiner, is_data=True))
+                if repair.segments >> index & 1:
+                    self._counters.rdata_forwarded += repair.count
+                    sends.append(Send(segment, octets, data.stride, repair.joiner, is_data=True))
         return sends
 
     def _repaired(self, first: int, end: int) -> list[Repair]:
-        """The repair state of these sqns is over, everywhere."""
+        """End the repair of these sqns on all segments."""
         for children in self._children:
             children.repaired(first, end)
         return self.elimination.repaired_from_above(first, end)
@@ -254,7 +270,10 @@ class AggregatorSession:
         return sends
 
     def on_ncf(self, ncf: Nak, peer: Nla, is_from_above: bool, now_ns: int) -> Effects:
-        """An NCF confirms what was asked of its sender; from above it confirms all, and anticipates."""
+        """Take an NCF.
+
+        An NCF confirms the sqns requested from its sender. An NCF from upstream confirms all sqns, and anticipates.
+        """
         effects: Effects = NOTHING
         about = unreachable_neighbour(ncf)
         if about is not None:
@@ -282,14 +301,14 @@ class AggregatorSession:
     # From below
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Confirm at once, note the segment, forward if anything in it is new (RFC 7.2 - 7.4)."""
+        """Confirm a NAK, note its segment, and forward new requests (RFC 7.2 - 7.4)."""
         if nak.parity:
             return self._on_parity_nak(nak, segment, peer, now_ns)
         spans = self.state.spans_of(nak)
         if isinstance(nak, Naks) and not (
-            self.elimination.are_alike(spans, now_ns) and not self.history.history_server.splits(peer, spans)
+            self.elimination.are_uniform(spans, now_ns) and not self.history.history_server.splits(peer, spans)
         ):
-            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
+            return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
         if not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
@@ -302,9 +321,9 @@ class AggregatorSession:
         self._counters.nak_packets_in += nak.packets
         self._counters.nak_sqns_in += nak.asked
         index = self._setup.downs.index(segment)
-        how = self._children[index].on_nak(spans, peer, now_ns)
+        reply = self._children[index].on_nak(spans, peer, now_ns)
         joiner = self.history.history_server.alone(segment) if is_history else None
-        effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or how.to, how.options)]
+        effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or reply.to, reply.options)]
         if self._is_cut_off:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = (self.history.route, 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
@@ -332,23 +351,29 @@ class AggregatorSession:
         return [*effects, passed_on(home, nak, self.state.path_nla or nak.source_nla, home.group, target)]
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """A late joiner asks what there is: an aggregator keeps nothing, and asks those above who do."""
+        """Take a late joiner's request for history.
+
+        An aggregator keeps no history, so upstream nodes are asked.
+        """
         if not self.state.has_edges or not self.nak_limits.admit_nak(peer, now_ns):
             return NOTHING
         return self.history.on_question(held, segment, peer, now_ns)
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
-        """Somebody above says what there is, or that some of it is gone: nobody below need wait for that."""
+        """Take an answer about history from upstream.
+
+        Sqns that are gone are announced below, so that no node waits for them.
+        """
         if not (held.nothing and held.by_sqn):
             return self.history.on_answer(held, peer, now_ns)
         if peer != self.history.keeper:
             return NOTHING
         first = self.state.unwrap(held.amount)
         effects: list[Effect] = []
-        for one in self.elimination.repaired_from_above(first, first + held.number):
+        for repair in self.elimination.repaired_from_above(first, first + held.number):
             for index, segment in enumerate(self._setup.downs):
-                if one.segments >> index & 1:
-                    effects += self.history.history_server.gone([(one.first, one.end)], segment, now_ns)
+                if repair.segments >> index & 1:
+                    effects += self.history.history_server.gone([(repair.first, repair.end)], segment, now_ns)
         return effects
 
     def _on_parity_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
@@ -364,7 +389,10 @@ class AggregatorSession:
         return [*effects, *self.relay.tell_unreachable(now_ns)] if self._is_cut_off else effects
 
     def on_parity(self, data: Data, channel: Channel) -> Effects:
-        """Parity: what comes unasked goes down as it came (FEC-48), what was asked for to those who did."""
+        """Relay parity.
+
+        Unrequested parity is relayed unchanged (FEC-48), requested parity to the requesting segments.
+        """
         if data.type is PacketType.ODATA:
             return self.relay.on_data(data)
         if channel.segment.upstream:
@@ -373,10 +401,11 @@ class AggregatorSession:
         return NOTHING
 
     def _route_for(self, spans: list[Span], index: int, peer: Nla, now_ns: int) -> tuple[Parents, int]:
-        """Whom to ask, and the bit of the segment to repair.
+        """Return the route of a NAK, and the bit of the segment to repair.
 
-        A repairer that asks back for what it was asked for cannot help: that goes upstream. One that sits off the tree
-        does not want the repair there; if it does, it asks again, like anybody else (DLR-36).
+        A repairer may request sqns that were requested from it. Such a repairer cannot help, and the request goes
+        upstream. An off-tree repairer does not want that repair on its segment; if it does, it sends another NAK
+        (DLR-36).
         """
         bit = 1 << index
         if peer in self._homes:
@@ -391,11 +420,11 @@ class AggregatorSession:
         return known or self._upstream, bit
 
     def _home_of(self, target: Nla) -> Segment:
-        """The segment on which a target is asked."""
+        """Return the segment on which a target is reached."""
         return self._homes.get(target) or self._redirects.segment_of(target) or self._setup.up
 
     def _on_null_nak(self, nak: Nak, spans: list[Span], peer: Nla, now_ns: int) -> Effects:
-        """Tell the source, who need not be told what it is asked for anyway (DLR-38 - DLR-40)."""
+        """Forward a null NAK to the source, unless a NAK says the same (DLR-38 - DLR-40)."""
         self._counters.nnak_packets_in += nak.packets
         to = self._upstream.current
         is_for_us = self.elimination.has_asked(peer, spans)
@@ -408,8 +437,8 @@ class AggregatorSession:
         up = self._setup.up
         return (passed_on(up, nak, self.state.path_nla or nak.source_nla, up.group, to),)
 
-    def _asked(self, spans: Sequence[Span], home: Segment, target: Nla, options: Options = NO_OPTIONS) -> list[Send]:
-        """NAKs of our own."""
+    def _own_naks(self, spans: Sequence[Span], home: Segment, target: Nla, options: Options = NO_OPTIONS) -> list[Send]:
+        """Return this node's own NAKs for spans, and count them."""
         sends = []
         for listed in nak_packets(self.state, home.group, spans, options=options):
             self._counters.nak_packets += listed.packets
@@ -418,7 +447,7 @@ class AggregatorSession:
         return sends
 
     def on_offer(self, polr: Polr, segment: Segment, peer: Nla) -> None:
-        """A repairer of the segment above says that it may be asked."""
+        """Take the offer of a repairer on the upstream segment."""
         nla = offered(polr, peer) if self._parameters.honour_redirects else None
         if nla is None:
             self._counters.redirects_ignored += 1
@@ -426,14 +455,18 @@ class AggregatorSession:
             self._redirects.learn(nla, segment, is_upstream=True, path_nla=self.state.path_nla)
 
     def on_polr(self, polr: Polr, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """A child answers a poll; a repairer answers the search for it."""
-        effects, found = self._children[self._setup.downs.index(segment)].on_polr(polr, now_ns)
-        if found is not None and offered(polr, peer) is not None:
+        """Take a child's answer to a poll, or a repairer's answer to the search."""
+        effects, answer = self._children[self._setup.downs.index(segment)].on_polr(polr, now_ns)
+        if answer is not None and offered(polr, peer) is not None:
             self._redirects.learn(peer, segment, is_upstream=False, path_nla=self.state.path_nla)
         return effects
 
     def on_rdata_below(self, data: Data, segment: Segment, peer: Nla) -> Effects:
-        """A repair from below: a local repairer's has reached its segment, an off-tree one's goes to those that asked (DLR-37)."""
+        """Take a repair from downstream.
+
+        The repair of a local repairer has reached its segment. The repair of an off-tree repairer is relayed to the
+        segments that requested it (DLR-37).
+        """
         first = self.state.unwrap(data.wire_sqn)
         end = first + data.count
         if not (self._redirects.is_off_tree(peer) and self.elimination.has_asked(peer, [(first, end)])):
@@ -442,21 +475,24 @@ class AggregatorSession:
         return self._pass_repair(data, first, self._repaired(first, end))
 
     def _count_gaps(self, now_ns: int) -> None:
-        """Count what this relay has lost."""
+        """Count the gaps of this relay."""
         for first, end in self._gaps.take_missing(now_ns):
             self._counters.missing_sqns += end - first
             if self._counters.watch is not None:
                 self._counters.watch.missing(self.state.tsi, first, end, now_ns)
 
     def _ask_for_gaps(self, now_ns: int) -> list[Effect]:
-        """Ask above for what this relay has lost, on behalf of everybody below, and tell them so."""
+        """Request this relay's gaps upstream, on behalf of all nodes below.
+
+        These nodes get NCFs.
+        """
         gaps = [] if self._is_cut_off else self._gaps.take_wave(now_ns)
         if not gaps:
             return []
-        everybody = (1 << len(self._setup.downs)) - 1
-        # What a child has asked for meanwhile is under way.
+        all_segments = (1 << len(self._setup.downs)) - 1
+        # Sqns that a child requested in the meantime are in flight.
         unasked = [span for first, end in gaps for span in self.elimination.unasked(first, end, now_ns)]
-        target = self.elimination.admit(gaps, everybody, self._upstream, now_ns)
+        target = self.elimination.admit(gaps, all_segments, self._upstream, now_ns)
         effects: list[Effect] = []
         for down, children in zip(self._setup.downs, self._children, strict=True):
             options = children.back_off.options
@@ -464,12 +500,12 @@ class AggregatorSession:
                 if self.nak_limits.admit_ncf(now_ns, listed.packets):
                     self._counters.ncf_packets += listed.packets
                     effects.append(listed.send(down))
-        return effects if target is None else [*effects, *self._asked(unasked, self._setup.up, target)]
+        return effects if target is None else [*effects, *self._own_naks(unasked, self._setup.up, target)]
 
     # Time
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """NCFs that were put off, relaying, own gaps, polls, repeats."""
+        """Send deferred NCFs, relay, request own gaps, poll, and repeat NAKs."""
         effects: list[Effect] = [*self.ncf_sender.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
         effects += self.nak_limits.handle_deadline(now_ns)
         for parents in self._all_parents:
@@ -488,6 +524,6 @@ class AggregatorSession:
             return effects
         for repeat in self.elimination.handle_deadline(now_ns):
             options = OF_HISTORY if repeat.is_history else NO_OPTIONS
-            effects += self._asked(sorted(repeat.spans), self._home_of(repeat.target), repeat.target, options)
+            effects += self._own_naks(sorted(repeat.spans), self._home_of(repeat.target), repeat.target, options)
         self._redirects.drop_failed()
         return effects

@@ -1,1 +1,1 @@
-"""The composition root: the `pgm` command, the roles, the supervisor. It imports everything; nothing imports it."""
+"""Composition root: the `pgm` command, the roles, the supervisor. This package imports all others; none imports it."""

@@ -1,4 +1,4 @@
-"""`python -m deploy` is the `pgm` command."""
+"""Entry point: `python -m deploy` runs the `pgm` command."""
 
 from deploy.cli import main
 

@@ -1,4 +1,4 @@
-"""The `pgm` command: each subcommand is loaded when it is called, so that roles start fast."""
+"""The `pgm` command. A subcommand is imported only when it is called, so that nodes start fast."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from deploy.terminal.exit_codes import EXIT_INTERRUPTED
 _COMMANDS = {
     "demo": (
         "deploy.demo.command",
-        "A whole repair tree on this machine, with losses, and the account of who got what from whom.",
+        "Run a whole repair tree on this machine, with losses, and account for every packet.",
     ),
-    "check": ("deploy.topology.check", "Validate a topology file: all problems at once, with file, line and remedy."),
-    "plan": ("deploy.topology.plan", "Print the tree of a topology file, and every node's addresses and timers."),
+    "check": ("deploy.topology.check", "Validate a topology file: list all problems with file, line and remedy."),
+    "plan": ("deploy.topology.plan", "Print the tree of a topology file, with the addresses and timers of every node."),
     "run": ("deploy.node.run", "Run one node of a topology in the foreground."),
     "up": ("deploy.node.up", "Run all nodes of a topology on this machine."),
     "send": ("deploy.stream.send", "Publish standard input."),
-    "recv": ("deploy.stream.recv", "Print what is received."),
-    "record": ("deploy.archive.record", "Record what a receiver gets into an archive on disk."),
-    "archive": ("deploy.archive.inspect", "Look into an archive: what it holds, whether it is sound, its messages."),
+    "recv": ("deploy.stream.recv", "Write received messages to standard output."),
+    "record": ("deploy.archive.record", "Record the messages of a receiver in an archive on disk."),
+    "archive": ("deploy.archive.inspect", "Inspect an archive: list sessions, verify checksums, print messages."),
     "serve": ("deploy.archive.serve", "Serve an archive over Arrow Flight."),
     "sim": (
         "deploy.simulation.command",
-        "The same tree in virtual time, with any number of receivers, loss and faults, by seed.",
+        "Simulate a topology in virtual time, with any number of receivers, losses and faults, by seed.",
     ),
-    "report": ("deploy.report.command", "What telemetry tells: links, bursts, repairs, timers, as a page or JSON."),
+    "report": ("deploy.report.command", "Summarise telemetry as a page or JSON: links, bursts, repairs, timers."),
     "tune": ("deploy.tune.command", "Find timers by simulating the tree with the losses that telemetry shows."),
-    "bench": ("deploy.bench.command", "Measure how fast this is here, beside plain sockets, OpenPGM and ZeroMQ."),
-    "status": ("deploy.status.status", "Show what the running nodes of a topology have counted."),
+    "bench": ("deploy.bench.command", "Measure the speed on this machine, beside plain sockets, OpenPGM and ZeroMQ."),
+    "status": ("deploy.status.status", "Show the counters of the running nodes of a topology."),
     "top": ("deploy.monitor.top", "Watch the running nodes on a live screen."),
     "monitor": (
         "deploy.monitor.monitor",
-        "Serve what running nodes have counted over HTTP, to browsers and Prometheus.",
+        "Serve the counters of running nodes over HTTP, to browsers and Prometheus.",
     ),
-    "ctl": ("deploy.status.ctl", "Change settings of running nodes: a rate, injected losses, small budgets."),
+    "ctl": ("deploy.status.ctl", "Change settings of running nodes: rate, injected losses, reduced budgets."),
     "doctor": (
         "deploy.doctor.command",
-        "Check this machine for the nodes of a topology: kernel, interfaces, what is installed.",
+        "Check this machine for the nodes of a topology: kernel, interfaces, installed packages.",
     ),
     "render": ("deploy.topology.render", "Write systemd units and kernel settings for the nodes of a topology."),
 }
 
 
-class _Lazy(click.Group):
-    """Finds subcommands by the table, without importing the others."""
+class _LazyGroup(click.Group):
+    """Command group that imports a subcommand from the table when it is needed."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # while a command is being loaded; later the command itself ends quietly
+        except KeyboardInterrupt:  # during the import of a command; a running command handles Ctrl-C itself
             sys.exit(EXIT_INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,8 +63,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        found: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
-        return found
+        subcommand: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        return subcommand
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -73,7 +73,7 @@ class _Lazy(click.Group):
             import difflib
 
             close = difflib.get_close_matches(args[0], _COMMANDS, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(_COMMANDS)}"
+            hint = f"; did you mean {close[0]!r}?" if close else f"; the commands are {', '.join(_COMMANDS)}"
             ctx.fail(f"there is no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
@@ -82,15 +82,15 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="pgm-repair-network", prog_name="pgm")
 def main() -> None:
     """Reliable multicast with local repair, after RFC 3208.
 
-    Try `pgm demo` first. Then write a topology file (docs/reference/topology.md), look at it with `pgm check` and
-    `pgm plan`, try it with `pgm sim` or `pgm up`, and run it with `pgm run FILE --node NAME` on each host.
+    Try `pgm demo` first. Then write a topology file (docs/reference/topology.md) and check it with `pgm check` and
+    `pgm plan`. Try the file with `pgm sim` or `pgm up`. Run `pgm run FILE --node NAME` on each host.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file.
     """
-    if sys.stderr is None:  # closed by whoever started us; what is said there must not come out elsewhere
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+    if sys.stderr is None:  # the caller closed descriptor 2; error messages must not reach a file opened later
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # stays open until the process ends

@@ -1,4 +1,4 @@
-"""The pages of the docs that are printed from tables: `python -m deploy.reference --write`."""
+"""Documentation pages printed from tables: `python -m deploy.reference --write`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _SIZES = {
 
 
 def wire_page() -> str:
-    """docs/reference/wire.md: packet types, bodies, options, rejects."""
+    """Return docs/reference/wire.md: packet types, bodies, options, rejects."""
     lines = [
         "# Wire formats",
         "",
         "Printed from the tables in `pgm/wire/formats.py`, `pgm/wire/control_packets.py` and `pgm/wire/options.py`. All fields are big-endian.",
         "Every packet begins with 16 octets: source port, destination port, type, options, checksum, global source id",
-        "(6 octets), TSDU length. Packets that travel upstream carry the ports swapped. ODATA and RDATA go on with",
-        "sqn, trail, options and payload.",
+        "(6 octets), TSDU length. Packets that travel upstream carry the ports swapped. In ODATA and RDATA the sqn,",
+        "trail, options and payload follow.",
         "",
         "## Control packets",
         "",
@@ -63,18 +63,21 @@ def wire_page() -> str:
     lines += [_option_row(number, option) for number, option in sorted(OPTIONS.items())]
     lines += [
         "",
-        "## What a late joiner asks",
+        "## Requests of a late joiner",
         "",
-        "An SPMR by unicast to a repairer or an aggregator, with OPT_PGM_HELD: from where on is so much of its session held? No bit set asks for",
-        "all. The answer is the same packet, by unicast, with `answers` and the sqn, or with `nothing`; one to a question `by_time` has that bit too, and",
-        "repeats its amount as `number`. An element that holds too little asks its parents before it answers, for all or `by_time`. NAKs of who has asked",
-        "for what lies before the lead of that moment, which carry the option too, are then confirmed and repaired by unicast, or to the segment where several have asked. What of it nobody",
-        "holds is answered with `answers`, `nothing` and `by_sqn`, by unicast or to the segment: `number` packets from `amount` on. Others know neither",
-        "the option nor SPMRs by unicast, and answer with an SPM at most; a source is never asked.",
+        "A late joiner sends an SPMR with OPT_PGM_HELD by unicast to a repairer or an aggregator. The request asks for the first held sqn of the",
+        "amount named in the option. A request without a set bit asks for the whole held history. The answer is the same packet by unicast, with",
+        "`answers` and the sqn, or with `nothing`. The answer to a request `by_time` has that bit too, and repeats the amount as `number`. An element",
+        "that holds too little asks its parents before the answer, for the whole history or `by_time`.",
+        "",
+        "A late joiner then sends NAKs, with the same option, for packets before the lead at the time of the request. These NAKs are confirmed and",
+        "repaired by unicast, or to the segment if several late joiners have asked. Packets that no element holds are answered with `answers`,",
+        "`nothing` and `by_sqn`, by unicast or to the segment: `number` packets from `amount` on. Other implementations know neither the option nor",
+        "SPMRs by unicast, and answer with an SPM at most. A source is never asked.",
         "",
         "## Rejects",
         "",
-        "What is no packet is counted by reason and changes nothing else.",
+        "A datagram that is no valid packet is counted by reason and changes nothing else.",
         "",
         "| reason | meaning |",
         "|---|---|",
@@ -95,12 +98,12 @@ def _option_row(number: int, option: type[Option]) -> str:
 
 
 def counters_page() -> str:
-    """docs/reference/counters.md: every counter with its unit and sentence."""
+    """Return docs/reference/counters.md: every counter with its unit and meaning."""
     lines = [
         "# Counters",
         "",
         "Printed from `pgm/core/counters.py`. Every node has the same table; rows that do not concern its role stay 0.",
-        "`pgm status FILE --json` shows those that are not.",
+        "`pgm status FILE --json` shows the counters that are not 0.",
         "",
         "| counter | unit | meaning |",
         "|---|---|---|",
@@ -110,12 +113,12 @@ def counters_page() -> str:
 
 
 def repair_states_page() -> str:
-    """docs/reference/repair-states.md: the state machine of RFC 3208 section 6.3, drawn from its table."""
+    """Return docs/reference/repair-states.md: the state machine of RFC 3208 section 6.3, drawn from the table."""
     lines = [
-        "# What becomes of a missing packet",
+        "# Recovery of a missing packet",
         "",
-        "Printed from `pgm/core/recovery/repair_table.py`, which is RFC 3208 section 6.3 as a table. In every state the data's arrival completes the",
-        "recovery, and the trail's passing or a retry count's excess ends it as lost.",
+        "Printed from `pgm/core/recovery/repair_table.py`, which is RFC 3208 section 6.3 as a table. In every state the arrival of the data completes",
+        "the recovery. The packet is lost when the trail passes it, or when a retry count exceeds its limit.",
         "",
         "```mermaid",
         "stateDiagram-v2",
@@ -134,14 +137,15 @@ def repair_states_page() -> str:
 
 
 def events_page() -> str:
-    """docs/reference/events.md: what befalls sessions, with ids and remedies."""
+    """Return docs/reference/events.md: the events of sessions, with ids and remedies."""
     lines = [
         "# Events",
         "",
-        "Printed from `pgm/core/events.py`. What befalls a session has an id that does not change. Programs get `Opened`, `Closed` and `Lost` in",
-        "the stream, and notices by `on_notice`; `pgm.event_of(item)` gives the row of any of them. `pgm run`, `pgm up`, `pgm send` and `pgm recv` say",
-        "them on standard error as they happen, where a line begins with the id, or the part before its cause; with `--json` their account",
-        "has `events`: a row for each id that occurred, with how often, the last one's words and the remedy. [receiving.md](../guide/receiving.md) has examples.",
+        "Printed from `pgm/core/events.py`. Every event of a session has an id that does not change. Programs get `Opened`, `Closed` and `Lost` in",
+        "the stream, and notices by `on_notice`; `pgm.event_of(item)` returns the row of any of these events. `pgm run`, `pgm up`, `pgm send` and",
+        "`pgm recv` print events on standard error as the events happen. A line begins with the id, or with the part of the id before the cause.",
+        "With `--json` the account of these commands has `events`: a row for each id that occurred, with the count, the last text and the remedy.",
+        "[receiving.md](../guide/receiving.md) has examples.",
         "",
         "| id | meaning | remedy |",
         "|---|---|---|",
@@ -160,12 +164,12 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def page(name: str) -> str:
-    """The text of one page."""
+    """Return the text of the page `name`, a key of `PAGES`. Raises `KeyError` for another name."""
     return PAGES[name]()
 
 
 def main() -> None:
-    """Print the pages, or write them into docs/ with --write."""
+    """Print the pages, or write the pages into docs/ with --write."""
     for name in PAGES:
         if "--write" in sys.argv[1:]:
             Path("docs", name).write_text(page(name))

@@ -1,7 +1,8 @@
 """Reliable multicast with local repair, after RFC 3208: the public names.
 
-`open_source` and `open_receiver` are for trio; `pgm.blocking` has the same for ordinary threads. What a name needs is loaded when it is
-first used: whoever imports a part of the package, such as an executor of Spark, loads that part alone.
+`open_source` and `open_receiver` are for trio; `pgm.blocking` has the same names for ordinary threads. The module of a name
+is loaded at the first use of the name. A program that imports a part of the package, such as an executor of Spark, loads
+that part alone.
 """
 
 from __future__ import annotations

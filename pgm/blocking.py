@@ -1,12 +1,12 @@
-"""Sources and receivers without trio: the same names, for ordinary threads.
+"""Sources and receivers for ordinary threads, with the names of the trio API.
 
     with pgm.blocking.open_receiver("tree.toml", node="desk-7") as receiver:
         for item in receiver:
             ...
 
-Each handle runs the protocol in a background thread of its own, so repairs go on while the application is
-busy or asleep. With `busy_poll=True` it runs in the calling thread instead, which spins while it waits: the shortest
-way from socket to application, for a core of its own (`pgm.net.endpoint.busy_poll`).
+Each handle runs the protocol in a background thread of its own, so repairs continue while the application is busy or
+asleep. With `busy_poll=True` the protocol runs in the calling thread instead, which polls while it waits. This has the
+lowest latency from socket to application and needs a processor of its own (`pgm.net.endpoint.busy_poll`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ R = TypeVar("R")
 
 
 class _Background(Generic[H]):
-    """Keeps an async context manager open in a trio thread, and runs calls in it."""
+    """Background thread of trio that keeps an async context manager open and runs calls in it."""
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[H]]) -> None:
         self._opener = opener
         self._opened = threading.Event()
-        self.error: BaseException | None = None  # by which it ended
+        self.error: BaseException | None = None  # the exception that ended the thread
         self._stop: trio.Event | None = None
         self._fails = False
         self._token: trio.lowlevel.TrioToken | None = None
@@ -76,12 +76,15 @@ class _Background(Generic[H]):
                 self._opened.set()
                 await self._stop.wait()
                 if self._fails:
-                    raise _CutShort
-        except _CutShort:
+                    raise _BlockFailed
+        except _BlockFailed:
             pass
 
     def call(self, function: Callable[..., Awaitable[R]], *args: object) -> R:
-        """Run a call in the trio thread and wait for it. Raises what that has ended by, `UsageError` if it was closed."""
+        """Run a call in the trio thread and wait for its result.
+
+        Raises the exception of the call, the exception that ended the thread, or `UsageError` after a close.
+        """
         assert self._token is not None
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
@@ -92,7 +95,7 @@ class _Background(Generic[H]):
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block") from None
 
     def close(self, *, fails: bool) -> None:
-        """Leave the context manager, by an exception if the caller's block failed, and wait for it."""
+        """Leave the context manager and wait for its end. With `fails` the context manager sees an exception."""
         if self._token is not None and self._stop is not None and self._thread.is_alive():
             self._fails = fails
             self._token.run_sync_soon(self._stop.set)
@@ -101,13 +104,13 @@ class _Background(Generic[H]):
             raise self.error
 
 
-class _CutShort(Exception):
-    """The caller's block ended by an exception."""
+class _BlockFailed(Exception):
+    """Signal that the caller's block ended by an exception."""
 
 
 @contextmanager
 def _in_background(opener: Callable[[], AbstractAsyncContextManager[H]]) -> Iterator[tuple[_Background[H], H]]:
-    """Open something in a trio thread for the length of a block; it ends as the block does."""
+    """Keep a context manager open in a trio thread during a block. Both end the same way."""
     background = _Background(opener)
     handle = background.start()
     try:
@@ -119,7 +122,7 @@ def _in_background(opener: Callable[[], AbstractAsyncContextManager[H]]) -> Iter
 
 
 class Source:
-    """A source for ordinary threads; see `pgm.Source` for what the calls do."""
+    """Source for ordinary threads. `pgm.Source` documents the calls."""
 
     def __init__(self, background: _Background[_source.Source], inner: _source.Source) -> None:
         self._background = background
@@ -127,27 +130,27 @@ class Source:
 
     @property
     def tsi(self) -> Tsi:
-        """The session's TSI."""
+        """Return the session's TSI."""
         return self._inner.tsi
 
     @property
     def next_sqn(self) -> int:
-        """The sqn of the next message, after `flush`."""
+        """Return the sqn of the next message, if `flush` ran before."""
         return self._inner.next_sqn
 
     @property
     def counters(self) -> Counters:
-        """What this source has counted so far."""
+        """Return the counters of this source."""
         return self._inner.counters
 
     def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False) -> int:
-        """Send one message; waits for room. Returns the sqn of its first packet."""
+        """Send one message and wait for room. Returns the sqn of its first packet."""
         return self._background.call(partial(self._inner.send, payload, subject=subject, to=to, flush=flush))
 
     def try_send(
         self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
     ) -> int | None:
-        """Send one message if there is room for it now; returns the sqn of its first packet, or None without room."""
+        """Send one message if there is room now. Returns the sqn of its first packet, or None without room."""
 
         async def try_now() -> int | None:
             return self._inner.try_send(payload, subject=subject, to=to, flush=flush)
@@ -155,7 +158,10 @@ class Source:
         return self._background.call(try_now)
 
     def send_parts(self, parts: Sequence[Payload]) -> int:
-        """Send one message of several parts, with ZeroMQ's framing; waits for room. Returns the sqn of its first packet."""
+        """Send one message of several parts in ZeroMQ's framing, and wait for room.
+
+        Returns the sqn of the first packet of the message.
+        """
         return self._background.call(self._inner.send_parts, parts)
 
     def send_object(
@@ -167,42 +173,45 @@ class Source:
         to: str | None = None,
         flush: bool = False,
     ) -> int:
-        """Send a value as one message, in CBOR unless `codec` says otherwise; waits for room."""
+        """Send a value as one message, encoded by `codec`, and wait for room."""
         return self.send(codec.encode(value), subject=subject, to=to, flush=flush)
 
     def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False) -> int:
-        """Send many messages in one call; waits for room. Returns the first sqn."""
+        """Send many messages in one call, and wait for room. Returns the first sqn."""
         return self._background.call(partial(self._inner.send_batch, payloads, subject=subject, to=to, flush=flush))
 
     def flush(self) -> None:
-        """Wait until everything accepted has been sent."""
+        """Wait until all accepted messages have been sent."""
         self._background.call(self._inner.flush)
 
     def stable(self, sqn: int | None = None) -> None:
-        """Wait until every member of an acknowledged stream has everything up to `sqn`; all that was accepted if None."""
+        """Wait until every member of an acknowledged stream has all packets up to `sqn`.
+
+        None means all accepted messages.
+        """
         self._background.call(self._inner.stable, sqn)
 
     @property
     def rate(self) -> int:
-        """Octets a second at which it sends at most."""
+        """Return the maximum rate of this source in octets a second."""
         return self._inner.rate
 
     def set_rate(self, rate: str | int) -> None:
-        """From now on send at this rate at most, repairs included, as `pgm.Source.set_rate` has it."""
+        """Limit data and repairs to this rate from now on. `pgm.Source.set_rate` documents the values."""
         self._background.call(self._set_rate, rate)
 
     async def _set_rate(self, rate: str | int) -> None:
         self._inner.set_rate(rate)
 
     def advance_trail(self, sqn: int) -> None:
-        """Let go of everything before the message whose first packet is `sqn`."""
+        """Drop all messages before the message whose first packet is `sqn` from the window."""
         self._background.call(self._advance_trail, sqn)
 
     async def _advance_trail(self, sqn: int) -> None:
         self._inner.advance_trail(sqn)
 
     def close_window(self) -> None:
-        """Let go of everything sent so far, and tell the receivers at once."""
+        """Drop all messages sent so far from the window, and inform the receivers at once."""
         self._background.call(self._close_window)
 
     async def _close_window(self) -> None:
@@ -210,57 +219,60 @@ class Source:
 
 
 class Receiver:
-    """A receiver for ordinary threads: iterate over it, or over `batches()`."""
+    """Receiver for ordinary threads: an iterable of messages, or of batches by `batches()`."""
 
     def __init__(self, background: _Background[_receiver.Receiver], inner: _receiver.Receiver) -> None:
         self._background = background
         self._inner = inner
         self._unpacker = Unpacker()
-        # What was found last and not yet handed out, or why there is nothing: also for a call whose caller was interrupted.
-        self._found: BatchItem | None = None
+        # The last item or exception that has not been returned. A signal may have interrupted the caller that waited for it.
+        self._next_item: BatchItem | None = None
         self._failure: Exception | None = None
-        self._asking: trio.CancelScope | None = None  # of a call that is under way
+        self._read_scope: trio.CancelScope | None = None  # of the call in progress
 
     @property
     def counters(self) -> Counters:
-        """What this receiver has counted so far."""
+        """Return the counters of this receiver."""
         return self._inner.counters
 
     def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
-        """The next batch, loss, opening or closing; None when nothing came within `timeout_s`."""
+        """Return the next batch, loss, opening or closing, or None after `timeout_s` seconds."""
         rest = self._unpacker.take_rest()
         if rest is not None:
             return rest
         try:
-            self._background.call(self._ask, timeout_s)
+            self._background.call(self._read_next, timeout_s)
         except BaseException as error:
-            # What a handler of notices raised while the application was away: what had come before that comes first.
+            # A handler of notices raised this error while the application was away. Items that arrived earlier come first.
             if error is not self._background.error or (left := trio.run(self._inner.next_batch)) is None:
                 raise
             return left
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-        found, self._found = self._found, None
-        return found
+        item, self._next_item = self._next_item, None
+        return item
 
-    async def _ask(self, timeout_s: float | None) -> None:
-        """Find what comes next. A signal's handler may raise in the thread that waits for this, which goes on here and must lose nothing."""
-        while self._asking is not None:
-            self._asking.cancel()
+    async def _read_next(self, timeout_s: float | None) -> None:
+        """Store the next item or exception.
+
+        A signal handler may raise in the thread that waits for this call. The call continues here, and no item may be lost.
+        """
+        while self._read_scope is not None:
+            self._read_scope.cancel()
             await trio.lowlevel.checkpoint()
-        if self._found is not None or self._failure is not None:
+        if self._next_item is not None or self._failure is not None:
             return
-        with trio.CancelScope() as self._asking:
+        with trio.CancelScope() as self._read_scope:
             try:
-                self._found = await self._inner.next_batch(timeout_s)
+                self._next_item = await self._inner.next_batch(timeout_s)
             except Exception as error:
                 self._failure = error
             finally:
-                self._asking = None
+                self._read_scope = None
 
     def batches(self) -> Iterator[BatchItem]:
-        """Many messages at a time, in stream order with what befell the stream."""
+        """Iterate over batches of messages, losses, openings and closings in stream order."""
         while (item := self.next_batch()) is not None:
             yield item
 
@@ -271,25 +283,28 @@ class Receiver:
     def subscribe(self, pattern: bytes) -> None: ...
 
     def subscribe(self, pattern: str | bytes, tag: Any = None) -> Subscription | None:
-        """Take messages whose subject matches this, too; with ZeroMQ's framing, whose first part begins with it."""
+        """Also deliver messages whose subject matches `pattern`.
+
+        In ZeroMQ's framing `pattern` is a prefix of a message's first part.
+        """
         return self._background.call(self._subscribe, pattern, tag)
 
     async def _subscribe(self, pattern: Any, tag: Any) -> Subscription | None:
-        found: Subscription | None = self._inner.subscribe(pattern, tag)
-        return found
+        subscription: Subscription | None = self._inner.subscribe(pattern, tag)
+        return subscription
 
     def unsubscribe(self, which: str | bytes | Subscription) -> None:
-        """Take them no more, from the next message on. For the thread that iterates."""
+        """Remove a subscription from the next message on. Call this only in the thread that iterates."""
         self._background.call(self._unsubscribe, which)
 
     async def _unsubscribe(self, which: str | bytes | Subscription) -> None:
-        found, self._found = self._found, None
-        self._inner.put_back(found)
+        item, self._next_item = self._next_item, None
+        self._inner.put_back(item)
         self._inner.put_back(self._unpacker.take_rest())
         self._inner.unsubscribe(which)
 
     def objects(self, codec: Codec = CBOR) -> Iterator[ObjectItem]:
-        """Messages as the values that they carry, in stream order with what befell the stream."""
+        """Iterate over the values of messages, and over losses, openings and closings, in stream order."""
         return (object_of(item, codec, self.counters) for item in self)
 
     def __iter__(self) -> Iterator[Item]:
@@ -297,13 +312,13 @@ class Receiver:
             yield item
 
     def recv(self, timeout_s: float | None = None) -> Item | None:
-        """The next message, loss, opening or closing; None when nothing came within `timeout_s`."""
+        """Return the next message, loss, opening or closing, or None after `timeout_s` seconds."""
         message = self._unpacker.next()
         while message is None:
-            found = self.next_batch(timeout_s)
-            if not isinstance(found, AnyBatch):
-                return found
-            message = self._unpacker.open(found)
+            item = self.next_batch(timeout_s)
+            if not isinstance(item, AnyBatch):
+                return item
+            message = self._unpacker.open(item)
         return message
 
 
@@ -333,9 +348,10 @@ def open_source(
 def open_source(
     target: Target, *, busy_poll: bool = False, **options: Any
 ) -> AbstractContextManager[Source] | AbstractContextManager[busy_handles.BusyPollSource]:
-    """Open a source; the block's end sends what is left and serves repairs until nobody asks any more.
+    """Open a source. The end of the block sends the remaining messages and serves repairs until the requests stop.
 
-    With `busy_poll` it belongs to the thread that opened it, which `cpu` pins to a processor. Otherwise as `pgm.open_source`.
+    With `busy_poll` the source belongs to the calling thread, and `cpu` pins that thread to a processor. All else is as in
+    `pgm.open_source`.
     """
     return busy_handles.open_source(target, **options) if busy_poll else _open_source(target, **options)
 
@@ -377,9 +393,10 @@ def open_receiver(
 def open_receiver(
     target: Target, *, busy_poll: bool = False, **options: Any
 ) -> AbstractContextManager[Receiver] | AbstractContextManager[busy_handles.BusyPollReceiver]:
-    """Open a receiver of one stream, or of all streams of the node; `subscribe` and `subjects` as in `pgm.open_receiver`.
+    """Open a receiver of one stream, or of all streams of the node.
 
-    With `busy_poll` it belongs to the thread that opened it, which `cpu` pins to a processor.
+    `pgm.open_receiver` documents `subscribe` and `subjects`. With `busy_poll` the receiver belongs to the calling thread,
+    and `cpu` pins that thread to a processor.
     """
     return busy_handles.open_receiver(target, **options) if busy_poll else _open_receiver(target, **options)
 
@@ -393,6 +410,4 @@ def _open_receiver(target: Target, **options: Any) -> Iterator[Receiver]:
 
 def _refuse_cpu(options: dict[str, Any]) -> None:
     if "cpu" in options:
-        raise UsageError(
-            "a processor can be chosen for busy polling only", remedy="say busy_poll=True, or leave cpu away"
-        )
+        raise UsageError("cpu needs busy polling", remedy="set busy_poll=True, or omit cpu")

@@ -1,9 +1,8 @@
-"""The exceptions of the project: one small tree, each with a stable code and, where one exists, a remedy.
+"""Exceptions of the project: one small tree, each with a stable code and, if one exists, a remedy.
 
-Which kind to use follows from who can do something about it. Nonsense from a peer is a `WireError` and
-never leaves the wire layer's callers: it becomes a counter. What the protocol could not do is an effect
-(`pgm.core.effects.Lost`), not an exception. What an application or an operator asked for in vain is one
-of the others.
+The right exception depends on the party that can act on the problem. Malformed packets of a peer raise a `WireError`. The
+callers of the wire layer catch each `WireError` and count it. A loss that the protocol could not repair is an effect
+(`pgm.core.effects.Lost`), not an exception. The other exceptions report a failed request of an application or an operator.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Mapping, Sequence
 class PgmError(Exception):
     """Base of every error this project raises on purpose.
 
-    `code` is stable and fit for scripts; `remedy` says what to do, or is empty.
+    `code` is stable and fit for scripts. `remedy` names an action for the user, or is empty.
     """
 
     code = "PGM"
@@ -29,7 +28,7 @@ class PgmError(Exception):
 
 
 class WireError(PgmError):
-    """Octets that are no PGM packet. `reason` is one of `pgm.wire.rejects.Reject`."""
+    """Octets that are not a PGM packet. `reason` is one of `pgm.wire.rejects.Reject`."""
 
     code = "PGM-WIRE"
 
@@ -51,7 +50,7 @@ class UsageError(PgmError):
 
 
 class PayloadTooLarge(UsageError):
-    """A message that would not fit the transmit window."""
+    """A message larger than the transmit window."""
 
     code = "PGM-USE-SIZE"
 
@@ -63,9 +62,10 @@ class SourceClosed(UsageError):
 
 
 class TopologyError(PgmError):
-    """A topology file with one or more problems; `problems` lists them all, each naming file and line.
+    """A topology file with one or more problems.
 
-    `rows` are the same for programs, with the keys of `pgm check --json`, where the file is what they are about.
+    `problems` lists all problems, each with file and line. `rows` holds the same problems for programs, with the keys of
+    `pgm check --json`. `rows` is empty if the error is not about a file.
     """
 
     code = "PGM-TOPOLOGY"
@@ -85,6 +85,6 @@ class TransportError(PgmError):
 
 
 class ProcessError(PgmError):
-    """A process of the tree could not be started, ended early, or did not answer."""
+    """A process of the tree failed to start, ended early, or did not answer."""
 
     code = "PGM-PROC"

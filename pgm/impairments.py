@@ -1,7 +1,7 @@
-"""Loss on purpose: random and bursty models, by seed, for the simulator's links and for live sockets.
+"""Injected loss: seeded random and bursty models for the simulator's links and for live sockets.
 
-A model answers for a number of packets at once which of them are lost. Models know nothing of packets,
-so control packets suffer like data.
+A model takes a number of packets and returns the lost ones among them. Models do not see the packets, so control packets
+are lost like data.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ import numpy.typing as npt
 Lost = npt.NDArray[np.bool_]
 
 _DRAWS = 1 << 32  # outcomes of one draw
-_BLOCK = 1024  # packets whose fate is drawn at a time
+_BLOCK = 1024  # packets drawn at a time
 
 
 class LossModel(Protocol):
-    """Anything that decides the fate of the next `count` packets."""
+    """Model that decides which of the next `count` packets are lost."""
 
     def draw(self, count: int) -> Lost | None:
-        """True for each packet that is lost, or None where none is."""
+        """Return a mask of shape (count,), True for each lost packet, or None without a loss."""
 
 
 @attrs.frozen
 class Impairment:
-    """What a link does to packets. Shares are of packets; `burst_length` is a mean in packets."""
+    """Impairments of one link, as shares of packets. `burst_length` is a mean in packets."""
 
     loss: float = 0.0  # lost independently
     burst_loss: float = 0.0  # lost in bursts, by a Gilbert-Elliott model
     burst_length: float = 8.0
     duplicate: float = 0.0  # simulator only
-    reorder: float = 0.0  # simulator only: delayed by `reorder_ivl` more
+    reorder: float = 0.0  # simulator only: further delayed by `reorder_ivl`
     reorder_ivl: int = 2_000_000  # ns
 
     @property
     def asked(self) -> float:
-        """The share of packets that will be lost in the long run."""
+        """Return the expected share of lost packets."""
         return 1 - (1 - self.loss) * (1 - self.burst_loss)
 
     def deviation(self, count: int) -> float:
-        """The standard deviation of the share that is lost of `count` packets, which bursts make larger.
+        """Return the standard deviation of the lost share of `count` packets, which bursts increase.
 
-        Within a burst the fates of two packets at distance k are correlated by `memory` to the power of k.
+        Within a burst the losses of two packets at distance k are correlated by `memory` to the power of k.
         """
         leave = 1 / max(1.0, self.burst_length)
         enter = leave * self.burst_loss / (1 - self.burst_loss) if self.burst_loss < 1 else 1.0
@@ -58,16 +58,16 @@ class Impairment:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether nothing is ever lost."""
+        """Return whether no packet is ever lost."""
         return not (self.loss or self.burst_loss)
 
 
 class Injector:
-    """Draws losses of one link by one seed and counts them.
+    """Seeded source of losses for one link, with counts.
 
-    The bursty part is a two-state chain: a burst begins so often that bursts of mean `burst_length` lose
-    `burst_loss` of the packets, and everything in a burst is lost. Fates are drawn ahead, so that packets to which
-    nothing happens cost next to nothing.
+    The bursty part is a two-state chain (Gilbert-Elliott) in which every packet of a burst is lost. Bursts with mean length
+    `burst_length` begin often enough to lose the share `burst_loss` of the packets. Losses are drawn in advance, so that
+    packets without a loss cost almost nothing.
     """
 
     def __init__(self, impairment: Impairment, seed: str) -> None:
@@ -77,7 +77,7 @@ class Injector:
         self.change(impairment)
 
     def change(self, impairment: Impairment) -> None:
-        """Lose like this from the next packet on; what was counted stays."""
+        """Use another impairment from the next packet on. The counts stay."""
         self.impairment = impairment
         leave = 1 / max(1.0, impairment.burst_length)
         share = impairment.burst_loss
@@ -85,12 +85,15 @@ class Injector:
         self._enter = min(1.0, leave * share / (1 - share)) if share < 1 else 1.0
         self._bad = False
         self._run = 0  # packets until the chain changes its state
-        # Packets whose fate is known, and the first that is lost or not among them.
+        # End of the packets drawn so far, and of those before the first loss among them.
         self._drawn = self._clear_end = self.seen
-        self._lost_ahead: deque[int] = deque()  # which of those that have not come are lost
+        self._lost_ahead: deque[int] = deque()  # numbers of the lost packets that have not arrived yet
 
     def spares(self, count: int) -> bool:
-        """Whether nothing happens to the next `count` packets, as far as drawn: then they have come, else `draw_places` says."""
+        """Take the next `count` packets if they are drawn and none is lost, and return whether that holds.
+
+        Otherwise no packet is taken, and `draw_places` returns the losses.
+        """
         end = self.seen + count
         if end > self._clear_end:
             return False
@@ -98,7 +101,7 @@ class Injector:
         return True
 
     def give_back(self, count: int, places: Sequence[int]) -> None:
-        """The last `count` packets, of which those at `places` were lost, have not come: they will, and the same befalls them."""
+        """Undo the draw of the last `count` packets, which lost those at `places`. The next draw repeats the result."""
         self.seen -= count
         self.lost -= len(places)
         self._lost_ahead.extendleft([self.seen + place for place in reversed(places)])
@@ -110,7 +113,7 @@ class Injector:
         while ahead and ahead[0] == at:
             ahead.popleft()
             at += 1
-        if self._bad and at == self._drawn:  # the burst continues in what is not drawn yet
+        if self._bad and at == self._drawn:  # the burst continues beyond the packets drawn so far
             self._bad, self._run = False, 0
         self._look_ahead()
 
@@ -118,7 +121,7 @@ class Injector:
         self._clear_end = self._lost_ahead[0] if self._lost_ahead else self._drawn
 
     def draw(self, count: int) -> Lost | None:
-        """True for each of the next `count` packets that is lost, or None where none is."""
+        """Return a mask of shape (count,), True for each lost packet, or None without a loss."""
         places = self.draw_places(count)
         if not places:
             return None
@@ -127,7 +130,7 @@ class Injector:
         return lost
 
     def draw_places(self, count: int) -> list[int]:
-        """Which of the next `count` packets are lost, by their place among them."""
+        """Return the indices of the lost packets among the next `count`, from 0."""
         begin, ahead = self.seen, self._lost_ahead
         end = self.seen = begin + count
         if end > self._drawn:
@@ -140,7 +143,7 @@ class Injector:
         return places
 
     def foresee(self, count: int) -> None:
-        """Draw the fate of the next `count` packets already, so that it takes no time when they come."""
+        """Draw the losses of the next `count` packets in advance, so that their arrival takes no time for that."""
         while self._drawn < self.seen + count:
             self._draw_ahead(_BLOCK)
         self._look_ahead()
@@ -169,10 +172,10 @@ class Injector:
                 self._bad = not self._bad
 
     def _packets_until(self, share: float) -> int:
-        """Packets up to one that happens with this share: geometric, at least 1."""
+        """Return the packets up to an event with probability `share`: geometric, at least 1."""
         return 1 + int(math.log(1 - self._rng.random()) / math.log1p(-share)) if share < 1 else 1
 
 
 def seeded(seed: int | str, *names: str) -> random.Random:
-    """A generator for one purpose, so that adding a node does not change the fate of the others."""
+    """Return a generator for one purpose, so that a further node does not change the losses of the others."""
     return random.Random(":".join([str(seed), *names]))

@@ -1,7 +1,7 @@
-"""Quantities: integer nanoseconds, octets and octets per second, and the human spellings of them.
+"""Quantities: integer nanoseconds, octets and octets per second, with their human spellings.
 
-Inside the project time is an integer of nanoseconds, size an integer of octets, rate an integer of
-octets per second. Files and command lines say "50ms", "2GiB", "200Mbit/s", "2%".
+Inside the project a time is an integer of nanoseconds, a size an integer of octets, and a rate an integer of octets per
+second. Files and command lines spell quantities as "50ms", "2GiB", "200Mbit/s", "2%".
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from pgm.errors import UnitError
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
-NEVER = (1 << 63) - 1  # later than any instant a driver can pass
+NEVER = (1 << 63) - 1  # ns: later than any instant that a driver passes
 
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
-FRACTIONS = 10**8  # shares of one that are told apart: a millionth of a per cent
+FRACTIONS = 10**8  # resolution of a share of one: a millionth of a per cent
 
 _TIMES = {"ns": 1, "us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND}
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _BITS = {"bit/s": 1, "kbit/s": 10**3, "Mbit/s": 10**6, "Gbit/s": 10**9}
 _RATES = {"B/s": 1, "kB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9, "KiB/s": KIB, "MiB/s": MIB, "GiB/s": GIB}
 
-_MOST_CHARACTERS = 40  # of a quantity; more digits are a mistake, not a number
+_MOST_CHARACTERS = 40  # of a quantity; a longer text is a mistake
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/%]+)\s*")
 
 
-def _split(text: str, what: str, units: dict[str, int] | tuple[str, ...], example: str) -> tuple[Fraction, str]:
+def _split(text: str, noun: str, units: dict[str, int] | tuple[str, ...], example: str) -> tuple[Fraction, str]:
     match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
     if match is None or match[2] not in units:
         choice = f"one of {', '.join(units)}" if len(units) > 1 else " ".join(units)
         raise UnitError(
-            f"{text[:_MOST_CHARACTERS]!r} is not a {what}",
+            f"{text[:_MOST_CHARACTERS]!r} is not a {noun}",
             remedy=f'write a number and {choice}, such as "{example}"',
         )
     return Fraction(match[1]), match[2]
@@ -60,17 +60,20 @@ def parse_rate(text: str) -> int:
 
 
 def parse_fraction(text: str) -> float:
-    """Read "2%" into 0.02, within 0 to 100 %; what is not 0 is a millionth of a per cent at least. Raises `UnitError`."""
+    """Read "2%" into 0.02. Raises `UnitError`.
+
+    The percentage is 0, or between a millionth of a per cent and 100 %.
+    """
     number, _ = _split(text, "percentage", ("%",), "2%")
     if number > 100:
-        raise UnitError(f"{text!r} is more than everything", remedy='write a percentage up to "100%"')
+        raise UnitError(f"{text!r} is more than 100 %", remedy='write a percentage up to "100%"')
     if 0 < number * FRACTIONS < 100:
-        raise UnitError(f"{text!r} is too little to tell from none", remedy='write "0%", or "0.000001%" or more')
+        raise UnitError(f"{text!r} is too small to distinguish from 0 %", remedy='write "0%", or "0.000001%" or more')
     return float(number / 100)
 
 
 def format_duration(value_ns: int) -> str:
-    """Spell nanoseconds the way `parse_duration` reads them, exactly and as short as possible."""
+    """Spell nanoseconds in the syntax of `parse_duration`, exactly and as short as possible."""
     if value_ns == NEVER:
         return "never"
     for unit in ("h", "min", "s", "ms", "us"):
@@ -80,7 +83,7 @@ def format_duration(value_ns: int) -> str:
 
 
 def format_octets(value: int) -> str:
-    """Spell octets the way `parse_octets` reads them."""
+    """Spell octets in the syntax of `parse_octets`."""
     for unit in ("GiB", "MiB", "KiB", "GB", "MB", "kB"):
         if value and value % _SIZES[unit] == 0:
             return f"{value // _SIZES[unit]}{unit}"

@@ -146,7 +146,7 @@ class RepairerSession:
         return SessionStatus(
             tsi=tsi_text(self.state.tsi),
             data_port=self.state.data_port,
-            state=self.relay.voice.name.lower() if self._setup.is_relay else "on-lan",
+            state=self.relay.role.name.lower() if self._setup.is_relay else "on-lan",
             trail=self.state.trail,
             lead=self.state.lead,
             missing_sqns=self._recovery.missing.sqns,

@@ -1,17 +1,29 @@
-"""Hypothesis profiles: `ci` repeats exactly and is quick, `thorough` is for the night. And what processes of tests inherit."""
+"""Hypothesis profiles, environment of the processes that tests start, and the addresses of one test.
+
+The profile `ci` is quick and repeats exactly; `thorough` is for long runs.
+"""
 
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.net.support.places import Place
 
 _SLOW = [HealthCheck.too_slow]
 settings.register_profile("ci", derandomize=True, max_examples=30, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Of the many interpreters that tests start, each would keep a processor busy for a moment with threads of numpy's that nobody uses.
+# numpy would start threads in each of the many interpreters that tests start, and the threads would keep processors busy.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Under nohup a closed terminal is ignored, and so it would be by every process that a test starts and closes one on.
+# nohup makes a process ignore a closed terminal, and processes that tests start would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture
+def place() -> Place:
+    """Return addresses and ports that no other test uses."""
+    return Place.new()

@@ -1,1 +1,1 @@
-"""`pgm record`, `pgm archive` and `pgm serve`: recorded streams on the command line."""
+"""Commands for recorded streams: `pgm record`, `pgm archive` and `pgm serve`."""

@@ -1,4 +1,4 @@
-"""`pgm archive`: what an archive holds, whether it is sound, and its messages. `pgm serve`: the range service."""
+"""The command `pgm archive`: list the sessions of an archive, verify the checksums, print the messages."""
 
 from __future__ import annotations
 
@@ -32,28 +32,31 @@ def _open(directory: Path) -> Archives:
     return Archives(directory)
 
 
-def _open_found(directory: Path) -> Archives:
-    """The same, where there must be something: what is sound or empty else may be the wrong directory."""
+def _open_nonempty(directory: Path) -> Archives:
+    """Open the archives in `directory`. Raises `ArchiveError` if there are none: the directory may be the wrong one."""
     from pgm.archive.errors import ArchiveError
 
     archives = _open(directory)
     if not archives.readers:
         raise ArchiveError(
-            _nothing_in(directory), remedy="name the directory that was given to a recorder, or the one above"
+            _no_archive_text(directory), remedy="name the directory of a recorder, or its parent directory"
         )
     return archives
 
 
-def _nothing_in(directory: Path) -> str:
+def _no_archive_text(directory: Path) -> str:
     return f"{directory} holds no archive, or nothing was recorded there yet"
 
 
 def _ls(directory: Path, as_json: bool) -> int:
-    archives = _open_found(directory)
+    archives = _open_nonempty(directory)
     holdings = archives.holdings()
     if as_json:
         print_json(
-            {"holdings": [one.as_json() for one in holdings], "damage": [str(one.message) for one in archives.damage]}
+            {
+                "holdings": [extent.as_json() for extent in holdings],
+                "damage": [str(error.message) for error in archives.damage],
+            }
         )
     else:
         from deploy.terminal.tables import TableColumn, console, table
@@ -61,22 +64,29 @@ def _ls(directory: Path, as_json: bool) -> int:
         terminal = console()
         heads = ("session", "stream", "source", "node", "segment", "oldest", "next sqn", "rows", "size", "until (UTC)")
         columns = [TableColumn(head, rank) for head, rank in zip(heads, (0, 0, 2, 1, 3, 0, 0, 4, 5, 6), strict=True)]
-        terminal.print(table("Held", columns, [_row(one) for one in holdings], terminal.width))
+        terminal.print(table("Held", columns, [_row(extent) for extent in holdings], terminal.width))
         for error in archives.damage:
             warn(error.message)
     return EXIT_FAILED if archives.damage else 0
 
 
-def _row(one: SessionExtent) -> list[str]:
-    until = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.last_received_us / 1e6))
-    octets = format_octets(one.octets >> 20 << 20 or one.octets)
-    names = (one.tsi, one.stream or "-", one.source or "-", one.node, one.segment or "-")
-    return [*names, str(one.oldest), str(one.next_sqn), f"{one.rows:,}", octets, "closed" if one.closed else until]
+def _row(extent: SessionExtent) -> list[str]:
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(extent.last_received_us / 1e6))
+    octets = format_octets(extent.octets >> 20 << 20 or extent.octets)
+    names = (extent.tsi, extent.stream or "-", extent.source or "-", extent.node, extent.segment or "-")
+    return [
+        *names,
+        str(extent.oldest),
+        str(extent.next_sqn),
+        f"{extent.rows:,}",
+        octets,
+        "closed" if extent.closed else until,
+    ]
 
 
 def _verify(directory: Path, as_json: bool) -> int:
-    """Read every batch, with its checksum, and see that sessions have no gaps."""
-    archives = _open_found(directory)
+    """Read every batch with its checksum, check sessions for gaps, and return the exit code."""
+    archives = _open_nonempty(directory)
     from pgm.archive.store.segment import SegmentFile
 
     batches = rows = octets = 0
@@ -95,9 +105,9 @@ def _verify(directory: Path, as_json: bool) -> int:
                 problems.append(error.message)
             except FileNotFoundError as error:
                 reader.refresh(is_forced=True)
-                # Else the recorder has dropped it meanwhile, as the oldest that was held.
+                # Otherwise the recorder has dropped the segment meanwhile, as its oldest one.
                 if session.oldest <= entry.first:
-                    problems.append(f"{error.filename} is gone, and with it the sqns {entry.first} to {entry.end - 1}")
+                    problems.append(f"{error.filename} is gone, with the sqns {entry.first} to {entry.end - 1}")
                 continue
             batches, rows, octets = batches + 1, rows + entry.rows, octets + entry.octets
             if sys.stderr.isatty() and time.monotonic() - shown > _SHOW_S:
@@ -105,9 +115,9 @@ def _verify(directory: Path, as_json: bool) -> int:
                 print(f"\rverified {octets / 1e6:,.1f} MB  ", end="", file=sys.stderr, flush=True)
     if shown:
         print(file=sys.stderr)
-    found = {"ok": not problems, "batches": batches, "rows": rows, "octets": octets, "problems": problems}
+    result = {"ok": not problems, "batches": batches, "rows": rows, "octets": octets, "problems": problems}
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
         for problem in problems:
             warn(problem)
@@ -122,29 +132,32 @@ def _corrupt() -> type[Any]:
 
 
 def _cat(directory: Path, as_json: bool, tsi: str | None, node: str | None, first: int | None, end: int | None) -> int:
-    """Write the messages of a session, or its rows as JSON."""
+    """Write the messages of a session, or its rows as JSON. Raises `UsageError` for an empty range."""
     if first is not None and end is not None and first >= end:
         raise UsageError(
-            f"--first {first} --end {end}: nothing lies between them", remedy="--end is the sqn behind the last wanted"
+            f"--first {first} --end {end}: the range is empty",
+            remedy="--end is the sqn after the last one of the range",
         )
-    archives = _open_found(directory)
+    archives = _open_nonempty(directory)
     from pgm.archive.requests import RangeRequest
 
     tsi = tsi or _only_session(directory, archives)
-    wanted = archives.read(RangeRequest(tsi, first=first, end=end, node=node))
+    selection = archives.read(RangeRequest(tsi, first=first, end=end, node=node))
     rows = 0
-    for batch in wanted.batches():
+    for batch in selection.batches():
         rows += batch.num_rows
         for at in range(0, batch.num_rows, _WRITE_ROWS):
             _cat_rows(batch.slice(at, _WRITE_ROWS).to_pylist(), as_json)
     if not rows:
-        held = ", ".join(f"{one.oldest} to {one.next_sqn - 1}" for one in archives.holdings() if one.tsi == tsi)
-        warn(f"nothing of session {tsi} is in this range; held are the sqns {held}")
+        held = ", ".join(
+            f"{extent.oldest} to {extent.next_sqn - 1}" for extent in archives.holdings() if extent.tsi == tsi
+        )
+        warn(f"session {tsi} has no rows in this range; the archive holds the sqns {held}")
     return 0
 
 
 def _only_session(directory: Path, archives: Archives) -> str:
-    known = sorted({one.tsi for one in archives.holdings()})
+    known = sorted({extent.tsi for extent in archives.holdings()})
     if len(known) == 1:
         return known[0]
     for error in archives.damage:
@@ -164,7 +177,7 @@ def _cat_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _value_as_json(value: bytes | None) -> dict[str, str | None]:
-    """A message as text; where it is none, the octets beside what can be read of it."""
+    """Return a message as text. A message that is not UTF-8 also has its octets in base64."""
     if value is None:
         return {"value": None}
     try:
@@ -183,29 +196,27 @@ def _write(octets: bytes) -> None:
 @click.argument("action", type=click.Choice(["ls", "verify", "cat"]))
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--tsi", help="cat: the session, if there are several.")
-@click.option("--node", help="cat: whose archive, if DIRECTORY holds several.")
-@click.option("--first", type=click.IntRange(0), help="cat: the first sqn; the oldest held without it.")
-@click.option("--end", type=click.IntRange(0), help="cat: the sqn behind the last.")
+@click.option("--node", help="cat: the node of the archive, if DIRECTORY holds several.")
+@click.option("--first", type=click.IntRange(0), help="cat: the first sqn; by default the oldest held.")
+@click.option("--end", type=click.IntRange(0), help="cat: the sqn after the last one.")
 @command
 def archive(
     action: str, directory: Path, tsi: str | None, node: str | None, first: int | None, end: int | None, as_json: bool
 ) -> None:
-    """Look into the archive in DIRECTORY, or in its subdirectories, also while it is written.
+    """Inspect the archive in DIRECTORY, or the archives in its subdirectories, also during a recording.
 
     \b
     pgm archive ls archive
     pgm archive verify archive
     pgm archive cat archive --first 1000 --end 2000 > messages
 
-    `ls` says what it holds of which session, `verify` reads all of it and checks every checksum, `cat` writes messages, a line each.
-    `cat --json` writes rows, one object a line; a message that is no text is there as `value_base64`, too. Exits with 1 if anything is
-    damaged; the message names file and place.
+    `ls` lists the sessions with the range held of each. `verify` reads the whole archive and checks every checksum. `cat` writes the
+    messages, one per line. `cat --json` writes rows, one object per line; a message that is not UTF-8 also has `value_base64`. Exits with
+    1 if the archive is damaged; the message names the file and the position.
     """
     for option, value in {"--tsi": tsi, "--node": node, "--first": first, "--end": end}.items():
         if value is not None and action != "cat":
-            raise UsageError(
-                f"{option} says what `cat` writes, and nothing to `{action}`", remedy=f"leave out {option}"
-            )
+            raise UsageError(f"{option} is an option of `cat`, not of `{action}`", remedy=f"leave out {option}")
     if action == "ls":
         code = _ls(directory, as_json)
     elif action == "verify":

@@ -1,4 +1,4 @@
-"""`pgm record`: a receiver that puts what it gets into an archive."""
+"""The command `pgm record`: a receiver that writes its messages into an archive."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from pgm.net.link.link import close_links
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 
-_SHOW_S = 0.5  # between two looks at how far it is
+_SHOW_S = 0.5  # interval between two updates of the progress line
 _EXTRA = "pip install 'pgm-repair-network[arrow]'"
 
 
 def need_arrow() -> None:
-    """Raise `UsageError` where pyarrow is missing."""
+    """Raise `UsageError` if pyarrow is not installed."""
     try:
         import pyarrow.flight  # noqa: F401
     except ImportError:
@@ -49,8 +49,8 @@ def need_arrow() -> None:
 
 
 @attrs.define(eq=False)
-class _Recording:
-    """The application of a recording receiver: it takes everything at once, the recorder's queue is the bound."""
+class _RecordingApplication:
+    """Application of a recording receiver, which accepts all packets at once. The recorder's queue is the bound."""
 
     core: ReceiverCore
     recorder: Recorder
@@ -91,7 +91,10 @@ class _Recording:
 async def record_node(
     plan: NodePlan, stream: str | None, directory: Path, *, until_closed: bool, seed: str | None
 ) -> dict[str, Any]:
-    """Record until a signal, or until all streams have ended; returns the account. Raises `ArchiveError`, `TransportError`."""
+    """Record until a signal, or until all streams have ended, and return the account.
+
+    Raises `ArchiveError`, `TransportError`.
+    """
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = receiving_links(plan, seed)
     since = time.monotonic()
@@ -103,14 +106,14 @@ async def record_node(
         core = receiver_core(plan, streams, [link.segment for link in links], generator)
         recorder = stack.enter_context(recording(plan, directory, core.sessions.state_of, events.log))
         recorder.counters = core.counters
-        application = _Recording(core, recorder, until_closed, events)
+        application = _RecordingApplication(core, recorder, until_closed, events)
         driver = receiving_driver(core, links, application, plan.parameters)
         driver.last_event = events.last
         await stack.enter_async_context(driven(driver, plan))
         stack.callback(lambda: driver.perform_now(core.leave(driver.now_ns())))
         snapshot = await _until_done(plan, driver, application, meter)
     meter.leave()
-    snapshot["counters"] = core.counters.snapshot()  # with what was recorded at the end
+    snapshot["counters"] = core.counters.snapshot()  # includes the rows that were written at the end
     account = recorder.account()
     return {
         "node": plan.name,
@@ -130,7 +133,9 @@ async def record_node(
     }
 
 
-async def _until_done(plan: NodePlan, driver: TrioDriver, application: _Recording, meter: ProgressLine) -> Snapshot:
+async def _until_done(
+    plan: NodePlan, driver: TrioDriver, application: _RecordingApplication, meter: ProgressLine
+) -> Snapshot:
     started_ns = driver.now_ns()
     for link in driver.links:
         if link.sockets.buffers.complaint:
@@ -138,36 +143,36 @@ async def _until_done(plan: NodePlan, driver: TrioDriver, application: _Recordin
     async with open_plain_nursery() as nursery:
         await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
-        nursery.start_soon(_show, application, meter)
-        log("ready", f"{plan.name} records")
+        nursery.start_soon(_show_progress, application, meter)
+        log("ready", f"{plan.name} is recording")
         await application.has_ended.wait()
         nursery.cancel_scope.cancel()
     return snapshot_of(plan, driver, started_ns)
 
 
-async def _show(application: _Recording, meter: ProgressLine) -> None:
-    """A line on a terminal that says how far it is."""
+async def _show_progress(application: _RecordingApplication, meter: ProgressLine) -> None:
+    """Show the progress of the recording on a terminal."""
     while meter.is_on:
-        found = application.recorder.account()
-        waiting = f"{found['waiting_octets'] / 1e6:,.1f} MB wait"
-        meter.show(found["octets"], f", {found['rows']:,} rows, {application.lost:,} lost, {waiting}")
+        account = application.recorder.account()
+        waiting = f"{account['waiting_octets'] / 1e6:,.1f} MB queued"
+        meter.show(account["octets"], f", {account['rows']:,} rows, {application.lost:,} lost, {waiting}")
         await trio.sleep(_SHOW_S)
 
 
 def account_text(account: dict[str, Any]) -> str:
-    """What was recorded, in one line."""
+    """Return the account of a recording as one line of text."""
     lost = ", ".join(f"{count:,} lost ({cause})" for cause, count in sorted(account["lost"].items())) or "0 lost"
     return f"{account['rows']:,} rows, {account['octets'] / 1e6:,.1f} MB, {lost}"
 
 
 @click.command()
 @click.argument("file")
-@click.option("--node", help="Name of the receiver in the file whose place this takes.")
-@click.option("--stream", help="Record this stream; all of the node without it.")
+@click.option("--node", help="Record as this receiver of the file.")
+@click.option("--stream", help="Record this stream; by default all streams of the node.")
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="The archive: a directory of its own, made if need be."
+    "--dir", "directory", type=click.Path(path_type=Path), help="Directory of the archive; created if missing."
 )
-@click.option("--until-closed", is_flag=True, help="End when every stream that was heard has ended.")
+@click.option("--until-closed", is_flag=True, help="End when every received stream has ended.")
 @click.option("--seed", help="Seed of the losses that the topology injects.")
 @command
 def record(
@@ -179,28 +184,28 @@ def record(
     seed: str | None,
     as_json: bool,
 ) -> None:
-    """Record what a receiver of FILE, a topology file or an address, gets into an archive on disk.
+    """Record the messages of a receiver of FILE, a topology file or an address, in an archive on disk.
 
     \b
     pgm record tree.toml --node desk-7 --dir /var/lib/pgm/desk-7
     pgm record tree.toml --node desk-7 --dir archive --until-closed --json
     pgm archive ls archive
 
-    A row for each message and one for each loss, in segments of Arrow record batches that survive SIGKILL; docs/guide/archive.md tells
-    more. Sizes and ages are parameters of the topology (record_bytes and others). A repairer records by itself where the topology says
-    record = { directory = "..." }.
+    The archive has a row for each message and for each loss, in segments of Arrow record batches that survive SIGKILL. The format is
+    described in docs/guide/archive.md. Sizes and ages are parameters of the topology (record_bytes and others). A repairer with
+    record = { directory = "..." } in the topology records without this command.
 
-    Ends with --until-closed, on Ctrl-C or SIGTERM, with what it has written synced. Exits with 1 if the disk was full or too slow for any of it.
+    Ends on Ctrl-C or SIGTERM, or with --until-closed, after a sync of the written rows. Exits with 1 if a full or slow disk lost rows.
     """
     require_node(file, node)
     plan = resolve(file, node, Role.RECEIVER, {})
-    where = directory or (Path(plan.record_directory) if plan.record_directory is not None else None)
-    if where is None:
+    archive_directory = directory or (Path(plan.record_directory) if plan.record_directory is not None else None)
+    if archive_directory is None:
         raise UsageError(f"node {plan.name} has no directory to record into", remedy="name one with --dir DIRECTORY")
     end_with_supervisor()
 
     async def run() -> dict[str, Any]:
-        return await record_node(plan, stream, where, until_closed=until_closed, seed=seed)
+        return await record_node(plan, stream, archive_directory, until_closed=until_closed, seed=seed)
 
     account = trio.run(run)
     if as_json:

@@ -1,4 +1,4 @@
-"""`pgm serve`: the range service of an archive."""
+"""The command `pgm serve`: the range service of an archive."""
 
 from __future__ import annotations
 
@@ -27,38 +27,44 @@ from pgm.topology.url import is_url
 if TYPE_CHECKING:
     from pgm.archive.service.collection import Archives
     from pgm.archive.service.publications import Publish, Where
-from deploy.archive.inspect import _nothing_in, _open
+from deploy.archive.inspect import _no_archive_text, _open
 
 _PARAMETERS = tuple(name for name in ROWS if name.startswith("archive_"))
 
 
-_ENDING = (signal.SIGTERM, signal.SIGINT)
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
-    "--listen", default="127.0.0.1:3057", show_default=True, metavar="HOST:PORT", help="Where; port 0 takes a free one."
+    "--listen",
+    default="127.0.0.1:3057",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address to listen on; port 0 takes a free port.",
 )
-@click.option("--node", default="", help="The name it gives itself to clients.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate as PEM: then clients use grpc+tls://.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key as PEM.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that clients must show.")
+@click.option("--node", default="", help="Node name that the service reports to clients.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate as PEM; clients then use grpc+tls://.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate as PEM.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that clients must send.")
 @click.option(
     "--files/--no-files",
     default=True,
     show_default=True,
-    help="Whether clients that see DIRECTORY may be told where in its files the rows are, and read them there.",
+    help="Give file positions of rows to clients that can read DIRECTORY themselves.",
 )
 @click.option(
-    "--publish", metavar="FILE", help="Publish what is put as the source --publish-node of this topology file."
+    "--publish",
+    metavar="FILE",
+    help="Publish the data that clients put, as the source --publish-node of this topology file.",
 )
-@click.option("--publish-node", metavar="NODE", help="Name of that source.")
-@click.option("--publish-stream", metavar="STREAM", help="Its stream, if it has several.")
+@click.option("--publish-node", metavar="NODE", help="Name of the source for --publish.")
+@click.option("--publish-stream", metavar="STREAM", help="Stream of the source, if the source has several.")
 @click.option(
     "--publish-state",
     type=click.Path(path_type=Path),
-    help="File that remembers which batches were published; DIRECTORY/published.json without it.",
+    help="File with the record of published batches; by default DIRECTORY/published.json.",
 )
 @click.option(
     "--set",
@@ -69,30 +75,30 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 )
 @command
 def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_json: bool, **options: Any) -> None:
-    """Serve the archive in DIRECTORY, or those in its subdirectories, over Arrow Flight, to Spark or to any Flight client.
+    """Serve the archive in DIRECTORY, or the archives in its subdirectories, to Arrow Flight clients such as Spark.
 
     \b
     pgm serve archive --listen 0.0.0.0:3057 --token-file token
     pgm serve archive --tls-cert cert.pem --tls-key key.pem
 
-    It reads what a recorder writes, while it is written or afterwards; docs/guide/archive.md describes requests and answers. With
-    --publish what clients put is sent as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
+    The service reads an archive during its recording or afterwards; docs/guide/archive.md describes requests and answers. With --publish the
+    service sends the data that clients put, as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
     _require_address(listen)
     archives = _open(directory)
-    with ExitStack() as stack, _signals_waiting():
+    with ExitStack() as stack, _blocked_signals():
         publish, where = _publisher(stack, options)
         is_over = _serve(archives, listen, node, _parameters(overrides), options, publish, where, as_json)
     if not is_over:
-        warn("clients that held calls open were cut off")
+        warn("open calls of clients were cut off")
         sys.stdout.flush()
-        os._exit(0)  # their threads are in the Flight library and would be waited for
+        os._exit(0)  # a normal exit would wait for the threads of these calls in the Flight library
 
 
 @contextmanager
-def _signals_waiting() -> Iterator[None]:
-    """Signals that end the service wait for `sigwait`, whichever thread they are for: no thread starts before this."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+def _blocked_signals() -> Iterator[None]:
+    """Block the signals that end the service, in all threads, until `sigwait` takes one. No thread may start earlier."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
     try:
         yield
     finally:
@@ -109,7 +115,7 @@ def _serve(
     where: Where | None,
     as_json: bool,
 ) -> bool:
-    """Until a signal comes; whether all calls were over by then."""
+    """Serve until a signal. Return whether all calls had ended. Raises `ProcessError`, `UsageError`."""
     from pyarrow import ArrowException
 
     from pgm.archive.service.service import RangeService
@@ -117,8 +123,8 @@ def _serve(
     certificate = _certificate(options["tls_cert"], options["tls_key"])
     token = _token(options["token_file"])
     scheme = "grpc" if certificate is None else "grpc+tls"
-    if reason := _why_not(listen):  # before gRPC complains of it in its own words
-        raise _not_listening(listen, reason)
+    if reason := _listen_error(listen):  # gRPC would report the same problem less clearly
+        raise _listen_failure(listen, reason)
     try:
         service = RangeService(
             archives,
@@ -133,14 +139,14 @@ def _serve(
             files=options["files"],
         )
     except (ArrowException, OSError) as error:
-        raise _not_listening(listen, _why_not(listen) or str(error)) from None
+        raise _listen_failure(listen, _listen_error(listen) or str(error)) from None
     location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
     if as_json:
         print_json({"location": location, "directory": str(archives.directory)})
     if not archives.readers and publish is None:
-        warn(f"{_nothing_in(archives.directory)}: what comes there will be served")
+        warn(f"{_no_archive_text(archives.directory)}: later recordings will be served")
     log("ready", f"serves {archives.directory} on {location}")
-    signal.sigwait(_ENDING)
+    signal.sigwait(_END_SIGNALS)
     return service.end()
 
 
@@ -150,32 +156,32 @@ def _token(file: Path | None) -> str | None:
     try:
         token = file.read_text().strip()
     except UnicodeDecodeError:
-        raise UsageError(f"{file} is no text", remedy="put a long random word into it") from None
+        raise UsageError(f"{file} is no text", remedy="write a long random word into the file") from None
     if not token:
-        raise UsageError(f"{file} is empty", remedy="put a long random word into it")
+        raise UsageError(f"{file} is empty", remedy="write a long random word into the file")
     return token
 
 
-def _not_listening(listen: str, reason: str) -> ProcessError:
+def _listen_failure(listen: str, reason: str) -> ProcessError:
     return ProcessError(
         f"{listen} cannot be listened on: {reason}",
-        remedy="another process has it, or it is no address of this machine: see ss -ltnp, and take another --listen",
+        remedy="the port is in use, or the address is not of this machine: see ss -ltnp, and take another --listen",
     )
 
 
-def _why_not(listen: str) -> str:
-    """Why an address cannot be listened on, as the kernel says it, since gRPC does not; empty where it can."""
+def _listen_error(listen: str) -> str:
+    """Return the kernel's reason why `listen` cannot be listened on; empty if it can. gRPC does not report the reason."""
     host, _, port = listen.rpartition(":")
     try:
         family, _, _, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended are no hindrance
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not block the port
             probe.bind(where)
             probe.listen()
     except OSError as error:
         return error.strerror or str(error)
-    except UnicodeError:  # of a name with an empty part, or too long a one
-        return "it is no host's name"
+    except UnicodeError:  # a name with an empty label, or with a label that is too long
+        return "it is no host name"
     return ""
 
 
@@ -184,7 +190,7 @@ def _require_address(listen: str) -> None:
     if not (host and colon and port.isdecimal() and int(port) < 1 << 16):
         raise UsageError(
             f"--listen {listen}: no address to listen on",
-            remedy="write HOST:PORT, as in 0.0.0.0:3057; port 0 is a free one",
+            remedy="write HOST:PORT, as in 0.0.0.0:3057; port 0 takes a free port",
         )
 
 
@@ -195,12 +201,12 @@ def _certificate(certificate: Path | None, key: Path | None) -> tuple[bytes, byt
         raise UsageError("a certificate and its key go together", remedy="give --tls-cert and --tls-key")
     octets = certificate.read_bytes(), key.read_bytes()
     try:
-        # A key that wants a password gets none: gRPC could not ask for it either.
+        # An encrypted key gets an empty password, because gRPC could not ask for one either.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=bytes)
     except ssl.SSLError as error:
         raise UsageError(
             f"{certificate} and {key} are no certificate with its key: {error.reason or error}",
-            remedy="both are PEM, the key without a password, the server's own certificate first, then those it was signed with",
+            remedy="use PEM files, the key without a password, the server's certificate before the certificates of its issuers",
         ) from None
     return octets
 
@@ -212,7 +218,8 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
         if not equals or key not in _PARAMETERS:
             known = ", ".join(_PARAMETERS)
             raise UsageError(
-                f"--set {text}: no parameter of the range service", remedy=f"as in archive_streams=8; there are {known}"
+                f"--set {text}: no parameter of the range service",
+                remedy=f"write as in archive_streams=8; the parameters are {known}",
             )
         try:
             values[key] = ROWS[key].read(int(value) if value.isdecimal() else value)
@@ -222,13 +229,16 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
 
 
 def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | None, Where | None]:
-    """What puts messages into a stream, and where that is; None without --publish."""
+    """Return a function that publishes messages and one that returns the position; None without --publish.
+
+    Raises `UsageError` for options that need --publish.
+    """
     target = options["publish"]
     if target is None:
         for key in ("publish_node", "publish_stream", "publish_state"):
             if options[key] is not None:
                 raise UsageError(
-                    f"--{key.replace('_', '-')} goes with --publish",
+                    f"--{key.replace('_', '-')} needs --publish",
                     remedy="as in: pgm serve archive --publish tree.toml --publish-node exchange",
                 )
         return None, None
@@ -242,7 +252,7 @@ def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | Non
     source = stack.enter_context(blocking.open_source(plan, stream=name))
 
     def publish(stream: str, values: Sequence[bytes]) -> None:
-        if stream not in ("", name) and not is_url(target):  # an address gives its stream no name of its own
+        if stream not in ("", name) and not is_url(target):  # the stream of an address has no name
             raise BadRequest(f"{stream!r} is not published here", remedy=f"put into {name!r}")
         if values:
             source.send_batch(list(values))

@@ -1,1 +1,1 @@
-"""`pgm demo`: a whole tree on the loopback interface, with injected loss and an account."""
+"""The command `pgm demo`: a whole tree on the loopback interface, with injected losses and an account."""

@@ -1,4 +1,4 @@
-"""The account of a demo: who got what from whom, and whether that is as it should be."""
+"""Account of a demo: deliveries, repairs and losses of each node, and the problems in them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from deploy.demo.tree import DemoTree
 from pgm.impairments import Impairment
 
-_TOLERANCE = 0.2  # the measured loss may differ from what was asked by a fifth
-# Or by this many standard deviations, where chance alone makes more than a fifth: few packets, long bursts.
+_TOLERANCE = 0.2  # allowed difference of the measured loss from the configured loss, as a share of the latter
+# Or this many standard deviations, if chance alone makes more than a fifth: few packets, long bursts.
 _DEVIATIONS = 3
 
 Snapshots = Mapping[str, Mapping[str, Any]]
@@ -23,7 +23,11 @@ def build_account(
     snapshots: Snapshots,
     recorded: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The object that `pgm demo --json` ends with. `results` and `recorded` are the receivers' and recorders' own, `snapshots` everybody's last."""
+    """Build the object that `pgm demo --json` prints at its end.
+
+    `results` are the accounts of the receivers, `recorded` those of the recorders, and `snapshots` the last snapshot of every
+    node. `seconds` is the duration of the transfer.
+    """
     by_role: dict[str, list[dict[str, Any]]] = {"source": [], "aggregator": [], "repairer": []}
     for name, snapshot in snapshots.items():
         if snapshot["role"] in by_role:
@@ -37,7 +41,7 @@ def build_account(
         "repairers": by_role["repairer"],
         "receivers": receivers,
         "loss": _losses(tree, snapshots),
-        "settings_changed": sum(int(one["counters"].get("settings_changed", 0)) for one in snapshots.values()),
+        "settings_changed": sum(int(node["counters"].get("settings_changed", 0)) for node in snapshots.values()),
     }
     if recorded:
         keys = ("node", "segment", "directory", "messages", "lost", "octets")
@@ -83,7 +87,7 @@ def _element_row(name: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _losses(tree: DemoTree, snapshots: Snapshots) -> dict[str, dict[str, float]]:
-    """What the injectors lost of what they saw: receivers' for the last hops, elements' for the uplinks."""
+    """Return the injected losses, counted by receivers for the last hops and by elements for the uplinks."""
     seen = {"last_hop": 0, "uplink": 0}
     lost = {"last_hop": 0, "uplink": 0}
     drops = 0
@@ -97,12 +101,12 @@ def _losses(tree: DemoTree, snapshots: Snapshots) -> dict[str, dict[str, float]]
             kind = "uplink" if is_uplink else "last_hop"
             seen[kind] += injected["seen"]
             lost[kind] += injected["lost"]
-    found = {kind: _loss(impairment, seen[kind], lost[kind]) for kind, impairment in tree.losses.items()}
-    return found | {"kernel": _loss(Impairment(), 0, drops)}
+    injected_losses = {kind: _loss(impairment, seen[kind], lost[kind]) for kind, impairment in tree.losses.items()}
+    return injected_losses | {"kernel": _loss(Impairment(), 0, drops)}
 
 
 def _loss(impairment: Impairment, seen: int, lost: int) -> dict[str, float]:
-    """Shares asked and measured, and by what share of the first the second may differ from it."""
+    """Return the configured loss, the measured loss, and the tolerance as a share of the configured loss."""
     tolerance = _TOLERANCE
     if seen and impairment.asked:
         tolerance = max(tolerance, _DEVIATIONS * impairment.deviation(seen) / impairment.asked)
@@ -137,7 +141,7 @@ def _totals(account: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_problems(account: Mapping[str, Any]) -> list[str]:
-    """Everything that is not as it should be, in words."""
+    """Return a sentence for every problem in an account; none after a correct run."""
     problems = []
     for row in account["receivers"]:
         wrong = [f"{key} {row[key]}" for key in ("lost", "duplicates", "out_of_order", "damaged") if row[key]]
@@ -152,12 +156,12 @@ def find_problems(account: Mapping[str, Any]) -> list[str]:
             problems.append(
                 f"{row['node']}: recorded {row['messages']} of {account['messages']}, lost {row['lost'] or 0}"
             )
-    # Losses that somebody changed from outside are no longer those that the demo was asked for.
+    # `pgm ctl` may have changed the losses, so that the options of the demo are no measure for them.
     for kind in () if account["settings_changed"] else ("last_hop", "uplink"):
         loss = account["loss"][kind]
         if abs(loss["measured"] - loss["asked"]) > loss["tolerance"] * loss["asked"]:
             problems.append(
                 f"{kind.replace('_', '-')} loss: asked {loss['asked']:.3%}, measured {loss['measured']:.3%} of "
-                f"{loss['seen']:,} packets, which is not within {loss['tolerance']:.0%}"
+                f"{loss['seen']:,} packets; the difference is more than {loss['tolerance']:.0%}"
             )
     return problems

@@ -1,7 +1,7 @@
-"""`pgm demo`: the whole tree on this machine, over real multicast on loopback, with injected loss.
+"""The command `pgm demo`: a whole tree on this machine, over real multicast on loopback, with injected losses.
 
-Every node is a process of its own with its own 127.x address. Losses are drawn packet by packet from
-what a node has read, control packets included, independently for every receiver.
+Every node is a separate process with its own 127.x address. Each node draws losses packet by packet from the packets
+it reads, control packets included. The losses of different receivers are independent.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from pgm.topology.plan import plan_all
 from pgm.units import format_rate, parse_fraction
 
 _POLL_S = 0.5
-_STUCK_S = 60.0  # without any receiver getting further: longer than every default of retries and expiry
+_STUCK_S = 60.0  # timeout without progress at any receiver; longer than all default retries and expiries
 
 Show = Callable[[dict[str, Any], str], None]
 
 
 @attrs.define
 class Demo:
-    """One run of the demo."""
+    """Run of the demo."""
 
     tree: DemoTree
     messages: int
@@ -54,12 +54,12 @@ class Demo:
     snapshots: dict[str, Any] = attrs.field(factory=dict)
 
     async def run(self, folder: Path) -> dict[str, Any]:
-        """Start the tree, send, wait for everybody, stop; returns the account. Raises `ProcessError`."""
+        """Start the tree, send, wait for all receivers, stop, and return the account. Raises `ProcessError`."""
         file = folder / "demo.toml"
         file.write_text(demo_topology(self.tree))
         self.plans = plan_all(load_checked(file))
         async with open_plain_nursery() as nursery:
-            supervisor = Supervisor(file, nursery, folder, _unheard)
+            supervisor = Supervisor(file, nursery, folder, _ignore_log)
             await nursery.start(heed_signals, trio.Event(), trio.Event())
             try:
                 account = await self._run(supervisor, folder)
@@ -81,7 +81,7 @@ class Demo:
         await supervisor.start_all(receivers, [*seed, *work, "--until-closed"])
         await supervisor.start_all(recorders, ["--seed", str(self.seed), "--until-closed"], verb="record")
         source = await supervisor.start(sources[0], [*seed, *work, "--hold"], has_stdin=True)
-        await self._until_all_know_the_path(supervisor, folder, [*receivers, *recorders])
+        await self._until_all_have_an_spm(supervisor, folder, [*receivers, *recorders])
         started = trio.current_time()
         assert source.process.stdin is not None
         await source.process.stdin.send_all(b"go\n")
@@ -111,11 +111,11 @@ class Demo:
         return build_account(self.tree, self.messages, seconds, results, self.snapshots, recorded)
 
     def _show(self, phase: str) -> None:
-        """Show what is known, in the order of the tree."""
+        """Show the known snapshots, in the order of the tree."""
         self.show({name: self.snapshots[name] for name in self.plans if name in self.snapshots}, phase)
 
     async def _poll(self, supervisor: Supervisor, folder: Path) -> None:
-        """Ask every node that runs; what has ended said its last itself."""
+        """Update the snapshots: ask every running node, and take the last snapshot of every ended node."""
         results = {name: child.result for name, child in supervisor.children.items()}
         self.snapshots |= {name: result["snapshot"] for name, result in results.items() if result}
         running = [name for name, result in results.items() if not result]
@@ -126,13 +126,13 @@ class Demo:
                 try:
                     answers[name] = ask_status(folder / "demo" / f"{name}.sock")
                 except ProcessError:
-                    continue  # it may just have ended
+                    continue  # the node may just have ended
             return answers
 
         self.snapshots |= await trio.to_thread.run_sync(ask)
 
-    async def _until_all_know_the_path(self, supervisor: Supervisor, folder: Path, receivers: list[str]) -> None:
-        """Wait for the first SPM everywhere: who has it misses nothing from then on."""
+    async def _until_all_have_an_spm(self, supervisor: Supervisor, folder: Path, receivers: list[str]) -> None:
+        """Wait until all receivers have the first SPM. From then on a receiver detects every loss."""
         with trio.move_on_after(_STUCK_S):
             while True:
                 _raise_if_failed(list(supervisor.children.values()))
@@ -140,9 +140,9 @@ class Demo:
                 waiting = [name for name in receivers if not self.snapshots.get(name, {}).get("sessions")]
                 if not waiting:
                     return
-                self._show(f"waiting for {len(waiting)} receivers to hear of the source")
+                self._show(f"waiting for {len(waiting)} receivers to get the first SPM")
                 await trio.sleep(_POLL_S)
-        raise ProcessError(f"these receivers heard of no source: {', '.join(waiting)}")
+        raise ProcessError(f"these receivers got no SPM: {', '.join(waiting)}")
 
     async def _until_all_are_done(self, supervisor: Supervisor, folder: Path, receivers: list[str]) -> None:
         children = [supervisor.children[name] for name in receivers]
@@ -157,14 +157,14 @@ class Demo:
             if (total, done) != progress:
                 progress, since = (total, done), trio.current_time()
             elif trio.current_time() - since > _STUCK_S:
-                raise ProcessError(f"no receiver has got any further for {_STUCK_S:.0f} s")
+                raise ProcessError(f"no receiver has made progress for {_STUCK_S:.0f} s")
             with trio.move_on_after(_POLL_S):
                 for child in children:
                     await child.done.wait()
 
 
-def _unheard(_node: str, _line: str) -> None:
-    """Logs of the demo's nodes are kept by the supervisor and shown only when one fails."""
+def _ignore_log(_node: str, _line: str) -> None:
+    """Ignore a log line. The supervisor keeps the last lines and shows these when a node fails."""
 
 
 def _raise_if_failed(children: list[ChildProcess]) -> None:
@@ -175,13 +175,13 @@ def _raise_if_failed(children: list[ChildProcess]) -> None:
 
 def _percentage(_: click.Context, param: click.Parameter, value: str) -> float:
     try:
-        share = parse_fraction("0%" if value == "0" else value)  # any other number alone may mean a share or per cent
+        share = parse_fraction(
+            "0%" if value == "0" else value
+        )  # 0 means the same with or without %; other bare numbers are ambiguous
     except UnitError as error:
         raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
     if share > 0.5:
-        raise click.BadParameter(
-            f"{value} is more than a repair network can be asked to mend; at most 50%", param=param
-        )
+        raise click.BadParameter(f"{value} is more than the demo allows; at most 50%", param=param)
     return share
 
 
@@ -198,14 +198,18 @@ def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
 )
 @click.option("--size", type=click.IntRange(8, 1 << 20), default=1400, show_default=True, help="Octets of a message.")
 @click.option(
-    "--subnets", type=click.IntRange(1, 60), default=3, show_default=True, help="Subnets, every third on a second tier."
+    "--subnets",
+    type=click.IntRange(1, 60),
+    default=3,
+    show_default=True,
+    help="Subnets; every third is on a second tier.",
 )
 @click.option(
     "--receivers",
     type=click.IntRange(1, 2000),
     default=12,
     show_default=True,
-    help="Receivers in all subnets together.",
+    help="Receivers of all subnets together.",
 )
 @click.option(
     "--loss",
@@ -221,7 +225,7 @@ def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
     show_default=True,
     metavar="SHARE",
     callback=_percentage,
-    help="Loss in bursts of mean 8 packets, on every last hop as well.",
+    help="Additional loss on every last hop, in bursts of mean 8 packets.",
 )
 @click.option(
     "--uplink-loss",
@@ -248,10 +252,10 @@ def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Record what each subnet gets into archives in this folder: one more receiver per subnet.",
+    help="Record the stream in each subnet by one more receiver, into archives in this folder.",
 )
 @click.option(
-    "--write", type=click.Path(path_type=Path, dir_okay=False), help="Only write the demo's topology to this file."
+    "--write", type=click.Path(path_type=Path, dir_okay=False), help="Only write the topology of the demo to this file."
 )
 @command
 def demo(
@@ -259,9 +263,9 @@ def demo(
 ) -> None:
     """Run a whole repair tree on this machine and account for every packet.
 
-    A source, a repairer beside it, and subnets with relays, repairers and receivers, on two tiers: every node a
-    process with its own loopback address, real multicast between them, losses injected on every link. No
-    privileges are needed. The defaults take less than a minute on two cores.
+    The tree has a source with a repairer beside it, and subnets with relays, repairers and receivers on two tiers.
+    Every node is a process with its own loopback address. The nodes use real multicast, with losses injected on every
+    link. No privileges are needed. The defaults take less than a minute on two cores.
 
     \b
     pgm demo
@@ -270,13 +274,13 @@ def demo(
     pgm demo --write tree.toml && pgm plan tree.toml
     pgm demo --record archives && pgm archive ls archives
 
-    How to read the account: "repaired locally" came from a repairer of the own subnet, "from above" from a higher
-    tier, "late" by itself after it was missed. NAKed sqns are packets asked for, repeats included, by sequence
-    number. ODATA is the stream, RDATA are repairs, an NCF tells a subnet that a packet has been asked for.
+    In the account, packets "repaired locally" came from a repairer of the same subnet, packets "from above" from a
+    higher tier. A "late" packet arrived as data after its loss was detected. "NAKed sqns" counts requested sequence
+    numbers, repeats included. ODATA is the stream and RDATA are repairs. An NCF confirms a NAK to a whole subnet.
 
-    Exits with 1 if a receiver misses, doubles, reorders or damages anything, or if the loss that was measured differs by more
-    than a fifth from what was asked (by more than three standard deviations, where packets are too few for that; not held against it
-    where `pgm ctl demo` changed a setting meanwhile).
+    Exits with 1 if a receiver has lost, duplicate, reordered or damaged messages. Also exits with 1 if the measured loss differs
+    from the configured loss by more than a fifth, or by three standard deviations if that is more. The loss is not checked if
+    `pgm ctl demo` changed a setting during the run.
     """
     shape = DemoTree(**tree)
     if shape.record is not None:
@@ -284,11 +288,11 @@ def demo(
     text = demo_topology(shape)
     if write is not None:
         write.write_text(text)
-        warn(f"wrote {write}; look at it with: pgm plan {write}")
+        warn(f"wrote {write}; to print the tree: pgm plan {write}")
         if as_json:
             print_json({"written": [str(write)]})
         return
-    with tempfile.TemporaryDirectory(prefix=DEMO_PREFIX) as folder, _picture(messages * size, as_json) as show:
+    with tempfile.TemporaryDirectory(prefix=DEMO_PREFIX) as folder, _ProgressView(messages * size, as_json) as show:
         account = trio.run(Demo(shape, messages, size, seed, show, telemetry).run, Path(folder))
     if as_json:
         print_json(account)
@@ -303,19 +307,19 @@ def demo(
 
 
 def _require_room(directory: Path) -> None:
-    """A demo records into a folder of its own, so that what is there is what was sent. Raises `UsageError`."""
+    """Check that archives go into an empty folder, so that the folder holds this run alone. Raises `UsageError`."""
     need_arrow()
     if directory.is_dir() and any(directory.iterdir()):
         raise UsageError(f"{directory} is not empty", remedy="name another folder for --record, or empty this one")
 
 
-class _picture:  # noqa: N801  used as a function
-    """Live picture on a terminal, a line now and then elsewhere, nothing with --json."""
+class _ProgressView:
+    """Live view on a terminal, a line now and then elsewhere, nothing with --json."""
 
     def __init__(self, octets: int, as_json: bool) -> None:
-        self._octets = octets  # of the whole stream
+        self._octets = octets  # of the complete stream
         self._live: Any = None
-        self._said = ""
+        self._last_line = ""
         self._is_quiet = as_json
 
     def __enter__(self) -> Show:
@@ -337,12 +341,13 @@ class _picture:  # noqa: N801  used as a function
 
             self._live.update(LiveView(snapshots, self._octets, phase))
         elif not self._is_quiet:
-            self._say(snapshots, phase)
+            self._print(snapshots, phase)
 
-    def _say(self, snapshots: dict[str, Any], phase: str) -> None:
-        counts = [one["counters"].get("delivered_octets", 0) for one in snapshots.values() if one["role"] == "receiver"]
+    def _print(self, snapshots: dict[str, Any], phase: str) -> None:
+        receivers = [node for node in snapshots.values() if node["role"] == "receiver"]
+        counts = [node["counters"].get("delivered_octets", 0) for node in receivers]
         if any(counts):
             phase += f", {10 * (10 * sum(counts) // (self._octets * len(counts)))} % delivered"
-        if phase != self._said:
-            self._said = phase
+        if phase != self._last_line:
+            self._last_line = phase
             warn(phase)

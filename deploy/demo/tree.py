@@ -1,4 +1,4 @@
-"""The tree that `pgm demo` runs: a topology file made for this machine's loopback interface."""
+"""Topology of `pgm demo`: a generated file for the loopback interface of this machine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pgm.impairments import Impairment
 from pgm.units import format_fraction, format_rate
 
 _BURST_LENGTH = 8
-_FIRST_RELAY = 21  # last number of the address that a subnet's relay has upstream: below the receivers of that segment
+_FIRST_RELAY = 21  # last octet of the upstream address of the first relay; below the receivers of that segment
 _RECORDER_ADDRESS = 90
 _FIRST_RECEIVER = 100
-_LEAST_RATE = 250_000  # octets/s to which the source slows down: even a crowded machine takes as much
-_MOST_RECEIVERS = 255 - _FIRST_RECEIVER  # of one subnet
+_LEAST_RATE = 250_000  # octets/s, the least rate of the source; even a busy machine keeps up with it
+_MOST_RECEIVERS = 255 - _FIRST_RECEIVER  # in one subnet
 _NETS = 150
 
 
 @attrs.frozen
 class DemoTree:
-    """The shape and the losses of the demo's tree. Receivers are spread evenly over the subnets."""
+    """Shape and losses of the demo's tree. Receivers are spread evenly over the subnets."""
 
     subnets: int = 3
     receivers: int = 12
@@ -32,39 +32,39 @@ class DemoTree:
     burst_loss: float = 0.02  # in bursts of mean 8, on every last hop
     uplink_loss: float = 0.002
     rate: int = 4_500_000  # octets/s: twenty processes share a few cores
-    record: Path | None = None  # where a recorder on each subnet puts what it gets
+    record: Path | None = None  # folder for the archives of one recorder per subnet
 
     @property
     def losses(self) -> dict[str, Impairment]:
-        """What last hops and uplinks lose."""
+        """Return the losses of last hops and of uplinks."""
         return {
             "last_hop": Impairment(self.loss, self.burst_loss, _BURST_LENGTH),
             "uplink": Impairment(self.uplink_loss),
         }
 
     def receivers_of(self, subnet: int) -> int:
-        """How many receivers a subnet has; subnets count from 1."""
+        """Return the number of receivers of a subnet; subnets count from 1."""
         return self.receivers // self.subnets + (1 if subnet <= self.receivers % self.subnets else 0)
 
     def upstream_of(self, subnet: int) -> str:
-        """Every third subnet hangs below the one before it: a second tier of relays."""
+        """Return the segment above a subnet. Every third subnet is below the previous one, on a second tier."""
         return f"subnet-{subnet - 1}" if subnet % 3 == 0 else "core"
 
 
 def demo_topology(tree: DemoTree) -> str:
-    """The topology file. Ports and addresses follow from the process id, so that two demos do not meet.
+    """Return the text of the topology file. Ports and addresses follow from the process id, so that demos do not collide.
 
-    Raises `UsageError` for more receivers than the subnets have addresses for.
+    Raises `UsageError` for more receivers than the subnets have addresses.
     """
     if tree.receivers_of(1) > _MOST_RECEIVERS:
         raise UsageError(
             f"a subnet of the demo has room for {_MOST_RECEIVERS} receivers, not for {tree.receivers_of(1)}",
             remedy=f"ask for more subnets: --subnets {-(-tree.receivers // _MOST_RECEIVERS)}",
         )
-    place = os.getpid()
-    net = f"127.{64 + place % _NETS}"
-    group = f"239.{192 + place % 60}.{place // 60 % 250}"
-    port = ports.OF_DEMOS.of(place // _NETS)  # another one for the next process with the same net
+    pid = os.getpid()
+    net = f"127.{64 + pid % _NETS}"
+    group = f"239.{192 + pid % 60}.{pid // 60 % 250}"
+    port = ports.OF_DEMOS.of(pid // _NETS)  # differs from the port of the next process id with the same net
     uplink = f'{{ loss = "{format_fraction(tree.uplink_loss)}" }}'
     last_hop = f'{{ loss = "{format_fraction(tree.loss)}", burst_loss = "{format_fraction(tree.burst_loss)}", burst_length = {_BURST_LENGTH} }}'
     parts = [
@@ -119,10 +119,10 @@ rtt = "50ms"               # twenty processes share a few cores
 repair_budget = "30s"      # as long as the window
 
 [parameters]
-rx_rest_ivl = "20ms"       # each wakes for what came in that time
-rxw_warm_bytes = "0B"      # and takes memory when it needs it
+rx_rest_ivl = "20ms"       # a process wakes up at most once in this time, for a batch of packets
+rxw_warm_bytes = "0B"      # a process takes memory only when it needs the memory
 txw_burst_ivl = "20ms"
-txw_min_rte = "{least}"    # where they do not get enough of the cores, the source slows down
+txw_min_rte = "{least}"    # the source slows down if the receivers get too little CPU time
 txw_yield_share = "1%"
 
 [streams.numbers]
@@ -142,7 +142,7 @@ segment = "core"
 address = "{net}.0.10"
 streams = ["numbers"]
 
-[nodes.core-repairer]      # on-LAN: hears the source like everybody on its segment
+[nodes.core-repairer]      # on-LAN: receives the source's multicast like every node of the segment
 role = "repairer"
 segment = "core"
 address = "{net}.0.11"
@@ -192,7 +192,7 @@ parents = {parents}
 """
 
 _RECORDER = """
-[nodes.recorder-{n}]               # a receiver like the others that keeps what it gets
+[nodes.recorder-{n}]               # a receiver that records its messages in an archive
 role = "receiver"
 segment = "subnet-{n}"
 address = "{net}.{n}.{recorder}"

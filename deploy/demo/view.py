@@ -1,4 +1,4 @@
-"""What `pgm demo` shows: the live picture while it runs, and the account at its end."""
+"""Views of `pgm demo`: the live view during the run, and the account at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Snapshots = Mapping[str, Mapping[str, Any]]
 
 _NOW = (
     TableColumn("node"), TableColumn(""), TableColumn("delivered"), TableColumn("missing now"), TableColumn("repaired"),
-    TableColumn("of that locally", 1), TableColumn("NAKed sqns", 2),
+    TableColumn("repaired locally", 1), TableColumn("NAKed sqns", 2),
 )  # fmt: skip
 _BAR = 16  # characters of a receiver's bar
 _FRAME = 5  # lines of a table besides its rows: title, headings, rule
@@ -29,49 +29,49 @@ def _counter(snapshot: Mapping[str, Any], key: str) -> int:
 
 @attrs.frozen
 class LiveView:
-    """Receivers with a bar each, elements with their traffic, in as much room as the terminal has.
+    """Live view that fits the terminal: a bar for each receiver, the traffic of each element.
 
-    Where it has too little for a line per receiver, each subnet gets one.
+    If the terminal has too few lines for all receivers, each subnet gets one bar.
     """
 
     snapshots: Snapshots
-    octets: int  # of the whole stream
+    octets: int  # of the complete stream
     phase: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.phase, style="bold", no_wrap=True, overflow="ellipsis")
-        receivers = [one for one in self.snapshots.values() if one["role"] == "receiver"]
-        elements = [one for one in self.snapshots.values() if one["role"] != "receiver"]
+        receivers = [node for node in self.snapshots.values() if node["role"] == "receiver"]
+        elements = [node for node in self.snapshots.values() if node["role"] != "receiver"]
         room = console.height - 1 - _FRAME * (bool(receivers) + bool(elements))
-        rows = [self._row(one["node"], [one]) for one in receivers]
+        rows = [self._row(node["node"], [node]) for node in receivers]
         if len(rows) + len(elements) > room:
             rows = [self._row(f"{name} ({len(group)})", group) for name, group in _by_segment(receivers).items()]
         if rows:
             yield table("receivers", _NOW, _at_most(rows, room - len(elements)), options.max_width)
         if elements:
-            traffic = [_traffic(one) for one in elements]
+            traffic = [_traffic(node) for node in elements]
             yield table("source and elements", TRAFFIC, _at_most(traffic, room - len(rows)), options.max_width)
 
     def _row(self, name: str, group: Sequence[Mapping[str, Any]]) -> list[Cell]:
         def total(key: str) -> int:
-            return sum(_counter(one, key) for one in group)
+            return sum(_counter(node, key) for node in group)
 
         delivered = total("delivered_packets")
-        missing = sum(session["missing_sqns"] for one in group for session in one["sessions"])
+        missing = sum(session["missing_sqns"] for node in group for session in node["sessions"])
         numbers = (delivered, missing, total("repaired_sqns"), total("repaired_locally"), total("nak_sqns"))
         bar = ProgressBar(total=max(1, self.octets * len(group)), completed=total("delivered_octets"), width=_BAR)
         return [name, bar, *(f"{number:,}" for number in numbers)]
 
 
 def _by_segment(receivers: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in receivers:
-        found.setdefault(one["segments"][0]["segment"], []).append(one)
-    return found
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for receiver in receivers:
+        groups.setdefault(receiver["segments"][0]["segment"], []).append(receiver)
+    return groups
 
 
 def _at_most(rows: list[list[Cell]], most: int) -> list[list[Cell]]:
-    """The first rows, and how many there are besides."""
+    """Return at most `most` rows; the last row then gives the number of rows left out."""
     most = max(2, most)
     if len(rows) <= most:
         return rows
@@ -85,28 +85,28 @@ def _traffic(snapshot: Mapping[str, Any]) -> list[Cell]:
 
 
 def account_view(account: Mapping[str, Any], width: int) -> RenderableType:
-    """The account, for people, at most `width` characters wide."""
+    """Return the account as tables and text, at most `width` characters wide."""
     totals = account["totals"]
     source, asked = account["source"]["nak_sqns"], totals["nak_sqns"]
-    ratio = f"(1 to {asked / source:,.0f})" if source else "(none)"
+    ratio = f"(1 to {asked / source:,.0f})" if source else "(none at the source)"
     lines = [
         f"{account['messages']:,} messages to {len(account['receivers'])} receivers in {account['seconds']} s:",
         f"{totals['delivered']:,} delivered, {totals['lost']:,} lost, {totals['duplicates']} twice, "
         f"{totals['out_of_order']} out of order",
         *(_loss_line(name, account["loss"][key]) for name, key in (("last-hop", "last_hop"), ("uplink", "uplink"))),
-        f"dropped by the kernel for want of buffer: {account['loss']['kernel']['lost']:,}",
-        f"repairs from the own subnet: {totals['local_share']:.2%} of {totals['repaired']:,}"
+        f"dropped by the kernel in full socket buffers: {account['loss']['kernel']['lost']:,}",
+        f"repairs from the same subnet: {totals['local_share']:.2%} of {totals['repaired']:,}"
         if totals["repaired"]
-        else "nothing had to be repaired",
+        else "no packet needed a repair",
         f"sqns NAKed at the source: {source:,}, by receivers: {asked:,} {ratio}",
     ]
     if changed := account["settings_changed"]:
-        lines.append(f"settings changed while it ran: {changed}; so losses need not be those that were asked for")
+        lines.append(f"settings changed during the run: {changed}; the losses may differ from the options")
     for row in account.get("recorders", ()):
         lines.append(f"{row['messages']:,} messages of {row['segment']} recorded in {row['directory']}")
-    verdict = Text("everything arrived everywhere, in order, once", style="bold green")
+    verdict = Text("every receiver got every message once and in order", style="bold green")
     if account["problems"]:
-        verdict = Text("\n".join(["not as it should be:", *account["problems"]]), style="bold red")
+        verdict = Text("\n".join(["problems:", *account["problems"]]), style="bold red")
     blank = Text("")
     elements = (account["source"], *account["aggregators"], *account["repairers"])
     return Group(
@@ -121,4 +121,4 @@ def account_view(account: Mapping[str, Any], width: int) -> RenderableType:
 
 def _loss_line(name: str, loss: Mapping[str, Any]) -> str:
     line = f"{name} loss: asked {loss['asked']:.2%}, measured {loss['measured']:.2%} of {loss['seen']:,} packets"
-    return f"{line}, may be {loss['tolerance']:.0%} off" if loss["asked"] else line
+    return f"{line}, tolerance {loss['tolerance']:.0%}" if loss["asked"] else line

@@ -1,6 +1,6 @@
-"""UDP ports of what runs on one machine at the same time: of demos, benchmarks and tests, each in a range of its own.
+"""UDP port ranges of demos, benchmarks and tests, disjoint so that all three can run on one machine at the same time.
 
-All lie below the ports that the kernel gives away.
+All ranges lie below the ephemeral ports of the kernel.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import attrs
 
 @attrs.frozen
 class Ports:
-    """A range of ports, taken by numbers: numbers that follow one another have different ports."""
+    """Range of ports. Consecutive numbers have different ports."""
 
     first: int
     count: int
 
     def of(self, number: int) -> int:
-        """The port of a number."""
+        """Return the port of a number."""
         return self.first + number % self.count
 
 

@@ -1,4 +1,4 @@
-"""The role table: from a node's plan to its core. Read by the simulator's command and by the tests."""
+"""Table of roles: a node's plan determines its core. The command of the simulator and the tests use this table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgm.wire.formats import Tsi
 
 
 def build_core(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
-    """The core of any node: what the simulator's world wants of its factory. A source sends its first stream."""
+    """Build the core of a node of any role, for the simulator's world. A source sends its first stream."""
     segments = segments_of(plan)
     if plan.role is Role.SOURCE:
         return source_core(plan, plan.streams[0], segments, tsi, now_ns, now_ns, rng)

@@ -1,4 +1,4 @@
-"""`pgm run`: one node of a topology in the foreground, whatever its role."""
+"""The command `pgm run`: one node of a topology, of any role, in the foreground."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import trio
 import aggregator.process
 import repairer.process
 from deploy.node.sample_messages import Account, generate, payloads_of
-from deploy.node.sigterm import LAST_WORD
+from deploy.node.sigterm import SIGTERM_HANDLER
 from deploy.node.supervisor import end_with_supervisor
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import command, log, print_json, warn
@@ -36,24 +36,29 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_node
 
 _STDIN_CHUNK = 1 << 20
-FAULTS = ("lost", "duplicates", "out_of_order", "damaged")  # of a receiver's account, all zero where all is well
+FAULTS = (
+    "lost",
+    "duplicates",
+    "out_of_order",
+    "damaged",
+)  # keys of a receiver's account that are 0 after a correct run
 
 
 @attrs.frozen
 class TestWork:
-    """What a source sends or a receiver expects in a test: `messages` of `size` octets, made from `data_seed`."""
+    """Test messages that a source sends or a receiver expects: `messages` of `size` octets, made from `data_seed`."""
 
     messages: int = 0
     size: int = 1400
     data_seed: int = 1
     hold: bool = False  # wait for a line on standard input before sending
-    idle: bool = False  # a source only says that it is there
-    until_closed: bool = False  # a receiver ends with its first stream
+    idle: bool = False  # a source sends nothing but SPMs
+    until_closed: bool = False  # a receiver ends with the first stream that ends
 
 
 @asynccontextmanager
 async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[Callable[[], Snapshot]]:
-    """Answer for the status of a node for the length of a block, which a signal ends; gives what takes its snapshot."""
+    """Serve the status of a node during a block, which a signal ends. Yield a function that returns the snapshot."""
     started_ns = node.driver.now_ns()
 
     def snapshot() -> Snapshot:
@@ -67,12 +72,12 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
         log("ready", f"{plan.role.value} {plan.name} runs")
         yield snapshot
-        LAST_WORD.has_ended = True  # as long as signals are still heard
+        SIGTERM_HANDLER.has_ended = True  # set before trio stops handling signals
         nursery.cancel_scope.cancel()
 
 
 async def run_source(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
-    """Send test messages, or the lines of standard input; returns the account."""
+    """Send test messages, or the lines of standard input, and return the account. Raises `TransportError`."""
     started = trio.current_time()
     events = EventPrinter()
     async with open_source(plan, stream=stream, seed=seed, on_notice=events.say) as source:
@@ -95,28 +100,28 @@ async def run_source(plan: NodePlan, stream: str | None, work: TestWork, seed: s
 
 
 async def _stdin_line() -> None:
-    """Wait for a line of standard input, and take nothing behind it."""
+    """Wait for a line of standard input, and read nothing after the newline."""
     while await read_stdin(1) not in (b"", b"\n"):
         pass
 
 
 async def read_stdin(most: int = _STDIN_CHUNK) -> bytes:
-    """What standard input has now, waiting for something; empty at its end.
+    """Wait for data on standard input and return at most `most` octets; empty at the end of the input.
 
-    Reads from the descriptor: a thread that is left behind in there holds no lock that the interpreter needs to end.
+    The read uses the descriptor, so that an abandoned thread holds no lock that the interpreter needs at its end.
     """
     return await trio.to_thread.run_sync(os.read, sys.stdin.fileno(), most, abandon_on_cancel=True)
 
 
 def has_stdin() -> bool:
-    """Whether `read_stdin` would return at once, be it with the end."""
+    """Return whether `read_stdin` would return at once, with data or with the end of the input."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def require_stdin() -> None:
-    """Say what is read where somebody may wonder. Raises `UsageError` where there is nothing to read from."""
+    """Warn that input comes from a terminal. Raises `UsageError` if standard input is closed."""
     if sys.stdin is None:
-        raise UsageError("standard input is closed", remedy="pipe something into it, as in: ... < data")
+        raise UsageError("standard input is closed", remedy="redirect data to it, as in: ... < data")
     if sys.stdin.isatty():
         warn("reading from the terminal; Ctrl-D on a line of its own ends the stream")
 
@@ -127,13 +132,13 @@ async def send_lines(
     subject: str | None = None,
     to: str | None = None,
 ) -> tuple[int, int]:
-    """Send each line of standard input as a message, without its newline; returns how many and their octets.
+    """Send each line of standard input as a message without the newline. Return the counts of messages and of octets.
 
-    `convert` makes the message of a line and its number, or None for none. Raises `PayloadTooLarge` for a line that is longer
-    than any message may be, as soon as that shows.
+    `convert` returns the message for a line and the line's number, or None to send no message. Raises `PayloadTooLarge`
+    for a line longer than the largest message, before the end of the line is read.
     """
     sent = octets = read = 0
-    rest = bytearray()  # of a line that has not ended
+    rest = bytearray()  # start of a line that has no newline yet
     while chunk := await read_stdin():
         first, newline, others = chunk.partition(b"\n")
         rest += first
@@ -144,11 +149,11 @@ async def send_lines(
                     remedy="raise max_apdu, txw_bytes or txw_secs, or send shorter lines",
                 )
             continue
-        *whole, last = others.split(b"\n")
-        lines = [bytes(rest), *whole]
+        *complete, last = others.split(b"\n")
+        lines = [bytes(rest), *complete]
         rest = bytearray(last)
-        found = lines if convert is None else [convert(line, read + at) for at, line in enumerate(lines, 1)]
-        messages = [one for one in found if one is not None]
+        converted = lines if convert is None else [convert(line, read + at) for at, line in enumerate(lines, 1)]
+        messages = [message for message in converted if message is not None]
         await source.send_batch(messages, subject=subject, to=to)
         read += len(lines)
         sent += len(messages)
@@ -162,7 +167,7 @@ async def send_lines(
 
 
 async def run_receiver(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
-    """Receive, log what befalls the streams, check test messages; returns the account."""
+    """Receive, log the events of the streams, check test messages, and return the account. Raises `TransportError`."""
     account = Account(work.size, work.data_seed)
     lost, events = 0, EventPrinter()
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
@@ -204,7 +209,7 @@ def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: in
 
 
 def account_text(row: Mapping[str, Any]) -> str:
-    """What a node did, in one line."""
+    """Return the account of a node as one line of text."""
     if row["role"] == "receiver":
         wrong = [f"{row[key]:,} {key.replace('_', ' ')}" for key in FAULTS if row[key] or key == "lost"]
         return f"{row['delivered']:,} delivered, {', '.join(wrong)}"
@@ -214,7 +219,7 @@ def account_text(row: Mapping[str, Any]) -> str:
 
 
 async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
-    """Run one node until it is done or told to stop; returns its account."""
+    """Run one node until its work is done or a signal stops the node. Return the account."""
     if plan.role is Role.SOURCE:
         return await run_source(plan, stream, work, seed)
     if plan.role is Role.RECEIVER:
@@ -238,10 +243,10 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
     help="Source: send N test messages instead of standard input. Receiver: check them.",
 )
 @click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a test message.")
-@click.option("--data-seed", type=int, default=1, show_default=True, help="What the test messages are made from.")
+@click.option("--data-seed", type=int, default=1, show_default=True, help="Seed of the test messages.")
 @click.option("--hold", is_flag=True, help="Source: wait for a line on standard input before sending.")
 @click.option("--idle", is_flag=True, help="Source: send nothing but SPMs until stopped.")
-@click.option("--until-closed", is_flag=True, help="Receiver: end with the first stream that ends.")
+@click.option("--until-closed", is_flag=True, help="Receiver: end when the first stream ends.")
 @click.option("--seed", help="Seed of the losses that the topology injects.")
 @click.option(
     "--telemetry",
@@ -252,28 +257,28 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
 def run(
     file: Path, node: str, stream: str | None, seed: str | None, telemetry: Path | None, as_json: bool, **work: Any
 ) -> None:
-    """Run one node of a topology FILE in the foreground until it is done, or SIGTERM or SIGINT.
+    """Run one node of a topology FILE in the foreground until its work is done, or until SIGTERM or SIGINT.
 
-    A source sends the lines of standard input, a receiver counts what it gets and logs openings, losses and
-    closings, an aggregator or repairer does its work. Logs go to standard error. `pgm status FILE` shows what a
-    running node has counted.
+    A source sends the lines of standard input. A receiver counts messages and logs openings, losses and closings.
+    An aggregator or repairer relays and repairs. Logs go to standard error. `pgm status FILE` shows the counters of
+    a running node.
 
     \b
     pgm run tree.toml --node floor-2-repairer
     pgm run tree.toml --node desk-7 --generate 10000 --until-closed &
     pgm run tree.toml --node exchange --generate 10000
 
-    Exits with 0 when it was done or stopped.
+    Exits with 0 when the work is done or a signal stopped the node.
     """
     plan = plan_node(load_checked(file), node)
     if telemetry is not None:
         plan = attrs.evolve(plan, telemetry=str(telemetry))
-    todo = TestWork(**work)
-    if plan.role is Role.SOURCE and (todo.hold or not (todo.messages or todo.idle)):
+    test_work = TestWork(**work)
+    if plan.role is Role.SOURCE and (test_work.hold or not (test_work.messages or test_work.idle)):
         require_stdin()
     end_with_supervisor()
-    with LAST_WORD.installed():
-        account = trio.run(run_node, plan, stream, todo, seed)
+    with SIGTERM_HANDLER.installed():
+        account = trio.run(run_node, plan, stream, test_work, seed)
         if as_json:
             print_json(account)
         else:

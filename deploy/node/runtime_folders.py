@@ -1,4 +1,4 @@
-"""Where the sockets of running trees lie: those of this user's nodes, and those of demos, which keep theirs apart."""
+"""Folders with the sockets of running trees: this user's runtime folder, and one temporary folder for each demo."""
 
 from __future__ import annotations
 
@@ -14,40 +14,46 @@ from pgm.net.control.status_socket import runtime_dir
 from pgm.net.sockets.trusted_folders import check_folder
 
 DEMO_PREFIX = "pgm-demo-"  # of the temporary folder of a demo
-OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of whoever looks: they say nothing of what is looked at
+OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # limits of the calling process, no evidence about the folder
 
 
 def tree_folders(name: str | None = None) -> list[Path]:
-    """The folders of the trees of a name, or of all trees: first that of nodes started one by one, then demos, the newest first.
+    """Return the socket folders of the trees called `name`, or of all trees.
 
-    PGM_RUNTIME_DIR names a folder for sockets, and then no demos are returned. A folder may be that of a tree that has
-    ended, and may go at any moment. Raises `ProcessError` for a folder that other users can change; demos of other users
-    are left out.
+    The runtime folder comes first, then the folders of demos, the newest first. Demos are left out if PGM_RUNTIME_DIR is
+    set, and demos of other users always. The tree of a folder may have ended, and the folder may vanish at any moment.
+    Raises `ProcessError` for a folder that other users can change.
     """
     pattern = "*" if name is None else glob.escape(name.replace("/", "_"))
-    found = _folders(runtime_dir("x").parent, pattern)
-    for folder in found:
-        with suppress(FileNotFoundError):  # its tree has just ended
+    folders = _folders(runtime_dir("x").parent, pattern)
+    for folder in folders:
+        with suppress(FileNotFoundError):  # the tree has just ended
             check_folder(folder)
     if "PGM_RUNTIME_DIR" not in os.environ:
-        demos = [one for one in Path(tempfile.gettempdir()).glob(f"{DEMO_PREFIX}*") if one.is_dir()]
+        demos = [path for path in Path(tempfile.gettempdir()).glob(f"{DEMO_PREFIX}*") if path.is_dir()]
         for demo in sorted(demos, key=_age_ns):
-            found += filter(_is_trusted, _folders(demo, pattern))
-    return found
+            folders += filter(_is_trusted, _folders(demo, pattern))
+    return folders
 
 
 def is_file(where: str) -> bool:
-    """Whether what the command line says of a tree is its file, and not the name under which it runs."""
+    """Return whether a command-line argument is the file of a tree, and not the name of a running tree."""
     return where.endswith(".toml") or "/" in where or Path(where).is_file()
 
 
 def folder_of(name: str, sockets: str) -> Path:
-    """The folder of a tree that has sockets of a kind, a pattern such as `*.sock`; where they would be if none has."""
+    """Return the folder of a tree that has sockets matching a pattern such as `*.sock`.
+
+    If no folder has any, return the folder in the runtime folder. Raises `OSError` like `sockets_in`.
+    """
     return next((folder for folder in tree_folders(name) if sockets_in(folder, sockets)), runtime_dir(name))
 
 
 def sockets_in(folder: Path, sockets: str) -> list[Path]:
-    """The sockets of a kind in a folder, sorted; none if it has gone. Raises OSError where this process has no room to look."""
+    """Return the sockets in a folder that match a pattern, sorted; none if the folder is gone or unreadable.
+
+    Raises `OSError` if this process has too few file descriptors or too little memory to list the folder.
+    """
     try:
         return sorted(folder.glob(sockets))
     except OSError as error:
@@ -71,5 +77,5 @@ def _is_trusted(folder: Path) -> bool:
 def _age_ns(folder: Path) -> int:
     try:
         return -folder.stat().st_mtime_ns
-    except OSError:  # it has just ended
+    except OSError:  # the demo has just ended
         return 0

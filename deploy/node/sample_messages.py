@@ -1,7 +1,7 @@
-"""Test messages that can be checked without having been told what they are.
+"""Self-describing test messages.
 
-A message is its number (8 octets, big-endian) and octets that follow from number and seed. A receiver can
-tell from the messages alone whether each came once, in order and unharmed.
+A message is its number (8 octets, big-endian) and octets that follow from the number and the seed. A receiver can check
+from the messages and the seed alone that each message came once, in order and undamaged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pgm.net.framing.packed_batch import PackedBatch
 Octets = npt.NDArray[np.uint8]
 
 NUMBER_OCTETS = 8
-_PERIOD = 251  # a prime, so that the pattern does not line up with the message size
+_PERIOD = 251  # a prime, so that the pattern does not align with the message size
 
 
 def _pattern(size: int, seed: int) -> bytes:
@@ -28,7 +28,7 @@ def _pattern(size: int, seed: int) -> bytes:
 
 
 def generate(count: int, size: int, seed: int, most: int = 64, first: int = 0) -> Iterator[Octets]:
-    """Messages `first` to `first + count - 1` as (n, size) arrays of at most `most` rows."""
+    """Yield messages `first` to `first + count - 1` as uint8 arrays of shape (n, size), n at most `most`."""
     pattern = np.frombuffer(_pattern(size, seed), np.uint8)
     end = first + count
     for low in range(first, end, most):
@@ -43,7 +43,7 @@ def generate(count: int, size: int, seed: int, most: int = 64, first: int = 0) -
 
 
 def payloads_of(batch: AnyBatch) -> Iterator[Octets]:
-    """The messages of a batch as (count, size) arrays; parts do not matter."""
+    """Yield the messages of a batch as uint8 arrays of shape (count, size). The parts of a message are joined."""
     if isinstance(batch, Batch):
         yield batch.payloads
     elif isinstance(batch, PackedBatch):
@@ -56,7 +56,7 @@ def payloads_of(batch: AnyBatch) -> Iterator[Octets]:
 
 @attrs.define
 class Account:
-    """What one receiver got of the test messages."""
+    """Account of the test messages that one receiver got."""
 
     size: int
     seed: int
@@ -73,7 +73,7 @@ class Account:
         self._pattern = _pattern(self.size, self.seed)
 
     def add(self, payloads: Octets) -> None:
-        """Take consecutive messages of one size."""
+        """Add consecutive messages of one size, shape (count, size)."""
         octets = payloads.tobytes()
         self._hash.update(octets)
         self.delivered += payloads.shape[0]
@@ -101,13 +101,13 @@ class Account:
 
     @property
     def sha256(self) -> str:
-        """Digest of all payloads in the order of delivery."""
+        """Return the digest of all payloads in the order of delivery."""
         return self._hash.hexdigest()
 
 
 def digest(count: int, size: int, seed: int) -> str:
-    """The digest of a complete and orderly delivery."""
-    whole = hashlib.sha256()
+    """Return the digest of a complete delivery in order."""
+    expected = hashlib.sha256()
     for rows in generate(count, size, seed):
-        whole.update(rows.data)
-    return whole.hexdigest()
+        expected.update(rows.data)
+    return expected.hexdigest()

@@ -1,7 +1,7 @@
-"""SIGTERM at the moment when a process ends by itself: what it has to say comes first.
+"""SIGTERM in a process that is ending by itself: the account is written first.
 
-While a node runs, trio hears signals. Behind that Python's default would end the process before its account is written, as if
-it had nothing to say.
+While a node runs, trio handles signals. After the run, the default action of SIGTERM would end the process before the
+account is written.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from types import FrameType
 
 
 class SigtermHandler:
-    """A handler of SIGTERM that ends the process, as the default does, until `has_ended` is set."""
+    """Handler of SIGTERM that ends the process like the default action until `has_ended` is set, and then ignores it."""
 
     def __init__(self) -> None:
-        self.has_ended = False  # the node: what is left is its account
+        self.has_ended = False  # the node has ended; only the account remains to be written
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle SIGTERM for the length of a block wherever nothing else does."""
-        before = signal.signal(signal.SIGTERM, self._heard)
+        """Handle SIGTERM during a block, except while trio handles the signal."""
+        before = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
             yield
         finally:
             signal.signal(signal.SIGTERM, before)
 
-    def _heard(self, number: int, _: FrameType | None) -> None:
+    def _on_sigterm(self, number: int, _: FrameType | None) -> None:
         if not self.has_ended:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
 
-LAST_WORD = SigtermHandler()  # of this process
+SIGTERM_HANDLER = SigtermHandler()  # the one handler of this process

@@ -1,4 +1,4 @@
-"""The local supervisor: the nodes of a topology as processes of this machine."""
+"""Local supervisor that runs the nodes of a topology as processes of this machine."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from deploy.terminal.exit_codes import SIGNALLED
 from pgm.errors import ProcessError
 from pgm.net.driver.nurseries import open_plain_nursery
 
-LIFE = "PGM_SUPERVISOR_LIFE"  # the descriptor that ends with the supervisor
-_TAIL_LINES = 40  # of a child's log, kept for when it fails
-_START_S = 60.0  # twenty interpreters starting at once on a small machine need their time
+LIFE = "PGM_SUPERVISOR_LIFE"  # environment variable with the descriptor that reaches its end when the supervisor ends
+_TAIL_LINES = 40  # of a child's log, for the message if the child fails
+_START_S = 60.0  # twenty interpreters that start at once on a small machine are slow
 _STOP_S = 15.0  # a source serves repairs for a while before it leaves
 
 
 @attrs.define(eq=False)
 class ChildProcess:
-    """One node's process."""
+    """Process of one node, with its log tail and its result."""
 
     node: str
     process: trio.Process
     ready: trio.Event = attrs.field(factory=trio.Event)
     done: trio.Event = attrs.field(factory=trio.Event)
     tail: deque[str] = attrs.field(factory=lambda: deque(maxlen=_TAIL_LINES))
-    result: dict[str, Any] | None = None  # what it printed as JSON at its end
+    result: dict[str, Any] | None = None  # JSON object that the process printed at its end
     error: dict[str, Any] | None = None
-    was_gone: bool = False  # before it was asked to end
+    was_gone: bool = False  # the process had ended before `stop`
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended otherwise than by request or with success."""
+        """Return whether the process ended with a code that is neither success nor a requested end."""
         return self.process.returncode not in (None, 0, -signal.SIGTERM, -signal.SIGINT)
 
     def failure(self) -> ProcessError:
-        """Why it ended, in its own words."""
+        """Return the error of the process, with its own message or the tail of its log."""
         if self.error is not None:
             return ProcessError(f"node {self.node}: {self.error['message']}", remedy=self.error["remedy"])
-        said = "\n  ".join(self.tail) or "it said nothing"
-        return ProcessError(f"node {self.node} ended with code {self.process.returncode}:\n  {said}")
+        log_tail = "\n  ".join(self.tail) or "the log is empty"
+        return ProcessError(f"node {self.node} ended with code {self.process.returncode}:\n  {log_tail}")
 
 
 class Supervisor:
-    """Starts, watches and stops nodes. `on_log(node, line)` gets every line of their logs."""
+    """Supervisor that starts, watches and stops nodes. `on_log(node, line)` gets every line of the logs."""
 
     def __init__(
         self, file: Path, nursery: trio.Nursery, runtime_dir: Path | None, on_log: Callable[[str, str], None]
@@ -65,7 +65,8 @@ class Supervisor:
         if runtime_dir is not None:
             self._environment["PGM_RUNTIME_DIR"] = str(runtime_dir)
         self._on_log = on_log
-        # Nobody writes here: it ends when this process does, in whatever way, and the nodes with it.
+        # The pipe carries no data. The read end sees the end of the pipe when this process ends for any reason; the
+        # nodes then stop.
         self._life, self._own_life = os.pipe()
         self._environment[LIFE] = str(self._life)
         self.children: dict[str, ChildProcess] = {}
@@ -73,7 +74,10 @@ class Supervisor:
     async def start(
         self, node: str, options: Sequence[str] = (), *, has_stdin: bool = False, verb: str = "run"
     ) -> ChildProcess:
-        """Start a node, by `pgm run` or another command, and wait until it runs. Raises `ProcessError` with what it said if it does not."""
+        """Start a node by `pgm run` or the command `verb`, and wait until the node runs.
+
+        Raises `ProcessError` with the node's message if the node fails or does not start in time.
+        """
         command = [sys.executable, "-m", "deploy", verb, str(self._file), "--node", node, "--json", *options]
         process = await trio.lowlevel.open_process(
             command,
@@ -82,7 +86,7 @@ class Supervisor:
             stderr=subprocess.PIPE,
             env=self._environment,
             pass_fds=(self._life,),
-            start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
+            start_new_session=True,  # Ctrl-C reaches only the supervisor, which stops the children in order
         )
         child = self.children[node] = ChildProcess(node, process)
         self._nursery.start_soon(self._watch, child)
@@ -97,7 +101,7 @@ class Supervisor:
         return child
 
     async def start_all(self, nodes: Sequence[str], options: Sequence[str] = (), *, verb: str = "run") -> None:
-        """Start several nodes at once."""
+        """Start several nodes at once. Raises `ProcessError`."""
         async with open_plain_nursery() as nursery:
             for node in nodes:
                 nursery.start_soon(partial(self.start, node, options, verb=verb))
@@ -107,10 +111,10 @@ class Supervisor:
             nursery.start_soon(self._read_log, child)
             nursery.start_soon(self._read_result, child)
         code = await child.process.wait()
-        if child.has_failed and child.ready.is_set():  # who waits for it is told otherwise
+        if child.has_failed and child.ready.is_set():  # before `ready`, `start` raises the failure
             self._on_log(child.node, f"ended with code {code}")
         child.done.set()
-        child.ready.set()  # nobody waits for a node that has ended
+        child.ready.set()  # `start` must not wait for a node that has ended
 
     async def _read_log(self, child: ChildProcess) -> None:
         assert child.process.stderr is not None
@@ -132,7 +136,7 @@ class Supervisor:
                 child.result = value
 
     async def stop(self, child: ChildProcess) -> None:
-        """Ask a node to end, wait, and insist."""
+        """Stop a node by SIGTERM, and by SIGKILL if the node does not end in time."""
         if child.process.returncode is None:
             child.process.send_signal(signal.SIGTERM)
         else:
@@ -144,13 +148,13 @@ class Supervisor:
         await child.done.wait()
 
     async def stop_all(self, nodes: Sequence[str] | None = None) -> None:
-        """Stop several nodes at once, all by default."""
+        """Stop several nodes at once; all nodes by default."""
         async with open_plain_nursery() as nursery:
             for node in nodes if nodes is not None else list(self.children):
                 nursery.start_soon(self.stop, self.children[node])
 
     def kill_all(self) -> None:
-        """Leave nothing running, whatever happened."""
+        """Kill all processes that still run, and close the life pipe. Call this at the end of every run."""
         for child in self.children.values():
             if child.process.returncode is None:
                 child.process.kill()
@@ -159,8 +163,8 @@ class Supervisor:
 
 
 def end_with_supervisor() -> None:
-    """In a node: stop, as on SIGTERM, when the supervisor that started it is gone without having stopped it."""
-    life = os.environ.pop(LIFE, None)  # it is a number of this process and means nothing to what it starts
+    """Stop this node, as on SIGTERM, when its supervisor ends without stopping the node."""
+    life = os.environ.pop(LIFE, None)  # the descriptor number means nothing in child processes
     if life is not None:
         threading.Thread(target=_await_end, args=(int(life),), daemon=True).start()
 
@@ -173,14 +177,15 @@ def _await_end(life: int) -> None:
 async def heed_signals(
     is_running: trio.Event, stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Set `stop` at the first signal while the tree runs; raise `SystemExit` at any other, so that no process is left behind.
+    """Set `stop` at the first signal while the tree runs.
 
-    SIGHUP stays ignored where it is, as under nohup. SIGINT does not: shells have it ignored in what they start with &.
+    Raises `SystemExit` at an earlier or a later signal, so that no process is left running. An ignored SIGHUP stays ignored,
+    as under nohup. An ignored SIGINT does not, because shells start background commands with SIGINT ignored.
     """
-    wanted = {signal.SIGINT, signal.SIGTERM}
+    numbers = {signal.SIGINT, signal.SIGTERM}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        wanted.add(signal.SIGHUP)
-    with trio.open_signal_receiver(*wanted) as signals:
+        numbers.add(signal.SIGHUP)
+    with trio.open_signal_receiver(*numbers) as signals:
         task_status.started()
         async for number in signals:
             if stop.is_set() or not is_running.is_set():
@@ -189,7 +194,7 @@ async def heed_signals(
 
 
 def object_in(line: str) -> dict[str, Any] | None:
-    """The JSON object that a line is; None for any other line, one of other JSON included."""
+    """Return the JSON object in a line; None if the line is not JSON or is another JSON value."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError:
@@ -198,7 +203,7 @@ def object_in(line: str) -> dict[str, Any] | None:
 
 
 async def lines_of(stream: trio.abc.ReceiveStream) -> AsyncIterator[str]:
-    """The lines of a stream, without their ends."""
+    """Yield the lines of a stream without newlines. Invalid UTF-8 is replaced."""
     rest = b""
     async for chunk in stream:
         *lines, rest = (rest + chunk).split(b"\n")

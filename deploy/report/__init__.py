@@ -1,1 +1,1 @@
-"""`pgm report`: a page about recorded telemetry."""
+"""The command `pgm report`: a page about recorded telemetry."""

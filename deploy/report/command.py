@@ -1,4 +1,4 @@
-"""`pgm report`: what telemetry says of a tree, as a page for people or as JSON."""
+"""The command `pgm report`: a summary of a tree's telemetry, as an HTML page or as JSON."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def steps(is_quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show what is being done, on a terminal as one line that changes."""
+    """Yield a function that shows the current step, on a terminal as one changing line. Show nothing if `is_quiet`."""
     if is_quiet or not sys.stderr.isatty():
-        yield (lambda _: None) if is_quiet else lambda what: warn(what)
+        yield (lambda _: None) if is_quiet else lambda step: warn(step)
         return
     from rich.console import Console
 
     with Console(stderr=True).status("starting Spark") as status:
-        yield lambda what: status.update(what)
+        yield lambda step: status.update(step)
 
 
 @contextlib.contextmanager
 def quiet_jvm() -> Iterator[None]:
-    """Keep what Spark's launcher says, of modules and profiles, from people; errors come as exceptions."""
+    """Discard the messages of Spark's launcher about modules and profiles. Errors still come as exceptions."""
     keep = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     sys.stderr.flush()
@@ -49,8 +49,9 @@ def quiet_jvm() -> Iterator[None]:
 
 
 def _interrupt_plainly() -> None:
-    """Let Ctrl-C end a command in silence. Spark's handler would ask the JVM something in the middle of another question, and its
-    connection log what became of both.
+    """Let Ctrl-C end a command without messages.
+
+    Spark's signal handler would send a request to the JVM during another request, and the connection would log both errors.
     """
     logging.getLogger().addHandler(logging.NullHandler())
     if threading.current_thread() is threading.main_thread():
@@ -59,7 +60,11 @@ def _interrupt_plainly() -> None:
 
 @contextlib.contextmanager
 def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[SparkSession]:
-    """Spark for one command: a session that runs already, which goes on, or one of its own, which ends with it."""
+    """Yield a Spark session for one command.
+
+    A running session is used and stays open. A new session is stopped at the end of the block. Raises `UsageError`,
+    `ProcessError`.
+    """
     from pgm.spark import session
 
     running = session.running()
@@ -81,23 +86,29 @@ def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[Sp
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default="report.html", show_default=True, help="The page."
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="report.html",
+    show_default=True,
+    help="File of the page.",
 )
-@click.option("--title", default="", help="Its headline.")
-@click.option("--master", default="", metavar="URL", help="Where Spark runs; all cores of this machine by default.")
+@click.option("--title", default="", help="Headline of the page.")
+@click.option("--master", default="", metavar="URL", help="Spark master; by default all cores of this machine.")
 @command
 def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> None:
-    """Say what the telemetry in DIR tells: which links lose how much and in which bursts, what repairs take and cost, which timers
-    fire too early or too late, who asks too much.
+    """Summarise the telemetry in DIR on a page.
 
-    The page is one HTML file with its pictures in it. With --json the same goes to standard output as one object, and
-    no page is written unless --out says so.
+    The page shows the losses and bursts of each link, and the duration and cost of repairs. It also shows timers that
+    fire too early or too late, and nodes with excessive NAKs.
+
+    The page is one HTML file that contains its pictures. With --json the same data goes to standard output as one
+    object, and the page is only written if --out is given.
 
     \b
     pgm demo --telemetry events && pgm report events
     pgm report events --json | jq '.links[] | select(.loss > 0.01) | .link'
 
-    It needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
+    The command needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
     """
     wants_page = (
         not as_json or click.get_current_context().get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
@@ -107,12 +118,12 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
     with steps(as_json) as say, spark_session("pgm report", master) as spark:
         from pgm.spark.jobs import events, summary
 
-        found = summary.summarise(events.read(spark, folder), name=str(folder), progress=say)
+        results = summary.summarise(events.read(spark, folder), name=str(folder), progress=say)
     if wants_page:
         from deploy.report.page import page
 
-        out.write_text(page(found, title or f"Telemetry of {folder.resolve().name}"))
+        out.write_text(page(results, title or f"Telemetry of {folder.resolve().name}"))
     if as_json:
-        print_json(found)
+        print_json(results)
     else:
         warn(f"wrote {out}")

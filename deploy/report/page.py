@@ -1,4 +1,4 @@
-"""The page of `pgm report`: one HTML file, pictures and all, from the summary of the jobs."""
+"""Page of `pgm report`: one HTML file with embedded pictures, from the summary of the jobs."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ tr:nth-child(even) td { background: #f7fafc } .note { color: #4a5568; font-size:
 
 
 def page(summary: dict[str, Any], title: str) -> str:
-    """The whole file."""
+    """Return the HTML file for a summary."""
     parts = [_head(summary, title), _links(summary), _bursts(summary), _repairs(summary), _over_time(summary)]
-    parts += [_timers(summary), _babies(summary), _traffic(summary)]
+    parts += [_timers(summary), _excessive_naks(summary), _traffic(summary)]
     body = "\n".join(part for part in parts if part)
     name = html.escape(title)
     return f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{name}</title><style>{_STYLE}</style>\n{body}\n</html>\n"
 
 
 def percent(share: float | None) -> str:
-    """As people write it; a dash where there is nothing to take a share of."""
+    """Return a share as text in percent; a dash for None."""
     return "-" if share is None else f"{100 * share:.3g} %"
 
 
 def milliseconds(value: float | None) -> str:
-    """As people write it."""
+    """Return a time in ms as text; a dash for None."""
     return "-" if value is None else f"{value:.3g} ms"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Any]], *, text: Sequence[int] = (0,)) -> str:
-    """An HTML table; `text` are the columns that are words."""
+    """Return an HTML table; `text` are the indices of the columns with words."""
 
     def cell(tag: str, index: int, value: Any) -> str:
         words = f"{value:,}" if isinstance(value, int) else str(value)
-        kind = " class=t" if index in text else ""
-        return f"<{tag}{kind}>{words if words.startswith('<b') else html.escape(words)}</{tag}>"
+        text_class = " class=t" if index in text else ""
+        return f"<{tag}{text_class}>{words if words.startswith('<b') else html.escape(words)}</{tag}>"
 
     lines = ["".join(cell("th", index, head) for index, head in enumerate(heads))]
     lines += ["".join(cell("td", index, value) for index, value in enumerate(row)) for row in rows]
@@ -64,25 +64,25 @@ def _head(summary: dict[str, Any], title: str) -> str:
     gone = sum(row["lost"] for row in shares)
     wait = summary["repairs_of_all"]
     facts = {
-        "of the packets lost on some link": percent(lost / packets if packets else None),
-        "of the repairs from the own segment": percent(local / repaired if repaired else None),
-        "half of the repairs took at most": milliseconds(wait.get("p50_ms")),
+        "of all packets lost on a link": percent(lost / packets if packets else None),
+        "of the repairs from the same segment": percent(local / repaired if repaired else None),
+        "median time of a repair": milliseconds(wait.get("p50_ms")),
         "99 % of the repairs took at most": milliseconds(wait.get("p99_ms")),
-        "packets lost for good": f"<span class=bad>{gone:,}</span>" if gone else "0",
+        "packets never repaired": f"<span class=bad>{gone:,}</span>" if gone else "0",
     }
     span = f"{summary['begins'][:19].replace('T', ' ')} to {summary['ends'][:19].replace('T', ' ')} UTC"
-    told = f"<p class=note>{summary['nodes']:,} nodes, {summary['events']:,} events, {span}</p>"
-    left = "".join(
-        f"<p class=bad>{html.escape(row['node'])} left out {row['rows']:,} rows: what follows lacks them.</p>"
+    extent = f"<p class=note>{summary['nodes']:,} nodes, {summary['events']:,} events, {span}</p>"
+    warnings = "".join(
+        f"<p class=bad>{html.escape(row['node'])} dropped {row['rows']:,} rows; this page does not include these rows.</p>"
         for row in summary["left_out"]
     )
-    return f"<h1>{html.escape(title)}</h1>{told}{left}{_facts(facts)}"
+    return f"<h1>{html.escape(title)}</h1>{extent}{warnings}{_facts(facts)}"
 
 
 def _links(summary: dict[str, Any]) -> str:
     links = sorted((row for row in summary["links"] if row["lost"]), key=lambda row: -row["loss"])
     if not links:
-        return "<h2>Where packets were lost</h2><p>On no link.</p>"
+        return "<h2>Losses by link</h2><p>No link lost packets.</p>"
     shown = links[:_MOST_LINKS]
     models = [row["model"] for row in shown]
     picture = pictures.stacked_rows(
@@ -94,17 +94,19 @@ def _links(summary: dict[str, Any]) -> str:
         "% of the packets",
     )
     note = (
-        "A link is the way from a segment to a node, or from a relay or source to the segment it feeds. "
-        "A packet that nobody on a segment got was lost by the latter."
+        "A link leads from a segment to a node, or from a relay or a source to the segment below. "
+        "A packet that no node of a segment received counts as lost on the link to that segment."
     )
-    more = f" The {len(shown)} worst of {len(links)} links that lost anything." if len(links) > len(shown) else ""
+    more = (
+        f" The table has the {len(shown)} worst of {len(links)} links with losses." if len(links) > len(shown) else ""
+    )
     rows = [
         (row["link"], row["packets"], row["lost"], percent(row["loss"]), percent(row["model"]["loss"]),
          percent(row["model"]["burst_loss"]), f"{row['model']['burst_length']:.3g}" if row["model"]["burst_loss"] else "-")
         for row in shown
     ]  # fmt: skip
     heads = ("link", "packets", "lost", "share", "one by one", "in bursts", "mean burst")
-    return f"<h2>Where packets were lost</h2><p class=note>{note}{more}</p>{picture}{table(heads, rows)}"
+    return f"<h2>Losses by link</h2><p class=note>{note}{more}</p>{picture}{table(heads, rows)}"
 
 
 def _bursts(summary: dict[str, Any]) -> str:
@@ -112,9 +114,9 @@ def _bursts(summary: dict[str, Any]) -> str:
     if not rows:
         return ""
     picture = pictures.histogram(
-        [row["length"] for row in rows], [row["bursts"] for row in rows], "packets lost in a row", "how often"
+        [row["length"] for row in rows], [row["bursts"] for row in rows], "packets lost in a row", "bursts"
     )
-    return f"<h2>How many at a time</h2>{picture}"
+    return f"<h2>Burst lengths</h2>{picture}"
 
 
 def _repairs(summary: dict[str, Any]) -> str:
@@ -125,7 +127,7 @@ def _repairs(summary: dict[str, Any]) -> str:
     picture = pictures.bars(
         [row["segment"] for row in waits],
         {
-            "half": [row["p50_ms"] for row in waits],
+            "median": [row["p50_ms"] for row in waits],
             "95 %": [row["p95_ms"] for row in waits],
             "99 %": [row["p99_ms"] for row in waits],
         },
@@ -145,15 +147,16 @@ def _repairs(summary: dict[str, Any]) -> str:
         "late",
         "repaired",
         "locally",
-        "half in",
-        "99 % in",
-        "requests saved",
-        "asked for",
-        "repaired",
+        "median",
+        "99 % within",
+        "NAKs suppressed",
+        "NAKs per packet",
+        "repairs per packet",
     )
     note = (
-        "Late is what came as data after all: out of order, or recovered by the relay above. Requests saved are those that a receiver did not make since another one had asked. The last two columns are how often "
-        "one packet was asked for, and repaired, on the segment: once is best."
+        "A late packet arrived as data after its loss was detected: out of order, or recovered by the relay above. "
+        "A NAK is suppressed if another receiver has sent the same request. "
+        "The last two columns count NAKs and repairs of one packet on the segment; one is best."
     )
     return f"<h2>Repairs</h2>{picture}{table(heads, rows)}<p class=note>{note}</p>"
 
@@ -170,7 +173,7 @@ def _over_time(summary: dict[str, Any]) -> str:
     series = {
         "missed": [row["missing"] for row in rows],
         "repaired": [row["repaired"] for row in rows],
-        "asked for": [row["nak_sqns"] for row in rows],
+        "NAKed": [row["nak_sqns"] for row in rows],
     }
     picture = pictures.lines(at, series, "seconds", f"packets in {summary['window_s']} s")
     return f"<h2>Over time</h2>{picture}"
@@ -184,11 +187,11 @@ def _timers(summary: dict[str, Any]) -> str:
     ]  # fmt: skip
     if not rows:
         return ""
-    heads = ("segment", "role", "timer", "is", "half of the answers", "99 %", "fired", "verdict")
+    heads = ("segment", "role", "timer", "value", "median answer", "99 % within", "fired", "verdict")
     note = (
-        "Too early: the answer was on its way, and the repeat was needless; for nak_bo_ivl, several receivers asked for the same "
-        "packet. Too late: far longer than nearly all answers take, so that a lost request costs more than it must. "
-        "<code>pgm tune</code> tries what other values would do."
+        "A timer fires too early if the answer was still on its way, so that the repeat was needless. The nak_bo_ivl is too early if several "
+        "receivers requested the same packet. A timer is too late if it is far longer than nearly all answers take: a lost request "
+        "then costs more time than necessary. <code>pgm tune</code> simulates other values."
     )
     return f"<h2>Timers</h2>{table(heads, rows, text=(0, 1, 2, 7))}<p class=note>{note}</p>"
 
@@ -197,20 +200,20 @@ def _verdict(verdict: str) -> str:
     return verdict if verdict == "fits" else f"<b>{verdict}</b>"
 
 
-def _babies(summary: dict[str, Any]) -> str:
+def _excessive_naks(summary: dict[str, Any]) -> str:
     rows = [
         (row["child"], row["node"], row["window"][11:19], row["asked"], f"{row['usual']:.0f}", _times(row["times"]))
         for row in summary["crying_babies"]
     ]
     if not rows:
-        return "<h2>Crying babies</h2><p>Nobody asked far more than others of the same parent.</p>"
-    heads = ("who", "asks", "at", "asked for", "others", "as much")
-    return f"<h2>Crying babies</h2>{table(heads, rows, text=(0, 1))}"
+        return "<h2>Excessive NAKs</h2><p>No node sent far more NAKs than the other children of its parent.</p>"
+    heads = ("node", "parent", "at", "requested", "others", "ratio")
+    return f"<h2>Excessive NAKs</h2>{table(heads, rows, text=(0, 1))}"
 
 
 def _traffic(summary: dict[str, Any]) -> str:
     rows = [row for row in summary["traffic"] if row["role"] != "receiver"]
-    heads = ("node", "role", "data sent", "repairs sent", "asked for by others", "asked for", "confirmed")
+    heads = ("node", "role", "data sent", "repairs sent", "NAKs received", "NAKs sent", "NCFs sent")
     cells = [
         (row["node"], row["role"], row["sent"], row["rdata"], row["nak_in"], row["nak_sent"], row["ncf_sent"])
         for row in rows

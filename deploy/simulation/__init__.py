@@ -1,1 +1,1 @@
-"""`pgm sim`: a topology in virtual time."""
+"""The command `pgm sim`: a topology in virtual time."""

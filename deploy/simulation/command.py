@@ -1,4 +1,4 @@
-"""`pgm sim`: the tree of a topology file in virtual time, with the very cores that the processes run."""
+"""The command `pgm sim`: the tree of a topology file in virtual time, with the cores of the real processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAULT = re.compile(r"(?P<kind>\w+):(?P<node>[^@]+)@(?P<at>[^+]+)(?:\+(?P<for>.+
 
 
 def parse_fault(text: str) -> Fault:
-    """Read "crash:NODE@2s" or "pause:NODE@2s+500ms". Raises `UsageError` or `UnitError`."""
+    """Parse a fault such as "crash:NODE@2s" or "pause:NODE@2s+500ms". Raises `UsageError` or `UnitError`."""
     match = _FAULT.fullmatch(text)
     if match is None or match["kind"] not in KINDS:
         raise UsageError(
@@ -39,17 +39,17 @@ def parse_fault(text: str) -> Fault:
         )
     kind, lasts = match["kind"], match["for"]
     if lasts is None and kind in LASTING:
-        raise UsageError(f"{text!r} does not say for how long", remedy=f"write {text}+1s")
+        raise UsageError(f"{text!r} has no duration", remedy=f"write {text}+1s")
     if lasts is not None and kind in FOR_GOOD:
         raise UsageError(
-            f"{text!r} says for how long, and a {kind} does not end by itself",
+            f"{text!r} has a duration, but a {kind} does not end by itself",
             remedy=f"leave out +{lasts}, or write crash_and_restart",
         )
     return Fault(kind, match["node"], parse_duration(match["at"]), parse_duration(lasts or "0ns"))
 
 
 def parse_counts(texts: tuple[str, ...]) -> dict[str, int]:
-    """Read "desk-*=100". Raises `UsageError`."""
+    """Parse counts such as "desk-*=100" into a mapping from pattern to count. Raises `UsageError`."""
     counts = {}
     for text in texts:
         pattern, _, number = text.partition("=")
@@ -60,7 +60,7 @@ def parse_counts(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 def with_losses(plan: NodePlan, last_hop: Impairment | None, uplink: float | None) -> NodePlan:
-    """A plan with other losses than its file says: receivers on their segment, elements on the one above."""
+    """Return a plan with `last_hop` losses for a receiver, or `uplink` losses for an element. None keeps the file's losses."""
     segments = []
     for segment in plan.segments:
         impairment = segment.impairment
@@ -114,26 +114,26 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     "counts",
     multiple=True,
     metavar="PATTERN=N",
-    help="How many nodes a pattern stands for; may be repeated.",
+    help="Number of nodes of a pattern; may be repeated.",
 )
 @click.option("--loss", metavar="SHARE", help="Random loss on every last hop, instead of the file's.")
 @click.option(
     "--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop, instead of the file's."
 )
 @click.option("--uplink-loss", metavar="SHARE", help="Random loss between the tiers, instead of the file's.")
-@click.option("--delay", default="50us", show_default=True, help="Way from a segment to a node.")
+@click.option("--delay", default="50us", show_default=True, help="Delay from a segment to a node.")
 @click.option(
     "--fault",
     "faults",
     multiple=True,
     metavar="KIND:NODE@WHEN[+FOR]",
-    help="Let something go wrong; may be repeated. WHEN is virtual time, and sources begin at 1s.",
+    help="Inject a fault; may be repeated. WHEN is virtual time; sources begin at 1s.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same run.")
 @click.option(
     "--telemetry",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write protocol events as Parquet files into this folder, for `pgm report`; an empty one, or both runs are added up.",
+    help="Write protocol events as Parquet files into this folder, for `pgm report`. Use an empty folder for each run.",
 )
 @command
 def sim(
@@ -153,18 +153,18 @@ def sim(
 ) -> None:
     """Run the tree of a topology FILE in virtual time and account for every packet.
 
-    The cores and the encoded octets are those of the real processes; network and clock are simulated. Order,
-    content and bounds are checked at every step; what does not hold ends the run with what repeats it.
+    The simulation uses the cores and the encoded packets of the real processes; network and clock are simulated. Order,
+    content and bounds are checked at every step. A violated invariant ends the run with a command that repeats it.
 
     \b
     pgm sim tree.toml --count 'desk-*=1000' --loss 1%
     pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+1s
 
-    A fault is one of crash and restart, or, with +FOR, crash_and_restart, pause, partition and deafen. "Repaired
-    locally" came from a repairer of the own subnet, "from above" from a higher tier, "late" by itself after it was
-    missed. Exits with 1 if anything did not arrive once and in order.
+    The kinds of fault are crash and restart, and with +FOR crash_and_restart, pause, partition and deafen. Packets
+    "repaired locally" came from a repairer of the same subnet, packets "from above" from a higher tier. A "late" packet
+    arrived as data after its loss was detected. Exits with 1 if a message did not arrive once and in order.
     """
-    _look_for_others(telemetry)
+    _warn_of_other_runs(telemetry)
     plans = plan_all(load_checked(file), parse_counts(counts))
     last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
@@ -188,7 +188,7 @@ def sim(
         if as_json:
             print_json({"ok": False, "seed": seed, "broken": str(broken)})
         else:
-            print(f"an invariant does not hold: {broken}", file=sys.stderr)
+            print(f"an invariant is violated: {broken}", file=sys.stderr)
         sys.exit(EXIT_FAILED)
     if as_json:
         print_json(report)
@@ -198,12 +198,12 @@ def sim(
         sys.exit(EXIT_FAILED)
 
 
-def _look_for_others(telemetry: Path | None) -> None:
+def _warn_of_other_runs(telemetry: Path | None) -> None:
     if telemetry is not None and any(telemetry.glob("*.parquet")):
-        warn(f"{telemetry} has telemetry of another run: a report of it adds up both")
+        warn(f"{telemetry} has telemetry of another run: a report of this folder adds up both runs")
 
 
-_MOST_ROWS = 24  # of a table; the rest is summed up or left to --json
+_MOST_ROWS = 24  # rows of a table; further rows are summed up or only in --json
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -213,8 +213,8 @@ def _print(report: dict[str, Any]) -> None:
     terminal = console()
     rows = report["receivers"]
     shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS // 2]
-    everybody = {"node": f"all {len(rows)}", **report["totals"]}
-    terminal.print(received_table([*shown, everybody], terminal.width))
+    total = {"node": f"all {len(rows)}", **report["totals"]}
+    terminal.print(received_table([*shown, total], terminal.width))
     terminal.print()
     elements = [*report["aggregators"], *report["repairers"]]
     busiest = sorted(elements, key=lambda row: -row["nak_sqns_in"])[:_MOST_ROWS]
@@ -230,4 +230,4 @@ def _print(report: dict[str, Any]) -> None:
     for problem in report["problems"]:
         print(f"problem: {problem}")
     if report["ok"]:
-        print("everything arrived everywhere, in order, once")
+        print("every receiver got every message once and in order")

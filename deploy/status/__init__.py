@@ -1,1 +1,1 @@
-"""`pgm status` and `pgm ctl`: the state of running nodes, and changes to it."""
+"""Commands for running nodes: `pgm status` shows the state, `pgm ctl` changes settings."""

@@ -1,4 +1,4 @@
-"""`pgm ctl`: settings of nodes that run, read and changed from outside."""
+"""The command `pgm ctl`: read and change settings of running nodes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ _COLUMNS = (TableColumn("setting"), TableColumn("segment", 1), TableColumn("in f
 
 
 def sockets_of(where: str) -> dict[str, Path]:
-    """The control sockets of a tree, by node: of a file, or of a name under which nodes run. Raises `TopologyError`, `ProcessError`."""
+    """Return the control sockets of a tree by node. `where` is a topology file or the name of a running tree.
+
+    Raises `TopologyError` for a wrong file, `ProcessError` if no node runs.
+    """
     name = load_checked(Path(where)).name if is_file(where) else where
-    found = {path.stem: path for path in sockets_in(folder_of(name, _SOCKETS), _SOCKETS)}
-    if found:
-        return found
+    sockets = {path.stem: path for path in sockets_in(folder_of(name, _SOCKETS), _SOCKETS)}
+    if sockets:
+        return sockets
     raise ProcessError(
         f"no node of {where} runs on this machine as this user",
-        remedy="start one with: pgm run FILE --node NAME; its sockets lie under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID",
+        remedy="start one with: pgm run FILE --node NAME; sockets are in $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID",
     )
 
 
 def request_of(action: str, words: tuple[str, ...], stream: str | None, segment: str | None) -> Request:
-    """What a node is asked, of what the command line says. Raises `UsageError`."""
+    """Return the request for a node from the words of the command line. Raises `UsageError`."""
     request: Request = {"do": action}
     if stream is not None:
         request["stream"] = stream
@@ -43,12 +46,13 @@ def request_of(action: str, words: tuple[str, ...], stream: str | None, segment:
     elif action == "set":
         pairs = [word.partition("=") for word in words]
         if not pairs or not all(name and sign and value for name, sign, value in pairs):
-            raise UsageError("say what to set and to which value", remedy="as in: set rate=20Mbit/s, or set loss=off")
+            raise UsageError("`set` needs settings with values", remedy="as in: set rate=20Mbit/s, or set loss=off")
         request["settings"] = {name: value for name, _, value in pairs}
     else:
         if len(words) != 1:
             raise UsageError(
-                "say whom to release", remedy="as in: release 10.0.2.7; pgm status --detail shows who is crying"
+                "`release` needs one child's address",
+                remedy="as in: release 10.0.2.7; pgm status --detail shows children with excessive NAKs",
             )
         request["child"] = words[0]
     return request
@@ -59,10 +63,15 @@ def request_of(action: str, words: tuple[str, ...], stream: str | None, segment:
 @click.argument("action", type=click.Choice(["get", "set", "release"]), default="get")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option(
-    "--node", "nodes", multiple=True, help="This node, or all that match, as in 'desk-*'; may be given several times."
+    "--node",
+    "nodes",
+    multiple=True,
+    help="This node, or all nodes that match a pattern such as 'desk-*'; may be repeated.",
 )
-@click.option("--stream", help="Only if the process sends, or receives, this stream.")
-@click.option("--segment", help="set: injected losses of this segment; without it of all that have some.")
+@click.option("--stream", help="Only if the process sends or receives this stream.")
+@click.option(
+    "--segment", help="set: only the injected losses of this segment; by default of all segments with losses."
+)
 @command
 def ctl(
     where: str,
@@ -73,7 +82,7 @@ def ctl(
     segment: str | None,
     as_json: bool,
 ) -> None:
-    """Change settings of nodes that run on this machine, and print those in force.
+    """Print and change settings of running nodes on this machine.
 
     \b
     pgm ctl tree.toml                                       # of all nodes
@@ -83,18 +92,18 @@ def ctl(
     pgm ctl tree.toml --node desk-7 set loss=2% burst_loss=1% burst_length=8
     pgm ctl tree.toml --node floor-2-repairer release 10.0.2.7
     pgm ctl tree.toml --node exchange get rate txw_secs
-    pgm ctl demo                                            # of a demo that runs
+    pgm ctl demo                                            # of a running demo
 
-    A source's rate can be changed up to that of the file, and the losses that a node injects on purpose. `release`
-    gives a child that asked for too much its normal budget back. Everything else is fixed at the start: `get` with a
-    parameter's name says its value and why. A change is said on the node's own output and counted. Nodes are found as
-    by `pgm status`. With --json there is one object per node and line. docs/guide/operations.md has more.
+    `set` changes the rate of a source, up to the rate in the file, and the injected losses of a node. `release`
+    returns the normal budget to a child with excessive NAKs. All other parameters are fixed at the start: `get` with
+    the name of a parameter prints its value and the reason. A node logs and counts each change. `pgm ctl` finds nodes
+    like `pgm status`. With --json there is one object per node and line. See docs/guide/operations.md.
 
-    Exits with 0 if every node did it, with 1 if one does not answer, with 2 if one refuses.
+    Exits with 0 if every node did the action, with 1 if a node does not answer, with 2 if a node refuses.
     """
     request = request_of(action, words, stream, segment)
     if action != "get" and not nodes:
-        raise UsageError("say which node's settings to change", remedy="--node NAME, or --node '*' for all that run")
+        raise UsageError(f"`{action}` needs --node", remedy="--node NAME, or --node '*' for all running nodes")
     silent = []
     for name, path in _chosen(where, sockets_of(where), nodes).items():
         try:
@@ -111,21 +120,23 @@ def ctl(
     if silent:
         raise ProcessError(
             f"no answer from {', '.join(silent)}",
-            remedy=f"see whether it runs: pgm status {where}; what was killed leaves its socket, which goes when it is started anew",
+            remedy=f"check that the node runs: pgm status {where}; a killed node leaves its socket until its next start",
         )
 
 
 def _chosen(where: str, sockets: dict[str, Path], nodes: tuple[str, ...]) -> dict[str, Path]:
     if not nodes:
         return sockets
-    found: dict[str, Path] = {}
+    chosen: dict[str, Path] = {}
     for pattern in nodes:
         names = fnmatch.filter(sockets, pattern.replace("/", "_"))
         if not names:
             running = ", ".join(list(sockets)[:12])
-            raise ProcessError(f"no node {pattern} of {where} runs on this machine", remedy=f"these run: {running}")
-        found |= {name: sockets[name] for name in names}
-    return found
+            raise ProcessError(
+                f"no node {pattern} of {where} runs on this machine", remedy=f"these nodes run: {running}"
+            )
+        chosen |= {name: sockets[name] for name in names}
+    return chosen
 
 
 def _print(answer: dict[str, Any]) -> None:

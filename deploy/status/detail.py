@@ -1,4 +1,4 @@
-"""`pgm status --detail`: everything that a node says of itself, as tables."""
+"""Tables of `pgm status --detail`: the whole snapshot of a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DetailTable: TypeAlias = tuple[str, list[TableColumn], list[list[str]]]
 
 
 def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
-    """Print the snapshots of nodes."""
+    """Print the snapshots of nodes, on a cleared screen if `clear`."""
     terminal = console()
     if clear:
         terminal.clear()
@@ -26,7 +26,7 @@ def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
 
 
 def details(row: dict[str, Any], width: int) -> Iterator[RenderableType]:
-    """The snapshot of one node, as lines and tables that are `width` wide at most."""
+    """Yield the snapshot of one node as lines and tables, at most `width` characters wide."""
     memory, up = row["rss_bytes"] / 1e6, row["uptime_s"]
     yield Text(f"{row['role']} {row['node']}: up {up:.0f} s, {memory:.0f} MB, {row['cpu_s']:.1f} s of CPU time")
     event = row.get("last_event")
@@ -44,11 +44,11 @@ def _clock(at_s: float) -> str:
 
 
 def tables(row: dict[str, Any]) -> Iterator[DetailTable]:
-    """Every table of a node: its title, its columns, its cells. Some have no rows."""
+    """Yield title, columns and cells of every table of a node. A table may have no rows."""
     yield _sessions(row["sessions"])
-    yield _shares(row["sessions"])
+    yield _session_counts(row["sessions"])
     yield _lines(row["sessions"])
-    yield _askers(row["sessions"])
+    yield _nak_children(row["sessions"])
     yield _members(row["sessions"])
     yield _rates(row.get("rates", {}))
     yield _links(row["segments"])
@@ -56,46 +56,48 @@ def tables(row: dict[str, Any]) -> Iterator[DetailTable]:
 
 
 def _name(session: dict[str, Any]) -> str:
-    """A session as people know it: its stream and source, or its TSI."""
+    """Return stream and source of a session, or the TSI if both are unknown."""
     known = " of ".join(filter(None, (session["stream"], session["source"])))
     return f"{known or session['tsi']}"
 
 
-def _headed(first: str, *others: str) -> list[TableColumn]:
+def _columns(first: str, *others: str) -> list[TableColumn]:
     return [TableColumn(first), *(TableColumn(heading) for heading in others)]
 
 
 def _sessions(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [
-            _name(one),
-            one["tsi"],
-            one["state"],
-            f"{one['trail']:,} to {one['lead']:,}",
-            f"{one['missing_sqns']:,}",
-            f"{one['pending_sqns']:,}",
-            f"{one['held_octets']:,}",
-            one["parent"] or "-",
-            f"{one['silent_ns'] / 1e9:.1f} s",
+            _name(session),
+            session["tsi"],
+            session["state"],
+            f"{session['trail']:,} to {session['lead']:,}",
+            f"{session['missing_sqns']:,}",
+            f"{session['pending_sqns']:,}",
+            f"{session['held_octets']:,}",
+            session["parent"] or "-",
+            f"{session['silent_ns'] / 1e9:.1f} s",
         ]
-        for one in sessions
+        for session in sessions
     ]
     ranks = {"tsi": 5, "state": 0, "window": 0, "missing": 0, "owed": 2, "held octets": 4, "asks": 1, "silent for": 3}
     return "sessions", [TableColumn("stream"), *(TableColumn(heading, rank) for heading, rank in ranks.items())], cells
 
 
-def _shares(sessions: Iterable[dict[str, Any]]) -> DetailTable:
-    """What each session has counted, a counter a row."""
+def _session_counts(sessions: Iterable[dict[str, Any]]) -> DetailTable:
+    """Return the table of the counters of each session, one counter per row."""
     cells = [
-        [_name(one), key.replace("_", " "), f"{value:,}"] for one in sessions for key, value in one["counts"].items()
+        [_name(session), key.replace("_", " "), f"{value:,}"]
+        for session in sessions
+        for key, value in session["counts"].items()
     ]
-    return "counted by session", _headed("stream", "what", "count"), cells
+    return "counters by session", _columns("stream", "counter", "count"), cells
 
 
 def _lines(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [
-            _name(one),
+            _name(session),
             line["segment"],
             f"{line['packets']:,}",
             f"{line['first_packets']:,}",
@@ -103,58 +105,65 @@ def _lines(sessions: Iterable[dict[str, Any]]) -> DetailTable:
             f"{line['behind_ns'] / 1e6:.2f} ms",
             "down" if line["is_down"] else "up",
         ]
-        for one in sessions
-        for line in one["lines"]
+        for session in sessions
+        for line in session["lines"]
     ]
-    return "lines", _headed("stream", "line", "packets", "first", "lost", "behind", "is"), cells
+    return "lines", _columns("stream", "line", "packets", "first", "lost", "behind", "is"), cells
 
 
-def _askers(sessions: Iterable[dict[str, Any]]) -> DetailTable:
+def _nak_children(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [
-            _name(one),
+            _name(session),
             child["address"],
             f"{child['nak_packets']:,}",
             f"{child['nak_sqns']:,}",
             f"{child['braked']:,}",
             "yes" if child["is_crying"] else "",
         ]
-        for one in sessions
-        for child in one["askers"]
+        for session in sessions
+        for child in session["askers"]
     ]
-    return "who asks", _headed("stream", "child", "NAKs", "packets asked for", "dropped", "all the time"), cells
+    return "children with NAKs", _columns("stream", "child", "NAKs", "sqns requested", "dropped", "excessive"), cells
 
 
 def _members(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
-        [_name(one), child, f"{sqn:,}", f"{one['lead'] - sqn:,}"]
-        for one in sessions
-        if one["acked"]
-        for child, sqn in one["acked"]["acks"].items()
+        [_name(session), child, f"{sqn:,}", f"{session['lead'] - sqn:,}"]
+        for session in sessions
+        if session["acked"]
+        for child, sqn in session["acked"]["acks"].items()
     ]
-    return "who has acknowledged what", _headed("stream", "child", "up to", "packets behind"), cells
+    return "acknowledged positions", _columns("stream", "child", "up to", "packets behind"), cells
 
 
 def _rates(rates: dict[str, Any]) -> DetailTable:
     cells = [
         [
             f"{name.replace('_', ' ')}, {window}",
-            f"{one['per_s']:,.0f}",
-            "-" if one["peak_at"] is None else f"{one['peak_per_s']:,.0f}",
-            "-" if one["peak_at"] is None else _clock(one["peak_at"]),
+            f"{rate['per_s']:,.0f}",
+            "-" if rate["peak_at"] is None else f"{rate['peak_per_s']:,.0f}",
+            "-" if rate["peak_at"] is None else _clock(rate["peak_at"]),
         ]
         for name, windows in rates.items()
-        for window, one in windows.items()
+        for window, rate in windows.items()
     ]
-    return "per second", _headed("what, over", "now", "most", "at"), cells
+    return "per second", _columns("rate, interval", "now", "peak", "at"), cells
 
 
 def _links(segments: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
-        [one["segment"], one["group"], one["interface"], one["address"], f"{one['rcvbuf']:,}", f"{one['sndbuf']:,}"]
-        for one in segments
+        [
+            segment["segment"],
+            segment["group"],
+            segment["interface"],
+            segment["address"],
+            f"{segment['rcvbuf']:,}",
+            f"{segment['sndbuf']:,}",
+        ]
+        for segment in segments
     ]
-    return "segments", _headed("segment", "group", "interface", "address", "receive buffer", "send buffer"), cells
+    return "segments", _columns("segment", "group", "interface", "address", "receive buffer", "send buffer"), cells
 
 
 def _counters(counters: dict[str, Any]) -> DetailTable:
@@ -163,6 +172,6 @@ def _counters(counters: dict[str, Any]) -> DetailTable:
     cells += [[f"rejects: {key}", f"{value:,}", "packets", ""] for key, value in counters.get("rejects", {}).items()]
     return (
         "counters",
-        [TableColumn("counter"), TableColumn("count"), TableColumn("unit", 1), TableColumn("what", 2)],
+        [TableColumn("counter"), TableColumn("count"), TableColumn("unit", 1), TableColumn("meaning", 2)],
         cells,
     )

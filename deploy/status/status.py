@@ -1,4 +1,4 @@
-"""`pgm status`: what the running nodes of a topology have counted."""
+"""The command `pgm status`: the counters of the running nodes of a topology."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pgm.topology.plan import plan_all, plan_node
 
 _SOCKETS = "*.sock"
 
-# For each role its counters, and when they are left out for want of room: the highest rank first, rank 0 never.
+# Counters shown for each role, with a rank. In a narrow terminal the highest rank is left out first; rank 0 always stays.
 _COUNTERS = {
     "source": {
         "odata_packets": 0,
@@ -56,14 +56,17 @@ _COUNTERS = {
     },
 }
 _COLUMNS = (TableColumn("missing now"), TableColumn("memory", 5), TableColumn("up", 6))
-_MOST_NAMES = 10  # in a message
+_MOST_NAMES = 10  # names in one message
 
 
 def gather(where: str, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """The snapshots of the nodes that answer, the names of those not there, and of those that hang. Raises `TopologyError`."""
-    tree, names = _wanted(where, nodes)
+    """Return the snapshots of the nodes that answer, the names of nodes that do not run, and of nodes that hang.
+
+    Raises `TopologyError`.
+    """
+    tree, names = _requested_nodes(where, nodes)
     folder = folder_of(tree, _SOCKETS)
-    if not nodes:  # of a pattern's receivers more may run than its count, each under any number
+    if not nodes:  # receivers of a pattern may be more than its count, and may have any number
         known = {status_path(tree, name).name for name in names}
         names += [path.stem for path in sockets_in(folder, _SOCKETS) if path.name not in known]
     rows: list[dict[str, Any]] = []
@@ -77,8 +80,8 @@ def gather(where: str, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], li
     return rows, silent, stuck
 
 
-def _wanted(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The name of the tree, and those of its nodes: a file says which there are, of a name only those that run are known."""
+def _requested_nodes(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Return the name of the tree and the names of its nodes: all nodes of a file, but only `nodes` for a tree's name."""
     if not is_file(where):
         return where, list(nodes)
     topology = load_checked(Path(where))
@@ -87,30 +90,32 @@ def _wanted(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]]:
 
 @click.command()
 @click.argument("where", metavar="TOPOLOGY|FILE")
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given several times.")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be repeated.")
 @click.option(
-    "--detail", is_flag=True, help="All there is: sessions, lines, children, rates with peaks, every counter."
+    "--detail",
+    is_flag=True,
+    help="Show the whole snapshot: sessions, lines, children, rates with peaks, every counter.",
 )
-@click.option("--watch", is_flag=True, help="Show it anew every second until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show the status again every second until Ctrl-C.")
 @command
 def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool) -> None:
-    """Show what the nodes of a topology, by FILE or name, that run on this machine have counted.
+    """Show the counters of the running nodes of a topology, given by FILE or name, on this machine.
 
     \b
     pgm status tree.toml --watch
     pgm status tree.toml --node desk-7 --detail
     pgm status tree.toml --node desk-7 --json | jq .counters
-    pgm status demo                         # a tree that runs, by its name
+    pgm status demo                         # a running tree, by name
 
-    A node is found by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID, so ask as
-    the user that runs it, or name that user in $PGM_RUNTIME_USER. docs/reference/counters.md says what each counter counts.
-    With --json there is one object per node and line, with every counter, session and segment. Exits with 1 if no
-    node answers.
+    The command finds a node by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID. Run
+    the command as the user of the node, or name that user in $PGM_RUNTIME_USER. The counters are described in
+    docs/reference/counters.md. With --json there is one object per node and line, with every counter, session and segment. Exits
+    with 1 if no node answers.
     """
     if not watch:
         rows, silent, stuck = gather(where, nodes)
         if not rows:
-            raise _nobody(where, silent, stuck)
+            raise _no_answer(where, silent, stuck)
         _show(rows, silent if nodes else [], stuck, as_json, detail=detail, clear=False)
         return
     try:
@@ -118,7 +123,7 @@ def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_jso
             rows, silent, stuck = gather(where, nodes)
             _show(rows, silent if nodes or not rows else [], stuck, as_json, detail=detail, clear=True)
             time.sleep(1)
-    except KeyboardInterrupt:  # the way to end it
+    except KeyboardInterrupt:  # the normal end of --watch
         return
 
 
@@ -133,31 +138,31 @@ def _show(
     else:
         _print(rows, clear=clear)
     if silent:
-        warn(f"not running on this machine: {_some(silent)}")
+        warn(f"not running on this machine: {_joined(silent)}")
     if stuck:
-        warn(f"running, but not answering: {_some(stuck)}")
+        warn(f"running, but not answering: {_joined(stuck)}")
 
 
-def _some(names: list[str]) -> str:
+def _joined(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (
         f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     )
 
 
-def _nobody(where: str, names: list[str], stuck: list[str]) -> ProcessError:
+def _no_answer(where: str, names: list[str], stuck: list[str]) -> ProcessError:
     if stuck:
         return ProcessError(
-            f"running, but not answering: {_some(stuck)}",
-            remedy="is it stopped, or the machine overloaded? Ask again, or restart it",
+            f"running, but not answering: {_joined(stuck)}",
+            remedy="check for a stopped process or an overloaded machine; try again, or restart the node",
         )
     if not is_file(where):
-        which = f"no node {_some(names)}" if names else "no node"
+        subject = f"no node {_joined(names)}" if names else "no node"
         return ProcessError(
-            f"{which} of a tree called {where!r} runs on this machine as this user",
-            remedy="give its file, or start it: pgm up FILE; pgm top shows all that run",
+            f"{subject} of a tree called {where!r} runs on this machine as this user",
+            remedy="give the topology file, or start the tree: pgm up FILE; pgm top shows all running nodes",
         )
     return ProcessError(
-        f"none of these nodes runs on this machine as this user: {_some(names)}",
+        f"none of these nodes runs on this machine as this user: {_joined(names)}",
         remedy=f"start one with: pgm run {where} --node {names[0]}; or all: pgm up {where}",
     )
 
@@ -191,21 +196,21 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
 
 
 def _sessions(row: dict[str, Any]) -> str:
-    first, *others = [f"{one['state']} to {one['lead']:,}" for one in row["sessions"]] or ["none"]
+    first, *others = [f"{session['state']} to {session['lead']:,}" for session in row["sessions"]] or ["none"]
     return f"{first} and {len(others)} more" if others else first
 
 
 def _children(row: dict[str, Any]) -> str:
-    """How many answer polls on each segment below: what the session says that counted most."""
-    counted: dict[str, int] = {}
+    """Return the number of children that answer polls on each segment below, the largest count of any session."""
+    counts: dict[str, int] = {}
     for session in row["sessions"]:
         for segment, count in session["children"].items():
-            counted[segment] = max(count, counted.get(segment, 0))
-    return ", ".join(f"{count:,} on {segment}" for segment, count in counted.items())
+            counts[segment] = max(count, counts.get(segment, 0))
+    return ", ".join(f"{count:,} on {segment}" for segment, count in counts.items())
 
 
 def _acked(row: dict[str, Any]) -> str:
-    """Up to where the members of an acknowledged stream have everything, and who is furthest behind: of the first one."""
+    """Return the sqn below which all members have everything, and the slowest member, of the first acknowledged stream."""
     for session in row["sessions"]:
         acked = session["acked"]
         if acked is not None:
@@ -215,7 +220,7 @@ def _acked(row: dict[str, Any]) -> str:
 
 
 def _lines(row: dict[str, Any]) -> str:
-    """What share of its packets each line has lost, and how far it is behind: of the first session with several."""
+    """Return the loss and the delay of each line, for the first session with several lines."""
     for session in row["sessions"]:
         if session["lines"]:
             return "; ".join(_line(line) for line in session["lines"])
@@ -225,12 +230,12 @@ def _lines(row: dict[str, Any]) -> str:
 def _line(line: dict[str, Any]) -> str:
     passed = line["packets"] + line["lost_packets"]
     lost = line["lost_packets"] / passed if passed else 0.0
-    where = "down" if line["is_down"] else f"{line['behind_ns'] / 1e6:.1f} ms behind"
-    return f"{line['segment']} lost {lost:.1%}, {where}"
+    delay = "down" if line["is_down"] else f"{line['behind_ns'] / 1e6:.1f} ms behind"
+    return f"{line['segment']} lost {lost:.1%}, {delay}"
 
 
 def _numbers(row: dict[str, Any], counters: Iterable[str]) -> list[str]:
-    missing = sum(one["missing_sqns"] for one in row["sessions"])
+    missing = sum(session["missing_sqns"] for session in row["sessions"])
     return [
         *(f"{row['counters'].get(key, 0):,}" for key in counters),
         f"{missing:,}",

@@ -1,4 +1,4 @@
-"""`pgm send --file` and `--folder`, `pgm recv --into`: whole files and folders, with a bar that says how far they are."""
+"""Transfer of files and folders with a progress bar: `pgm send --file` and `--folder`, `pgm recv --into`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pgm.wire.formats import tsi_text
 
 @attrs.frozen
 class FileOffer:
-    """What is sent, and to how many; `receivers` 0: nobody knows."""
+    """Files and folders to send. `receivers` is the expected number of receivers; 0 means that it is unknown."""
 
     files: tuple[Path, ...]
     folders: tuple[Path, ...]
@@ -42,9 +42,9 @@ def _complain(links: Sequence[Link]) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A bar on a terminal; elsewhere nothing."""
+    """Yield a function that updates a progress bar on a terminal. The function does nothing if there is no terminal."""
     if not sys.stderr.isatty():
-        yield lambda _what, _done, _total: None
+        yield lambda _task, _done, _total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -60,11 +60,11 @@ def progress_bar() -> Iterator[Progress]:
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task, shown = bars.add_task("waiting", total=None), "waiting"
 
-        def show(what: str, done: int, total: int) -> None:
+        def show(description: str, done: int, total: int) -> None:
             nonlocal shown
-            if what != shown:
-                shown = what
-                bars.reset(task, description=what)
+            if description != shown:
+                shown = description
+                bars.reset(task, description=description)
             bars.update(task, completed=done, total=total or None)
 
         yield show
@@ -73,13 +73,13 @@ def progress_bar() -> Iterator[Progress]:
 async def send_files(
     target: str, node: str | None, stream: str | None, offer: FileOffer, settle_s: float
 ) -> dict[str, Any]:
-    """Send files and folders; returns the account."""
+    """Send files and folders, and return the account. Raises `TopologyError`, `UsageError`, `TransportError`."""
     began = trio.current_time()
-    gc.freeze()  # what was loaded stays: looking through it again and again takes a twentieth of the time
+    gc.freeze()  # saves repeated collections over the imported modules, which stay in memory anyway
     events = EventPrinter()
     async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
         _complain(source.links)
-        # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
+        # Receivers that already wait get the first SPMs during this time, and can then detect the loss of the first packet.
         with trio.move_on_after(settle_s):
             if offer.receivers and source.is_acked:
                 await source.joined(offer.receivers)
@@ -95,7 +95,7 @@ async def send_files(
                 progress=show,
             )
         for path in account["skipped"]:
-            warn(f"{path} is a link or a device, and was not sent")
+            warn(f"{path} was not sent, because it is a link or a device")
         account["seconds"] = round(trio.current_time() - began, 3)
         account["tsi"] = tsi_text(source.tsi)
     account["events"] = events.rows()
@@ -103,23 +103,23 @@ async def send_files(
     return account
 
 
-def tell_sent(account: dict[str, Any]) -> None:
-    """The account of a source in words."""
-    many = len(account["receivers"])
+def print_sent(account: dict[str, Any]) -> None:
+    """Print the account of a source of files as text."""
+    answers = len(account["receivers"])
     warn(
         f"{account['files']:,} files, {account['octets']:,} octets in {account['seconds']} s and {account['rounds']} rounds; "
-        f"{account['complete']} of {many} receivers that answered have everything"
+        f"{account['complete']} of {answers} receivers that answered have everything"
     )
-    for who, one in account["receivers"].items():
-        if one["state"] != "done":
-            warn(f"{who} lacks {one['missing']:,} octets ({one['state']})")
-    if not many:
-        warn("nobody has answered: who received is not known")
+    for name, receiver in account["receivers"].items():
+        if receiver["state"] != "done":
+            warn(f"{name} lacks {receiver['missing']:,} octets ({receiver['state']})")
+    if not answers:
+        warn("no receiver has answered, so that deliveries are unknown")
 
 
 @attrs.frozen
-class FileWish:
-    """Where received files go."""
+class FileDestination:
+    """Options for received files."""
 
     into: Path
     replace: bool
@@ -127,13 +127,21 @@ class FileWish:
 
 
 async def receive_files(
-    target: str, node: str | None, stream: str | None, wish: FileWish, wait_s: float, accounts: list[dict[str, Any]]
+    target: str,
+    node: str | None,
+    stream: str | None,
+    destination: FileDestination,
+    wait_s: float,
+    accounts: list[dict[str, Any]],
 ) -> None:
-    """Receive files until the stream ends, or with `follow` for ever; adds an account for each stream."""
+    """Receive files until the stream ends, or forever with `follow`. Append an account to `accounts` for each stream.
+
+    Raises `ProcessError` if no source is heard for `wait_s` seconds.
+    """
     gc.freeze()
     async with open_receiver(target, node=node, stream=stream, answer="if-free") as receiver:
         _complain(receiver.links)
-        who = node or f"{os.uname().nodename}:{os.getpid()}"
+        name = node or f"{os.uname().nodename}:{os.getpid()}"
         first = await receiver.next_batch(wait_s)
         if first is None and not receiver.known_sources:
             link = receiver.links[0]
@@ -143,7 +151,7 @@ async def receive_files(
             )
         while True:
             with progress_bar() as show:
-                files = FileReceiver(receiver, wish.into, who=who, replace=wish.replace, progress=show)
+                files = FileReceiver(receiver, destination.into, who=name, replace=destination.replace, progress=show)
                 try:
                     await files.run(first)
                 finally:
@@ -151,32 +159,32 @@ async def receive_files(
                     account["cut_short"] = files.close_cause not in (None, CloseCause.FIN)
                     accounts.append(account)
             if files.unanswerable:
-                warn(f"questions of the source could not be answered: {files.unanswerable}")
-            tell_received(account, wish.into)
+                warn(f"the source's requests could not be answered: {files.unanswerable}")
+            print_received(account, destination.into)
             first = None
-            if not wish.follow:
+            if not destination.follow:
                 return
 
 
-def tell_received(account: dict[str, Any], into: Path) -> None:
-    """The account of a receiver in words."""
+def print_received(account: dict[str, Any], into: Path) -> None:
+    """Print the account of a receiver of files as text."""
     if account["done"]:
-        kept = f", {account['octets_resumed']:,} of them from before" if account["octets_resumed"] else ""
+        kept = f", {account['octets_resumed']:,} of them from an earlier run" if account["octets_resumed"] else ""
         warn(f"{account['files']:,} files, {account['octets']:,} octets in {into}{kept}")
         return
     if not account["octets"] and not account["files"]:
-        warn("no files came: a source sends them with --file or --folder")
+        warn("no files came: a source sends files with --file or --folder")
         return
-    warn(f"{account['incomplete']:,} of {account['files']:,} files are not complete, and kept in {into}")
+    warn(f"{account['incomplete']:,} of {account['files']:,} files are incomplete; {into} keeps the received parts")
     for name in account["incomplete_names"]:
         warn(f"  {name}")
-    warn("receive again while the source sends them with --resume: only what is lacking will be sent")
+    warn("run this command again while the source sends with --resume: the source then sends only the missing parts")
 
 
 def offer_of(
     files: tuple[str, ...], folders: tuple[str, ...], receivers: int, resume: bool, others: Mapping[str, object]
 ) -> FileOffer:
-    """What the options of `pgm send` ask for. Raises `UsageError` where they do not fit together."""
+    """Return the offer for the options of `pgm send`. Raises `UsageError` if an option in `others` is set."""
     for option, value in others.items():
         if value:
             raise UsageError(f"{option} is for messages, not for files", remedy=f"leave out {option}")

@@ -1,6 +1,6 @@
-"""What `pgm send` reads and `pgm recv` writes besides octets and lines: JSON lines, CBOR sequences, Arrow IPC streams.
+"""Formats of `pgm send` and `pgm recv` besides octets and lines: JSON lines, CBOR sequences, Arrow IPC streams.
 
-JSON and CBOR travel as CBOR, one value a message; Arrow as one record batch a message.
+JSON and CBOR values travel as CBOR, one value per message. Arrow data travels as one record batch per message.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ FORMATS = ("octets", "lines", "json", "cbor", "arrow")
 
 
 class InputReader:
-    """Standard input for those who read from a file. From the descriptor: a thread that is left behind in there holds no lock."""
+    """Standard input as a file object. It reads from the descriptor, so that an abandoned thread holds no lock."""
 
     closed = False
 
     def read(self, most: int = -1) -> bytes:
-        """As many octets, fewer only at the end."""
-        found = bytearray()
-        while most < 0 or len(found) < most:
-            part = os.read(sys.stdin.fileno(), (1 << 20) if most < 0 else most - len(found))
+        """Read `most` octets, fewer only at the end of the input. Read to the end if `most` is negative."""
+        octets = bytearray()
+        while most < 0 or len(octets) < most:
+            part = os.read(sys.stdin.fileno(), (1 << 20) if most < 0 else most - len(octets))
             if not part:
                 break
-            found += part
-        return bytes(found)
+            octets += part
+        return bytes(octets)
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
 
 def json_message(text: bytes, number: int) -> bytes | None:
-    """A line of JSON as the message that carries it; None for an empty one. Raises `UsageError` naming the line."""
+    """Return the message for a line of JSON; None for an empty line. Raises `UsageError` with the line's number."""
     if not text.strip():
         return None
     try:
@@ -51,45 +51,47 @@ def json_message(text: bytes, number: int) -> bytes | None:
     except ValueError as error:
         raise UsageError(
             f"line {number} of standard input is no JSON: {error}",
-            remedy="write one value a line, or send it with --format lines",
+            remedy="write one value per line, or use --format lines",
         ) from None
 
 
 class CborSequence:
-    """Cuts a CBOR sequence (RFC 8742) into its values, which are sent as they stand there."""
+    """Splitter of a CBOR sequence (RFC 8742) into its encoded values, which are sent unchanged."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._number = 0
 
     def add(self, octets: bytes) -> list[bytes]:
-        """The values that are whole now. Raises `UsageError` for what is none."""
+        """Add octets and return the values that are complete now. Raises `UsageError` for invalid CBOR."""
         data, at = self._rest + octets, 0
-        found = []
+        values = []
         while at < len(data):
             file = io.BytesIO(data[at:])
             try:
                 cbor2.CBORDecoder(file).decode()
             except cbor2.CBORDecodeEOF:
                 break
-            except Exception as error:  # tags make values of many classes, each with complaints of its own
+            except Exception as error:  # tags create values of many classes, which raise errors of many types
                 raise UsageError(
                     f"value {self._number + 1} of standard input is no CBOR: {error}", remedy="send a CBOR sequence"
                 ) from None
-            found.append(data[at : at + file.tell()])
+            values.append(data[at : at + file.tell()])
             at += file.tell()
             self._number += 1
         self._rest = data[at:]
-        return found
+        return values
 
     def end(self) -> None:
-        """Raises `UsageError` if a value is not whole."""
+        """Check that the last value is complete. Raises `UsageError` if it is not."""
         if self._rest:
-            raise UsageError(f"value {self._number + 1} of standard input ends too early", remedy="send whole values")
+            raise UsageError(
+                f"value {self._number + 1} of standard input ends too early", remedy="send complete values"
+            )
 
 
 def arrow_messages() -> Iterator[bytes]:
-    """The messages that carry the record batches of an Arrow IPC stream on standard input. Raises `UsageError`."""
+    """Yield a message for each record batch of the Arrow IPC stream on standard input. Raises `UsageError`."""
     pa = pyarrow()
     try:
         with pa.ipc.open_stream(pa.PythonFile(InputReader(), mode="r")) as stream:
@@ -102,35 +104,35 @@ def arrow_messages() -> Iterator[bytes]:
 
 
 def pyarrow() -> Any:
-    """Arrow, or a `UsageError` that says how to get it."""
+    """Import and return pyarrow. Raises `UsageError` with the remedy if pyarrow is not installed."""
     try:
-        import pyarrow as found
-        import pyarrow.ipc as _  # noqa: F401 - only where somebody asks for it
+        import pyarrow as module
+        import pyarrow.ipc as _  # noqa: F401 - imported only when needed
     except ImportError:
         raise UsageError("Arrow is not installed", remedy="pip install 'pgm-repair-network[arrow]'") from None
-    return found
+    return module
 
 
 class Writer(Protocol):
-    """Turns messages into what is written."""
+    """Encoder of messages in an output format."""
 
     def text(self, payloads: list[bytes]) -> bytes:
-        """What to write for some messages. Raises `BadObject` for one that is not in the format."""
+        """Return the output for messages. Raises `BadObject` for a message that is not in the format."""
 
     def end(self) -> bytes:
-        """What to write at the end."""
+        """Return the output at the end of the stream."""
 
 
 class JsonWriter:
-    """A line of JSON for each value; octets in base64, times in ISO 8601."""
+    """Writer of JSON lines, one value per line, with octets in base64 and times in ISO 8601."""
 
     def text(self, payloads: list[bytes]) -> bytes:
-        """The lines."""
+        """Return the lines. Raises `BadObject`."""
         values = map(CBOR.decode, payloads)
         return b"".join(json.dumps(value, default=_plain, ensure_ascii=False).encode() + b"\n" for value in values)
 
     def end(self) -> bytes:
-        """Nothing."""
+        """Return no octets."""
         return b""
 
 
@@ -145,21 +147,21 @@ def _plain(value: object) -> object:
 
 
 class CborWriter:
-    """The values as they came: a CBOR sequence."""
+    """Writer of a CBOR sequence, with the values unchanged."""
 
     def text(self, payloads: list[bytes]) -> bytes:
-        """The values, after a look whether they are any."""
+        """Return the values after a check of each. Raises `BadObject`."""
         for payload in payloads:
             CBOR.decode(payload)
         return b"".join(payloads)
 
     def end(self) -> bytes:
-        """Nothing."""
+        """Return no octets."""
         return b""
 
 
 class ArrowWriter:
-    """All record batches as one IPC stream. They must have the schema of the first."""
+    """Writer of all record batches as one IPC stream. All batches must have the schema of the first."""
 
     def __init__(self) -> None:
         self._pa = pyarrow()
@@ -168,7 +170,7 @@ class ArrowWriter:
         self._schema: Any = None
 
     def text(self, payloads: list[bytes]) -> bytes:
-        """What became of the stream. Raises `UsageError` for a batch of another schema."""
+        """Return the next part of the stream. Raises `UsageError` for another schema, `BadObject` for invalid data."""
         for payload in payloads:
             table = ARROW.decode(payload)
             if self._writer is None:
@@ -176,19 +178,19 @@ class ArrowWriter:
                 self._schema = table.schema
             if table.schema != self._schema:
                 raise UsageError(
-                    "a record batch has another schema than those before it", remedy="receive one stream at a time"
+                    "a record batch has another schema than the earlier ones", remedy="receive one stream at a time"
                 )
             self._writer.write(table)
-        return self._taken()
+        return self._drain()
 
     def end(self) -> bytes:
-        """The mark at the end of a stream."""
+        """Return the end marker of the IPC stream; no octets if no batch came."""
         if self._writer is None:
             return b""
         self._writer.close()
-        return self._taken()
+        return self._drain()
 
-    def _taken(self) -> bytes:
+    def _drain(self) -> bytes:
         text = self._sink.getvalue()
         self._sink.seek(0)
         self._sink.truncate()
@@ -196,6 +198,6 @@ class ArrowWriter:
 
 
 def writer_of(form: str) -> Writer | None:
-    """What writes a format; None for octets and lines, which need none."""
-    found: dict[str, type[Writer]] = {"json": JsonWriter, "cbor": CborWriter, "arrow": ArrowWriter}
-    return found[form]() if form in found else None
+    """Return a new writer for a format; None for octets and lines, which need no writer."""
+    writers: dict[str, type[Writer]] = {"json": JsonWriter, "cbor": CborWriter, "arrow": ArrowWriter}
+    return writers[form]() if form in writers else None

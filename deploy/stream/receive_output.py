@@ -1,4 +1,4 @@
-"""What `pgm recv` does with what comes: it goes to standard output, and what befell the stream to standard error."""
+"""Output of `pgm recv`: messages go to standard output, events of the stream to standard error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOW_S = 0.5
 
 
 class ProgressLine:
-    """A line on a terminal that says how far it is."""
+    """Progress line on a terminal, with octets and rate."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
@@ -43,37 +43,37 @@ class ProgressLine:
             )
 
     def leave(self) -> None:
-        """Let what is said next begin on a line of its own."""
+        """End the progress line, so that the next message begins on a new line."""
         if self._shown:
             print(file=sys.stderr)
             self._shown = 0.0
 
     def end(self) -> float:
-        """Leave the line; returns the seconds it took."""
+        """End the progress line and return the elapsed time in seconds."""
         self.leave()
         return round(time.monotonic() - self._since, 3)
 
 
 @attrs.define
 class ReceiveOutput:
-    """Writes what is received to standard output, tells the rest, and keeps the account."""
+    """Output of received messages and events, with the account of both."""
 
     form: str
-    keeps_on: bool
+    keeps_on: bool  # whether to wait for the next stream after the end of the last one
     writer: Writer | None = None
     unreadable: int = 0  # messages that were not in the format
     meter: ProgressLine = attrs.field(factory=lambda: ProgressLine("received"))
     octets: int = 0
     messages: int = 0
     lost: int = 0
-    cut_short: int = 0  # streams that ended before their source said so
+    cut_short: int = 0  # streams that ended without the FIN of the source
     open: set[bytes] = attrs.field(factory=set)
     has_closed: bool = False
     counters: Counters = attrs.field(factory=Counters)
     events: EventPrinter = attrs.field(factory=EventPrinter)
 
     def take(self, items: Iterable[BatchItem]) -> bool:
-        """Write or tell what came, in order; returns whether to go on."""
+        """Write messages and print events, in order. Return whether to go on receiving."""
         texts: list[bytes] = []
         for item in items:
             if isinstance(item, AnyBatch):
@@ -81,23 +81,23 @@ class ReceiveOutput:
                 continue
             self._write(texts)
             texts = []
-            if not self._tell(item):
+            if not self._print_event(item):
                 return False
         self._write(texts)
         return True
 
     def notice(self, notice: Notice) -> None:
-        """Tell of what else befell the stream."""
+        """Print another event of the stream."""
         self.meter.leave()
         self.events.say(notice)
 
-    def _tell(self, item: Lost | Opened | Closed) -> bool:
+    def _print_event(self, item: Lost | Opened | Closed) -> bool:
         self.meter.leave()
         self.events.note(id_of(item), text_of(item))
         session = tsi_text(item.tsi)
         if isinstance(item, Opened):
             self.open.add(item.tsi)
-            warn(f"session {session} {'goes on' if item.resumed else 'begins'} at sqn {item.first}, from {item.peer}")
+            warn(f"session {session} {'resumes' if item.resumed else 'begins'} at sqn {item.first}, from {item.peer}")
         elif isinstance(item, Lost):
             self.lost += item.count
             warn(f"session {session} lost sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
@@ -131,19 +131,19 @@ class ReceiveOutput:
             return b""
 
     def end(self) -> None:
-        """Write what comes at the end."""
+        """Write the end of the output format."""
         if self.writer is not None:
             self._write([self.writer.end()])
 
     def _write(self, texts: list[bytes]) -> None:
-        # To the descriptor: a write that was interrupted leaves no lock and no rest that the interpreter would wait for.
+        # The write uses the descriptor: an interrupted write leaves no lock or buffered data that delays the interpreter's end.
         rest = memoryview(b"".join(texts))
         while rest:
             rest = rest[os.write(sys.stdout.fileno(), rest) :]
         self.meter.show(self.octets, f", {self.lost:,} lost" if self.lost else "")
 
     def account(self) -> dict[str, Any]:
-        """What was received, with stable keys."""
+        """Return the account as an object with stable keys."""
         return {
             "messages": self.messages,
             "octets": self.octets,
@@ -158,10 +158,10 @@ class ReceiveOutput:
 
 _ENDINGS = {
     CloseCause.FIN: "ends",
-    CloseCause.RESET: "is cut short by its source",
+    CloseCause.RESET: "is reset by its source",
     CloseCause.SILENT: "is silent for now",
-    CloseCause.EXPIRED: "is given up after a long silence",
-    CloseCause.EVICTED: "is given up for newer ones",
-    CloseCause.NAGGING: "is given up, for it needs too many repairs here",
-    CloseCause.OVERRUN: "is given up, for its messages are not taken fast enough",
+    CloseCause.EXPIRED: "is closed after a long silence",
+    CloseCause.EVICTED: "is closed to make room for newer sessions",
+    CloseCause.NAGGING: "is closed because it needs too many repairs here",
+    CloseCause.OVERRUN: "is closed because its messages are not read fast enough",
 }

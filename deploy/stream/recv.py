@@ -1,7 +1,6 @@
-"""`pgm send` and `pgm recv`: a stream as a pipe, or files and folders (`deploy.stream.files`).
+"""The command `pgm recv`: write a stream to standard output, or files into a folder (`deploy.stream.files`).
 
-Without `--lines` standard input is sent octet by octet as it comes, cut into messages of packet size at most, and
-received octets are written as they are: what comes out is what went in.
+In the default format, received octets are written unchanged, so that the output equals the input of `pgm send`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import click
 import trio
 
 from deploy.node.supervisor import heed_signals
-from deploy.stream.files import FileWish, receive_files
+from deploy.stream.files import FileDestination, receive_files
 from deploy.stream.formats import FORMATS, writer_of
 from deploy.stream.receive_output import ReceiveOutput
 from deploy.terminal.exit_codes import EXIT_FAILED
@@ -32,18 +31,21 @@ from pgm.net.framing.items import Batch, BatchItem, MultipartBatch
 from pgm.net.framing.packed_batch import PackedBatch
 from pgm.units import parse_duration
 
-_WRITE_OCTETS = 1 << 20  # received octets that are written at a time
+_WRITE_OCTETS = 1 << 20  # most octets of one write
 
 
 def _form(form: str, lines: bool) -> str:
-    """The format that both options say. Raises `UsageError` where they say two."""
+    """Return the format from --format and --lines. Raises `UsageError` if the two options name different formats."""
     if lines and form not in ("octets", "lines"):
         raise UsageError(f"--lines and --format {form} are two formats", remedy="leave out one of them")
     return "lines" if lines else form
 
 
 async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
-    """Run a task; a signal cancels it, so that it takes leave of its peers, and raises `SystemExit` with its code."""
+    """Run a task until it ends or a signal cancels it. A cancelled task still closes its sessions in order.
+
+    Raises `SystemExit` with the exit code of the signal.
+    """
     async with open_plain_nursery() as nursery:
         await nursery.start(heed_signals, trio.Event(), trio.Event())
         result = await task(*arguments)
@@ -52,8 +54,8 @@ async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: obje
 
 
 @attrs.frozen
-class _Wish:
-    """What is received, and what becomes of it when something goes wrong."""
+class _ReceiveOptions:
+    """Options of a receiver: the streams and messages to take, and the policies for losses and a slow output."""
 
     node: str | None
     stream: str | None
@@ -65,48 +67,49 @@ class _Wish:
     slow: str
 
 
-async def _receive(target: str, wish: _Wish, reception: ReceiveOutput) -> None:
-    prefixes = [os.fsencode(prefix) for prefix in wish.subscribe] or None
+async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutput) -> None:
+    prefixes = [os.fsencode(prefix) for prefix in options.subscribe] or None
     async with open_receiver(
         target,
-        node=wish.node,
-        stream=wish.stream,
+        node=options.node,
+        stream=options.stream,
         subscribe=prefixes,
-        subjects=wish.subjects or None,
-        start=wish.start,
+        subjects=options.subjects or None,
+        start=options.start,
         on_notice=reception.notice,
         answer="if-free",
-        on_loss=wish.on_loss,
-        slow=wish.slow,
+        on_loss=options.on_loss,
+        slow=options.slow,
     ) as receiver:
         reception.counters = receiver.counters
         for link in receiver.links:
             if link.sockets.buffers.complaint:
                 warn(link.sockets.buffers.complaint)
-        await _first(receiver, reception, wish.wait_s)
+        await _wait_for_source(receiver, reception, options.wait_s)
         goes_on = True
         while goes_on:
-            items, goes_on = await _waiting(receiver)
-            # Standard output may be slow; the protocol goes on while it is, and Ctrl-C does not wait for it.
+            items, goes_on = await _next_items(receiver)
+            # Standard output may be slow: in a thread, a blocked write stops neither the protocol nor Ctrl-C.
             takes_more = await trio.to_thread.run_sync(reception.take, items, abandon_on_cancel=True)
             goes_on = goes_on and takes_more
 
 
-async def _waiting(receiver: Receiver) -> tuple[list[BatchItem], bool]:
-    """What comes next and what waits behind it, and whether to go on: not behind a loss that is to be raised.
+async def _next_items(receiver: Receiver) -> tuple[list[BatchItem], bool]:
+    """Wait for an item, take the items queued after it, and return all with whether to go on.
 
-    Losses cut batches small, and changing threads for each would cost more than its octets.
+    Reception ends at a loss under `--on-loss raise`. Losses make batches small; a change of threads for each small batch
+    would cost more than its write.
     """
     items: list[BatchItem] = []
-    octets, patience_s = 0, None
+    octets, timeout_s = 0, None
     try:
-        while octets < _WRITE_OCTETS and (found := await receiver.next_batch(patience_s)) is not None:
-            items.append(found)
-            octets += _octets_of(found)
-            patience_s = 0
+        while octets < _WRITE_OCTETS and (item := await receiver.next_batch(timeout_s)) is not None:
+            items.append(item)
+            octets += _octets_of(item)
+            timeout_s = 0
     except LossError as error:
         return [*items, error.lost], False
-    return items, bool(items)  # nothing comes from one that is closed
+    return items, bool(items)  # a closed receiver returns no items
 
 
 def _octets_of(item: BatchItem) -> int:
@@ -117,8 +120,8 @@ def _octets_of(item: BatchItem) -> int:
     return item.octets.size if isinstance(item, PackedBatch) else 0
 
 
-async def _first(receiver: Receiver, reception: ReceiveOutput, wait_s: float) -> None:
-    """Wait for a sign of a source. Raises `ProcessError` when none comes."""
+async def _wait_for_source(receiver: Receiver, reception: ReceiveOutput, wait_s: float) -> None:
+    """Wait until a source is heard. Raises `ProcessError` after `wait_s` seconds."""
     item = await receiver.next_batch(wait_s)
     if item is not None:
         reception.take([item])
@@ -133,58 +136,58 @@ async def _first(receiver: Receiver, reception: ReceiveOutput, wait_s: float) ->
 @click.command()
 @click.argument("target")
 @click.option("--node", help="Node of the topology file to receive as.")
-@click.option("--stream", help="Stream to take; all of the node without it.")
+@click.option("--stream", help="Stream to receive; by default all streams of the node.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default="octets",
     show_default=True,
-    help="What is written: octets, lines, or the values that were sent in JSON, CBOR or Arrow.",
+    help="Output format: octets, lines, or the sent values as JSON, CBOR or Arrow.",
 )
-@click.option("--lines", is_flag=True, help="The same as --format lines: a newline behind every message.")
+@click.option("--lines", is_flag=True, help="The same as --format lines: a newline after every message.")
 @click.option(
     "--subject",
     "subjects",
     multiple=True,
     metavar="PATTERN",
-    help="Only messages of subjects that match this, or another one named so: '/nasdaq/*', '/nasdaq/...'.",
+    help="Only messages with a matching subject: '/nasdaq/*', '/nasdaq/...'; may be repeated.",
 )
 @click.option(
     "--subscribe",
     multiple=True,
     metavar="PREFIX",
-    help="With ZeroMQ's framing: only messages that begin with this, or another one named so.",
+    help="With ZeroMQ's framing: only messages that begin with this prefix; may be repeated.",
 )
-@click.option("--into", metavar="FOLDER", help="Take files and folders, and write them into this one.")
-@click.option("--replace", is_flag=True, help="Of files: replace those that have the same names.")
-@click.option("--follow", is_flag=True, help="Go on when a stream ends, for the next source.")
+@click.option("--into", metavar="FOLDER", help="Receive files and folders, and write them into this folder.")
+@click.option("--replace", is_flag=True, help="With --into: replace files of the same names.")
+@click.option("--follow", is_flag=True, help="Wait for the next source when a stream ends.")
 @click.option(
     "--from",
     "start",
     metavar="WHERE",
-    help="Begin now, with the oldest that repairers hold, with last:1000 packets, last:30s, or at a sqn.",
+    help="Start at now, oldest (the oldest packet that repairers hold), last:1000 packets, last:30s, or a sqn.",
 )
 @click.option(
     "--wait",
     default="60s",
     show_default=True,
     metavar="DURATION",
-    help="Give up when no source is heard for this long.",
+    help="End with an error if no source is heard for this long.",
 )
 @click.option(
     "--on-loss",
     type=click.Choice(get_args(OnLoss)),
     default="report",
     show_default=True,
-    help="At a loss: say so and go on, go on with the newest instead, or end.",
+    help="At a loss: report it and go on, report it and skip to the newest data, or end.",
 )
 @click.option(
     "--slow",
     type=click.Choice(get_args(Slow)),
     default="block",
     show_default=True,
-    help="When standard output is slower than the stream: keep what comes while there is room, lose the oldest, the newest, or end.",
+    help="If standard output is slower than the stream: wait while buffers have room, drop the oldest data, drop the newest, or end.",
 )
 @data_command
 def recv(
@@ -204,35 +207,38 @@ def recv(
     slow: str,
     as_json: bool,
 ) -> None:
-    """Write what is received from TARGET, a topology file or an address, to standard output.
+    """Receive a stream from TARGET, a topology file or an address, and write it to standard output.
 
     \b
     pgm recv tree.toml --node desk-7 > data
     pgm recv --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500' | grep ERROR
     pgm recv tree.toml --node desk-7 --into downloads
-    pgm recv tree.toml --node desk-7 --slow drop-oldest --lines | show-what-is-new
+    pgm recv tree.toml --node desk-7 --slow drop-oldest --lines | show-newest
 
-    Openings, losses, endings and the account go to standard error. Ends with the stream; exits with 0 if all of it was written, with 1
-    if anything was lost, the source cut it short or none was heard, with 130 after Ctrl-C.
+    Openings, losses, closings and the account go to standard error. The command ends with the stream. Exits with 0 if the whole stream
+    was written. Exits with 1 if messages were lost, the source reset the stream or no source was heard. Exits with 130 after Ctrl-C.
     """
     require_node(target, node)
     wait_s = parse_duration(wait) / 1e9
     if into is not None or replace:
         others = lines or subjects or subscribe or start is not None
         if into is None or others or (form, on_loss, slow) != ("octets", "report", "block"):
-            raise UsageError("files go into a folder, whole", remedy="say --into FOLDER, and nothing of messages")
-        _receive_files(target, node, stream, FileWish(Path(into), replace, follow), wait_s, as_json)
+            raise UsageError(
+                "--into and --replace exclude the options for messages",
+                remedy="use --into FOLDER without these options",
+            )
+        _receive_files(target, node, stream, FileDestination(Path(into), replace, follow), wait_s, as_json)
         return
     if sys.stdout is None:
-        raise UsageError("standard output is closed", remedy="send it somewhere: pgm recv ... > data")
+        raise UsageError("standard output is closed", remedy="redirect it: pgm recv ... > data")
     form = _form(form, lines)
     reception = ReceiveOutput(form, follow, writer_of(form))
     code: Any = 0
     try:
-        wish = _Wish(node, stream, subscribe, subjects, start, wait_s, on_loss, slow)
-        trio.run(_until_signalled, _receive, target, wish, reception)
+        options = _ReceiveOptions(node, stream, subscribe, subjects, start, wait_s, on_loss, slow)
+        trio.run(_until_signalled, _receive, target, options, reception)
     except SystemExit as signalled:
-        code = signalled.code  # Ctrl-C is the way to end --follow: the account is wanted all the same
+        code = signalled.code  # Ctrl-C is the normal end of --follow, and the account must still be printed
     reception.end()
     account = reception.account()
     if as_json:
@@ -243,12 +249,12 @@ def recv(
 
 
 def _receive_files(
-    target: str, node: str | None, stream: str | None, wish: FileWish, wait_s: float, as_json: bool
+    target: str, node: str | None, stream: str | None, destination: FileDestination, wait_s: float, as_json: bool
 ) -> None:
     accounts: list[dict[str, Any]] = []
     code: Any = 0
     try:
-        trio.run(_until_signalled, receive_files, target, node, stream, wish, wait_s, accounts)
+        trio.run(_until_signalled, receive_files, target, node, stream, destination, wait_s, accounts)
     except SystemExit as signalled:
         code = signalled.code
     for account in accounts if as_json else ():

@@ -1,4 +1,7 @@
-"""`pgm send`: standard input or files into a stream."""
+"""The command `pgm send`: publish standard input or files as a stream.
+
+In the default format, standard input is sent octet by octet, cut into messages of at most packet size.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import click
 import trio
 
 from deploy.node.run import has_stdin, read_stdin, require_stdin, send_lines
-from deploy.stream.files import FileOffer, offer_of, send_files, tell_sent
+from deploy.stream.files import FileOffer, offer_of, print_sent, send_files
 from deploy.stream.formats import FORMATS, CborSequence, arrow_messages, json_message
 from deploy.stream.receive_output import ProgressLine
 from deploy.stream.recv import _form, _until_signalled
@@ -24,12 +27,12 @@ from pgm.net.endpoint.source import Source
 from pgm.units import parse_duration
 from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
 
-_BATCH_OCTETS = 192  # of a packet of a stream with batches, that are not the message's: more with a long subject
+_BATCH_OCTETS = 192  # overhead in a packet of a stream with batches; a long subject needs more
 
 
 @attrs.frozen
 class _Offer:
-    """What is sent, and how."""
+    """Format, subject and destination of the messages to send."""
 
     form: str
     subject: str | None
@@ -43,13 +46,13 @@ async def _send(target: str, node: str | None, stream: str | None, offer: _Offer
         for link in source.links:
             if link.sockets.buffers.complaint:
                 warn(link.sockets.buffers.complaint)
-        # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
+        # Receivers that already wait get the first SPMs during this time, and can then detect the loss of the first packet.
         await trio.sleep(settle_s)
         messages, octets = await _send_all(source, offer, meter)
         await source.flush()
         if sys.stderr.isatty():
             meter.leave()
-            warn("all sent; serving repairs until nobody asks any more")
+            warn("all messages are sent; serving repairs until no more NAKs come")
     return {
         "messages": messages,
         "octets": octets,
@@ -61,15 +64,15 @@ async def _send(target: str, node: str | None, stream: str | None, offer: _Offer
 
 
 async def _send_all(source: Source, offer: _Offer, meter: ProgressLine) -> tuple[int, int]:
-    """Send standard input; returns messages and octets. Raises `UsageError` for what is not in the format."""
+    """Send standard input and return the counts of messages and octets. Raises `UsageError` for input in another format."""
     if offer.form in ("lines", "json"):
         convert = json_message if offer.form == "json" else None
         return await send_lines(source, convert, offer.subject, offer.to)
     if offer.form == "octets":
         return await _send_octets(source, offer, meter)
     messages = octets = 0
-    async for found in _cbor() if offer.form == "cbor" else _arrow():
-        for message in found:
+    async for batch in _cbor() if offer.form == "cbor" else _arrow():
+        for message in batch:
             await source.send(message, subject=offer.subject, to=offer.to)
             messages, octets = messages + 1, octets + len(message)
             meter.show(octets)
@@ -84,13 +87,13 @@ async def _cbor() -> AsyncIterator[list[bytes]]:
 
 
 async def _arrow() -> AsyncIterator[list[bytes]]:
-    found = arrow_messages()
-    while (message := await trio.to_thread.run_sync(next, found, None, abandon_on_cancel=True)) is not None:
+    source = arrow_messages()
+    while (message := await trio.to_thread.run_sync(next, source, None, abandon_on_cancel=True)) is not None:
         yield [message]
 
 
 async def _send_octets(source: Source, offer: _Offer, meter: ProgressLine) -> tuple[int, int]:
-    """Send standard input in full packets; what does not fill one waits for more only while more is there already."""
+    """Send standard input in full packets. A partly filled packet waits only if more input is already available."""
     size = source.max_tpdu - DATA_HEADER_OCTETS - (_BATCH_OCTETS if source.has_batches else 0)
     messages = octets = 0
     rest = b""
@@ -120,23 +123,25 @@ async def _send_octets(source: Source, offer: _Offer, meter: ProgressLine) -> tu
     type=click.Choice(FORMATS),
     default="octets",
     show_default=True,
-    help="What is read: octets as they come, a message per line, a JSON value per line, a CBOR sequence, an Arrow IPC stream.",
+    help="Input format: octets, a message per line, a JSON value per line, a CBOR sequence, or an Arrow IPC stream.",
 )
 @click.option("--lines", is_flag=True, help="The same as --format lines.")
 @click.option("--subject", metavar="NAME", help="Subject of all messages, as in /nasdaq/ibm; for streams with batches.")
-@click.option("--to", metavar="NODE", help="The one node that they are for; for streams with batches.")
-@click.option("--file", "files", multiple=True, metavar="PATH", help="Send this file instead; may be said again.")
+@click.option("--to", metavar="NODE", help="Only receiver of the messages; for streams with batches.")
 @click.option(
-    "--folder", "folders", multiple=True, metavar="PATH", help="Send all that is in this folder, and its name."
+    "--file", "files", multiple=True, metavar="PATH", help="Send this file instead of standard input; may be repeated."
+)
+@click.option(
+    "--folder", "folders", multiple=True, metavar="PATH", help="Send this folder with its contents; may be repeated."
 )
 @click.option(
     "--receivers",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Of files: end with 0 only if so many have everything.",
+    help="With files: exit with 0 only if N receivers have everything.",
 )
-@click.option("--resume", is_flag=True, help="Of files: send only what receivers lack that were there before.")
+@click.option("--resume", is_flag=True, help="With files: send only the parts that receivers of an earlier run lack.")
 @click.option(
     "--settle",
     default="500ms",
@@ -160,7 +165,7 @@ def send(
     settle: str,
     as_json: bool,
 ) -> None:
-    """Publish standard input, or files, to TARGET, a topology file or an address, as one stream with a beginning and an end.
+    """Publish standard input, or files, to TARGET, a topology file or an address, as one complete stream.
 
     \b
     pgm send tree.toml --node exchange < data
@@ -168,8 +173,8 @@ def send(
     pgm send tree.toml --node exchange --format json --subject /a/b < quotes
     pgm send tree.toml --node exchange --folder photos --file big.iso
 
-    After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C or SIGTERM cuts the stream
-    short, which receivers are told.
+    After the last message the command serves repairs until no NAK has come for a while, and exits with 0. Ctrl-C or SIGTERM resets the
+    stream, and receivers get the reset.
     """
     require_node(target, node)
     settle_s = parse_duration(settle) / 1e9
@@ -193,5 +198,5 @@ def _send_files(
     if as_json:
         print_json(account)
     else:
-        tell_sent(account)
+        print_sent(account)
     sys.exit(EXIT_FAILED if account["incomplete"] else 0)

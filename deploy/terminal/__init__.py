@@ -1,1 +1,1 @@
-"""Output of the commands: tables, exit codes, event lines, pictures."""
+"""Output of the commands: tables, exit codes, event lines, SVG pictures."""

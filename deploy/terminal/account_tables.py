@@ -1,4 +1,4 @@
-"""The two tables of an account, whether of real processes or of simulated ones: what receivers got, what elements did."""
+"""Two tables of an account of real or simulated processes: deliveries of receivers, and traffic of elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESOURCES = (TableColumn("memory", 3), TableColumn("CPU", 4))
 
 
 def received_table(rows: Sequence[Row], width: int) -> Table:
-    """What receivers got, at most `width` wide; a row that sums up others has no checksum."""
+    """Return the table of receivers, at most `width` characters wide. A row of totals has no checksum."""
     cells = []
     for row in rows:
         above = row["repaired"] - row["repaired_locally"]
@@ -34,7 +34,10 @@ def received_table(rows: Sequence[Row], width: int) -> Table:
 
 
 def traffic_table(title: str, rows: Sequence[Row], width: int) -> Table:
-    """What sources and elements did, at most `width` wide; with memory and CPU where the rows have them."""
+    """Return the table of sources and elements, at most `width` characters wide.
+
+    Memory and CPU time are columns if a row has them.
+    """
     has_resources = any("rss_bytes" in row for row in rows)
     cells = []
     for row in rows:

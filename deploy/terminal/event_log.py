@@ -1,4 +1,4 @@
-"""What befell the streams of one run: said on standard error as it happens, and added up for the account."""
+"""Events of the streams of one run: printed on standard error as they happen, and counted for the account."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ class _Count:
 
 @attrs.define
 class EventPrinter:
-    """Events by id; as many as the table has, however long it goes on. `before` is called before each line."""
+    """Printer and counter of events. It keeps one count per id of the event table. `before` is called before each line."""
 
     before: Callable[[], None] = lambda: None
     _counts: dict[str, _Count] = attrs.field(factory=dict)
     _last: dict[str, Any] | None = None
 
     def say(self, item: Happening) -> None:
-        """Log an event, with its remedy when it is the first of its kind."""
-        found = id_of(item)
-        self.log(found if isinstance(item, Notice) else found.partition("-")[0], text_of(item), found)
+        """Log an event, with the remedy if the event is the first with its id."""
+        event_id = id_of(item)
+        self.log(event_id if isinstance(item, Notice) else event_id.partition("-")[0], text_of(item), event_id)
 
-    def log(self, code: str, text: str, found: str = "") -> None:
-        """Log a line; it counts if its code, or `found`, is an event's id."""
+    def log(self, code: str, text: str, event_id: str = "") -> None:
+        """Log a line. The line counts as an event if `event_id`, or else `code`, is the id of an event."""
         self.before()
         log(code, text)
-        kind = EVENTS.get(found or code)
-        if kind is not None and self.note(kind.id, text) == 1 and kind.remedy:
-            remedy(kind.remedy)
+        event = EVENTS.get(event_id or code)
+        if event is not None and self.note(event.id, text) == 1 and event.remedy:
+            remedy(event.remedy)
 
-    def note(self, found: str, text: str) -> int:
-        """Count an event; returns how often it has occurred."""
-        count = self._counts.setdefault(found, _Count())
+    def note(self, event_id: str, text: str) -> int:
+        """Count an event and return the number of its occurrences."""
+        count = self._counts.setdefault(event_id, _Count())
         count.times, count.text = count.times + 1, text
-        self._last = event_row(found, text, time.time())
+        self._last = event_row(event_id, text, time.time())
         return count.times
 
     def last(self) -> dict[str, Any] | None:
-        """The last one, for the node's status."""
+        """Return the row of the last event, for the node's status; None before the first event."""
         return self._last
 
     def rows(self) -> list[dict[str, Any]]:
-        """For --json: a row for each id."""
+        """Return a row for each id that occurred, for --json."""
         return [
-            {"id": found, "count": one.times, "text": one.text, "remedy": EVENTS[found].remedy}
-            for found, one in self._counts.items()
+            {"id": event_id, "count": count.times, "text": count.text, "remedy": EVENTS[event_id].remedy}
+            for event_id, count in self._counts.items()
         ]

@@ -1,4 +1,4 @@
-"""What all commands share: results for people or as JSON, and errors that end in one clear message."""
+"""Output shared by all commands: results as text or JSON, and errors as one message with a remedy."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ import click
 from deploy.terminal.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from pgm.errors import PgmError, ProcessError, TopologyError, UnitError, UsageError
 
-_OPEN_FILES = (errno.EMFILE, errno.ENFILE)  # of the process, of the machine
+_OPEN_FILES = (errno.EMFILE, errno.ENFILE)  # too many open files in the process, on the machine
 
 
 def print_json(value: Any, file: IO[str] | None = None) -> None:
-    """One JSON object on one line, so that scripts can read line by line."""
+    """Print one JSON value on one line, so that scripts can read line by line."""
     print(json.dumps(value, separators=(",", ":"), default=str), flush=True, file=file)
 
 
 def exit_code_of(error: PgmError) -> int:
-    """2 for what the user wrote, 1 for what did not work."""
+    """Return 2 for an error in the user's input, 1 for a failure."""
     return EXIT_USAGE if isinstance(error, (UsageError, TopologyError, UnitError)) else EXIT_FAILED
 
 
 def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoReturn:
     """End the command with the error's message, remedy and exit code. JSON goes to `file`, standard output by default."""
-    is_told = False
+    is_printed = False
     if as_json:
-        with contextlib.suppress(OSError):  # the output may be what has failed; then it is told in words
+        with contextlib.suppress(OSError):  # the output itself may have failed; then the error goes to standard error
             print_json({"error": _error_row(error)}, file)
-            is_told = True
-    if not is_told:
+            is_printed = True
+    if not is_printed:
         for line in error.message.splitlines():
             warn(line)
         if error.remedy:
@@ -45,7 +45,7 @@ def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoRe
 
 
 def _error_row(error: PgmError) -> dict[str, Any]:
-    """An error as an object; a topology file may have many, each with a remedy of its own."""
+    """Return an error as an object. An error of a topology file may have several problems, each with its remedy."""
     row: dict[str, Any] = {"code": error.code, "message": error.message, "remedy": error.remedy}
     if isinstance(error, TopologyError) and error.rows:
         row["problems"] = error.rows
@@ -55,11 +55,14 @@ def _error_row(error: PgmError) -> dict[str, Any]:
 
 
 def command(function: Callable[..., Any], *, is_json_on_stderr: bool = False) -> Callable[..., Any]:
-    """Wrap a command: adds --json, and turns everything that can go wrong into message, remedy and exit code."""
-    where = "standard error, behind what is said there" if is_json_on_stderr else "standard output"
+    """Wrap a command: add --json, and turn every expected error into a message, a remedy and an exit code."""
+    stream = "standard error, as the last line" if is_json_on_stderr else "standard output"
 
     @click.option(
-        "--json", "as_json", is_flag=True, help=f"Results and errors as JSON on {where}; see docs/reference/command.md."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help=f"Print results and errors as JSON on {stream}; see docs/reference/command.md.",
     )
     @wraps(function)
     def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:
@@ -67,50 +70,50 @@ def command(function: Callable[..., Any], *, is_json_on_stderr: bool = False) ->
             try:
                 return function(*args, as_json=as_json, **kwargs)
             finally:
-                _flush()  # here, where a full disk or a closed pipe can still be told
+                _flush()  # inside the try block, so that a full disk or a closed pipe is reported
         except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
             _end(error, as_json, sys.stderr if is_json_on_stderr else None)
 
     return wrapper
 
 
-# For commands whose standard output is data.
+# Decorator of commands with data on standard output.
 data_command = partial(command, is_json_on_stderr=True)
 
 
 def _end(error: BaseException, as_json: bool, file: IO[str] | None) -> NoReturn:
-    """End the command by what one or several of its tasks raised. What nobody foresaw is raised as it is."""
+    """End the command by an error of one or several tasks. Raises an unexpected error unchanged."""
     causes = list(_leaves(error))
-    for kind in (KeyboardInterrupt, BrokenPipeError, PgmError, OSError):
-        found = next((cause for cause in causes if isinstance(cause, kind)), None)
-        if isinstance(found, KeyboardInterrupt):
+    for error_class in (KeyboardInterrupt, BrokenPipeError, PgmError, OSError):
+        cause = next((leaf for leaf in causes if isinstance(leaf, error_class)), None)
+        if isinstance(cause, KeyboardInterrupt):
             sys.exit(EXIT_INTERRUPTED)
-        if isinstance(found, BrokenPipeError):
+        if isinstance(cause, BrokenPipeError):
             _drop_stdout()
             sys.exit(EXIT_FAILED)
-        if isinstance(found, PgmError):
-            fail(found, as_json=as_json, file=file)
-        if isinstance(found, OSError):
+        if isinstance(cause, PgmError):
+            fail(cause, as_json=as_json, file=file)
+        if isinstance(cause, OSError):
             _drop_stdout()
-            fail(refused(found), as_json=as_json, file=file)
+            fail(refused(cause), as_json=as_json, file=file)
     raise error
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
+        for member in error.exceptions:
+            yield from _leaves(member)
     else:
         yield error
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # closed by whoever started us
+    if sys.stdout is not None:  # None if the caller closed descriptor 1
         sys.stdout.flush()
 
 
 def _drop_stdout() -> None:
-    """Give up what standard output does not take, or the interpreter would complain of it once more at its end."""
+    """Discard output that standard output rejects; the interpreter would otherwise report a second error at its end."""
     try:
         _flush()
     except OSError:
@@ -119,29 +122,29 @@ def _drop_stdout() -> None:
 
 
 def refused(error: OSError) -> PgmError:
-    """What the operating system refused outside of sockets: files and pipes, mostly."""
-    what = f"{error.filename}: " if error.filename else ""
+    """Return the `ProcessError` for an error of the operating system that is no socket error, mostly of files and pipes."""
+    path = f"{error.filename}: " if error.filename else ""
     remedy = "check the path, its permissions and the space left"
     if error.errno in _OPEN_FILES:
         remedy = "raise the limit of open files: ulimit -n, in a unit LimitNOFILE"
-    return ProcessError(f"{what}{error.strerror or error}", remedy=remedy)
+    return ProcessError(f"{path}{error.strerror or error}", remedy=remedy)
 
 
 def warn(text: str) -> None:
-    """A line for people, never mixed with results."""
-    _say(f"pgm: {text}")
+    """Print a message on standard error, apart from results."""
+    _print_line(f"pgm: {text}")
 
 
 def log(code: str, text: str) -> None:
-    """One line of a process's log: a stable code and a sentence."""
-    _say(f"{code}: {text}")
+    """Print one line of a process's log: a stable code and a sentence."""
+    _print_line(f"{code}: {text}")
 
 
 def remedy(text: str) -> None:
-    """What to do about the line before."""
-    _say(f"  remedy: {text}")
+    """Print the remedy for the problem in the previous line."""
+    _print_line(f"  remedy: {text}")
 
 
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a log that is full, or that nobody reads any more, is no reason to end
+def _print_line(text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk or a closed pipe behind the log must not end the process
         print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Small pictures for pages that need no other file: matplotlib draws them as SVG, which goes into the page."""
+"""Small pictures that matplotlib draws as SVG elements, so that a page needs no other file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = (_BLUE, _ORANGE, _GREEN, _GREY)
 
 
 def require_matplotlib() -> None:
-    """Raise `UsageError` with the remedy where it is missing."""
+    """Raise `UsageError` with the remedy if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -24,7 +24,7 @@ def require_matplotlib() -> None:
 
 
 def axes(height: float) -> tuple[Any, Any]:
-    """A figure and its axes, `height` inches high."""
+    """Return a new figure and its axes, `height` inches high."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -37,7 +37,7 @@ def axes(height: float) -> tuple[Any, Any]:
 
 
 def logarithmic(axis: Any, set_scale: Any) -> None:
-    """A logarithmic axis with plain numbers at it."""
+    """Make an axis logarithmic, with plain numbers as labels."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     set_scale("log")
@@ -47,7 +47,7 @@ def logarithmic(axis: Any, set_scale: Any) -> None:
 
 
 def svg(figure: Any) -> str:
-    """The picture as an element of a page."""
+    """Return a figure as an SVG element, and close the figure."""
     from matplotlib import pyplot
 
     figure.tight_layout()
@@ -59,7 +59,7 @@ def svg(figure: Any) -> str:
 
 
 def stacked_rows(names: Sequence[str], parts: Mapping[str, Sequence[float]], label: str) -> str:
-    """Horizontal bars, a row each, the first on top."""
+    """Return horizontal stacked bars, one row per name, the first on top."""
     figure, axis = axes(0.9 + 0.24 * len(names))
     left = [0.0] * len(names)
     for colour, (part, values) in zip(COLOURS, parts.items(), strict=False):
@@ -73,14 +73,14 @@ def stacked_rows(names: Sequence[str], parts: Mapping[str, Sequence[float]], lab
 
 
 def bars(names: Sequence[str], groups: Mapping[str, Sequence[float]], label: str) -> str:
-    """Groups of upright bars."""
+    """Return groups of vertical bars, one group per name."""
     figure, axis = axes(3.0)
     width = 0.8 / len(groups)
     for number, (colour, (group, values)) in enumerate(zip(COLOURS, groups.items(), strict=False)):
-        places = [at + (number - (len(groups) - 1) / 2) * width for at in range(len(names))]
-        drawn = axis.bar(places, values, width, color=colour, label=group)
+        positions = [at + (number - (len(groups) - 1) / 2) * width for at in range(len(names))]
+        group_bars = axis.bar(positions, values, width, color=colour, label=group)
         if len(names) * len(groups) <= 24:
-            axis.bar_label(drawn, fmt="%.3g", fontsize=7)
+            axis.bar_label(group_bars, fmt="%.3g", fontsize=7)
     axis.set_xticks(
         range(len(names)), names, rotation=30 if len(names) > 6 else 0, ha="right" if len(names) > 6 else "center"
     )
@@ -90,7 +90,7 @@ def bars(names: Sequence[str], groups: Mapping[str, Sequence[float]], label: str
 
 
 def histogram(values: Sequence[int], counts: Sequence[int], x: str, y: str) -> str:
-    """How often each value came, on a logarithmic scale."""
+    """Return bars with the count of each value, on a logarithmic scale."""
     figure, axis = axes(2.6)
     axis.bar(values, counts, color=_BLUE)
     axis.set_yscale("log")
@@ -100,7 +100,7 @@ def histogram(values: Sequence[int], counts: Sequence[int], x: str, y: str) -> s
 
 
 def lines(x: Sequence[float], series: Mapping[str, Sequence[float]], label_x: str, label_y: str) -> str:
-    """Lines over a common x."""
+    """Return lines over a common x."""
     figure, axis = axes(2.8)
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
         axis.plot(x, values, color=colour, label=name, marker="o" if len(x) < 30 else None, markersize=3)

@@ -1,1 +1,1 @@
-"""`pgm check`, `pgm plan` and `pgm render`: work on a topology file."""
+"""Commands for a topology file: `pgm check`, `pgm plan` and `pgm render`."""

@@ -1,4 +1,4 @@
-"""`pgm check` and `pgm plan`: what is wrong with a topology file, and what it means."""
+"""The command `pgm check`: the problems of a topology file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pgm.topology.describe import report_json
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--strict", is_flag=True, help="Take warnings for errors.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @command
 def check(file: Path, strict: bool, as_json: bool) -> None:
-    """Validate a topology FILE: form, names, addresses, the tree, timers against each other.
+    """Validate a topology FILE: syntax, names, addresses, the tree, and timers against each other.
 
-    Prints every problem with file, line and remedy. Exits with 0 if the file is good, with 2 if there are errors.
+    Prints every problem with file, line and remedy. Exits with 0 if the file is good, with 2 if it has errors.
 
     \b
     pgm check tree.toml

@@ -1,4 +1,4 @@
-"""`pgm plan`: addresses and timers of every node, with their reasons."""
+"""The command `pgm plan`: addresses and timers of every node, with the reasons for the timers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from pgm.topology.plan import plan_node
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--node", help="Only this node, with every parameter that it reads and is not the default.")
+@click.option(
+    "--node", help="Print only this node, with every parameter that its role uses and that differs from the default."
+)
 @command
 def plan(file: Path, node: str | None, as_json: bool) -> None:
-    """Print the tree of a topology FILE: segments, nodes, parents, and why each timer is what it is.
+    """Print the tree of a topology FILE: segments, nodes, parents, and timers with their reasons.
 
     \b
     pgm plan tree.toml
@@ -25,11 +27,11 @@ def plan(file: Path, node: str | None, as_json: bool) -> None:
     """
     topology = load_checked(file)
     if node is not None:
-        one = plan_node(topology, node)
+        node_plan = plan_node(topology, node)
         if as_json:
-            print_json(plan_json(one))
+            print_json(plan_json(node_plan))
         else:
-            print("\n".join(plan_lines(one)))
+            print("\n".join(plan_lines(node_plan)))
     elif as_json:
         print_json(topology_json(topology))
     else:

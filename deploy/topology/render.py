@@ -1,4 +1,4 @@
-"""`pgm render`: systemd units and kernel settings from a topology."""
+"""The command `pgm render`: systemd units and kernel settings from a topology."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pgm.topology.plan import plan_all, plan_node
 from pgm.units import MIB, SECOND
 
 _BASE_OCTETS = 192 * MIB  # interpreter, libraries, socket buffers and the first chunks of the arena
-_RECORDER_OCTETS = 256 * MIB  # the process that writes an archive, Arrow included
+_RECORDER_OCTETS = 256 * MIB  # the process that writes an archive, with Arrow
 _STOP_SLACK_S = 10
-_STATE = "/var/lib/"  # where systemd makes folders for a service that has no user of its own
+_STATE = "/var/lib/"  # systemd creates folders below it for a service without a permanent user
 
 
 def _template(name: str) -> Template:
@@ -29,13 +29,13 @@ def _template(name: str) -> Template:
 
 
 def memory_of(plan: NodePlan) -> int:
-    """The octets that a node may take by its limits, for the unit's MemoryMax."""
+    """Return the memory in octets that a node needs at most by its limits, for the unit's MemoryMax."""
     parameters = plan.parameters
     if plan.role is Role.SOURCE:
         lasts_ns = parameters.txw_secs + parameters.txw_adv_secs
         held = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
     elif plan.role is Role.RECEIVER:
-        # A session of each of its streams that waits for a gap, and a message that is put together.
+        # One session per stream with a full receive window behind a gap, and one message in reassembly.
         held = parameters.inbox_bytes + len(plan.streams) * (parameters.rxw_bytes + parameters.max_apdu)
     else:
         held = parameters.cache_bytes if plan.role is Role.REPAIRER else 0
@@ -45,12 +45,12 @@ def memory_of(plan: NodePlan) -> int:
 
 
 def unit_name(plan: NodePlan) -> str:
-    """The file name of a node's unit."""
+    """Return the file name of a node's unit."""
     return f"pgm-{plan.topology}-{plan.name}.service"
 
 
 def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
-    """The systemd unit of one node."""
+    """Return the text of the systemd unit of one node."""
     stop_s = _STOP_SLACK_S + (plan.parameters.txw_secs // SECOND if plan.role is Role.SOURCE else 0)
     needs_raw = any(segment.transport == "ip" for segment in plan.segments)
     verb = "record" if plan.role is Role.RECEIVER and plan.record_directory is not None else "run"
@@ -69,7 +69,7 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
 
 
 def _folders_of(plan: NodePlan) -> str:
-    """What lets a node write where it records, or keeps telemetry."""
+    """Return the unit's lines that allow writes to the folders of archives and telemetry."""
     lines = []
     for folder in filter(None, (plan.record_directory, plan.telemetry)):
         if folder.startswith(_STATE):
@@ -80,7 +80,7 @@ def _folders_of(plan: NodePlan) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word of a command line the way systemd reads it: percent and dollar signs mean something there."""
+    """Quote a word of a command line for systemd, with percent and dollar signs doubled."""
     word = word.replace("%", "%%").replace("$", "$$")
     if re.fullmatch(r"[\w@%+=:,./$-]+", word):
         return word
@@ -89,13 +89,13 @@ def _quoted(word: str) -> str:
 
 
 def _own_command() -> str:
-    """The path by which this very command can be started: the script beside the interpreter, save for an unusual set-up."""
+    """Return the path of this command: the script beside the interpreter, or else the path of this call."""
     beside = Path(sys.executable).with_name("pgm")
     return str(beside if beside.exists() else Path(sys.argv[0]).resolve())
 
 
 def sysctl_text(plans: list[NodePlan], file: Path) -> str:
-    """The kernel's limits that the nodes ask for."""
+    """Return the kernel settings for the largest socket buffers of the nodes."""
     return _template("sysctl.conf").substitute(
         topology=plans[0].topology,
         file=file,
@@ -106,7 +106,7 @@ def sysctl_text(plans: list[NodePlan], file: Path) -> str:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given several times.")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be repeated.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -122,14 +122,15 @@ def sysctl_text(plans: list[NodePlan], file: Path) -> str:
 )
 @command
 def render(file: Path, nodes: tuple[str, ...], output: Path | None, executable: str, as_json: bool) -> None:
-    """Write a systemd unit for each element and receiver of a topology FILE, and the kernel settings they want.
+    """Write a systemd unit for each element and receiver of a topology FILE, and the kernel settings for all.
 
     \b
     pgm render tree.toml --node floor-2-repairer
     pgm render tree.toml --output units && systemd-analyze verify units/*.service
 
-    Sources are your applications: they get no unit unless named with --node. A receiver's unit counts and logs what
-    it gets; pgm.open_receiver is for applications. The file is expected at the same path on the hosts.
+    Sources are usually applications, so that a source has no unit unless it is named with --node. The unit of a receiver
+    counts and logs messages; an application uses pgm.open_receiver instead. The topology file must have the same path on
+    all hosts.
     """
     topology = load_checked(file)
     plans = [plan_node(topology, node) for node in nodes] or [

@@ -1,1 +1,1 @@
-"""`pgm tune`: search for better timers and repairer places."""
+"""The command `pgm tune`: search for better timers and repairer positions."""

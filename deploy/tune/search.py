@@ -1,7 +1,7 @@
-"""How `pgm tune` looks for settings: many candidates with few runs, neighbours of the good ones, the best with many runs.
+"""Search of `pgm tune`: many candidates with few runs, then neighbours of the good ones, then the best with many runs.
 
-Every candidate of a round meets the same seeds, hence the same losses, and so does the file as it is. The whole search is
-decided by one seed.
+All candidates of a round, and the original file, run with the same seeds and thus the same losses. One seed determines
+the whole search.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
 from pgm.units import MILLISECOND
 
-# Of the runs; the rest is for the finalists.
+# Shares of the runs; the finalists get the rest.
 _FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE, _CACHE_SHARE = 0.4, 0.27, 0.08, 0.08
 _FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS = 2, 4, 4
 _PARENTS = 12
 _FINALISTS = 6
-# What counts how much: repairs that come soon first, then what they cost, and last what the source hears of them.
+# Weights in the score: the latency of repairs, the traffic for repairs, the NAKs at the source.
 _LATENCY, _TRAFFIC, _SOURCE = 1.0, 0.5, 0.25
-_WORST_TRAFFIC = 1.25  # times that of the file: more is no price to pay
-_CACHES = (4, 2, 1, 1 / 2, 1 / 4, 1 / 8)  # to be tried, in parts of the longest that any repair took
-_AS_GOOD = 1.02  # the score up to which a smaller cache is no worse
+_WORST_TRAFFIC = 1.25  # largest acceptable ratio of the traffic to that of the original file
+_CACHES = (4, 2, 1, 1 / 2, 1 / 4, 1 / 8)  # cache times to try, as multiples of the longest repair
+_AS_GOOD = 1.02  # largest score of a cache that counts as sufficient
 
 
 @attrs.frozen
 class Score:
-    """A candidate's mean outcome over the seeds of a round, and its score: 1 is the file as it is, less is better."""
+    """Mean outcome and score of a candidate over the seeds of a round. The original file scores 1; less is better."""
 
     candidate: Candidate
     outcome: RunMeasures
@@ -44,10 +44,10 @@ class Score:
 
 @attrs.define
 class SearchResult:
-    """What a search came to. `tried` is everything of the first rounds, `finals` are comparable among themselves.
+    """Result of a search. `tried` has all candidates of the first rounds; `finals` ran over the same seeds.
 
-    `caches` are scored against the best with the caches of the file, the largest first. `known` are those of the finals that were
-    to be among them, whatever they came to.
+    `caches` are scored relative to the best candidate with the caches of the file, the largest first. `known` are the finals
+    that the caller required.
     """
 
     file: Score
@@ -60,101 +60,107 @@ class SearchResult:
 
     @property
     def least_cache(self) -> int:
-        """The shortest time, in ns, that repairers may keep packets and repair as well; 0 if none of those that were tried."""
-        enough = 0
-        for one in self.caches:
-            if one.value > _AS_GOOD:
+        """Return the shortest tried cache time in ns that repairs as well as the file's caches; 0 if there is none."""
+        sufficient = 0
+        for score in self.caches:
+            if score.value > _AS_GOOD:
                 break
-            enough = one.candidate.cache_secs
-        return enough
+            sufficient = score.candidate.cache_secs
+        return sufficient
 
 
 def mean(outcomes: Sequence[RunMeasures]) -> RunMeasures:
-    """One outcome of many; of losses the sum, of the worst wait the worst."""
-    count, missed = len(outcomes), max(1, sum(one.missed for one in outcomes))
+    """Return the mean of outcomes, with the sum of losses and of missed packets, and the maximum of the worst waits.
+
+    Means other than the p99 are weighted by missed packets.
+    """
+    count, missed = len(outcomes), max(1, sum(outcome.missed for outcome in outcomes))
 
     def of_missed(name: str) -> float:
-        return float(sum(getattr(one, name) * one.missed for one in outcomes) / missed)
+        return float(sum(getattr(outcome, name) * outcome.missed for outcome in outcomes) / missed)
 
     return RunMeasures(
         mean_ms=of_missed("mean_ms"),
-        p99_ms=sum(one.p99_ms for one in outcomes) / count,
-        worst_ms=max(one.worst_ms for one in outcomes),
+        p99_ms=sum(outcome.p99_ms for outcome in outcomes) / count,
+        worst_ms=max(outcome.worst_ms for outcome in outcomes),
         traffic=of_missed("traffic"),
         source_naks=of_missed("source_naks"),
-        lost=sum(one.lost for one in outcomes),
-        missed=sum(one.missed for one in outcomes),
+        lost=sum(outcome.lost for outcome in outcomes),
+        missed=sum(outcome.missed for outcome in outcomes),
     )
 
 
-def value_of(one: RunMeasures, file: RunMeasures) -> float:
-    """How good, against the file: a weighted geometric mean of ratios. Infinite for what loses more or costs far more."""
-    if one.lost > file.lost or one.traffic > _WORST_TRAFFIC * file.traffic:
+def value_of(outcome: RunMeasures, file: RunMeasures) -> float:
+    """Return the score of an outcome relative to the file's: a weighted geometric mean of ratios, less is better.
+
+    The score is infinite for more losses than the file's, or for more than `_WORST_TRAFFIC` times its traffic.
+    """
+    if outcome.lost > file.lost or outcome.traffic > _WORST_TRAFFIC * file.traffic:
         return math.inf
 
-    def ratio(ours: float, theirs: float) -> float:
+    def log_ratio(ours: float, theirs: float) -> float:
         return math.log(max(ours, 1e-3) / max(theirs, 1e-3))
 
-    latency = (ratio(one.mean_ms, file.mean_ms) + ratio(one.p99_ms, file.p99_ms)) / 2
-    traffic, source = ratio(one.traffic, file.traffic), ratio(one.source_naks, file.source_naks)
+    latency = (log_ratio(outcome.mean_ms, file.mean_ms) + log_ratio(outcome.p99_ms, file.p99_ms)) / 2
+    traffic, source = log_ratio(outcome.traffic, file.traffic), log_ratio(outcome.source_naks, file.source_naks)
     weights = _LATENCY + _TRAFFIC + _SOURCE
     return math.exp((_LATENCY * latency + _TRAFFIC * traffic + _SOURCE * source) / weights)
 
 
 @attrs.define
 class TimerSearch:
-    """A search of about `runs` simulations. `say` is told what it is about."""
+    """Search with about `runs` simulations. `say` gets the name of each step."""
 
     sweep: Sweep
-    place: TrialSetting
-    knobs: list[TunableParameter]
+    setting: TrialSetting
+    parameters: list[TunableParameter]
     topology: Topology
     seed: int
     runs: int
     say: Callable[[str], None] = lambda _: None
 
     def go(self, shapes: Sequence[str], known: Sequence[Candidate] = ()) -> SearchResult:
-        """Look for the best timers, then for where one more repairer, on one of the segments `shapes`, would help most.
+        """Search the best timers, then the best of the segments `shapes` for one more repairer, and return the result.
 
-        `known` are candidates that must be among the first and among the last.
+        `known` are candidates that must be in the first round and among the finals.
         """
         rng = random.Random(self.seed)
         first = max(_PARENTS, int(self.runs * _FIRST_SHARE / _FIRST_SEEDS))
-        self.say("any settings")
+        self.say("random settings")
         drawn = [
             Candidate(),
             *known,
-            *(self._sound(lambda: draw(rng, self.knobs)) for _ in range(first - 1 - len(known))),
+            *(self._sound(lambda: draw(rng, self.parameters)) for _ in range(first - 1 - len(known))),
         ]
         tried = self._round(drawn, _FIRST_SEEDS, 1)
-        parents = [one.candidate for one in sorted(tried, key=lambda one: one.value)[:_PARENTS]]
+        parents = [score.candidate for score in sorted(tried, key=lambda score: score.value)[:_PARENTS]]
         self.say("neighbours of the best")
         second = max(_PARENTS, int(self.runs * _SECOND_SHARE / _SECOND_SEEDS))
         children = [self._child(rng, parents[index % len(parents)]) for index in range(second - len(parents) - 1)]
         better = self._round([Candidate(), *parents, *children], _SECOND_SEEDS, 2)
-        ranked = sorted(better, key=lambda one: one.value)
-        finalists = list(dict.fromkeys(one.candidate for one in ranked[:_FINALISTS]))
-        self.say("the finalists")
+        ranked = sorted(better, key=lambda score: score.value)
+        finalists = list(dict.fromkeys(score.candidate for score in ranked[:_FINALISTS]))
+        self.say("finalists")
         has_caches = any(node.role is Role.REPAIRER for node in self.topology.nodes.values())
-        apart = (_SHAPE_SHARE if shapes else 0) + (_CACHE_SHARE if has_caches else 0)
-        left = self.runs * (1 - _FIRST_SHARE - _SECOND_SHARE - apart)
+        reserved = (_SHAPE_SHARE if shapes else 0) + (_CACHE_SHARE if has_caches else 0)
+        remaining = self.runs * (1 - _FIRST_SHARE - _SECOND_SHARE - reserved)
         compared = list(dict.fromkeys([Candidate(), *known, *finalists]))
-        finals = self._round(compared, max(_LEAST_SEEDS, int(left / len(compared))), 3)
-        best = min(finals, key=lambda one: one.value)
-        beside = [one for one in finals if one.candidate in known]
+        finals = self._round(compared, max(_LEAST_SEEDS, int(remaining / len(compared))), 3)
+        best = min(finals, key=lambda score: score.value)
+        required = [score for score in finals if score.candidate in known]
         caches = self._caches(best) if has_caches else []
         return SearchResult(
-            finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, beside
+            finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, required
         )
 
     def _sound(self, make: Callable[[], Candidate]) -> Candidate:
         return sound(make, self.topology)
 
     def _child(self, rng: random.Random, parent: Candidate) -> Candidate:
-        return self._sound(lambda: child_of(rng, parent, self.knobs))
+        return self._sound(lambda: child_of(rng, parent, self.parameters))
 
     def _shapes(self, shapes: Sequence[str], best: Candidate) -> list[tuple[str, Score]]:
-        """The tree with the best timers and one more repairer, scored against that without; best first."""
+        """Score the best timers with one more repairer on each segment, relative to the tree without; best first."""
         if not shapes:
             return []
         self.say("one more repairer")
@@ -163,7 +169,7 @@ class TimerSearch:
         return sorted(zip(shapes, scores[1:], strict=True), key=lambda pair: pair[1].value)
 
     def _caches(self, best: Score) -> list[Score]:
-        """The best timers with smaller and smaller caches, scored against the caches of the file."""
+        """Score the best timers with decreasing cache times, relative to the caches of the file."""
         self.say("caches")
         least, worst = int(ROWS["cache_secs"].low), best.outcome.worst_ms * MILLISECOND
         sizes = [max(least, rounded(worst * part)) for part in _CACHES]
@@ -174,33 +180,32 @@ class TimerSearch:
         return max(_LEAST_SEEDS, int(self.runs * share / len(candidates)))
 
     def _round(self, candidates: Sequence[Candidate], seeds: int, number: int) -> list[Score]:
-        """Run all of them over the same seeds; the first is what the others are measured against."""
-        wanted = list(dict.fromkeys(candidates))
+        """Run all candidates over the same seeds, and score each relative to the first."""
+        unique = list(dict.fromkeys(candidates))
         rng = random.Random(f"{self.seed}:{number}")
         drawn = [rng.getrandbits(31) for _ in range(seeds)]
-        trials = [TuneTrial(self.place, candidate, seed) for candidate in wanted for seed in drawn]
-        # Neighbouring trials are alike; spread over the tasks, none of them has only the slow ones.
+        trials = [TuneTrial(self.setting, candidate, seed) for candidate in unique for seed in drawn]
+        # Neighbouring trials take similar times. A random order avoids tasks with slow trials alone.
         order = list(range(len(trials)))
         rng.shuffle(order)
         results: list[RunMeasures | None] = [None] * len(trials)
         for index, outcome in zip(order, self.sweep.run([trials[index] for index in order]), strict=True):
             results[index] = outcome
         means = []
-        for index in range(len(wanted)):
-            some = [one for one in results[index * seeds : (index + 1) * seeds] if one is not None]
-            means.append(mean(some))
+        for index in range(len(unique)):
+            outcomes = [outcome for outcome in results[index * seeds : (index + 1) * seeds] if outcome is not None]
+            means.append(mean(outcomes))
         return [
             Score(candidate, outcome, value_of(outcome, means[0]), seeds)
-            for candidate, outcome in zip(wanted, means, strict=True)
+            for candidate, outcome in zip(unique, means, strict=True)
         ]
 
 
 def front(scores: Sequence[Score]) -> list[Score]:
-    """Those that none beats in both p99 and traffic, by p99: the Pareto front."""
+    """Return the Pareto front of p99 and traffic, sorted by p99."""
     best: list[Score] = []
-    for one in sorted(
-        (one for one in scores if one.value < math.inf), key=lambda one: (one.outcome.p99_ms, one.outcome.traffic)
-    ):
-        if not best or one.outcome.traffic < best[-1].outcome.traffic:
-            best.append(one)
+    usable = (score for score in scores if score.value < math.inf)
+    for score in sorted(usable, key=lambda score: (score.outcome.p99_ms, score.outcome.traffic)):
+        if not best or score.outcome.traffic < best[-1].outcome.traffic:
+            best.append(score)
     return best

@@ -1,4 +1,4 @@
-"""What `pgm tune` may change, within which bounds: timers by segment, drawn around what the file says."""
+"""Search space of `pgm tune`: timers by segment, with bounds and with values around those of the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pgm.units import MICROSECOND, MILLISECOND
 _ASKING = ("nak_bo_ivl", "nak_rpt_ivl", "nak_rdata_ivl")
 _ANSWERING = ("rdata_hold_ivl",)
 _FACTORS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)
-# A wait below this many round trips would be over before the answer can be there.
+# Least wait in round trips. A shorter wait would end before the answer can arrive.
 _LEAST_TRIPS = {"nak_rpt_ivl": 2.0, "nak_rdata_ivl": 3.0, "nak_bo_ivl": 0.0, "rdata_hold_ivl": 0.0}
 _LEAST = {
     "nak_rpt_ivl": 5 * MILLISECOND,
@@ -29,12 +29,12 @@ _LEAST = {
 }
 _IGNORE_PART = 4  # rdata_ignore_ivl stays below nak_rdata_ivl by this factor
 _MOST_TRIES = 30
-_MUTATED = 0.4  # share of the knobs that differ between a good candidate and its child
+_MUTATED = 0.4  # probability that a parameter differs between a good candidate and its child
 
 
 @attrs.frozen
 class TunableParameter:
-    """One parameter on one segment: its value in the file and those to try, in ns."""
+    """Parameter on a segment, with its value in the file and the values to try, in ns."""
 
     segment: str
     key: str
@@ -42,24 +42,24 @@ class TunableParameter:
     values: tuple[int, ...]
 
 
-def knobs(topology: Topology, delays: dict[str, int]) -> list[TunableParameter]:
-    """Everything that may be changed. `delays` are in ns from a segment to a node."""
-    found: dict[tuple[str, str], TunableParameter] = {}
+def tunable_parameters(topology: Topology, delays: dict[str, int]) -> list[TunableParameter]:
+    """Return all tunable parameters. `delays` are in ns from a segment to a node."""
+    parameters: dict[tuple[str, str], TunableParameter] = {}
     for node in topology.nodes.values():
         settings = settings_of(topology, node)
-        for segment, key in _said_by(node):
-            if (segment, key) in found or key in node.parameters:
+        for segment, key in _keys_of(node):
+            if (segment, key) in parameters or key in node.parameters:
                 continue
             now = value_of(settings, key)
-            answered = rounded_up(2 * delays[segment] * _LEAST_TRIPS[key])
-            least = max(_LEAST[key], answered, int(ROWS[key].low))
+            answer_ns = rounded_up(2 * delays[segment] * _LEAST_TRIPS[key])
+            least = max(_LEAST[key], answer_ns, int(ROWS[key].low))
             values = {max(least, rounded(now * factor)) for factor in _FACTORS} | {now}
-            found[segment, key] = TunableParameter(segment, key, now, tuple(sorted(values)))
-    return list(found.values())
+            parameters[segment, key] = TunableParameter(segment, key, now, tuple(sorted(values)))
+    return list(parameters.values())
 
 
-def _said_by(node: NodeTable) -> Iterator[tuple[str, str]]:
-    """The segments and keys that decide about a node, as `pgm.topology.precedence` has it."""
+def _keys_of(node: NodeTable) -> Iterator[tuple[str, str]]:
+    """Yield the segments and keys that determine the timers of a node, as in `pgm.topology.precedence`."""
     if node.role in (Role.RECEIVER, Role.REPAIRER) and node.up is not None:
         yield from ((node.up.segment, key) for key in _ASKING)
     if node.role in (Role.SOURCE, Role.REPAIRER):
@@ -67,13 +67,13 @@ def _said_by(node: NodeTable) -> Iterator[tuple[str, str]]:
 
 
 def rounded(value: float) -> int:
-    """Two digits, as people write intervals."""
+    """Round an interval in ns to two significant digits."""
     step = _step_of(value)
     return max(1, round(value / step)) * step
 
 
 def rounded_up(value: float) -> int:
-    """Two digits and not below `value`, for what is a lower bound."""
+    """Round a lower bound in ns up to two significant digits."""
     step = _step_of(value)
     return max(1, math.ceil(value / step)) * step
 
@@ -85,20 +85,20 @@ def _step_of(value: float) -> int:
     return step
 
 
-def draw(rng: random.Random, all_knobs: list[TunableParameter]) -> Candidate:
-    """Any value for every knob."""
-    return _candidate({(knob.segment, knob.key): rng.choice(knob.values) for knob in all_knobs})
+def draw(rng: random.Random, parameters: list[TunableParameter]) -> Candidate:
+    """Return a candidate with a random value for every parameter."""
+    return _candidate({(parameter.segment, parameter.key): rng.choice(parameter.values) for parameter in parameters})
 
 
-def child_of(rng: random.Random, parent: Candidate, all_knobs: list[TunableParameter]) -> Candidate:
-    """A neighbour: some knobs one step up or down."""
+def child_of(rng: random.Random, parent: Candidate, parameters: list[TunableParameter]) -> Candidate:
+    """Return a neighbour of a candidate, with some parameters one step up or down."""
     known = {(segment, key): value for segment, values in parent.overrides for key, value in values}
     chosen: dict[tuple[str, str], int] = {}
-    for knob in all_knobs:
-        at = knob.values.index(known.get((knob.segment, knob.key), knob.now))
+    for parameter in parameters:
+        at = parameter.values.index(known.get((parameter.segment, parameter.key), parameter.now))
         if rng.random() < _MUTATED:
-            at = min(len(knob.values) - 1, max(0, at + rng.choice((-1, 1))))
-        chosen[knob.segment, knob.key] = knob.values[at]
+            at = min(len(parameter.values) - 1, max(0, at + rng.choice((-1, 1))))
+        chosen[parameter.segment, parameter.key] = parameter.values[at]
     return _candidate(chosen)
 
 
@@ -110,7 +110,10 @@ def _candidate(chosen: dict[tuple[str, str], int]) -> Candidate:
 
 
 def overrides_of(by_segment: dict[str, dict[str, int]]) -> Choices:
-    """Sorted, with what must follow from what was chosen: nobody, however far up, may take a repeat for an echo."""
+    """Return the values as sorted choices, with a matching `rdata_ignore_ivl` on every segment.
+
+    The `rdata_ignore_ivl` stays far below every `nak_rdata_ivl`, so that no element of the tree ignores a repeated NAK.
+    """
     waits = [values["nak_rdata_ivl"] for values in by_segment.values() if "nak_rdata_ivl" in values]
     ignore = min([int(ROWS["rdata_ignore_ivl"].default), *(wait // _IGNORE_PART for wait in waits)])
     return tuple(
@@ -120,7 +123,7 @@ def overrides_of(by_segment: dict[str, dict[str, int]]) -> Choices:
 
 
 def sound(make: Callable[[], Candidate], topology: Topology) -> Candidate:
-    """What `make` gives, made again until it is a valid tree; the tree as it is when that takes too long."""
+    """Return the first candidate of `make` that gives a valid tree; the unchanged tree after `_MOST_TRIES` attempts."""
     for _ in range(_MOST_TRIES):
         candidate = make()
         if not check(applied(topology, candidate)).errors:

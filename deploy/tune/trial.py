@@ -1,4 +1,4 @@
-"""One simulation of `pgm tune`: a candidate on a tree, and what it came to. Runs where Spark runs it."""
+"""One simulation of `pgm tune`: a candidate on a tree, and its measures. Spark runs it in worker processes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND
 
-# segment -> parameter -> value, sorted: equal ones are equal
+# segment -> parameter -> value, sorted so that equal choices compare equal
 Choices = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
 @attrs.frozen
 class TrialSetting:
-    """Everything about the tree that all candidates share. Delays in ns by segment; losses by segment and node."""
+    """Settings that all candidates share. Delays are in ns by segment; losses are by segment and node."""
 
-    text: str  # the topology file
+    text: str  # text of the topology file
     path: str
     messages: int
     size: int
@@ -39,31 +39,31 @@ class TrialSetting:
 
 @attrs.frozen
 class Candidate:
-    """Values for parameters by segment, and perhaps one more repairer on a segment, or other caches."""
+    """Values of parameters by segment, with an optional additional repairer and an optional cache time."""
 
     overrides: Choices = ()
-    repairer_on: str = ""
-    cache_secs: int = 0  # of every repairer, in ns; 0 is what the file says
+    repairer_on: str = ""  # segment of an additional repairer; empty for none
+    cache_secs: int = 0  # cache time of every repairer in ns; 0 keeps the times of the file
 
 
 @attrs.frozen
 class TuneTrial:
-    """One run. The seed decides losses and back-offs, and is the same for all candidates that are compared."""
+    """Run of a candidate. The seed determines losses and back-offs; compared candidates use the same seeds."""
 
-    place: TrialSetting
+    setting: TrialSetting
     candidate: Candidate
     seed: int
 
 
 @attrs.frozen
 class RunMeasures:
-    """What a run came to. Times in ms; traffic is what repairing cost, in packets for each packet that was missed."""
+    """Measures of a run. Times are in ms; traffic is the number of packets for repairs per missed packet."""
 
     mean_ms: float
     p99_ms: float
     worst_ms: float
     traffic: float
-    source_naks: float  # NAKs at the source for each packet that was missed
+    source_naks: float  # NAKs at the source per missed packet
     lost: int
     missed: int
 
@@ -74,7 +74,7 @@ def _topology(text: str, path: str) -> Topology:
 
 
 def applied(topology: Topology, candidate: Candidate) -> Topology:
-    """The tree of a candidate."""
+    """Return the tree of a candidate."""
     segments = dict(topology.segments)
     for name, values in candidate.overrides:
         segments[name] = attrs.evolve(
@@ -87,7 +87,7 @@ def applied(topology: Topology, candidate: Candidate) -> Topology:
 
 
 def with_caches(topology: Topology, cache_secs: int) -> Topology:
-    """The tree whose repairers all keep packets for so long, in ns."""
+    """Return the tree with the cache time `cache_secs`, in ns, for all repairers."""
     nodes = {
         name: attrs.evolve(node, parameters=Overrides({**node.parameters, "cache_secs": cache_secs}))
         if node.role is Role.REPAIRER
@@ -98,8 +98,8 @@ def with_caches(topology: Topology, cache_secs: int) -> Topology:
 
 
 def with_repairer(topology: Topology, segment: str) -> Topology:
-    """The tree with one more repairer on a segment, which its receivers ask first."""
-    receivers = [one for one in topology.nodes.values() if one.role is Role.RECEIVER and one.segment == segment]
+    """Return the tree with one more repairer on a segment, as the first parent of the segment's receivers."""
+    receivers = [node for node in topology.nodes.values() if node.role is Role.RECEIVER and node.segment == segment]
     name, parents = f"{segment}-extra-repairer", receivers[0].parents
     extra = NodeTable(
         role=Role.REPAIRER, segment=segment, address=Host(free_address(topology, segment)), parents=parents,
@@ -112,13 +112,13 @@ def with_repairer(topology: Topology, segment: str) -> Topology:
 
 
 def free_address(topology: Topology, segment: str) -> str:
-    """An address on a segment that no node of the file has; the highest of its network that is free."""
+    """Return the highest address of a segment's network that no node of the file has."""
     import ipaddress
 
     taken = {address for node in topology.nodes.values() for address in node.addresses_on(segment)}
     known = sorted(ipaddress.ip_address(address) for address in taken)
-    where = topology.segments[segment].interface
-    network = ipaddress.ip_network(where if "/" in where else f"{known[-1]}/24", strict=False)
+    interface = topology.segments[segment].interface
+    network = ipaddress.ip_network(interface if "/" in interface else f"{known[-1]}/24", strict=False)
     at = network.broadcast_address - 1
     while str(at) in taken:
         at -= 1
@@ -126,41 +126,51 @@ def free_address(topology: Topology, segment: str) -> str:
 
 
 def losses_of(plan: NodePlan, losses: Mapping[tuple[str, str], Impairment]) -> NodePlan:
-    """A plan with the losses that were measured, where they were."""
+    """Return a plan with the measured losses; segments without a measurement keep the losses of the file."""
     segments = tuple(
-        attrs.evolve(one, impairment=losses.get((one.name, plan.name), one.impairment)) for one in plan.segments
+        attrs.evolve(segment, impairment=losses.get((segment.name, plan.name), segment.impairment))
+        for segment in plan.segments
     )
     return attrs.evolve(plan, segments=segments)
 
 
 def run(trial: TuneTrial) -> RunMeasures:
-    """Simulate. Raises `TopologyError` for a candidate that makes no sense, `InvariantBroken` never unless the product is wrong."""
-    place = trial.place
-    topology = applied(_topology(place.text, place.path), trial.candidate)
-    known = dict(place.losses)
-    plans = {name: losses_of(plan, known) for name, plan in plan_all(topology, dict(place.counts)).items()}
-    delays = dict(place.delays)
+    """Simulate a trial and return its measures.
+
+    Raises `TopologyError` for a candidate that gives no valid tree, and `InvariantBroken` only for a defect of the product.
+    """
+    setting = trial.setting
+    topology = applied(_topology(setting.text, setting.path), trial.candidate)
+    losses = dict(setting.losses)
+    plans = {name: losses_of(plan, losses) for name, plan in plan_all(topology, dict(setting.counts)).items()}
+    delays = dict(setting.delays)
     wiring = {
-        name: {one.name: Wiring(ingress=LinkSetup(delay=delays[one.name])) for one in plan.segments}
+        name: {segment.name: Wiring(ingress=LinkSetup(delay=delays[segment.name])) for segment in plan.segments}
         for name, plan in plans.items()
     }
-    meter = RepairLatency()
+    latency = RepairLatency()
     report = simulate(
-        plans, build_core, seed=trial.seed, messages=place.messages, size=place.size, wiring=wiring, checkers=(meter,)
+        plans,
+        build_core,
+        seed=trial.seed,
+        messages=setting.messages,
+        size=setting.size,
+        wiring=wiring,
+        checkers=(latency,),
     )
-    return _outcome(report, meter)
+    return _outcome(report, latency)
 
 
-def _outcome(report: dict[str, Any], meter: RepairLatency) -> RunMeasures:
+def _outcome(report: dict[str, Any], latency: RepairLatency) -> RunMeasures:
     elements = [*report["sources"], *report["aggregators"], *report["repairers"]]
     sent = sum(row["rdata"] + row["rdata_forwarded"] + row["ncfs"] + row["nak_packets"] for row in elements)
-    missed = max(1, meter.packets)
+    missed = max(1, latency.packets)
     return RunMeasures(
-        mean_ms=meter.mean_ns / MILLISECOND,
-        p99_ms=meter.quantile_ns(0.99) / MILLISECOND,
-        worst_ms=meter.quantile_ns(1.0) / MILLISECOND,
+        mean_ms=latency.mean_ns / MILLISECOND,
+        p99_ms=latency.quantile_ns(0.99) / MILLISECOND,
+        worst_ms=latency.quantile_ns(1.0) / MILLISECOND,
         traffic=sent / missed,
         source_naks=sum(row["nak_packets"] for row in report["sources"]) / missed,
         lost=sum(row["lost"] for row in report["receivers"]),
-        missed=meter.packets,
+        missed=latency.packets,
     )

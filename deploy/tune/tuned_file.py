@@ -1,4 +1,4 @@
-"""The topology file that `pgm tune` writes: the one it was given, with other values where they were chosen, and why."""
+"""Topology file that `pgm tune` writes: the given file with the chosen values and the reason for each."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _HEADER = re.compile(r"^\s*\[")
 
 
 def require_tables(file: Path, topology: Topology) -> None:
-    """Raise `UsageError`, before an hour of simulations, where a segment has no table in a file to write its timers into."""
+    """Check, before an hour of simulations, that each segment has a table in the file for its timers. Raises `UsageError`."""
     lines = file.read_text().splitlines()
     for name in topology.segments:
         if _table(lines, f"segments.{name}") is None:
             header = f"[segments.{_spell(name)}]"
             raise UsageError(
                 f"{file}: there is no table {header} to write timers into",
-                remedy=f"write {header}, and what is known of that segment in lines below it",
+                remedy=f"write {header}, with the keys of that segment in the lines below",
             )
 
 
 def tuned_text(
     text: str, topology: Topology, candidate: Candidate, head: Sequence[str], why: dict[tuple[str, str], str]
 ) -> str:
-    """The text of a file with the candidate's values in it. `head` is told at the top, `why` beside each value.
+    """Return the text of a file with the candidate's values. `head` comes first, `why` beside each value.
 
-    Raises `TopologyError` if the result were no valid file.
+    Raises `TopologyError` if the result is no valid file.
     """
     lines = text.splitlines()
     for segment, values in candidate.overrides:
@@ -41,22 +41,22 @@ def tuned_text(
             for key, value in {**topology.segments[segment].parameters, **dict(values)}.items()
         }
         _put(lines, segment, written, {key: why.get((segment, key), "") for key in written})
-    told = "\n".join(f"# {line}".rstrip() for line in head)
-    result = f"{told}\n" + "\n".join(lines) + "\n"
+    comments = "\n".join(f"# {line}".rstrip() for line in head)
+    result = f"{comments}\n" + "\n".join(lines) + "\n"
     loads(result, "<tuned>")
     return result
 
 
 def _put(lines: list[str], segment: str, values: dict[str, str], why: dict[str, str]) -> None:
-    """Replace the parameters of a segment in the lines of a file."""
-    own = _table(lines, f"segments.{segment}")
-    apart = _table(lines, f"segments.{segment}.parameters")
-    if apart is not None:
-        first, end = apart
+    """Replace the parameters of a segment, in place, in the lines of a file."""
+    segment_table = _table(lines, f"segments.{segment}")
+    parameter_table = _table(lines, f"segments.{segment}.parameters")
+    if parameter_table is not None:
+        first, end = parameter_table
         del lines[first:end]
-        own = _table(lines, f"segments.{segment}")
-    assert own is not None, segment
-    first, end = own
+        segment_table = _table(lines, f"segments.{segment}")
+    assert segment_table is not None, segment
+    first, end = segment_table
     for at in range(end - 1, first, -1):
         if re.match(r"\s*parameters\s*[=.]", lines[at]):
             del lines[at]
@@ -76,11 +76,11 @@ def _spell(name: str) -> str:
 
 
 def _table(lines: Sequence[str], name: str) -> tuple[int, int] | None:
-    """Where a table stands: the line of its header, and the line behind its last."""
-    wanted = name.replace('"', "")
+    """Return the index of a table's header line and the index after its last line; None if there is no such table."""
+    unquoted = name.replace('"', "")
     for first, line in enumerate(lines):
         header = re.match(r"\s*\[([^\[\]]+)\]", line)
-        if header is None or re.sub(r"[\"'\s]", "", header[1]) != wanted:
+        if header is None or re.sub(r"[\"'\s]", "", header[1]) != unquoted:
             continue
         end = first + 1
         while end < len(lines) and not _HEADER.match(lines[end]):

@@ -1,1 +1,4 @@
-"""Recorded streams: segments of Arrow record batches on disk, and the range service that hands them out (docs/guide/archive.md)."""
+"""Archives of recorded streams, and the range service that serves them.
+
+An archive is a directory of segments of Arrow record batches. docs/guide/archive.md describes the format and the service.
+"""

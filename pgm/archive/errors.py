@@ -1,4 +1,7 @@
-"""What can be wrong with an archive. Each has a stable code, which the range service hands to its clients."""
+"""Errors of archives.
+
+Each error has a stable code, which the range service sends to its clients.
+"""
 
 from __future__ import annotations
 
@@ -6,54 +9,63 @@ from pgm.errors import PgmError, UsageError
 
 
 class ArchiveError(PgmError):
-    """An archive cannot be read or written; the message names the file."""
+    """Archive that cannot be read or written; the message names the file."""
 
     code = "PGM-ARCHIVE"
 
 
 class CorruptSegment(ArchiveError):
-    """A segment is damaged; the message names the file and the place."""
+    """Damaged segment; the message names the file and the octet of the damage."""
 
     code = "PGM-ARCHIVE-CORRUPT"
 
 
 class SchemaTooNew(ArchiveError):
-    """Rows of a schema that this program does not know."""
+    """Rows whose schema version is unknown to this program."""
 
     code = "PGM-ARCHIVE-SCHEMA"
 
 
 class RangeDropped(ArchiveError):
-    """A range was asked for that retention has dropped, or that began before the recording did."""
+    """Range that is not held.
+
+    Retention has dropped the rows, or the range begins before the recording does.
+    """
 
     code = "PGM-ARCHIVE-DROPPED"
 
 
 class UnknownSession(ArchiveError):
-    """The archive holds nothing of the session."""
+    """Session of which the archive holds nothing."""
 
     code = "PGM-ARCHIVE-UNKNOWN"
 
 
 class TooManyStreams(ArchiveError):
-    """A client, or all of them together, read more streams at once than the limit allows."""
+    """Request beyond the limit on concurrent streams.
+
+    The limit is that of one client, or that of all clients together.
+    """
 
     code = "PGM-ARCHIVE-BUSY"
 
 
 class BadRequest(UsageError):
-    """A ticket, descriptor or action that cannot be read."""
+    """Ticket, descriptor or action that cannot be read."""
 
     code = "PGM-ARCHIVE-REQUEST"
 
 
 class NotStaged(ArchiveError):
-    """A batch is to be published whose rows are not, or no longer, here."""
+    """Batch to publish whose rows are not staged, or have expired."""
 
     code = "PGM-ARCHIVE-STAGED"
 
 
 class NotInFiles(ArchiveError):
-    """Files are not what the range service says of them: another machine's, or replaced. It is asked for the rows instead."""
+    """Files that differ from the range service's description.
+
+    The files belong to another machine, or were replaced. The client then asks the service for the rows instead.
+    """
 
     code = "PGM-ARCHIVE-FILES"

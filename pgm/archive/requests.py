@@ -1,6 +1,6 @@
-"""What clients ask the range service, and what it says that it holds: JSON, as docs/guide/archive.md describes it.
+"""Requests to the range service and descriptions of its holdings, as JSON.
 
-No Arrow here, so that a reader of offsets need not load it.
+docs/guide/archive.md describes the format. Nothing here needs Arrow, so a reader of offsets need not load it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ ACTION_PUBLISHED = "published"
 
 @attrs.frozen
 class SessionExtent:
-    """What an archive holds of one session: the sqns `oldest` to `next_sqn - 1`, every one of them in a row."""
+    """Extent of one session in an archive.
+
+    The archive holds every sqn from `oldest` to `next_sqn - 1`.
+    """
 
     tsi: str
     epoch_us: int | None  # start of the session, microseconds since 1970; None: unknown
@@ -33,49 +36,53 @@ class SessionExtent:
     oldest: int
     next_sqn: int
     rows: int
-    octets: int  # of the files' batches
+    octets: int  # of the batches in the files
     first_received_us: int
     last_received_us: int
     closed: bool  # the stream has ended; nothing follows
 
     def as_json(self) -> dict[str, Any]:
-        """Stable keys."""
+        """Return the extent with stable keys."""
         return attrs.asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> SessionExtent:
-        """Read what `as_json` wrote; keys of a newer version are passed over."""
+        """Decode the result of `as_json`; ignore keys of newer versions."""
         return cls(**{field.name: value[field.name] for field in attrs.fields(cls)})
 
 
 @attrs.frozen
 class RangeRequest:
-    """Rows of one session with `first <= sqn < end`: the ticket of a `do_get`, or the descriptor of a flight.
+    """Request for the rows of one session with `first <= sqn < end`.
 
-    `columns` in the order wanted, all by default. `subjects`: only messages with one of these, `*` at the end of one
-    stands for anything; losses come all the same. `tail`: go on with what comes, until `end` or until the client leaves.
-    `encoded`: columns that hardly change come run-end encoded, as files keep them, unless subjects are chosen.
+    The request is the ticket of a `do_get`, or the descriptor of a flight. `columns` come in the order given; the
+    default is all.
+
+    `subjects` selects messages with one of these subjects; a final `*` matches any ending. Losses are always included.
+
+    `tail` continues with new rows, until `end` or until the client leaves. `encoded` keeps columns of few values
+    run-end encoded, as in the files. With `subjects` that flag has no effect.
     """
 
     tsi: str
-    epoch_us: int | None = None  # needed only where the archive holds several sessions of this TSI
-    first: int | None = None  # the oldest held
-    end: int | None = None  # the next sqn to come, now
+    epoch_us: int | None = None  # needed only if the archive holds several sessions of this TSI
+    first: int | None = None  # None: the oldest held
+    end: int | None = None  # None: the next sqn at the time of the request
     columns: tuple[str, ...] | None = None
     subjects: tuple[str, ...] | None = None
-    node: str | None = None  # needed only where the archives of several nodes are served
+    node: str | None = None  # needed only if the archives of several nodes are served
     tail: bool = False
     encoded: bool = False
-    parts: int = 1  # of a descriptor: how many tickets to make of it, at most
+    parts: int = 1  # of a descriptor: the largest number of tickets to return
 
     def to_bytes(self) -> bytes:
-        """The ticket or command: JSON with sorted keys, without what is as it is by default."""
-        given = attrs.asdict(self, filter=lambda field, value: value != field.default)
-        return json.dumps(given, sort_keys=True, separators=(",", ":")).encode()
+        """Return the ticket or command: JSON with sorted keys, without default values."""
+        values = attrs.asdict(self, filter=lambda field, value: value != field.default)
+        return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, octets: bytes) -> RangeRequest:
-        """Read a ticket or command. Raises `BadRequest`."""
+        """Decode a ticket or command. Raises `BadRequest`."""
         value = read_json(octets)
         if "tsi" not in value:
             raise BadRequest("a range needs a tsi", remedy=_REMEDY)
@@ -105,21 +112,21 @@ _KINDS = {
 def _check(name: str, value: object) -> None:
     kind = _KINDS.get(name)
     if kind is None:
-        raise BadRequest(f"a range has no key {name!r}", remedy=f"it knows {', '.join(_KINDS)}")
+        raise BadRequest(f"a range has no key {name!r}", remedy=f"its keys are{', '.join(_KINDS)}")
     if value is None and name not in ("tsi", "tail", "encoded", "parts"):
         return
     is_good = {
         "text": isinstance(value, str),
         "a whole number": isinstance(value, int) and not isinstance(value, bool) and value >= 0,
         "true or false": isinstance(value, bool),
-        "a list of texts": isinstance(value, list) and all(isinstance(one, str) for one in value),
+        "a list of texts": isinstance(value, list) and all(isinstance(element, str) for element in value),
     }[kind]
     if not is_good:
         raise BadRequest(f"{name} = {value!r:.100} is not {kind}", remedy=_REMEDY)
 
 
 def read_json(octets: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one of nothing. Raises `BadRequest`."""
+    """Decode a JSON object; no octets give an empty object. Raises `BadRequest`."""
     try:
         value = json.loads(octets) if octets else {}
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,7 @@
-"""A session as the rows of an archive name it. Nothing here needs Arrow, or the protocol."""
+"""Session as the rows of an archive name it.
+
+Nothing here needs Arrow, or the protocol.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import attrs
 
 @attrs.frozen
 class RecordedSession:
-    """One session as its rows name it: the columns that are the same for all of them."""
+    """One recorded session: the columns that have the same value in all its rows."""
 
     tsi: str
     epoch_us: int | None = None
@@ -18,5 +21,5 @@ class RecordedSession:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """What tells sessions apart."""
+        """Identity of the session: TSI and epoch."""
         return self.tsi, self.epoch_us

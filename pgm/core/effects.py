@@ -1,7 +1,7 @@
-"""What a core wants done: returned by the call that caused it, in wire order.
+"""Effects: the actions that a core requests from its caller.
 
-`Send` is for the driver. `Deliver`, `Lost`, `Opened` and `Closed` are for the application and come in
-stream order. `Notice` is for the log.
+Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Opened` and `Closed`
+are for the application, in stream order. `Notice` is for the log.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ from pgm.wire.train import Octets, Run
 
 
 class LossCause(enum.Enum):
-    """Why a packet will never be delivered."""
+    """The reason why a packet will never be delivered."""
 
-    RETRIES = "retries"  # nobody answered often enough
-    UNREPAIRED = "unrepaired"  # the stream is unreliable: nobody asks for what is missing
-    WINDOW = "window"  # the source's window moved past it
+    RETRIES = "retries"  # no repair came after the allowed number of retries
+    UNREPAIRED = "unrepaired"  # the stream is unreliable: no NAKs are sent for missing packets
+    WINDOW = "window"  # the source's window moved past the packet
     OVERRUN = "overrun"  # the application did not keep up
     OVERLOAD = "overload"  # more gaps or octets than the receive window holds
-    FRAGMENT = "fragment"  # arrived, but its message lost another packet
-    MALFORMED = "malformed"  # arrived, but what it carries is not in the stream's framing
+    FRAGMENT = "fragment"  # arrived, but another packet of its message is lost
+    MALFORMED = "malformed"  # arrived, but its contents do not follow the stream's framing
     SOURCE_GONE = "source_gone"  # the session expired
-    JUMP = "jump"  # the stream went on far ahead
-    RESYNC = "resync"  # skipped behind another loss, as the application wishes
-    NAGGING = "nagging"  # this receiver asked for too much and closed the session, as its nagging_policy says
-    RECORDER = "recorder"  # of an archive alone: the disk was full or too slow, or nothing recorded at that time
+    JUMP = "jump"  # the stream continued far ahead
+    RESYNC = "resync"  # skipped after another loss, as the application requested
+    NAGGING = "nagging"  # this receiver sent excessive NAKs and closed the session, as its nagging_policy says
+    RECORDER = "recorder"  # archives only: the disk was full or too slow, or the recorder did not run
 
 
 class CloseCause(enum.Enum):
-    """Why a session ended, or fell silent."""
+    """The reason why a session ended or fell silent."""
 
     FIN = "fin"  # the source closed
-    RESET = "reset"  # the source failed and said so
-    SILENT = "silent"  # nothing heard for peer_expiry; may come back as Opened(resumed=True)
+    RESET = "reset"  # the source failed and announced the failure
+    SILENT = "silent"  # nothing heard for peer_expiry; the session may return as Opened(resumed=True)
     EXPIRED = "expired"  # nothing heard for session_expiry
     EVICTED = "evicted"  # more sources than max_sessions
-    NAGGING = "nagging"  # this receiver asked for repairs all the time, and its nagging_policy says close
+    NAGGING = "nagging"  # this receiver sent excessive NAKs, and its nagging_policy is to close
     OVERRUN = "overrun"  # the application did not keep up, and its receiver was opened with slow="close"
 
 
 @attrs.define
 class Send:
-    """Put packets on a segment: `octets` cut every `stride`, to the group or by unicast to `to`.
+    """Send packets on a segment, to the group or by unicast to `to`.
 
-    Control is sent at once or dropped and counted; data waits until the link takes it.
+    The packets are `octets`, cut every `stride` octets. The driver sends control packets at once, or drops and counts
+    them. Data packets wait until the link takes them.
     """
 
     segment: Segment
@@ -59,7 +60,7 @@ class Send:
     stride: int
     to: Nla | None = None
     is_data: bool = False
-    hops: int | None = None  # hop limit of a multicast, if not the segment's
+    hops: int | None = None  # hop limit of a multicast, if different from the segment's
 
 
 @attrs.define
@@ -72,7 +73,10 @@ class Deliver:
 
 @attrs.define
 class Lost:
-    """The sqns `first` to `first + count - 1` will never be delivered; the stream goes on behind them."""
+    """The sqns `first` to `first + count - 1` will never be delivered.
+
+    The stream continues after them.
+    """
 
     tsi: Tsi
     first: int
@@ -82,10 +86,10 @@ class Lost:
 
 @attrs.define
 class Opened:
-    """A session begins, or goes on after it was silent, at sqn `first`.
+    """A session begins at sqn `first`, or resumes there after it was silent.
 
-    `at_start`: the first packet was there and said so (OPT_SYN). Sources mark it with `mark_ends` only; where an SPM opens
-    the session before any data came, a notice tells it later.
+    `at_start` says that the first packet was received and carried OPT_SYN. Sources mark the first packet only with
+    `mark_ends`. If an SPM opens the session before any data, a later notice reports the start.
     """
 
     tsi: Tsi
@@ -98,7 +102,10 @@ class Opened:
 
 @attrs.define
 class Closed:
-    """A session ended or fell silent. `next_sqn` is where it stopped; `error` the code of a reset, 0 for unknown."""
+    """A session ended or fell silent at `next_sqn`.
+
+    `error` is the error code of a reset, 0 for unknown.
+    """
 
     tsi: Tsi
     next_sqn: int
@@ -108,7 +115,7 @@ class Closed:
 
 @attrs.define
 class Notice:
-    """Something an operator wants to know: a stable code and a sentence."""
+    """A message for operators: a stable code and a sentence."""
 
     code: str
     text: str
@@ -120,29 +127,35 @@ NOTHING: Effects = ()
 
 
 def control(segment: Segment, packet: bytes, to: Nla | None = None, hops: int | None = None) -> Send:
-    """A single control packet."""
+    """Return the effect that sends a single control packet."""
     return Send(segment, packet, len(packet), to, False, hops)
 
 
 def alone(segment: Segment, packet: bytes) -> Send:
-    """A single data packet for the group."""
+    """Return the effect that sends a single data packet to the group."""
     return Send(segment, packet, len(packet), None, True)
 
 
 def control_train(segment: Segment, rows: Octets, to: Nla | None = None, hops: int | None = None) -> Send:
-    """Control packets of one size from a contiguous (count, size) array."""
+    """Return the effect that sends control packets of one size.
+
+    `rows` is a contiguous (count, size) array.
+    """
     return Send(segment, rows.reshape(-1), rows.shape[1], to, False, hops)
 
 
 def passed_on(
     segment: Segment, nak: Nak, source_nla: Nla, group_nla: Nla, to: Nla | None = None, hops: int | None = None
 ) -> Send:
-    """A NAK, or a train of them, with other addresses."""
+    """Return the effect that sends a NAK, or a train of NAKs, with other addresses."""
     if isinstance(nak, Naks):
         return control_train(segment, rows_with_addresses(nak, source_nla, group_nla), to, hops)
     return control(segment, with_addresses(nak, source_nla, group_nla), to, hops)
 
 
 def data(segment: Segment, rows: Octets, to: Nla | None = None) -> Send:
-    """A train of data packets from a contiguous (count, size) array."""
+    """Return the effect that sends a train of data packets.
+
+    `rows` is a contiguous (count, size) array.
+    """
     return Send(segment, rows.reshape(-1), rows.shape[1], to, True)

@@ -1,7 +1,7 @@
-"""What befalls a session, in one table: a stable id, what it means, what to do about it.
+"""Table of the events of a session: a stable id, its meaning, and its remedy.
 
-`Opened`, `Closed`, `Lost` and `Notice` are the events; `id_of` gives the row of each. The command line says and counts them
-by these ids, and docs/reference/events.md is printed from here.
+The events are `Opened`, `Closed`, `Lost` and `Notice`. `kind_of` returns the row of an event. The command line logs and
+counts events by these ids, and docs/reference/events.md is printed from this table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Happening = Opened | Closed | Lost | Notice
 
 @attrs.frozen
 class EventKind:
-    """A row: `id` is stable and fit for scripts; `remedy` is empty where nothing need be done."""
+    """One row. `id` is stable and fit for scripts. `remedy` is empty if no action is needed."""
 
     id: str
     meaning: str
@@ -24,86 +24,86 @@ class EventKind:
 
 
 _ROWS = (
-    EventKind("opened", "A source is up: a session begins."),
-    EventKind("resumed", "A source is up again that was silent; its session goes on where it stood."),
-    EventKind("source-restarted", "A source began a new session in place of an earlier one, which will not go on.", "Nothing, if it was meant to; else look why its process ended."),
-    EventKind("session-start", "The session is heard from its first packet on."),
-    EventKind("closed-fin", "A source is down: it closed its session, and all of it was said."),
-    EventKind("closed-reset", "A source is down: it failed and said so.", "Look at the source's log."),
-    EventKind("closed-silent", "A source is down: nothing was heard of it for peer_expiry. It may come back.", "See whether the source runs, and who of the tree hears it: pgm status."),
-    EventKind("closed-expired", "A source was silent for session_expiry; what was missing is lost.", "Start the source, or raise session_expiry for longer outages."),
-    EventKind("closed-evicted", "There were more sources than max_sessions; the one silent for longest had to go.", "Raise max_sessions, or take fewer streams."),
-    EventKind("closed-nagging", "This receiver asked for repairs all the time and closed the session, as its nagging_policy says.", "Find what loses packets here: cable, switch, socket buffer, processor."),
-    EventKind("closed-overrun", 'The application could not keep up, and its receiver was opened with slow="close".', "Take messages faster, subscribe to fewer, or raise inbox_bytes."),
-    EventKind("lost-retries", "Packets are lost: nobody answered often enough.", "See whether a parent runs and hears this node; raise nak_data_retries or repair_budget."),
-    EventKind("lost-unrepaired", "Packets are lost: the stream is unreliable, so nobody asks for what is missing."),
-    EventKind("lost-window", "Packets are lost: the source let go of them before a repair came.", "Raise the stream's window, or put a repairer on the segment."),
-    EventKind("lost-overrun", "Packets are lost: the application could not keep up with the rate.", "Take messages faster, subscribe to fewer, or raise inbox_bytes and rxw_bytes."),
-    EventKind("lost-overload", "Packets are lost: more gaps or octets waited for repairs than the receive window holds.", "Raise rxw_bytes or rxw_gaps, or mend the line."),
-    EventKind("lost-fragment", "Packets came, but another one of their message is lost.", "See why that was lost."),
-    EventKind("lost-malformed", "Packets came that are not in the stream's framing.", "Give source and receivers the same framing."),
-    EventKind("lost-source_gone", "Packets are lost: their source is gone.", "Put a repairer near, which keeps what the source no longer has."),
-    EventKind("lost-jump", "Packets are lost: the stream went on far ahead.", "Look whether the source was started anew under the same TSI; raise rxw_sqns for long outages."),
-    EventKind("lost-resync", 'Packets were skipped: something before them was lost, and the receiver was opened with on_loss="resync".'),
-    EventKind("lost-nagging", "Packets are lost: this receiver closed the session since it nagged.", "See closed-nagging."),
-    EventKind("lost-skipped", "Packets were skipped since their group was said to end before them, and it did not: they are lost.", "Find who sends packets in the source's name."),
-    EventKind("lost-recorder", "Packets are not in the archive: the disk was full or too slow, or nothing recorded then.", "Give the archive a faster disk or more room: record_queue_bytes, record_bytes."),
-    EventKind("too-slow", "This receiver does not keep up: packets are lost to it for good, and the kernel drops packets of its own socket.", "Give its process more of a processor, raise so_rcvbuf for short stops, or send slower."),
-    EventKind("nagging", "This receiver asks for repairs all the time.", "Find what loses packets here; nagging_policy says what it does meanwhile."),
-    EventKind("nagging-over", "It asks no more than others."),
-    EventKind("crying-child", "A child asks for repairs all the time, and has a small budget from now on.", "Look at that node: cable, switch, socket buffer, processor."),
-    EventKind("crying-child-over", "That child asks no more than others, or was released by `pgm ctl`."),
-    EventKind("parent-changed", "Another parent is asked for repairs, since the one before gave no answer, or a better one is back; many changes are told together.", "See whether the parent that was left runs."),
-    EventKind("storm-brake", "More NAKs came than their budget allows; the rest is dropped, and comes again.", "Find who asks: pgm status; put a repairer or aggregator in between, or raise child_nak_rte."),
-    EventKind("late-join", "A late joiner learnt from where on the stream can still be had, or that nobody keeps it.", "Put a repairer on the segment or above it, or raise its cache_secs and cache_bytes."),
-    EventKind("relay-speaking", "This relay carries the session down from now on.", "Where it stands in for another, see why that is silent."),
+    EventKind("opened", "A source is up and its session begins."),
+    EventKind("resumed", "A silent source is up again. The session of the source continues from the same point."),
+    EventKind("source-restarted", "A source began a new session in place of an earlier session, which will not continue.", "Nothing if the restart was intended. Otherwise find out why the source's process ended."),
+    EventKind("session-start", "The receiver gets the session from its first packet on."),
+    EventKind("closed-fin", "A source is down: it closed its session after its last message."),
+    EventKind("closed-reset", "A source is down: it failed and announced its failure.", "Look at the source's log."),
+    EventKind("closed-silent", "A source counts as down: nothing arrived from it for peer_expiry. The source may come back.", "Check with pgm status that the source runs, and which nodes of the tree receive its packets."),
+    EventKind("closed-expired", "A source was silent for session_expiry. The missing packets of the source are lost.", "Start the source, or raise session_expiry for longer outages."),
+    EventKind("closed-evicted", "More sources than max_sessions were active. The session that had been silent longest was evicted.", "Raise max_sessions, or subscribe to fewer streams."),
+    EventKind("closed-nagging", "This receiver sent excessive NAKs and closed the session, as nagging_policy requires.", "Find the cause of the losses at this receiver: cable, switch, socket buffer or processor."),
+    EventKind("closed-overrun", 'The application could not keep up, and its receiver was opened with slow="close".', "Take messages faster, subscribe to fewer messages, or raise inbox_bytes."),
+    EventKind("lost-retries", "Packets are lost: all retries ended without a repair.", "Check that a parent runs and receives this node's NAKs. Raise nak_data_retries or repair_budget."),
+    EventKind("lost-unrepaired", "Packets are lost: the stream is unreliable, so no receiver requests repairs."),
+    EventKind("lost-window", "Packets are lost: the source dropped them from its window before a repair came.", "Raise the stream's window, or put a repairer on the segment."),
+    EventKind("lost-overrun", "Packets are lost: the application could not keep up with the rate.", "Take messages faster, subscribe to fewer messages, or raise inbox_bytes and rxw_bytes."),
+    EventKind("lost-overload", "Packets are lost: the gaps or octets that waited for repairs exceeded the receive window.", "Raise rxw_bytes or rxw_gaps, or mend the line."),
+    EventKind("lost-fragment", "Packets arrived, but another packet of their message is lost.", "Look at the event of that lost packet."),
+    EventKind("lost-malformed", "Packets arrived that do not have the stream's framing.", "Give the source and its receivers the same framing."),
+    EventKind("lost-source_gone", "Packets are lost: their source is gone.", "Put a repairer nearby. A repairer keeps packets that the source no longer has."),
+    EventKind("lost-jump", "Packets are lost: the stream jumped far ahead.", "Check whether the source restarted under the same TSI. Raise rxw_sqns for long outages."),
+    EventKind("lost-resync", 'Packets were skipped: an earlier packet was lost, and the receiver was opened with on_loss="resync".'),
+    EventKind("lost-nagging", "Packets are lost: this receiver closed the session because of its own excessive NAKs.", "See closed-nagging."),
+    EventKind("lost-skipped", "Packets are lost: they were skipped because their group was announced as short, and the group then proved longer.", "Find the sender that forges packets in the source's name."),
+    EventKind("lost-recorder", "Packets are not in the archive: the disk was full or too slow, or no recorder ran.", "Give the archive a faster disk or more room (record_queue_bytes, record_bytes)."),
+    EventKind("too-slow", "This receiver does not keep up: it loses packets for good, and the kernel drops packets of its own socket.", "Give the process more processor time, raise so_rcvbuf for short stops, or lower the source's rate."),
+    EventKind("nagging", "This receiver sends excessive NAKs.", "Find the cause of the losses at this receiver. Until then nagging_policy determines its reaction."),
+    EventKind("nagging-over", "The NAKs of this receiver are no longer excessive."),
+    EventKind("crying-child", "A child sends excessive NAKs and has a small budget from now on.", "Look at that child: cable, switch, socket buffer or processor."),
+    EventKind("crying-child-over", "The NAKs of that child are no longer excessive, or `pgm ctl` released the child."),
+    EventKind("parent-changed", "Another parent now receives the NAKs: the previous parent gave no answer, or a better parent is back. One event may report many changes.", "Check that the previous parent runs."),
+    EventKind("storm-brake", "More NAKs arrived than their budget allows. The excess is dropped and will be repeated.", "Find the senders with pgm status. Put a repairer or aggregator in between, or raise child_nak_rte."),
+    EventKind("late-join", "A late joiner learnt the first packet of the history that it can get, or that no node keeps the history.", "Put a repairer on the segment or above it, or raise its cache_secs and cache_bytes."),
+    EventKind("relay-speaking", "This relay forwards the session downstream from now on.", "If the relay replaces another relay, find out why that relay is silent."),
     EventKind("relay-silent", "This relay leaves the session to its partner."),
-    EventKind("slower", "The source slows down, since it is asked for more than txw_yield_share, or late, or since its full window had to wait.", "Put repairers near the receivers, or send slower."),
+    EventKind("slower", "The source slows down: requests for repairs exceed txw_yield_share or come late, or its full window had to wait.", "Put repairers near the receivers, or lower the source's rate."),
     EventKind("as-before", "The source sends at its full rate again."),
-    EventKind("member-silent", "A member of an acknowledged stream was silent for ack_expiry and is waited for no longer.", "See whether that node runs."),
-    EventKind("member-stuck", "A member of an acknowledged stream takes nothing, and is waited for no longer.", "See what its application does."),
-    EventKind("acker-distrusted", "The acker of a stream with congestion control never acknowledged, or its acks show other losses or round trips than it says; another one is elected.", "Look at that node, and for somebody who sends reports in its name."),
-    EventKind("archive-slow", "The disk took less than came: packets are in the archive as lost.", "Give the archive a faster disk, or raise record_queue_bytes if it is slow for moments only."),
-    EventKind("archive-full", "The disk takes nothing: what comes is recorded as lost until it does again.", "Make room, or lower record_bytes or record_secs."),
-    EventKind("archive-resumed", "The disk takes more; recording goes on."),
-    EventKind("archive-torn", "What was being written when recording ended was cut off.", "Nothing: it was never told of as recorded."),
-    EventKind("archive-corrupt", "Something that was synced cannot be read any more.", "Look at the disk; restore the file from a copy."),
-    EventKind("recorder-died", "The process that writes the archive died and is begun anew; what it had not written is recorded as lost.", "See who killed it: the kernel where memory is short (journalctl -k), or what it said on standard error."),
-    EventKind("recorder-failed", "The process that writes the archive died too often: recording has ended, repairs go on.", "Mend what its last words name, and start the node anew."),
-    EventKind("element-stuck", "An element's acks of an acknowledged stream stand still, and those below it are waited for no longer.", "Look at that element and its children (pgm status), and for somebody who sends acks in its name."),
-    EventKind("setting-changed", "Somebody changed a setting of this node while it ran, by `pgm ctl`."),
-    EventKind("session-evicted", "An element had more sources than max_sessions; the one silent for longest had to go.", "Raise max_sessions."),
-    EventKind("session-expired", "An element has forgotten a source that was silent, and that nobody asked for, for session_expiry."),
+    EventKind("member-silent", "A member of an acknowledged stream was silent for ack_expiry. The member's parent no longer waits for it.", "Check that the member's node runs."),
+    EventKind("member-stuck", "A member of an acknowledged stream takes nothing. The member's parent no longer waits for it.", "Look at the member's application."),
+    EventKind("acker-distrusted", "The acker of a stream with congestion control never acknowledged, or its acks contradict its reports. Another acker is elected.", "Look at that node, and look for a sender that forges reports in its name."),
+    EventKind("archive-slow", "The disk is slower than the stream. The excess packets are in the archive as lost.", "Give the archive a faster disk. Raise record_queue_bytes if the disk is slow only for moments."),
+    EventKind("archive-full", "The disk accepts no data. Packets are recorded as lost until the disk accepts data again.", "Free disk space, or lower record_bytes or record_secs."),
+    EventKind("archive-resumed", "The disk accepts data again and recording continues."),
+    EventKind("archive-torn", "The write in progress when recording ended was cut off.", "Nothing: the archive never reported these rows as recorded."),
+    EventKind("archive-corrupt", "Synced rows of the archive can no longer be read.", "Check the disk, and restore the file from a copy."),
+    EventKind("recorder-died", "The process that writes the archive died and is restarted. The unwritten rows of the process are recorded as lost.", "Find the cause: a kernel short of memory (journalctl -k), or the messages on standard error."),
+    EventKind("recorder-failed", "The process that writes the archive died too often. Recording has ended; repairs continue.", "Mend the cause in the last messages of that process, and restart the node."),
+    EventKind("element-stuck", "An element's acks of an acknowledged stream stand still. The element's parent no longer waits for it.", "Look at that element and its children (pgm status), and look for a sender that forges acks in its name."),
+    EventKind("setting-changed", "`pgm ctl` changed a setting of this node while the node ran."),
+    EventKind("session-evicted", "An element had more sources than max_sessions. The session that had been silent longest was evicted.", "Raise max_sessions."),
+    EventKind("session-expired", "An element dropped the session of a source. The source was silent and no node requested repairs for session_expiry."),
 )  # fmt: skip
 
 EVENTS: dict[str, EventKind] = {row.id: row for row in _ROWS}
 
 
-def id_of(what: Happening) -> str:
-    """The stable id of what befell a session."""
-    if isinstance(what, Notice):
-        return what.code
-    if isinstance(what, Opened):
-        return "resumed" if what.resumed else "opened"
-    return f"{'closed' if isinstance(what, Closed) else 'lost'}-{what.cause.value}"
+def id_of(event: Happening) -> str:
+    """Return the stable id of an event."""
+    if isinstance(event, Notice):
+        return event.code
+    if isinstance(event, Opened):
+        return "resumed" if event.resumed else "opened"
+    return f"{'closed' if isinstance(event, Closed) else 'lost'}-{event.cause.value}"
 
 
-def text_of(item: Happening) -> str:
-    """What befell, in words."""
-    if isinstance(item, Notice):
-        return item.text
-    session = f"session {tsi_text(item.tsi)}"
-    if isinstance(item, Opened):
-        return f"{session} from {item.peer} at sqn {item.first}"
-    if isinstance(item, Closed):
-        return f"{session} at sqn {item.next_sqn}: {item.cause.value}"
-    return f"{session} sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}"
+def text_of(event: Happening) -> str:
+    """Return the details of an event in words."""
+    if isinstance(event, Notice):
+        return event.text
+    session = f"session {tsi_text(event.tsi)}"
+    if isinstance(event, Opened):
+        return f"{session} from {event.peer} at sqn {event.first}"
+    if isinstance(event, Closed):
+        return f"{session} at sqn {event.next_sqn}: {event.cause.value}"
+    return f"{session} sqns {event.first} to {event.first + event.count - 1}: {event.cause.value}"
 
 
-def kind_of(what: Happening) -> EventKind:
-    """Its row; one without words for a notice that the table does not know."""
-    found = id_of(what)
-    return EVENTS.get(found) or EventKind(found, "")
+def kind_of(event: Happening) -> EventKind:
+    """Return the row of an event, or a row without meaning for a notice that the table lacks."""
+    event_id = id_of(event)
+    return EVENTS.get(event_id) or EventKind(event_id, "")
 
 
-CAUSES = {f"closed-{one.value}" for one in CloseCause} | {f"lost-{one.value}" for one in LossCause}
+CAUSES = {f"closed-{cause.value}" for cause in CloseCause} | {f"lost-{cause.value}" for cause in LossCause}

@@ -1,7 +1,7 @@
-"""What a core tells of single losses to whoever watches: telemetry, when it is on.
+"""Interface through which a core reports single losses to telemetry.
 
-Counters say how many; this says which, when and after how long. Nobody watches by default, and every call stands where
-something was lost already, so a session without losses and a node without telemetry pay nothing for it.
+Counters say how many packets were lost; an observer learns which, when and after how long. There is no observer by
+default. Every call is made after a loss, so sessions without losses and nodes without telemetry pay nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pgm.wire.formats import Nla, PacketType, Tsi
 
 
 class MissingView(Protocol):
-    """A range of missing sqns as `pgm.core.recovery.missing_range.MissingRange` has it: the sqns `first` to `end - 1`. Times in ns."""
+    """A range of missing sqns, `first` to `end - 1`. Times are in ns.
+
+    The class behind this view is `pgm.core.recovery.missing_range.MissingRange`.
+    """
 
     first: int
     end: int
@@ -24,41 +27,53 @@ class MissingView(Protocol):
 
     @property
     def state_name(self) -> str:
-        """The name of its `RepairState`."""
+        """The name of the range's `RepairState`."""
 
 
 class LossObserver(Protocol):
-    """Told of losses and of what becomes of them. Hangs at `Counters.watch`, which reaches every part of a core."""
+    """Observer of losses and of their outcome.
+
+    The attribute `Counters.watch`, which every part of a core can reach, holds the observer.
+    """
 
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
-        """The sqns `first` to `end - 1` are found missing."""
+        """Note that the sqns `first` to `end - 1` were detected missing."""
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
-        """These have come; `filled` says next by what."""
+        """Note that these ranges arrived. The next call of `filled` says by which packet."""
 
     def filled(self, kind: PacketType, peer: Nla) -> None:
-        """What arrived last came as this type from this sender."""
+        """Note the packet type and the sender of the data that arrived last."""
 
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
-        """Of what was found missing, these were never sent: a group of parity ended before them."""
+        """Note missing sqns that were never sent.
+
+        A parity group ended before these sqns.
+        """
 
     def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """These will not be asked for any more."""
+        """Note that this range will not be requested any more."""
 
     def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """An NCF answers the own NAK for these."""
+        """Note that an NCF answers the own NAK for this range."""
 
     def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """Somebody else asked for these before the back-off was over."""
+        """Note that another node requested this range before the back-off was over."""
 
     def timed_out(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """The wait for an NCF or for RDATA, as the state says, was in vain."""
+        """Note that the wait for an NCF or for RDATA, as the state says, timed out."""
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
-        """RDATA brought what an aggregator had missed, which keeps no record of since when."""
+        """Note that RDATA brought packets an aggregator had missed.
+
+        An aggregator keeps no record of when these packets were missed.
+        """
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
-        """One of several lines has come up to sqn `end - 1`, and has lost so many packets so far."""
+        """Note that one of several lines has reached sqn `end - 1`.
+
+        `lost` counts the packets that the line has lost so far. `behind_ns` is the line's delay.
+        """
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
-        """Another parent is asked from now on."""
+        """Note that requests go to another parent from now on."""

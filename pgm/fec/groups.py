@@ -1,7 +1,7 @@
-"""Transmission groups: packets as they lay on the wire in, parity out, and what was lost back (RFC 11.2).
+"""Transmission groups: parity from packets as they lie on the wire, and lost packets from parity (RFC 11.2).
 
-A short group is encoded as if the packets that it lacks were all zeros, so that one matrix serves a session. Where the packets
-differ in size they are padded for the calculation, with their TSDU lengths behind the padding, in network order (E-20).
+A short group is encoded as if its missing packets were all zeros, so that one matrix serves a session. If the packets differ
+in size, they are padded for the calculation. Their TSDU lengths follow the padding in network order (E-20).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pgm.wire.train import Octets, Run
 
 @attrs.frozen
 class _Originals:
-    """The packets of a group as rows: payloads padded, lengths behind them if they differ, and OPT_FRAGMENT's octets."""
+    """Packets of a group as rows: padded payloads, lengths after them if they differ, and OPT_FRAGMENT's octets."""
 
     rows: Octets
     is_variable: bool
@@ -52,14 +52,19 @@ def _rows_of(parts: Iterable[Run], group: int, size: int, width: int, *, is_vari
 def _fragments_of(parts: Iterable[Run], group: int, size: int) -> tuple[Octets, bool]:
     rows, has_any = np.zeros((size, ENCODED_FRAGMENT_OCTETS), np.uint8), False
     for part in parts:
-        found = fragment_rows(part.rows, part.payload_at)
-        has_any = has_any or found is not None
-        rows[part.first - group : part.end - group] = np.frombuffer(NO_FRAGMENT, np.uint8) if found is None else found
+        options = fragment_rows(part.rows, part.payload_at)
+        has_any = has_any or options is not None
+        rows[part.first - group : part.end - group] = (
+            np.frombuffer(NO_FRAGMENT, np.uint8) if options is None else options
+        )
     return rows, has_any
 
 
 def encode(parts: Sequence[Run], group: int, size: int, indexes: Sequence[int], actual: int) -> list[ParityPacket]:
-    """The parity packets `indexes` of the group that begins with sqn `group`; `parts` are all its `actual` packets."""
+    """Return the parity packets `indexes` of the group that begins with sqn `group`.
+
+    `parts` holds all `actual` packets of the group, and `size` is the group's full number of packets.
+    """
     assert sum(part.count for part in parts) == actual, (group, actual)
     width = _width_of(parts)
     is_variable = any(part.stride - part.payload_at != width for part in parts)
@@ -81,7 +86,7 @@ def encode(parts: Sequence[Run], group: int, size: int, indexes: Sequence[int], 
 
 @attrs.frozen
 class ParityShape:
-    """What all parity packets of a group have in common; one that differs is not of this group."""
+    """Common shape of all parity packets of a group. A packet of another shape is not of the group."""
 
     width: int
     is_variable: bool
@@ -89,11 +94,11 @@ class ParityShape:
 
     @classmethod
     def of(cls, packet: ParityPacket) -> ParityShape:
-        """That of a packet."""
+        """Return the shape of a packet."""
         return cls(len(packet.payload), packet.is_variable, packet.fragment is not None)
 
     def fits(self, parts: Iterable[Run]) -> bool:
-        """Whether these originals can belong to such parity."""
+        """Return whether these originals can belong to parity of this shape."""
         longest = self.width - (LENGTH_OCTETS if self.is_variable else 0)
         sizes = {part.stride - part.payload_at for part in parts}
         return max(sizes, default=0) <= longest if self.is_variable else sizes <= {longest}
@@ -110,10 +115,10 @@ def decode(
     data_port: int,
     trail: int,
 ) -> list[Run] | None:
-    """The packets of a group that `parts` lack, whole, as ODATA with checksums of their own; a run each, in order.
+    """Return the packets of a group that `parts` lack, as ODATA with checksums; one run each, in order.
 
-    `parity` are as many different packets of one shape as are missing. None when what comes out cannot have gone in:
-    somebody's packet is not what it says it is.
+    `parity` holds as many different packets of one shape as are missing. Returns None if the result cannot be an original: a
+    packet of the group is then forged or damaged.
     """
     shape = ParityShape.of(parity[0])
     if not shape.fits(parts):
@@ -122,20 +127,20 @@ def decode(
     held = {sqn - group for part in parts for sqn in range(part.first, part.end)}
     lost = [at for at in range(actual) if at not in held]
     order = [at for at in range(size) if at in held or at >= actual]
-    numbers = order + [size + one.index for one in parity]
+    numbers = order + [size + packet.index for packet in parity]
     rows = _rows_of(parts, group, size, width, is_variable=shape.is_variable)
-    wanted = np.vstack(
-        [rows[order], np.frombuffer(b"".join(one.payload for one in parity), np.uint8).reshape(len(parity), -1)]
-    )
-    found = code.decode(wanted, numbers)
+    payloads = np.frombuffer(b"".join(packet.payload for packet in parity), np.uint8).reshape(len(parity), -1)
+    originals = code.decode(np.vstack([rows[order], payloads]), numbers)
     fragments: Octets | None = None
     if shape.has_fragments:
         known, _ = _fragments_of(parts, group, size)
-        encoded = np.frombuffer(b"".join(one.fragment or b"" for one in parity), np.uint8).reshape(len(parity), -1)
+        encoded = np.frombuffer(b"".join(packet.fragment or b"" for packet in parity), np.uint8).reshape(
+            len(parity), -1
+        )
         fragments = code.decode(np.vstack([known[order], encoded]), numbers)
     runs = []
     for at in lost:
-        payload = _payload_of(found[at], width, is_variable=shape.is_variable)
+        payload = _payload_of(originals[at], width, is_variable=shape.is_variable)
         if payload is None:
             return None
         fragment = None if fragments is None else fragments[at].tobytes()
@@ -144,7 +149,7 @@ def decode(
 
 
 def _payload_of(row: Octets, width: int, *, is_variable: bool) -> Octets | None:
-    """A decoded row without its padding, which is all zeros if everything is in order."""
+    """Return a decoded row without its padding, or None if the padding is not all zeros."""
     if not is_variable:
         return row
     length = int.from_bytes(row[width:].tobytes(), "big")
@@ -152,8 +157,8 @@ def _payload_of(row: Octets, width: int, *, is_variable: bool) -> Octets | None:
 
 
 def _packet(payload: Octets, fragment: bytes | None, sqn: int, tsi: Tsi, data_port: int, trail: int) -> Run:
-    found = None if fragment is None else fragment_of_encoded(fragment)
-    options, _ = encode_options(NO_OPTIONS if found is None else (found,), PacketType.ODATA)
+    option = None if fragment is None else fragment_of_encoded(fragment)
+    options, _ = encode_options(NO_OPTIONS if option is None else (option,), PacketType.ODATA)
     payload_at = DATA_HEADER_OCTETS + len(options)
     octets = np.empty(payload_at + len(payload), np.uint8)
     octets[payload_at:] = payload

@@ -1,1 +1,1 @@
-"""Whole files and folders over a stream: `pgm.files.sending.send`, `pgm.files.receiving.receive`."""
+"""Transfer of files and folders over a stream: `pgm.files.sending.send`, `pgm.files.receiving.FileReceiver`."""

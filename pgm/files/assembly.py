@@ -1,7 +1,7 @@
-"""Puts blocks of a transfer together from the packets that carry their units, and knows which are right.
+"""Assembly of the blocks of a transfer from packets, with a check of each block by its digest.
 
-A block is written when it is whole. Of those that are not, some are kept in memory, so that a repair that comes late finds
-the rest; the oldest gives way and counts as lacking.
+A block is written when it is complete. A limited number of incomplete blocks stays in memory, so that a late repair can
+complete them. Beyond the limit the oldest incomplete block is dropped and counts as missing.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.files.manifest import Extent, Manifest
-from pgm.files.packets import few
+from pgm.files.packets import covering_ranges
 from pgm.wire.train import Octets
 
 
 class BlockSink(Protocol):
-    """Where whole blocks go."""
+    """Destination of complete blocks."""
 
     def write(self, block: int, first: int, octets: Octets) -> None:
-        """Write octets of a block from place `first` of the transfer on."""
+        """Write the octets of a block from place `first` of the transfer on."""
 
     def take_back(self, block: int) -> None:
-        """What was written of a block is wrong."""
+        """Note that the written octets of a block are wrong."""
 
 
 @attrs.define(eq=False)
 class _Stage:
-    """A block in the making: its octets, and which units are there."""
+    """Incomplete block: its octets, a mask of the units that arrived, and the number of missing units."""
 
     octets: Octets
     units: npt.NDArray[np.bool_]
@@ -38,7 +38,7 @@ class _Stage:
 
 
 class FileAssembly:
-    """All blocks of one transfer. At most `most` are in the making."""
+    """Assembly of all blocks of one transfer. At most `most` blocks are incomplete in memory."""
 
     def __init__(self, manifest: Manifest, store: BlockSink, most: int) -> None:
         self._manifest = manifest
@@ -48,17 +48,17 @@ class FileAssembly:
         self._spare: list[Octets] = []
         count = manifest.blocks
         self._units = manifest.block // manifest.unit
-        self.whole = np.zeros(count, np.bool_)  # blocks that were written
-        self.right = np.zeros(count, np.bool_)  # and have the digest that they should
-        self._own = np.zeros((count, manifest.digest.octets), np.uint8)
-        self._said = np.zeros((count, manifest.digest.octets), np.uint8)
-        self._is_said = np.zeros(count, np.bool_)
+        self.whole = np.zeros(count, np.bool_)  # mask of the blocks that were written
+        self.right = np.zeros(count, np.bool_)  # mask of the written blocks with the right digest
+        self._own_digests = np.zeros((count, manifest.digest.octets), np.uint8)
+        self._source_digests = np.zeros((count, manifest.digest.octets), np.uint8)
+        self._has_digest = np.zeros(count, np.bool_)
         self.rejects = 0  # packets that do not fit
-        self.damaged = 0  # blocks that were whole and wrong
-        self.evicted = 0  # blocks that gave way
+        self.damaged = 0  # complete blocks with a wrong digest
+        self.evicted = 0  # incomplete blocks that were dropped
 
     def add(self, place: int, payloads: Octets) -> list[int]:
-        """Take in packets in a row, the first of which begins at `place`; returns the blocks that turned out right."""
+        """Add successive packets, a (count, octets) array, from `place` on. Return the blocks that proved right."""
         count, size = payloads.shape
         manifest, unit = self._manifest, self._manifest.unit
         end = place + (count - 1) * unit + size
@@ -68,21 +68,21 @@ class FileAssembly:
             return []
         right, at = [], 0
         while at < count:
-            block, inside = divmod(place // unit + at, self._units)
-            many = min(count - at, self._units - inside)
-            if not self.whole[block] and self._put(block, inside, payloads[at : at + many]):
+            block, first_unit = divmod(place // unit + at, self._units)
+            units = min(count - at, self._units - first_unit)
+            if not self.whole[block] and self._put(block, first_unit, payloads[at : at + units]):
                 right += self._check(block)
-            at += many
+            at += units
         return right
 
-    def _put(self, block: int, inside: int, payloads: Octets) -> bool:
-        """Put units into a block; says whether it is whole now, and then it is written."""
+    def _put(self, block: int, first_unit: int, payloads: Octets) -> bool:
+        """Put units into a block, and write the block if it is complete. Return whether it is."""
         stage = self._stages.get(block) or self._begin(block)
-        many, size = payloads.shape
-        unit, until = self._manifest.unit, inside + len(payloads)
-        stage.octets[inside * unit : inside * unit + many * size].reshape(many, size)[:] = payloads
-        units = stage.units[inside:until]
-        stage.lacks -= many - int(np.count_nonzero(units))
+        count, size = payloads.shape
+        unit, end_unit = self._manifest.unit, first_unit + len(payloads)
+        stage.octets[first_unit * unit : first_unit * unit + count * size].reshape(count, size)[:] = payloads
+        units = stage.units[first_unit:end_unit]
+        stage.lacks -= count - int(np.count_nonzero(units))
         units[:] = True
         if stage.lacks:
             return False
@@ -106,25 +106,25 @@ class FileAssembly:
         return stage
 
     def have(self, block: int, octets: Octets) -> None:
-        """All octets of a block are on the disk, or about to be."""
-        self._own[block] = np.frombuffer(self._manifest.digest.of(octets), np.uint8)
+        """Note that all octets of a block are on the disk, or about to be."""
+        self._own_digests[block] = np.frombuffer(self._manifest.digest.of(octets), np.uint8)
         self.whole[block] = True
 
     def add_digests(self, first: int, octets: Octets) -> list[int]:
-        """Take in the digests of blocks in a row, from number `first` on; returns the blocks that turned out right."""
+        """Add the digests of successive blocks from number `first` on. Return the blocks that proved right."""
         size = self._manifest.digest.octets
         count = len(octets) // size
         if not count or len(octets) % size or first + count > len(self.whole):
             self.rejects += 1
             return []
-        self._said[first : first + count] = octets.reshape(count, size)
-        self._is_said[first : first + count] = True
-        return [found for block in range(first, first + count) for found in self._check(block)]
+        self._source_digests[first : first + count] = octets.reshape(count, size)
+        self._has_digest[first : first + count] = True
+        return [right for block in range(first, first + count) for right in self._check(block)]
 
     def _check(self, block: int) -> list[int]:
-        if not self.whole[block] or not self._is_said[block] or self.right[block]:
+        if not self.whole[block] or not self._has_digest[block] or self.right[block]:
             return []
-        if np.array_equal(self._own[block], self._said[block]):
+        if np.array_equal(self._own_digests[block], self._source_digests[block]):
             self.right[block] = True
             return [block]
         self.whole[block] = False
@@ -134,17 +134,17 @@ class FileAssembly:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every block is right."""
+        """Return whether every block is right."""
         return bool(self.right.all())
 
     @property
     def right_octets(self) -> int:
-        """Octets of the blocks that are right."""
+        """Return the octets of the blocks that are right."""
         return self._octets_of(self.right)
 
     @property
     def whole_octets(self) -> int:
-        """Octets of the blocks that are whole, right or not known to be."""
+        """Return the octets of all complete blocks, checked or not."""
         return self._octets_of(self.whole)
 
     def _octets_of(self, blocks: npt.NDArray[np.bool_]) -> int:
@@ -155,20 +155,23 @@ class FileAssembly:
         return count * self._manifest.block - (short if blocks[-1] else 0)
 
     def missing(self) -> list[Extent]:
-        """What must be sent again: of blocks that nobody has vouched for, their last unit, which brings their digest."""
-        return few(list(self._missing()), most=None)
+        """Return the ranges of octets that must be sent again.
+
+        A complete block without a digest needs only its last unit, which brings the digest.
+        """
+        return covering_ranges(list(self._missing()), most=None)
 
     def _missing(self) -> Iterator[Extent]:
         unit = self._manifest.unit
-        lacking = np.flatnonzero(~self.whole)
-        for run in np.split(lacking, np.flatnonzero(np.diff(lacking) != 1) + 1) if len(lacking) else ():
+        incomplete = np.flatnonzero(~self.whole)
+        for run in np.split(incomplete, np.flatnonzero(np.diff(incomplete) != 1) + 1) if len(incomplete) else ():
             yield from self._missing_of(int(run[0]), int(run[-1]) + 1)
         for block in np.flatnonzero(self.whole & ~self.right).tolist():
             first, end = self._manifest.span(block)
             yield first + (end - 1 - first) // unit * unit, end
 
     def _missing_of(self, first_block: int, end_block: int) -> Iterator[Extent]:
-        """Blocks in a row that are not whole, but for the units that are in memory."""
+        """Yield the missing ranges of successive incomplete blocks, without the units in memory."""
         begun = sorted(block for block in self._stages if first_block <= block < end_block)
         at, unit = first_block * self._manifest.block, self._manifest.unit
         for block in begun:

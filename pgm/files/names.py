@@ -1,4 +1,4 @@
-"""Which names of files are taken from a network: relative ones that stay below the folder they are written to."""
+"""Check of file names from a network: only relative names below the receiver's folder are accepted."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import attrs
 
 from pgm.errors import PgmError
 
-RESERVED = b".pgm-"  # begins the folders in which receivers keep what is not complete
-_MOST_PART = 255  # octets of one part, as file systems have it
-_MOST_NAME = 4000  # octets of a whole name: below the 4096 that paths may have
+RESERVED = b".pgm-"  # prefix of the folders in which receivers keep incomplete transfers
+_MOST_PART = 255  # octets of one part, the limit of file systems
+_MOST_NAME = 4000  # octets of a whole name: below the limit of 4096 for paths
 _MOST_PARTS = 100
 
 
 class BadManifest(PgmError):
-    """A list of files that nothing may be written from."""
+    """A list of files that must not be written."""
 
     code = "PGM-FILES"
 
 
 @attrs.frozen
 class NameParts:
-    """A name, part by part: folders, and the last one."""
+    """Parts of a name: its folders, and its last part."""
 
     folders: tuple[bytes, ...]
     last: bytes
 
 
 def shown(name: bytes) -> str:
-    """A name as people may see it: nothing in it moves a terminal's cursor."""
+    """Return a name that is safe to print: no character of it moves a terminal's cursor."""
     text = name.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def problem_of(name: object) -> str | None:
-    """Why nothing is written to this name; None if it is fine."""
+    """Return the reason why a name is refused, or None if it is valid."""
     if not isinstance(name, bytes):
-        return "is no octets"
+        return "is not octets"
     if not name or len(name) > _MOST_NAME:
         return f"is empty or longer than {_MOST_NAME} octets"
     if b"\0" in name:
@@ -53,18 +53,18 @@ def problem_of(name: object) -> str | None:
         if len(part) > _MOST_PART:
             return f"has a part longer than {_MOST_PART} octets"
     if parts[0].startswith(RESERVED):
-        return f"begins with {RESERVED.decode()}, which is kept for what is not complete"
+        return f"begins with {RESERVED.decode()}, which is reserved for incomplete transfers"
     return None
 
 
 def split(name: bytes) -> NameParts:
-    """The parts of a name that has no problem."""
+    """Return the parts of a valid name."""
     *folders, last = name.split(b"/")
     return NameParts(tuple(folders), last)
 
 
 def check(files: Iterable[object], folders: Iterable[object]) -> None:
-    """Raise `BadManifest` unless every name is fine, there once, and no file is a folder of another."""
+    """Raise `BadManifest` unless all names are valid, files are distinct, and no file is also a folder."""
     seen: set[bytes] = set()
     above: set[bytes] = set()
     kinds = ((name, is_file) for names, is_file in ((files, True), (folders, False)) for name in names)

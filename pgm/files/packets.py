@@ -1,6 +1,6 @@
-"""What a packet of a transfer carries: sixteen octets that say what and where, and octets of files, of their list or of digests.
+"""Packets of a transfer: a head of sixteen octets, and octets of files, of the manifest or of digests.
 
-version (1), kind (1), the first six octets of the manifest's digest, and a place (8), little-endian.
+The head has a version (1 octet), a kind (1), the first six octets of the manifest's digest, and a place (8, little-endian).
 """
 
 from __future__ import annotations
@@ -16,35 +16,38 @@ import cbor2
 import numpy as np
 import numpy.typing as npt
 
-from pgm.messages.references import refers
+from pgm.messages.references import has_reference
 from pgm.wire.train import Octets
 
 VERSION = 1
 HEAD_OCTETS = 16
 _WORD = 8
 ID_OCTETS = 6
-MOST_ANSWER = 1400  # octets: one packet of any network
-MOST_RANGES = 64  # in an answer, so that it is one packet with places of eight octets
+MOST_ANSWER = 1400  # octets: fits one packet on any network
+MOST_RANGES = 64  # of an answer, so that it fits one packet with places of eight octets
 _MOST_PLACE = 1 << 60
 _MOST_WHO = 80
 
 
 class FilePacketKind(enum.IntEnum):
-    """What a packet carries, and what its place counts."""
+    """Kind of a packet. Each comment gives the meaning of the place."""
 
-    ANNOUNCE = 1  # CBOR: what is sent; and a question, if its place is not 0
+    ANNOUNCE = 1  # CBOR: the announcement, which is a question if its place is not 0
     MANIFEST = 2  # octets of the manifest
     DATA = 3  # octets of the transfer
-    DIGESTS = 4  # digests of blocks in a row; the place is the first one's number
+    DIGESTS = 4  # digests of successive blocks; the place is the number of the first block
 
 
 class BadPacket(Exception):
-    """Octets that are no packet of a transfer."""
+    """Octets that are not a packet of a transfer."""
 
 
 @attrs.frozen
 class Announcement:
-    """What is sent, of how many octets, and where answers go. `question` counts questions from 1 on; 0 asks nothing."""
+    """Announcement of a transfer: digest and sizes in octets, and the address for answers.
+
+    `question` counts questions from 1. An announcement with 0 is no question.
+    """
 
     digest: bytes
     manifest_octets: int
@@ -55,16 +58,16 @@ class Announcement:
 
     @property
     def ident(self) -> bytes:
-        """What the transfer's packets have in their heads."""
+        """Return the identity of the transfer in the heads of its packets."""
         return self.digest[:ID_OCTETS]
 
     def encode(self) -> bytes:
-        """Payload of its packet, without the head."""
+        """Return the payload of the packet, without the head."""
         return cbor2.dumps([self.digest, self.manifest_octets, self.octets, self.host, self.port, self.question])
 
     @classmethod
     def decode(cls, octets: bytes) -> Announcement:
-        """Raises `BadPacket`."""
+        """Read an untrusted announcement. Raises `BadPacket`."""
         digest, manifest_octets, size, host, port, question = _fields(octets, 6)
         if type(digest) is not bytes or len(digest) != 32 or type(host) is not str:
             raise BadPacket("digest or host")
@@ -73,23 +76,23 @@ class Announcement:
         except ValueError:
             raise BadPacket("host") from None
         numbers = (manifest_octets, size, question)
-        if not all(_is_place(one) for one in numbers) or not _is_place(port) or not 0 < port < 1 << 16:
+        if not all(map(_is_place, numbers)) or not _is_place(port) or not 0 < port < 1 << 16:
             raise BadPacket("a number")
         return cls(digest, manifest_octets, size, host, port, question)
 
 
 class TransferState(enum.IntEnum):
-    """How far a receiver is."""
+    """State of a receiver."""
 
-    LACKS = 0  # something, which its answer says
-    BUSY = 1  # reading or syncing what it has: ask again
-    DONE = 2  # everything is there and in its place
-    FAILED = 3  # it cannot write: nobody waits for it
+    LACKS = 0  # the answer names the missing parts
+    BUSY = 1  # the receiver reads or syncs its files; the source asks again
+    DONE = 2  # all files are complete and in place
+    FAILED = 3  # the receiver cannot write; the source does not wait for it
 
 
 @attrs.frozen
 class TransferAnswer:
-    """What a receiver says to a question. `ranges` of octets of the transfer that it lacks."""
+    """Answer of a receiver to a question. `ranges` are the missing octets of the transfer."""
 
     ident: bytes
     who: str
@@ -100,18 +103,18 @@ class TransferAnswer:
     ranges: tuple[tuple[int, int], ...] = ()
 
     def encode(self) -> bytes:
-        """One datagram."""
-        places = [place for one in self.ranges for place in one]
+        """Return the answer as one datagram."""
+        places = [place for extent in self.ranges for place in extent]
         return cbor2.dumps(
             [self.ident, self.who, self.question, int(self.state), self.lacks_manifest, self.missing, places]
         )
 
     @classmethod
     def decode(cls, octets: bytes) -> TransferAnswer:
-        """Raises `BadPacket`."""
+        """Read an untrusted answer. Raises `BadPacket`."""
         ident, who, question, state, lacks_manifest, missing, places = _fields(octets, 7)
         if type(ident) is not bytes or len(ident) != ID_OCTETS or type(who) is not str or len(who) > _MOST_WHO:
-            raise BadPacket("whose it is")
+            raise BadPacket("identity")
         if not who.isprintable() or type(lacks_manifest) is not bool or type(places) is not list:
             raise BadPacket("a field")
         if (
@@ -130,11 +133,11 @@ def _is_place(value: object) -> bool:
 
 
 def _fields(octets: bytes, count: int) -> list[Any]:
-    if refers(octets):
+    if has_reference(octets):
         raise BadPacket("references")
     try:
         fields = cbor2.loads(octets)
-    except Exception as error:  # tags make values of many classes, each with complaints of its own
+    except Exception as error:  # tags build values of many classes, which raise many kinds of errors
         raise BadPacket(str(error)) from error
     if type(fields) is not list or len(fields) != count:
         raise BadPacket("fields")
@@ -142,49 +145,49 @@ def _fields(octets: bytes, count: int) -> list[Any]:
 
 
 def head_word(kind: FilePacketKind, ident: bytes) -> int:
-    """The first eight octets of every packet of a kind, as a little-endian number."""
+    """Return the first eight octets of every packet of a kind, as a little-endian number."""
     return int.from_bytes(bytes((VERSION, kind)) + ident, "little")
 
 
 def packet(kind: FilePacketKind, ident: bytes, place: int, octets: bytes) -> bytes:
-    """One packet's payload."""
+    """Return the payload of one packet."""
     return bytes((VERSION, kind)) + ident + place.to_bytes(_WORD, "little") + octets
 
 
 def packets(kind: FilePacketKind, ident: bytes, octets: bytes, unit: int) -> list[bytes]:
-    """Octets in as many packets as they need; their places count octets."""
+    """Return the packets of some octets. The places of the packets count octets."""
     return [packet(kind, ident, at, octets[at : at + unit]) for at in range(0, len(octets), unit)]
 
 
 def rows(kind: FilePacketKind, ident: bytes, place: int, octets: Octets, unit: int, room: Octets) -> list[Octets]:
-    """Packets of octets in a row: a (count, size) array of full ones, and one of the rest if there is one.
+    """Return the packets of a row of octets: a (count, size) array of full packets, and one of the rest, if any.
 
-    `room` is a row of octets that has room for them all; they are built there.
+    The packets are built in `room`, a row of octets that is large enough for all of them.
     """
-    whole = len(octets) // unit
-    used = whole * (HEAD_OCTETS + unit)
-    found = []
-    if whole:
-        places = np.arange(place, place + whole * unit, unit, dtype=np.int64)
-        found.append(_rows(kind, ident, places, octets[: whole * unit].reshape(whole, unit), room[:used]))
-    if whole * unit < len(octets):
-        rest = octets[whole * unit :].reshape(1, -1)
+    full = len(octets) // unit
+    used = full * (HEAD_OCTETS + unit)
+    arrays = []
+    if full:
+        places = np.arange(place, place + full * unit, unit, dtype=np.int64)
+        arrays.append(_rows(kind, ident, places, octets[: full * unit].reshape(full, unit), room[:used]))
+    if full * unit < len(octets):
+        rest = octets[full * unit :].reshape(1, -1)
         last = room[used : used + HEAD_OCTETS + rest.size]
-        found.append(_rows(kind, ident, np.array([place + whole * unit]), rest, last))
-    return found
+        arrays.append(_rows(kind, ident, np.array([place + full * unit]), rest, last))
+    return arrays
 
 
 def _rows(kind: FilePacketKind, ident: bytes, places: npt.NDArray[np.int64], payloads: Octets, room: Octets) -> Octets:
-    made = room.reshape(len(payloads), HEAD_OCTETS + payloads.shape[1])
-    made[:, :_WORD] = np.frombuffer(head_word(kind, ident).to_bytes(_WORD, "little"), np.uint8)
-    made[:, _WORD:HEAD_OCTETS] = places.astype("<i8").view(np.uint8).reshape(-1, _WORD)
-    made[:, HEAD_OCTETS:] = payloads
-    return made
+    array = room.reshape(len(payloads), HEAD_OCTETS + payloads.shape[1])
+    array[:, :_WORD] = np.frombuffer(head_word(kind, ident).to_bytes(_WORD, "little"), np.uint8)
+    array[:, _WORD:HEAD_OCTETS] = places.astype("<i8").view(np.uint8).reshape(-1, _WORD)
+    array[:, HEAD_OCTETS:] = payloads
+    return array
 
 
 @attrs.frozen(eq=False)
 class FilePackets:
-    """Packets of one kind whose places follow each other: `payloads` is a (count, size) view."""
+    """Packets of one kind with successive places. `payloads` is a (count, size) view."""
 
     kind: int
     ident: bytes
@@ -193,26 +196,29 @@ class FilePackets:
 
 
 def read(payloads: Octets) -> Sequence[FilePackets]:
-    """What packets of equal size carry, in order. What is no packet of a transfer is left out."""
+    """Return the contents of packets of equal size in order, without packets of other protocols.
+
+    `payloads` is a (count, size) array.
+    """
     if payloads.shape[1] < HEAD_OCTETS or not len(payloads):
         return ()
     words = np.ascontiguousarray(payloads[:, :HEAD_OCTETS]).view("<u8")
     size = payloads.shape[1] - HEAD_OCTETS
     heads, places = words[:, 0], words[:, 1]
-    # Unsigned differences wrap, and none that wraps is the size of a packet.
+    # Unsigned differences wrap around, and no wrapped difference equals the size of a packet.
     cuts = np.flatnonzero((heads[1:] != heads[:-1]) | (places[1:] - places[:-1] != np.uint64(size))) + 1
-    found, first = [], 0
+    contents, first = [], 0
     for end in (*cuts.tolist(), len(payloads)):
         head = int(heads[first]).to_bytes(_WORD, "little")
         place = int(places[first])
         if head[0] == VERSION and place < _MOST_PLACE:
-            found.append(FilePackets(head[1], head[2:], place, payloads[first:end, HEAD_OCTETS:]))
+            contents.append(FilePackets(head[1], head[2:], place, payloads[first:end, HEAD_OCTETS:]))
         first = end
-    return found
+    return contents
 
 
-def few(ranges: Sequence[tuple[int, int]], most: int | None = MOST_RANGES) -> list[tuple[int, int]]:
-    """At most so many ranges in order that cover all of these, by closing the smallest gaps."""
+def covering_ranges(ranges: Sequence[tuple[int, int]], most: int | None = MOST_RANGES) -> list[tuple[int, int]]:
+    """Return at most `most` ranges in order that cover all of these. The smallest gaps are closed."""
     joined: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if joined and first <= joined[-1][1]:

@@ -1,4 +1,4 @@
-"""Receives files and folders: puts them together, writes, checks and names them, and answers the source's questions."""
+"""Receiver of files and folders: assembles, checks, writes and names them, and answers the source's questions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pgm.files.packets import (
     FilePackets,
     TransferAnswer,
     TransferState,
-    few,
+    covering_ranges,
     read,
 )
 from pgm.files.storing import FileStore, kept_manifest
@@ -36,16 +36,16 @@ from pgm.parameters import Parameters
 from pgm.units import MIB, SECOND
 from pgm.wire.train import Octets
 
-_AT_ONCE_OCTETS = 4 * MIB  # received octets that go to the disk together: a change of threads costs as much as many
-_GATHER_S = 0.002  # how long one octet waits for the next, to share that change
-_MOST_NAMED = 20  # incomplete files that an account names
+_AT_ONCE_OCTETS = 4 * MIB  # received octets that go to the disk together, to share the cost of a change of threads
+_GATHER_S = 0.002  # seconds that octets wait for further ones, to share that cost
+_MOST_NAMED = 20  # incomplete files that the account names
 
-Progress = Callable[[str, int, int], None]  # what is being done, octets done, and octets in all
+Progress = Callable[[str, int, int], None]  # activity, octets done, and octets in all
 
 
 @attrs.define
 class Intake:
-    """One transfer as it comes in. Everything here runs in a thread of its own, since disks are slow."""
+    """Incoming transfer. All methods run in a thread of their own, because disks are slow."""
 
     into: Path
     parameters: Parameters
@@ -56,8 +56,8 @@ class Intake:
     assembly: FileAssembly | None = None
     resumed_octets: int = 0
     foreign: int = 0  # packets of other transfers
-    rejects: int = 0  # packets that are none
-    early: int = 0  # packets that came before the list of files
+    rejects: int = 0  # invalid packets
+    early: int = 0  # packets that arrived before the list of files
     lost: int = 0  # packets that the stream lost
     is_done: bool = False
     _finished: bytearray = attrs.field(factory=bytearray)
@@ -65,72 +65,72 @@ class Intake:
     _listed_octets: int = 0
 
     def take(self, items: Iterable[BatchItem]) -> list[Announcement]:
-        """Take in what came; returns the questions among it. Raises `ProcessError` when it cannot be written."""
-        asked = []
+        """Process received items, and return the questions among them. Raises `ProcessError` if a write fails."""
+        questions = []
         for item in items:
             if isinstance(item, Lost):
                 self.lost += item.count
             if not isinstance(item, Batch):
                 continue
-            for found in read(item.payloads):
-                question = self._take(found)
+            for packets in read(item.payloads):
+                question = self._take(packets)
                 if question is not None:
-                    asked.append(question)
-        return asked
+                    questions.append(question)
+        return questions
 
-    def _take(self, found: FilePackets) -> Announcement | None:
-        if found.kind == FilePacketKind.ANNOUNCE:
-            return self._announced(found)
-        if self.announcement is None or found.ident != self.announcement.ident:
-            self.foreign += len(found.payloads)
+    def _take(self, packets: FilePackets) -> Announcement | None:
+        if packets.kind == FilePacketKind.ANNOUNCE:
+            return self._on_announcement(packets)
+        if self.announcement is None or packets.ident != self.announcement.ident:
+            self.foreign += len(packets.payloads)
             return None
-        if found.kind == FilePacketKind.MANIFEST:
-            self._list(found)
+        if packets.kind == FilePacketKind.MANIFEST:
+            self._on_manifest(packets)
         elif self.assembly is None:
-            self.early += len(found.payloads)
-        elif found.kind == FilePacketKind.DATA:
-            self._finish(self.assembly.add(found.place, found.payloads))
-        elif found.kind == FilePacketKind.DIGESTS and len(found.payloads) == 1:
-            self._finish(self.assembly.add_digests(found.place, found.payloads[0]))
+            self.early += len(packets.payloads)
+        elif packets.kind == FilePacketKind.DATA:
+            self._finish(self.assembly.add(packets.place, packets.payloads))
+        elif packets.kind == FilePacketKind.DIGESTS and len(packets.payloads) == 1:
+            self._finish(self.assembly.add_digests(packets.place, packets.payloads[0]))
         else:
-            self.rejects += len(found.payloads)
+            self.rejects += len(packets.payloads)
         return None
 
-    def _announced(self, found: FilePackets) -> Announcement | None:
+    def _on_announcement(self, packets: FilePackets) -> Announcement | None:
         try:
-            said = Announcement.decode(found.payloads[0].tobytes())
+            announcement = Announcement.decode(packets.payloads[0].tobytes())
         except BadPacket:
             self.rejects += 1
             return None
-        if self.announcement is None or (self.manifest is None and said.ident != self.announcement.ident):
-            self.announcement = said
+        if self.announcement is None or (self.manifest is None and announcement.ident != self.announcement.ident):
+            self.announcement = announcement
             self._listed, self._listed_octets = {}, 0
-            kept = kept_manifest(self.into, said.digest, self.parameters.file_manifest_bytes)
+            kept = kept_manifest(self.into, announcement.digest, self.parameters.file_manifest_bytes)
             if kept is not None:
                 self._begin(kept)
-        if said.ident != self.announcement.ident:
+        if announcement.ident != self.announcement.ident:
             self.foreign += 1
             return None
-        return said if said.question else None
+        return announcement if announcement.question else None
 
-    def _list(self, found: FilePackets) -> None:
-        """Gather the list of files, which begins again now and then, until it is whole."""
+    def _on_manifest(self, packets: FilePackets) -> None:
+        """Collect the list of files until it is complete. The source repeats the list from time to time."""
         assert self.announcement is not None
-        wanted = self.announcement.manifest_octets
+        octets = self.announcement.manifest_octets
         if self.manifest is not None:
             return
-        if wanted > self.parameters.file_manifest_bytes:
+        if octets > self.parameters.file_manifest_bytes:
             raise ProcessError(
-                f"the source's list of files takes {wanted:,} octets, more than file_manifest_bytes",
+                f"the source's list of files takes {octets:,} octets, more than file_manifest_bytes",
                 remedy="raise file_manifest_bytes",
             )
-        place, size = found.place, found.payloads.shape[1]
-        for row in found.payloads:
-            if place not in self._listed and place + size <= wanted and self._listed_octets + size <= wanted:
+        place, size = packets.place, packets.payloads.shape[1]
+        for row in packets.payloads:
+            if place not in self._listed and place + size <= octets and self._listed_octets + size <= octets:
                 self._listed[place] = row.copy()
                 self._listed_octets += size
             place += size
-        if self._listed_octets != wanted:
+        if self._listed_octets != octets:
             return
         encoded = b"".join(self._listed[place].tobytes() for place in sorted(self._listed))
         self._listed, self._listed_octets = {}, 0
@@ -144,7 +144,7 @@ class Intake:
             self.manifest = Manifest.decode(encoded, self.parameters.file_entries)
         except BadManifest as error:
             raise ProcessError(
-                f"nothing is written: {error.message}", remedy="find out who sends this, and send other names"
+                f"nothing is written: {error.message}", remedy="find the sender of this list, and use other names"
             ) from error
         self.store = FileStore(self.into, self.manifest, encoded, replace=self.replace)
         self._finished = self.store.finished
@@ -157,7 +157,7 @@ class Intake:
         self._end_if_done()
 
     def _read_kept(self, kept: bytes) -> None:
-        """Read what a receiver before this one has written: the source's digests will say whether it is right."""
+        """Read the blocks that an earlier receiver has written. The source's digests will verify these blocks."""
         assert self.manifest is not None
         assert self.store is not None
         assert self.assembly is not None
@@ -171,7 +171,7 @@ class Intake:
                 self.store.take_back(block)
 
     def _finish(self, right: list[int]) -> None:
-        """Name the files all of whose blocks are right."""
+        """Finish the files whose blocks are all right."""
         if not right:
             return
         assert self.manifest is not None
@@ -196,7 +196,7 @@ class Intake:
             self.is_done = True
 
     def answer(self, who: str, question: int) -> TransferAnswer:
-        """What to say to a question."""
+        """Return the answer to a question."""
         assert self.announcement is not None
         ident, octets = self.announcement.ident, self.announcement.octets
         if self.is_done:
@@ -206,24 +206,24 @@ class Intake:
             return TransferAnswer(ident, who, question, TransferState.LACKS, True, octets, tuple(ranges))
         missing = self.assembly.missing()
         lacks = sum(end - first for first, end in missing)
-        return TransferAnswer(ident, who, question, TransferState.LACKS, False, lacks, tuple(few(missing)))
+        return TransferAnswer(ident, who, question, TransferState.LACKS, False, lacks, tuple(covering_ranges(missing)))
 
     def progress(self) -> tuple[str, int, int]:
-        """What to show."""
+        """Return the activity, the octets done, and the octets in all."""
         if self.assembly is None or self.manifest is None:
             return "waiting", 0, 0
         return "receiving", self.assembly.whole_octets, self.manifest.octets
 
     def close(self) -> None:
-        """Let go of the disk; what is not complete stays for the next."""
+        """Close the files. An incomplete transfer stays on the disk for the next receiver."""
         if self.store is not None:
             self.store.close()
             self.store = None
 
     def account(self) -> dict[str, Any]:
-        """What came of it, with stable keys."""
+        """Return an account of the transfer with stable keys."""
         files = self.manifest.files if self.manifest is not None else ()
-        lacking = [entry.name for index, entry in enumerate(files) if not any(self._finished[index : index + 1])]
+        incomplete = [entry.name for index, entry in enumerate(files) if not any(self._finished[index : index + 1])]
         assembly = self.assembly
         return {
             "done": self.is_done,
@@ -231,8 +231,8 @@ class Intake:
             "octets": self.announcement.octets if self.announcement is not None else 0,
             "octets_right": assembly.right_octets if assembly is not None else 0,
             "octets_resumed": self.resumed_octets,
-            "incomplete": len(lacking),
-            "incomplete_names": [shown(name) for name in lacking[:_MOST_NAMED]],
+            "incomplete": len(incomplete),
+            "incomplete_names": [shown(name) for name in incomplete[:_MOST_NAMED]],
             "blocks_damaged": assembly.damaged if assembly is not None else 0,
             "blocks_evicted": assembly.evicted if assembly is not None else 0,
             "packets_foreign": self.foreign,
@@ -243,7 +243,7 @@ class Intake:
 
 
 class FileReceiver:
-    """Receives one transfer from one receiver's streams."""
+    """Receiver of one transfer from the streams of a `Receiver`."""
 
     def __init__(
         self, receiver: Receiver, into: Path, *, who: str = "", replace: bool = False, progress: Progress | None = None
@@ -252,25 +252,25 @@ class FileReceiver:
         self._who = who or f"{socket.gethostname()}:{os.getpid()}"
         self.intake = Intake(into, receiver.parameters, replace)
         self._progress = progress or _ignore
-        self._free = trio.Event()  # set while nothing goes to the disk
+        self._free = trio.Event()  # set while no write is in progress
         self._free.set()
         self._socket: socket.socket | None = None
-        self.unanswerable = ""  # why answers do not leave
+        self.unanswerable = ""  # why answers cannot be sent
         self.close_cause: CloseCause | None = None
 
     async def run(self, first: BatchItem | None = None) -> dict[str, Any]:
-        """Receive until the stream ends; returns an account with stable keys. Raises `ProcessError` when nothing can be written.
+        """Receive until the stream ends. Return an account with stable keys.
 
-        `first` was taken from the receiver before.
+        `first` is an item that the caller has already taken from the receiver. Raises `ProcessError` if a write fails.
         """
         try:
             async with open_plain_nursery() as nursery:
-                nursery.start_soon(self._say_when_busy)
+                nursery.start_soon(self._report_busy)
                 await self._receive(nursery, first)
                 nursery.cancel_scope.cancel()
             return self.intake.account()
         except ProcessError:
-            self._say(TransferState.FAILED)
+            self._report(TransferState.FAILED)
             raise
         finally:
             self.intake.close()
@@ -288,36 +288,36 @@ class FileReceiver:
                 items.append(more)
                 octets += more.payloads.size if isinstance(more, Batch) else 0
             self._free = trio.Event()
-            asked = await trio.to_thread.run_sync(self.intake.take, items)
+            questions = await trio.to_thread.run_sync(self.intake.take, items)
             self._free.set()
-            if asked:
-                nursery.start_soon(self._answer, asked[-1].question)
+            if questions:
+                nursery.start_soon(self._answer, questions[-1].question)
             self._progress(*self.intake.progress())
-            for one in items:
-                if isinstance(one, Opened):
-                    open_sessions.add(one.tsi)
-                elif isinstance(one, Closed) and one.cause is not CloseCause.SILENT:
-                    open_sessions.discard(one.tsi)
-                    self.close_cause = one.cause
+            for event in items:
+                if isinstance(event, Opened):
+                    open_sessions.add(event.tsi)
+                elif isinstance(event, Closed) and event.cause is not CloseCause.SILENT:
+                    open_sessions.discard(event.tsi)
+                    self.close_cause = event.cause
             if self.close_cause is not None and not open_sessions:
                 return
 
     async def _answer(self, question: int) -> None:
-        """Answer after a while by chance, so that a thousand receivers do not answer at once."""
+        """Answer after a random delay, so that a thousand receivers do not answer at once."""
         await trio.sleep(random.random() * self.intake.parameters.file_ask_ivl / 2 / SECOND)
         while not self._free.is_set():
             await self._free.wait()
         self._send(self.intake.answer(self._who, question))
 
-    async def _say_when_busy(self) -> None:
-        """Tell the source, while the disk takes long, that somebody is still here."""
+    async def _report_busy(self) -> None:
+        """Report BUSY to the source while a write takes long."""
         while True:
             free = self._free
             await trio.sleep(self.intake.parameters.file_ask_ivl / SECOND)
             if self._free is free and not free.is_set():
-                self._say(TransferState.BUSY)
+                self._report(TransferState.BUSY)
 
-    def _say(self, state: TransferState) -> None:
+    def _report(self, state: TransferState) -> None:
         announcement = self.intake.announcement
         if announcement is not None:
             self._send(TransferAnswer(announcement.ident, self._who, announcement.question, state))
@@ -334,5 +334,5 @@ class FileReceiver:
             self.unanswerable = f"{announcement.host}: {error.strerror}"
 
 
-def _ignore(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
+def _ignore(activity: str, done: int, total: int) -> None:
+    """Ignore the progress."""

@@ -1,4 +1,4 @@
-"""What a source has to send: files and folders of its own disk, as a manifest and the paths behind it."""
+"""Scan of the files and folders to send, as a manifest with the paths of its files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pgm.files.manifest import MODE_BITS, Extent, FileEntry, Manifest
 from pgm.files.names import BadManifest, check
 from pgm.wire.train import Octets
 
-_LEAST_HOLE_SHARE = 8  # a file is sparse if it has an eighth less on the disk than it says
-_BLOCK = 512  # octets, in which stat counts
-_MOST_EXTENTS = 10_000  # of one file; one with more is sent with its holes
+_LEAST_HOLE_SHARE = 8  # a file is sparse if its size on the disk is smaller by an eighth
+_BLOCK = 512  # octets of a block in `stat`
+_MOST_EXTENTS = 10_000  # maximum of one file; a file with more is sent with its holes
 
 
 @attrs.frozen
 class FileOffering:
-    """What is sent. `paths` of the manifest's files, in the same order; `skipped` are links and devices."""
+    """Files to send. `paths` are those of the manifest's files in the same order. `skipped` are links and devices."""
 
     manifest: Manifest
     paths: tuple[Path, ...]
@@ -30,7 +30,7 @@ class FileOffering:
 
 
 @attrs.define
-class _Found:
+class _ScanResult:
     files: list[tuple[FileEntry, Path]] = attrs.field(factory=list)
     folders: list[bytes] = attrs.field(factory=list)
     skipped: list[Path] = attrs.field(factory=list)
@@ -45,42 +45,42 @@ def scan(
     most_entries: int,
     digest_name: str = "sha256",
 ) -> FileOffering:
-    """Look at files, each sent by its own name, and at folders, sent with what is in them below theirs.
+    """Scan files and folders. Each file keeps its own name. Each folder keeps its name and its contents.
 
-    Links in folders are not followed, and devices not read. Raises `UsageError` for two of one name and for more than
-    `most_entries`, `ProcessError` for what cannot be read.
+    `unit` and `block_octets` are octets. Links in folders are not followed, and devices are not read. Raises `UsageError` for
+    two entries with one name and for more than `most_entries`, and `ProcessError` for unreadable entries.
     """
-    found = _Found()
+    result = _ScanResult()
     for path in files:
         info = _stat(path)
         if not stat.S_ISREG(info.st_mode):
             raise UsageError(f"{path} is no file", remedy="name a folder with --folder")
-        found.files.append((_entry(os.fsencode(path.name), path, info), path))
+        result.files.append((_entry(os.fsencode(path.name), path, info), path))
     for path in folders:
         if not path.is_dir():
             raise UsageError(f"{path} is no folder", remedy="name a file with --file")
         name = os.fsencode(path.resolve().name)
-        _walk(path, name, found, most_entries)
-    if len(found.files) + len(found.folders) > most_entries:
+        _walk(path, name, result, most_entries)
+    if len(result.files) + len(result.folders) > most_entries:
         raise UsageError(
-            f"{len(found.files) + len(found.folders):,} files and folders are more than file_entries = {most_entries:,}",
-            remedy="send them in several goes, or raise file_entries at source and receivers",
+            f"{len(result.files) + len(result.folders):,} files and folders are more than file_entries = {most_entries:,}",
+            remedy="send them in several transfers, or raise file_entries at source and receivers",
         )
-    if not found.files and not found.folders:
+    if not result.files and not result.folders:
         raise UsageError("there is nothing to send", remedy="name files with --file and folders with --folder")
-    found.files.sort(key=lambda one: one[0].name)
-    entries = tuple(entry for entry, _ in found.files)
+    result.files.sort(key=lambda item: item[0].name)
+    entries = tuple(entry for entry, _ in result.files)
     try:
-        check((entry.name for entry in entries), found.folders)
+        check((entry.name for entry in entries), result.folders)
     except BadManifest as error:
         raise UsageError(error.message, remedy="rename it, or send it by itself") from error
     block = unit * max(1, block_octets // unit)
-    manifest = Manifest(entries, tuple(sorted(found.folders)), block, unit, digest_name)
-    return FileOffering(manifest, tuple(path for _, path in found.files), tuple(found.skipped))
+    manifest = Manifest(entries, tuple(sorted(result.folders)), block, unit, digest_name)
+    return FileOffering(manifest, tuple(path for _, path in result.files), tuple(result.skipped))
 
 
-def _walk(path: Path, name: bytes, found: _Found, most: int) -> None:
-    found.folders.append(name)
+def _walk(path: Path, name: bytes, result: _ScanResult, most: int) -> None:
+    result.folders.append(name)
     try:
         with os.scandir(path) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
@@ -89,13 +89,13 @@ def _walk(path: Path, name: bytes, found: _Found, most: int) -> None:
     for entry in inside:
         below = name + b"/" + os.fsencode(entry.name)
         if entry.is_dir(follow_symlinks=False):
-            _walk(Path(entry.path), below, found, most)
+            _walk(Path(entry.path), below, result, most)
         elif entry.is_file(follow_symlinks=False):
             info = _stat(Path(entry.path))
-            found.files.append((_entry(below, Path(entry.path), info), Path(entry.path)))
+            result.files.append((_entry(below, Path(entry.path), info), Path(entry.path)))
         else:
-            found.skipped.append(Path(entry.path))
-        if len(found.files) > most:
+            result.skipped.append(Path(entry.path))
+        if len(result.files) > most:
             return
 
 
@@ -119,13 +119,13 @@ def _entry(name: bytes, path: Path, info: os.stat_result) -> FileEntry:
 
 
 def _data_of(path: Path, size: int) -> tuple[Extent, ...]:
-    """The parts of a file that are no holes."""
+    """Return the parts of a file outside its holes, or the whole file if the parts are too many."""
     try:
         with path.open("rb") as file:
-            found = tuple(_extents(file.fileno(), size))
+            extents = tuple(_extents(file.fileno(), size))
     except OSError as error:
         raise _unreadable(path, error) from error
-    return found if len(found) <= _MOST_EXTENTS else ((0, size),)
+    return extents if len(extents) <= _MOST_EXTENTS else ((0, size),)
 
 
 def _extents(descriptor: int, size: int) -> Iterator[Extent]:
@@ -144,7 +144,7 @@ def _extents(descriptor: int, size: int) -> Iterator[Extent]:
 
 
 class FileReader:
-    """Reads an offering's octets by their place in the transfer. Keeps one file open, and notices one that changes."""
+    """Reader of the octets of a transfer by place. It keeps one file open and detects a file that changes."""
 
     def __init__(self, offering: FileOffering) -> None:
         self._offering = offering
@@ -152,7 +152,10 @@ class FileReader:
         self._descriptor = -1
 
     def read(self, first: int, into: Octets) -> None:
-        """Fill a row of octets from place `first` on. Raises `ProcessError` for a file that changes or cannot be read."""
+        """Fill a row of octets from place `first` on.
+
+        Raises `ProcessError` for a file that changes or cannot be read.
+        """
         view = into.data
         for piece in self._offering.manifest.pieces(first, first + len(into)):
             self._open(piece.file)
@@ -185,7 +188,7 @@ class FileReader:
             raise _changed(self._offering.paths[self._file])
 
     def close(self) -> None:
-        """Close what is open. Raises `ProcessError` if it has changed since it was looked at."""
+        """Close the open file. Raises `ProcessError` if it has changed since the scan."""
         if self._file < 0:
             return
         try:
@@ -196,4 +199,4 @@ class FileReader:
 
 
 def _changed(path: Path) -> ProcessError:
-    return ProcessError(f"{path} has changed while it was sent", remedy="send it again when nobody writes to it")
+    return ProcessError(f"{path} has changed while it was sent", remedy="send it again when no process writes to it")

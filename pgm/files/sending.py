@@ -1,7 +1,8 @@
-"""Sends files and folders over a source: their list, their octets, the digests of these; then asks who lacks what.
+"""Sender of files and folders over a source, in rounds that end with questions about missing parts.
 
-A round sends what somebody lacks, at first everything, and ends with questions. Receivers answer by UDP datagrams to
-the address that is announced. Nobody needs to know them before, and a network without a way back costs the answers alone.
+A round sends the list of files, the missing octets and their digests. The first round sends all octets. Receivers answer the
+questions by UDP datagrams to the announced address. The source need not know the receivers in advance. A network without a
+return path costs only the answers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pgm.files.packets import (
     BadPacket,
     FilePacketKind,
     TransferAnswer,
-    few,
+    covering_ranges,
     packet,
     packets,
     rows,
@@ -40,22 +41,25 @@ from pgm.units import MIB, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Octets
 
-_REPEAT_OCTETS = 64 * MIB  # of data between two announcements with the list of files, for who comes late
-_REPEAT_SHARE = 64  # and that list takes no more than this part of what is sent
-_AT_ONCE_OCTETS = 4 * MIB  # of blocks that are read together: a change of threads costs as much as many octets
-_AHEAD = 1  # such groups that are read before the source takes them
-_MOST_DIGESTS = 40  # in a packet, short as they may be: files get their names when the digests have come
-_ASKED_AT_LEAST = 2  # questions of a round: one may be lost
+_REPEAT_OCTETS = 64 * MIB  # of data between two announcements with the list of files, for late receivers
+_REPEAT_SHARE = 64  # divisor of the octets sent: the list takes at most this part
+_AT_ONCE_OCTETS = 4 * MIB  # octets of blocks that are read together, to share the cost of a change of threads
+_AHEAD = 1  # groups of blocks that are read before the source takes them
+_MOST_DIGESTS = 40  # maximum in a packet: a file gets its name only when its digests have arrived
+_ASKED_AT_LEAST = 2  # minimum questions of a round, because one may be lost
 _MOST_DATAGRAM = 2048
 
-Progress = Callable[[str, int, int], None]  # what is being done, octets done, and octets in all
+Progress = Callable[[str, int, int], None]  # activity, octets done, and octets in all
 
 
 def unit_of(source: Source) -> int:
-    """Octets of files in a packet of this source. Raises `UsageError` for a stream whose messages share packets."""
+    """Return the octets of files in a packet of this source.
+
+    Raises `UsageError` for a stream without plain framing, or with packets that are too small.
+    """
     if not source.is_plain:
         raise UsageError(
-            "files go over streams with plain framing, and this one has another",
+            "files need a stream with plain framing, and this stream has another framing",
             remedy='give the files a stream of their own, with framing = "plain"',
         )
     unit = source.max_tpdu - DATA_HEADER_OCTETS - HEAD_OCTETS
@@ -73,34 +77,35 @@ async def send(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Send files and folders over a source; `receivers` and `resume` as of `FileSender.run`, which returns the account too.
+    """Send files and folders over a source. Return the account of `FileSender.run`.
 
-    Raises `UsageError` for what cannot be sent, `ProcessError` for what cannot be read or changes meanwhile.
+    `FileSender.run` documents `receivers` and `resume`. Raises `UsageError` for files that cannot be sent, and `ProcessError`
+    for a file that cannot be read or changes during the transfer.
     """
     unit, limits = unit_of(source), source.parameters
 
-    def look() -> FileOffering:
+    def scan_paths() -> FileOffering:
         block, most = limits.file_block_bytes, limits.file_entries
         return scan(files, folders, unit=unit, block_octets=block, most_entries=most, digest_name=limits.file_digest)
 
-    offering = await trio.to_thread.run_sync(look)
+    offering = await trio.to_thread.run_sync(scan_paths)
     return await FileSender(source, offering, progress=progress).run(receivers=receivers, resume=resume)
 
 
 @attrs.frozen
 class _Job:
-    """Octets `first` to `end - 1` of the transfer, which are in one block."""
+    """Octets `first` to `end - 1` of the transfer, all in one block."""
 
     block: int
     first: int
     end: int
 
 
-_Read: TypeAlias = tuple[_Job, list[Octets]]  # what is sent, as packets
+_JobPackets: TypeAlias = tuple[_Job, list[Octets]]  # a job, and its packets
 
 
-class _Room:
-    """Memory for one block and its packets. Fresh memory for each would cost more than what is done with it."""
+class _BlockBuffer:
+    """Memory for one block and its packets. The buffer is reused, because fresh memory costs more than its use."""
 
     def __init__(self, block: int, unit: int) -> None:
         self.octets = np.empty(block, np.uint8)
@@ -108,7 +113,7 @@ class _Room:
 
 
 class FileSender:
-    """One transfer over one source."""
+    """Sender of one transfer over one source."""
 
     def __init__(self, source: Source, offering: FileOffering, *, progress: Progress | None = None) -> None:
         self._source = source
@@ -119,7 +124,7 @@ class FileSender:
         if len(self._encoded) > self._parameters.file_manifest_bytes:
             raise UsageError(
                 f"the list of files takes {len(self._encoded):,} octets, more than file_manifest_bytes",
-                remedy="send them in several goes, or raise it at source and receivers",
+                remedy="send them in several transfers, or raise file_manifest_bytes at source and receivers",
             )
         self._digest = digest_of(self._encoded)
         self._socket = _answer_socket(source)
@@ -127,23 +132,24 @@ class FileSender:
         self._announcement = Announcement(self._digest, len(self._encoded), self._manifest.octets, host, port)
         self._census = Census(self._announcement.ident, self._parameters.file_receivers, self._parameters.file_patience)
         self._blocks_at_once = max(1, min(_AT_ONCE_OCTETS // self._manifest.block, self._manifest.blocks))
-        # What was read, what is being read, and what is being sent, which is copied before the next is taken.
-        rooms = (_AHEAD + 2) * self._blocks_at_once
-        self._rooms = [_Room(self._manifest.block, self._manifest.unit) for _ in range(rooms)]
+        # Buffers for the groups that wait, for the group that is read, and for the group that is sent. The source copies a
+        # group before it takes the next.
+        buffers = (_AHEAD + 2) * self._blocks_at_once
+        self._buffers = [_BlockBuffer(self._manifest.block, self._manifest.unit) for _ in range(buffers)]
         self._digests: dict[int, bytes] = {}
         self._digests_a_packet = min(self._manifest.unit // self._manifest.digest.octets, _MOST_DIGESTS)
         self._question = 0
         self._progress = progress or _ignore
         self._answered = trio.Event()
         self._since_repeat = 0
-        self.octets_sent = 0  # of files, those that were sent again included
+        self.octets_sent = 0  # octets of files, repeats included
         self.rounds = 0
 
     async def run(self, *, receivers: int = 0, resume: bool = False) -> dict[str, Any]:
-        """Send, ask, and send what is lacking, until nobody lacks anything or `file_rounds` rounds are over.
+        """Send rounds until no receiver lacks a part, or until `file_rounds` rounds are over.
 
-        With `receivers` it is known how many there are: as soon as they have everything it ends. With `resume` the
-        first round is questions alone. Returns an account with stable keys.
+        `receivers` is the expected number of receivers, or 0. With a number the transfer ends as soon as all of them are
+        complete. With `resume` the first round has only questions. Returns an account with stable keys.
         """
         ranges: Sequence[Extent] = () if resume else ((0, self._manifest.octets),)
         async with open_plain_nursery() as nursery:
@@ -155,24 +161,24 @@ class FileSender:
                     await self._send_all_digests()
                 first_question = self._question + 1
                 await self._ask(first_question, receivers)
-                lacks_manifest, lacking = self._census.missing(first_question)
-                if not lacking and not lacks_manifest:
+                lacks_manifest, missing = self._census.missing(first_question)
+                if not missing and not lacks_manifest:
                     break
-                ranges = lacking
+                ranges = missing
             nursery.cancel_scope.cancel()
         return self._account(receivers)
 
     def _account(self, receivers: int) -> dict[str, Any]:
-        everybody = self._census.account()
+        accounts = self._census.account()
         return {
             "files": len(self._manifest.files),
             "octets": self._manifest.octets,
             "octets_sent": self.octets_sent,
             "rounds": self.rounds,
             "skipped": [os.fspath(path) for path in self._offering.skipped],
-            "receivers": everybody,
+            "receivers": accounts,
             "complete": self._census.done,
-            "incomplete": max(receivers, len(everybody)) - self._census.done,
+            "incomplete": max(receivers, len(accounts)) - self._census.done,
         }
 
     # Sending
@@ -183,19 +189,19 @@ class FileSender:
 
     async def _send_list(self) -> None:
         await self._announce()
-        listed = packets(FilePacketKind.MANIFEST, self._announcement.ident, self._encoded, self._manifest.unit)
-        for at in range(0, len(listed), 64):
-            await self._source.send_batch(listed[at : at + 64])
+        manifest = packets(FilePacketKind.MANIFEST, self._announcement.ident, self._encoded, self._manifest.unit)
+        for at in range(0, len(manifest), 64):
+            await self._source.send_batch(manifest[at : at + 64])
         self._since_repeat = 0
 
     async def _send_round(self, ranges: Sequence[Extent], number: int) -> None:
         await self._send_list()
         rounded = self._rounded(ranges)
         total, done = sum(end - first for first, end in rounded), 0
-        what = "sending" if number <= 0 else f"sending again ({number})"
+        activity = "sending" if number <= 0 else f"sending again ({number})"
         repeat = max(_REPEAT_OCTETS, _REPEAT_SHARE * len(self._encoded))
         pending: dict[int, bytes] = {}
-        ahead, groups = trio.open_memory_channel[list[_Read]](_AHEAD)
+        ahead, groups = trio.open_memory_channel[list[_JobPackets]](_AHEAD)
         async with open_plain_nursery() as nursery:
             nursery.start_soon(self._read_ahead, self._jobs(rounded), ahead)
             async for group in groups:
@@ -210,18 +216,18 @@ class FileSender:
                         pending = {}
                 if self._since_repeat >= repeat:
                     await self._send_list()
-                self._progress(what, done, total)
+                self._progress(activity, done, total)
         self.octets_sent += done
         await self._send_digests(pending)
 
     def _rounded(self, ranges: Sequence[Extent]) -> list[Extent]:
-        """Whole units that cover some ranges."""
+        """Return ranges of whole units that cover these ranges."""
         unit, octets = self._manifest.unit, self._manifest.octets
-        found = ((first - first % unit, min(octets, -(-end // unit) * unit)) for first, end in ranges)
-        return few([one for one in found if one[0] < one[1]], most=None)
+        rounded = ((first - first % unit, min(octets, -(-end // unit) * unit)) for first, end in ranges)
+        return covering_ranges([extent for extent in rounded if extent[0] < extent[1]], most=None)
 
     def _jobs(self, ranges: Sequence[Extent]) -> Iterator[_Job]:
-        """Ranges, cut at the blocks' ends."""
+        """Yield the ranges as jobs, cut at the ends of blocks."""
         for first, end in ranges:
             while first < end:
                 block = first // self._manifest.block
@@ -229,32 +235,32 @@ class FileSender:
                 yield _Job(block, first, until)
                 first = until
 
-    async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[list[_Read]]) -> None:
-        reader, rooms = FileReader(self._offering), itertools.cycle(self._rooms)
+    async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[list[_JobPackets]]) -> None:
+        reader, buffers = FileReader(self._offering), itertools.cycle(self._buffers)
 
-        def read_some() -> list[_Read]:
-            some = itertools.islice(jobs, self._blocks_at_once)
-            return [(job, self._packets_of(reader, job, next(rooms))) for job in some]
+        def read_group() -> list[_JobPackets]:
+            group = itertools.islice(jobs, self._blocks_at_once)
+            return [(job, self._packets_of(reader, job, next(buffers))) for job in group]
 
         async with ahead:
-            while group := await trio.to_thread.run_sync(read_some):
+            while group := await trio.to_thread.run_sync(read_group):
                 await ahead.send(group)
         reader.close()
 
-    def _packets_of(self, reader: FileReader, job: _Job, room: _Room) -> list[Octets]:
-        """Read what a job sends, with the block's digest if that is not known yet."""
+    def _packets_of(self, reader: FileReader, job: _Job, buffer: _BlockBuffer) -> list[Octets]:
+        """Read the octets of a job into packets. Compute the block's digest if it is not known yet."""
         first, end = self._manifest.span(job.block)
         if job.block in self._digests:
             first, end = job.first, job.end
-        octets = room.octets[: end - first]
+        octets = buffer.octets[: end - first]
         reader.read(first, octets)
         if job.block not in self._digests:
             self._digests[job.block] = self._manifest.digest.of(octets)
         part = octets[job.first - first : job.end - first]
-        return rows(FilePacketKind.DATA, self._announcement.ident, job.first, part, self._manifest.unit, room.packets)
+        return rows(FilePacketKind.DATA, self._announcement.ident, job.first, part, self._manifest.unit, buffer.packets)
 
     async def _send_digests(self, digests: dict[int, bytes]) -> None:
-        """Send some blocks' digests, those of blocks in a row together."""
+        """Send the digests of some blocks. Successive blocks share a packet."""
         blocks, at, most = sorted(digests), 0, self._digests_a_packet
         while at < len(blocks):
             until = at + 1
@@ -265,20 +271,23 @@ class FileSender:
             at = until
 
     async def _send_all_digests(self) -> None:
-        """Send the digests of everything, which is read for them: so receivers find out whether what they have is right."""
+        """Read all blocks and send their digests, so that receivers can verify the blocks they have."""
         reader, blocks = FileReader(self._offering), self._manifest.blocks
         for block in range(blocks):
             if block not in self._digests:
                 first, end = self._manifest.span(block)
-                await trio.to_thread.run_sync(self._packets_of, reader, _Job(block, first, end), self._rooms[0])
+                await trio.to_thread.run_sync(self._packets_of, reader, _Job(block, first, end), self._buffers[0])
                 self._progress("reading", end, self._manifest.octets)
         reader.close()
         await self._send_digests(self._digests)
 
-    # Asking
+    # Questions
 
     async def _ask(self, first_question: int, receivers: int) -> None:
-        """Ask until everybody who is known has answered; those who are busy, or still acknowledge, for their patience."""
+        """Ask until all known receivers have answered, or until the limits of the wait are reached.
+
+        `file_patience` bounds the wait for receivers that are busy or still acknowledge packets.
+        """
         asked, waited = 0, self._parameters.file_ask_ivl / SECOND
         patient_until = trio.current_time() + self._parameters.file_patience / SECOND
         while True:
@@ -296,7 +305,7 @@ class FileSender:
             if self._census.is_busy(time.monotonic_ns()):
                 continue
             if self._has_silent_members(first_question) and trio.current_time() < patient_until:
-                continue  # they are not through what was sent, and come to the question behind it
+                continue  # these members still read the data before the question
             if asked >= self._parameters.file_questions:
                 return
             enough = self._census.known >= receivers and asked >= _ASKED_AT_LEAST
@@ -321,18 +330,18 @@ class FileSender:
             self._answered.set()
 
 
-def _ignore(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
+def _ignore(activity: str, done: int, total: int) -> None:
+    """Ignore the progress."""
 
 
 def _answer_socket(source: Source) -> trio.socket.SocketType:
-    """A socket at the address that the source sends from, on a port of its own."""
+    """Return a socket at the source's own address, on a free port. Raises `TransportError`."""
     host = source.links[0].sockets.own.getsockname()[0]
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        made.bind((host, 0))
+        sock.bind((host, 0))
     except OSError as error:
-        made.close()
+        sock.close()
         raise TransportError(f"no socket for answers at {host}: {error.strerror}") from error
-    made.setblocking(False)
-    return trio.socket.from_stdlib_socket(made)
+    sock.setblocking(False)
+    return trio.socket.from_stdlib_socket(sock)

@@ -1,8 +1,8 @@
-"""A transfer on a receiver's disk: files in the making, what is there of them, and their way to their names.
+"""Storage of a transfer on a receiver's disk: incomplete files, a journal, and the rename of complete files.
 
-Until a file is complete and right it lies in a folder `.pgm-ID` beside the others, with the list of files and a journal of a
-octet for each block and each file. A receiver that was killed goes on from there: it reads what it has, for only digests
-say whether that came to the disk.
+An incomplete file lies in a folder `.pgm-ID` beside the complete files. That folder also holds the list of files, and a
+journal with one octet for each block and each file. A killed receiver resumes from this folder. The receiver reads the
+stored blocks again, because only digests prove that the blocks reached the disk.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from pgm.files.manifest import Manifest, digest_of
 from pgm.files.names import RESERVED, shown, split
 from pgm.wire.train import Octets
 
-_OPEN_FILES = 32  # descriptors of files in the making that are kept open
-_SYNCED_ONE_BY_ONE = 64  # files; of more, the whole disk is synced once at the end
+_OPEN_FILES = 32  # maximum open descriptors of incomplete files
+_SYNCED_ONE_BY_ONE = 64  # files; with more files one sync of the disk at the end replaces single syncs
 _MANIFEST, _BLOCKS, _FILES = "manifest", "blocks", "files"
 _PRIVATE = 0o700
-_NAMED = 3  # names in an error
+_NAMED = 3  # maximum names in an error
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _HIDDEN_ID = 12  # hexadecimal digits of the transfer
 
 
 def partial_name(digest: bytes) -> str:
-    """The folder of what is not complete."""
+    """Return the name of the folder for an incomplete transfer."""
     return f"{RESERVED.decode()}{digest.hex()[:_HIDDEN_ID]}"
 
 
 def kept_manifest(into: Path, digest: bytes, most_octets: int) -> bytes | None:
-    """The list of files that an earlier receiver of the same transfer has left, if it is right."""
+    """Return the encoded manifest that an earlier receiver of the transfer has left, or None."""
     path = into / partial_name(digest) / _MANIFEST
     with contextlib.suppress(OSError):
         if path.stat().st_size <= most_octets:
@@ -46,20 +46,23 @@ def kept_manifest(into: Path, digest: bytes, most_octets: int) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _told(what: str, remedy: str = "check the path, its permissions and the space left") -> Iterator[None]:
-    """Say of which file an error of the system is."""
+def _file_errors(path: str, remedy: str = "check the path, its permissions and the space left") -> Iterator[None]:
+    """Turn system errors in a block into a `ProcessError` that names the file."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "make room and receive again: what is there is kept"
+            remedy = "free disk space and receive again: the stored part is kept"
         elif error.errno in (errno.ELOOP, errno.ENOTDIR):
-            what, remedy = f"{what} goes through a link or a file", "move that away: nothing is written through links"
-        raise ProcessError(f"{what}: {error.strerror or error}", remedy=remedy) from error
+            path, remedy = (
+                f"{path} goes through a link or a file",
+                "move that away: the receiver never writes through links",
+            )
+        raise ProcessError(f"{path}: {error.strerror or error}", remedy=remedy) from error
 
 
 class FileStore:
-    """What is on the disk of one transfer. Every call may raise `ProcessError`, which tells the file and the remedy."""
+    """Storage of one transfer. Every call may raise `ProcessError`, which names the file and the remedy."""
 
     def __init__(self, into: Path, manifest: Manifest, encoded: bytes, *, replace: bool) -> None:
         self._manifest = manifest
@@ -69,11 +72,11 @@ class FileStore:
         self._above: tuple[tuple[bytes, ...], int] | None = None
         self._umask = os.umask(0)
         os.umask(self._umask)
-        with _told(str(into)):
+        with _file_errors(str(into)):
             into.mkdir(parents=True, exist_ok=True)
             self._root = os.open(into, _FOLDER_FLAGS)
         self._hidden = partial_name(digest_of(encoded))
-        with _told(f"{into}/{self._hidden}"):
+        with _file_errors(f"{into}/{self._hidden}"):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._hidden, _PRIVATE, dir_fd=self._root)
             self._partial = os.open(self._hidden, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=self._root)
@@ -94,30 +97,30 @@ class FileStore:
             ) from None
 
     def _keep_manifest(self, encoded: bytes) -> None:
-        descriptor = self._made(_MANIFEST, os.O_TRUNC)
+        descriptor = self._create(_MANIFEST, os.O_TRUNC)
         os.write(descriptor, encoded)
         os.close(descriptor)
 
-    def _made(self, name: str, flags: int = 0) -> int:
+    def _create(self, name: str, flags: int = 0) -> int:
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600, dir_fd=self._partial)
 
     def _journal(self, name: str, octets: int) -> int:
-        descriptor = self._made(name)
+        descriptor = self._create(name)
         os.ftruncate(descriptor, octets)
         return descriptor
 
     def _check_room(self) -> None:
         info = os.fstatvfs(self._root)
         free = info.f_bavail * info.f_frsize
-        wanted = self._manifest.octets - self.kept_blocks().count(1) * self._manifest.block
-        if wanted > free:
+        octets = self._manifest.octets - self.kept_blocks().count(1) * self._manifest.block
+        if octets > free:
             raise ProcessError(
-                f"{wanted:,} octets are to come, and {self._into} has room for {free:,}",
-                remedy="make room, or receive into another folder with --into",
+                f"{octets:,} octets are to come, and {self._into} has room for {free:,}",
+                remedy="free disk space, or receive into another folder with --into",
             )
 
     def _check_collisions(self) -> None:
-        taken = []
+        collisions = []
         for index, entry in enumerate(self._manifest.files):
             try:
                 info = os.stat(entry.name, dir_fd=self._root, follow_symlinks=False)
@@ -128,24 +131,24 @@ class FileStore:
                 continue
             self.finished[index] = 0
             if not self._replace or stat.S_ISDIR(info.st_mode):
-                taken.append(shown(entry.name))
-        if taken:
+                collisions.append(shown(entry.name))
+        if collisions:
             if not any(self.finished) and not any(self.kept_blocks()):
                 self.forget()
-            more = f" and {len(taken) - _NAMED} more" if len(taken) > _NAMED else ""
+            more = f" and {len(collisions) - _NAMED} more" if len(collisions) > _NAMED else ""
             raise ProcessError(
-                f"in {self._into} there is already {', '.join(taken[:_NAMED])}{more}",
-                remedy="move them away, receive into another folder, or say --replace",
+                f"in {self._into} there is already {', '.join(collisions[:_NAMED])}{more}",
+                remedy="move them away, receive into another folder, or use --replace",
             )
 
-    # What is there
+    # Blocks
 
     def kept_blocks(self) -> bytes:
-        """An octet for each block: 1 if it was written."""
+        """Return one octet for each block: 1 if it was written."""
         return os.pread(self._blocks, self._manifest.blocks, 0)
 
     def read(self, first: int, into: Octets) -> bool:
-        """Fill a row of octets from place `first` on; False if they are not all there."""
+        """Fill a row of octets from place `first` on. Return whether all octets exist."""
         view = into.data
         for piece in self._manifest.pieces(first, first + len(into)):
             try:
@@ -158,12 +161,12 @@ class FileStore:
         return True
 
     def write(self, block: int, first: int, octets: Octets) -> None:
-        """Write octets of one block from place `first` on, and note the block as written."""
+        """Write the octets of a block from place `first` on, and note the block as written."""
         view = octets.data
         for piece in self._manifest.pieces(first, first + len(octets)):
             if self.finished[piece.file]:
-                continue  # a block that is there for the sake of its other files
-            with _told(f"{self._into}/{shown(self._manifest.files[piece.file].name)}"):
+                continue  # the block was sent for its other files
+            with _file_errors(f"{self._into}/{shown(self._manifest.files[piece.file].name)}"):
                 descriptor, done = self._descriptor(piece.file), 0
                 while done < piece.octets:
                     part = view[piece.at + done : piece.at + piece.octets]
@@ -171,34 +174,34 @@ class FileStore:
         self._note(self._blocks, block, 1)
 
     def take_back(self, block: int) -> None:
-        """Note that what was written of a block is wrong."""
+        """Note that the written octets of a block are wrong."""
         self._note(self._blocks, block, 0)
 
     def _note(self, journal: int, at: int, value: int) -> None:
-        with _told(f"{self._into}/{self._hidden}"):
+        with _file_errors(f"{self._into}/{self._hidden}"):
             os.pwrite(journal, bytes((value,)), at)
 
     def _descriptor(self, file: int) -> int:
-        """A file in the making, or in its place if it is finished."""
-        found = self._open.get(file)
-        if found is not None:
+        """Return the descriptor of an incomplete file, or of a finished file in its place."""
+        descriptor = self._open.get(file)
+        if descriptor is not None:
             self._open.move_to_end(file)
-            return found
+            return descriptor
         if self.finished[file]:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             name = split(self._manifest.files[file].name)
-            found = os.open(name.last, flags, dir_fd=self._folder(name.folders))
+            descriptor = os.open(name.last, flags, dir_fd=self._folder(name.folders))
         else:
-            found = self._made(str(file) + ".part")
-        self._open[file] = found
+            descriptor = self._create(str(file) + ".part")
+        self._open[file] = descriptor
         if len(self._open) > _OPEN_FILES:
             os.close(self._open.popitem(last=False)[1])
-        return found
+        return descriptor
 
-    # To their names
+    # Final names
 
     def _folder(self, folders: tuple[bytes, ...]) -> int:
-        """A folder below the root, made if there is none, never through a link."""
+        """Return the descriptor of a folder below the root. Create it if it is missing; never follow a link."""
         if self._above is not None and self._above[0] == folders:
             return self._above[1]
         at = os.dup(self._root)
@@ -216,16 +219,16 @@ class FileStore:
         return at
 
     def make_folders(self) -> None:
-        """Make the folders that are sent, empty ones too."""
+        """Create the folders of the transfer, empty folders too."""
         for name in self._manifest.folders:
-            with _told(f"{self._into}/{shown(name)}"):
+            with _file_errors(f"{self._into}/{shown(name)}"):
                 self._folder(tuple(name.split(b"/")))
 
     def finish(self, file: int) -> None:
-        """Give a file that is complete and right its size, mode, time and name."""
+        """Give a complete file its size, mode, time and name."""
         entry = self._manifest.files[file]
         name = split(entry.name)
-        with _told(f"{self._into}/{shown(entry.name)}"):
+        with _file_errors(f"{self._into}/{shown(entry.name)}"):
             descriptor = self._descriptor(file)
             if os.fstat(descriptor).st_size != entry.size:
                 os.ftruncate(descriptor, entry.size)
@@ -235,15 +238,15 @@ class FileStore:
                 os.fsync(descriptor)
             folder = self._folder(name.folders)
             if not self._replace and _is_there(name.last, folder):
-                raise FileExistsError(errno.EEXIST, "somebody has made it meanwhile")
+                raise FileExistsError(errno.EEXIST, "another process has created it meanwhile")
             os.rename(f"{file}.part", name.last, src_dir_fd=self._partial, dst_dir_fd=folder)
             os.close(self._open.pop(file))
         self.finished[file] = 1
         self._note(self._files, file, 1)
 
     def end(self) -> None:
-        """Everything is in its place: sync what was not, and leave nothing else behind."""
-        with _told(str(self._into)):
+        """Sync the files that are not synced yet, and remove the folder of the incomplete transfer."""
+        with _file_errors(str(self._into)):
             if len(self._manifest.files) > _SYNCED_ONE_BY_ONE:
                 os.sync()
             else:
@@ -251,14 +254,14 @@ class FileStore:
         self.forget()
 
     def forget(self) -> None:
-        """Remove the folder of what is not complete."""
+        """Remove the folder of the incomplete transfer."""
         with contextlib.suppress(OSError):
             for name in os.listdir(self._partial):
                 os.unlink(name, dir_fd=self._partial)
             os.rmdir(self._hidden, dir_fd=self._root)
 
     def close(self) -> None:
-        """Close what is open; what is not complete stays."""
+        """Close all descriptors. An incomplete transfer stays on the disk."""
         above = () if self._above is None else (self._above[1],)
         for descriptor in (*self._open.values(), *above, self._blocks, self._files, self._partial, self._root):
             os.close(descriptor)

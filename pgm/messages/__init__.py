@@ -1,1 +1,1 @@
-"""What applications put into PGM's messages where that has a form of its own. Pure; no sockets, no clock."""
+"""Formats of messages: batches, ZeroMQ's framing, objects and subjects. Pure; no sockets, no clock."""

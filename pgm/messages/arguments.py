@@ -1,4 +1,4 @@
-"""What applications give to `send_batch`, as columns: lists of byte strings, arrays of numpy, arrays of Arrow."""
+"""Conversion of the arguments of `send_batch` into columns: lists of octets, numpy arrays, Arrow arrays."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from pgm.messages.columns import MIXED, Columns, Indexes
 from pgm.messages.subjects import require_absolute
 
 Payload = bytes | bytearray | memoryview
-Payloads: TypeAlias = "Sequence[Payload] | npt.NDArray[np.uint8] | Any"  # Any: an array of Arrow
-# One for all messages, one for each, or a table and the place in it of each message, from 0 on.
+Payloads: TypeAlias = "Sequence[Payload] | npt.NDArray[np.uint8] | Any"  # Any: an Arrow array
+# One name for all messages, one for each, or a table and each message's index in it, from 0.
 Names: TypeAlias = "str | Sequence[str | None] | tuple[Sequence[str], npt.NDArray[Any]] | Any | None"
 
 _OCTETS = frozenset((bytes, bytearray))
 _INDEXES = {width: np.dtype(f"<u{width}") for width in (1, 2, 4)}
 _TEXT = frozenset((str,))
-_CACHED_TABLES = 64  # of names, whose verdicts are remembered
+_CACHED_TABLES = 64  # tables of names whose check is cached
 
 
 def is_arrow(value: object) -> bool:
-    """Whether this is of Arrow; looked at without importing it."""
+    """Return whether a value is an Arrow object, without an import of pyarrow."""
     return type(value).__module__.partition(".")[0] == "pyarrow"
 
 
 def columns_of_arguments(payloads: Payloads, subject: Names, to: Names) -> Columns:
-    """The messages of one call. Raises `UsageError`, or ValueError for what is no array of octets."""
+    """Return the messages of one call as columns.
+
+    Raises `UsageError`, or ValueError for a view whose items are not octets.
+    """
     columns = _columns_of(payloads)
     if subject is None and to is None:
         return columns
@@ -57,10 +60,13 @@ def _columns_of(payloads: Payloads) -> Columns:
 
 
 def _require(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> None:
-    """Raises `UsageError` unless all of them are names. Those of a stream are the same in call after call, as a rule."""
+    """Raise `UsageError` unless all names are valid.
+
+    A cache keeps the result, because a stream usually has the same names in each call.
+    """
     if _TEXT.issuperset(map(type, subjects)) and _TEXT.issuperset(map(type, nodes)):
         _require_once(subjects, nodes)
-    else:  # or derived from text
+    else:  # some name may be a subclass of str
         _require_each(subjects, nodes)
 
 
@@ -76,34 +82,37 @@ _require_once = functools.lru_cache(maxsize=_CACHED_TABLES)(_require_each)
 
 @functools.lru_cache(maxsize=_CACHED_TABLES)
 def longest_of(names: tuple[str, ...]) -> int:
-    """Octets of the longest of some names."""
+    """Return the octets of the longest name, or 0 without names."""
     return max((len(name.encode()) for name in names), default=0)
 
 
 def _refuse_strings(payloads: Sequence[Payload]) -> None:
     if not _OCTETS.issuperset(map(type, payloads)):
-        for one in payloads:
-            if not isinstance(one, Payload):
-                raise UsageError(f"{one!r} is no message", remedy='messages are octets: b"text" or "text".encode()')
+        for payload in payloads:
+            if not isinstance(payload, Payload):
+                raise UsageError(f"{payload!r} is no message", remedy='messages are octets: b"text" or "text".encode()')
 
 
 def require_node(name: object) -> None:
-    """Raises `UsageError` unless this can be the name of a node."""
+    """Raise `UsageError` unless `name` can be the name of a node."""
     if not isinstance(name, str) or not 0 < len(name.encode()) <= MOST_NAME_OCTETS:
         raise UsageError(f"{name!r} is no name of a node", remedy='name one node of the topology, as in to="desk-7"')
 
 
-def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexes | int]:
-    """A table, and the place in it of each message, from 1 on."""
+def _table(names: Names, count: int, noun: str) -> tuple[tuple[str, ...], Indexes | int]:
+    """Return a table of names, and each message's index in it from 1; 0 means no name.
+
+    `noun` names the entries in errors. Raises `UsageError`.
+    """
     if names is None or isinstance(names, str):
         return ((), 0) if names is None else ((names,), 1)
     if isinstance(names, tuple) and len(names) == 2 and isinstance(names[1], np.ndarray):
-        return _places(names[0], names[1], count, what)
+        return _places(names[0], names[1], count, noun)
     if is_arrow(names):
-        return _places(*_arrow_table(names), count, what)
+        return _places(*_arrow_table(names), count, noun)
     if len(names) != count:
         raise UsageError(
-            f"{len(names)} {what}s for {count} messages", remedy=f"give one {what} for all, or one for each"
+            f"{len(names)} {noun}s for {count} messages", remedy=f"give one {noun} for all, or one for each"
         )
     places: dict[str, int] = {}
     chosen = [0 if name is None else places.setdefault(name, len(places) + 1) for name in names]
@@ -113,15 +122,15 @@ def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexe
 
 
 def _places(
-    names: Sequence[str] | None, indexes: npt.NDArray[Any], count: int, what: str
+    names: Sequence[str] | None, indexes: npt.NDArray[Any], count: int, noun: str
 ) -> tuple[tuple[str, ...], Indexes]:
     table: tuple[str, ...] = tuple(names or ())
     if indexes.shape != (count,) or (count and not _are_places(indexes, len(table))):
         raise UsageError(
-            f"{indexes.size} places in a table of {len(table)} {what}s for {count} messages",
+            f"{indexes.size} places in a table of {len(table)} {noun}s for {count} messages",
             remedy="give each message one place, from 0 on, or -1 for none",
         )
-    # In the narrow type at once: -1 is its greatest number, and 0 follows that.
+    # The sum is computed in the narrow type: -1 is its greatest number, which wraps to 0.
     return table, np.add(indexes, 1, dtype=_INDEXES[width_of(len(table))], casting="unsafe")
 
 
@@ -140,12 +149,15 @@ def _arrow_table(names: Any) -> tuple[Sequence[str], npt.NDArray[Any]]:
 
 
 def _of_arrow(array: Any) -> Columns:
-    """A binary, string or fixed-size binary array; where a message is null it is empty."""
+    """Return the columns of a binary, string or fixed-size binary array. A null is an empty message.
+
+    Raises `UsageError` for other arrays.
+    """
     import pyarrow as pa
 
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # of no chunk at all
+    if isinstance(array, pa.ChunkedArray):  # an array without chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.binary())
     kind = array.type
     if array.null_count:

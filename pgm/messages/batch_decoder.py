@@ -1,4 +1,4 @@
-"""Batches into messages: the packets of one session in, columns out. Nothing that a peer sends raises."""
+"""Decoder of batches: packets of one session in, columns out. No packet of a peer raises an exception."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pgm.messages.batch_format import BadBatch, BatchLayout, alike, columns_of, read_layout, times_of
+from pgm.messages.batch_format import BadBatch, BatchLayout, columns_of, equal_rows, read_layout, times_of
 from pgm.messages.columns import Columns, Octets, joined
 from pgm.messages.subjects import SubjectFilter
 
-_LAYOUTS = 64  # kept of each session: of full packets with more or fewer messages, and of ends of batches
+_LAYOUTS = 64  # layouts kept per session, for full packets and for ends of batches
 _LARGE_OCTETS = 64 * 1024
-_BEGINNING = 18  # octets by which they are told apart: how many messages there are comes first
+_BEGINNING = 18  # octets of a batch that identify its layout; they begin with the number of messages
 
 Sqns = npt.NDArray[np.int64]
 NO_TIME = -1
@@ -29,58 +29,58 @@ def _new(octets: int) -> Octets:
 
 @attrs.define(eq=False)
 class DecodedBatch:
-    """Messages of successive packets: packet i has the sqn `sqns[i]` and gave `counts[i]` of them."""
+    """Messages of successive packets: packet i has sqn `sqns[i]` and `counts[i]` of the messages."""
 
     columns: Columns
     sqns: Sqns
     counts: Sqns
-    skipped: int = 0  # messages that were there and are not wanted
-    sent_us: Sqns | None = None  # when each packet was filled, NO_TIME where it does not say; None if none does
+    skipped: int = 0  # messages that the receiver does not want
+    sent_us: Sqns | None = None  # time of each packet in us since 1970, or NO_TIME; None if no packet has a time
 
 
 @attrs.frozen
 class BadPackets:
-    """Packets that arrived and are no batches."""
+    """Packets that arrived and are not batches."""
 
     first: int
     count: int
 
 
 class BatchDecoder:
-    """Reads the batches of one session. Messages for other nodes, and of subjects nobody wants, are left out unread.
+    """Decoder of the batches of one session. It skips messages for other nodes and of subjects that the filter rejects.
 
-    Without a `node` messages for any node are taken. `take` gives memory for the octets of messages, which is theirs alone
-    for as long as anything refers to it.
+    With `node` None it accepts messages for any node. `take` returns memory for the octets of messages. The messages own
+    that memory while any object refers to it.
     """
 
     def __init__(self, node: str | None, subjects: SubjectFilter, take: Take = _new) -> None:
         self._node = node
         self._subjects = subjects
-        self._layouts: dict[tuple[int, bytes], BatchLayout] = {}  # of batches seen before
-        self._last: BatchLayout | None = None  # of the last: the next one's, as a rule
+        self._layouts: dict[tuple[int, bytes], BatchLayout] = {}  # layouts of earlier batches
+        self._last: BatchLayout | None = None  # layout of the last batch, which the next one usually has too
         self._take = take
 
     def add(self, first: int, packets: Octets) -> Iterator[DecodedBatch | BadPackets]:
-        """Take packets `first`, `first + 1` and so on, a (count, octets) array; gives what came of them, in order."""
-        found: list[DecodedBatch] = []
+        """Decode packets `first`, `first + 1` and so on, a (count, octets) array. Yields the results in order."""
+        batches: list[DecodedBatch] = []
         at = 0
         while at < len(packets):
             rows = packets[at:]
             layout = self._layout_of(rows[0])
-            count = 0 if layout is None else alike(rows, layout)
+            count = 0 if layout is None else equal_rows(rows, layout)
             unpacked = None if layout is None else self._unpack(layout, first + at, rows[:count])
             if layout is not None and unpacked is None and count > 1:
-                # One of them has arrays that make no sense; which, they say one by one.
+                # One of the packets has invalid arrays. Decoding one by one finds it.
                 count, unpacked = 1, self._unpack(layout, first + at, rows[:1])
             if unpacked is None:
-                yield from _merged(found)
-                found = []
+                yield from _merge(batches)
+                batches = []
                 yield BadPackets(first + at, 1)
                 count = 1
             else:
-                found.append(unpacked)
+                batches.append(unpacked)
             at += count
-        yield from _merged(found)
+        yield from _merge(batches)
 
     def _layout_of(self, octets: Octets) -> BatchLayout | None:
         if self._last is None or self._last.octets != len(octets) or not self._last.fits(octets):
@@ -119,22 +119,22 @@ class BatchDecoder:
         return DecodedBatch(columns, sqns, counts, skipped, sent_us)
 
     def _wanted(self, columns: Columns) -> npt.NDArray[np.bool_] | None:
-        """Which of the messages are for this node and of a subject that is wanted; None for all."""
+        """Return a mask of the messages for this node with a wanted subject; None for all."""
         chosen: npt.NDArray[np.bool_] | None = None
         if not self._subjects.takes_all:
-            chosen = _looked_up(self._subjects.wanted(columns.subjects), columns.subject, columns.count)
+            chosen = _look_up(self._subjects.wanted(columns.subjects), columns.subject, columns.count)
         if columns.nodes and self._node is not None:
             ours = np.array([True, *(name == self._node for name in columns.nodes)], bool)
-            for_us = _looked_up(ours, columns.to, columns.count)
+            for_us = _look_up(ours, columns.to, columns.count)
             if for_us is not None:
                 chosen = for_us if chosen is None else chosen & for_us
         return chosen
 
 
-def _looked_up(
+def _look_up(
     table: npt.NDArray[np.bool_], indexes: npt.NDArray[np.unsignedinteger] | int, count: int
 ) -> npt.NDArray[np.bool_] | None:
-    """What a table says of each message; None if it says yes to all."""
+    """Return the table's value for each message, or None if all values are true."""
     if isinstance(indexes, int):
         return None if table[indexes] else np.zeros(count, bool)
     if 0 not in table.tobytes()[1:] and (table[0] or np.count_nonzero(indexes) == count):
@@ -143,34 +143,34 @@ def _looked_up(
     return chosen
 
 
-def _merged(found: list[DecodedBatch]) -> Iterator[DecodedBatch]:
-    """Small ones as one. Of large ones there are few: to put them together would cost more than they do."""
+def _merge(batches: list[DecodedBatch]) -> Iterator[DecodedBatch]:
+    """Join small batches. Large batches are few, and a copy would cost more than it saves."""
     small: list[DecodedBatch] = []
-    for one in found:
-        if one.columns.octets < _LARGE_OCTETS:
-            small.append(one)
+    for batch in batches:
+        if batch.columns.octets < _LARGE_OCTETS:
+            small.append(batch)
             continue
-        yield from _joined(small)
+        yield from _join(small)
         small = []
-        yield one
-    yield from _joined(small)
+        yield batch
+    yield from _join(small)
 
 
-def _joined(found: list[DecodedBatch]) -> Iterator[DecodedBatch]:
-    if len(found) == 1:
-        yield found[0]
-    elif found:
+def _join(batches: list[DecodedBatch]) -> Iterator[DecodedBatch]:
+    if len(batches) == 1:
+        yield batches[0]
+    elif batches:
         yield DecodedBatch(
-            joined([one.columns for one in found]),
-            np.concatenate([one.sqns for one in found]),
-            np.concatenate([one.counts for one in found]),
-            sum(one.skipped for one in found),
-            _merged_times(found),
+            joined([batch.columns for batch in batches]),
+            np.concatenate([batch.sqns for batch in batches]),
+            np.concatenate([batch.counts for batch in batches]),
+            sum(batch.skipped for batch in batches),
+            _times_of_all(batches),
         )
 
 
-def _merged_times(found: list[DecodedBatch]) -> Sqns | None:
-    if all(one.sent_us is None for one in found):
+def _times_of_all(batches: list[DecodedBatch]) -> Sqns | None:
+    if all(batch.sent_us is None for batch in batches):
         return None
-    each = (np.full(len(one.sqns), NO_TIME) if one.sent_us is None else one.sent_us for one in found)
-    return np.concatenate(list(each))
+    times = (np.full(len(batch.sqns), NO_TIME) if batch.sent_us is None else batch.sent_us for batch in batches)
+    return np.concatenate(list(times))

@@ -1,4 +1,4 @@
-"""Messages into batches that fill packets: many at once by numpy, or one after the other as an application sends them."""
+"""Encoder of messages into batches that fill packets: many at once with numpy, or one by one."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from pgm.messages.batch_format import (
 )
 from pgm.messages.columns import MIXED, Columns, Indexes, Octets
 
-_WORD_OCTETS = 8  # full batches are padded to a multiple of this, which packets are summed faster by
+_WORD_OCTETS = 8  # full batches are padded to a multiple of this, which speeds up the checksum
 _TIME_ITEM_OCTETS = 8
-_MANY = 16  # full packets, beside which the padding of one more is some hundredths of them
-_TABLE_SHARE = 8  # a table of up to an eighth of a packet goes into every packet as it is
-_FRONT_OCTETS = 40  # at most, of a batch without tables: keys, counts and heads
+_MANY = 16  # full packets from which the padding of one more costs only some per cent
+_TABLE_SHARE = 8  # every packet repeats a table of up to an eighth of the packet
+_FRONT_OCTETS = 40  # maximum of a batch without tables: keys, counts and heads
 _OFFSET_OCTETS = 4
-_TABLE_KEYS_OCTETS = {"subjects": 24, "nodes": 20}  # at most, of both keys and the array's heads
+_TABLE_KEYS_OCTETS = {"subjects": 24, "nodes": 20}  # maximum of both keys and the array's heads
 
 
 @attrs.frozen(eq=False)
 class FullBatches:
-    """`count` batches of `octets` each that look alike. They are not built yet: `write` does so where they are to lie."""
+    """`count` equal batches of `octets` each. `write` builds them in the caller's memory."""
 
     layout: BatchLayout
     count: int
-    columns: Columns  # the messages that fill all of them but `last`
-    last: bytes  # one more behind them that is ready, or empty
+    columns: Columns  # messages of all batches except `last`
+    last: bytes  # a last batch that is ready, or empty
     at_us: int | None
 
     @property
     def octets(self) -> int:
-        """Of each batch."""
+        """Return the octets of each batch."""
         return self.layout.octets
 
     def write(self, rows: Octets, first: int) -> None:
-        """Build batches `first`, `first + 1` and so on, as many as there are `rows`."""
+        """Build batches `first`, `first + 1` and so on in `rows`, a (batches, octets) array."""
         layout, columns = self.layout, self.columns
         full = self.count - bool(self.last)
         if first + len(rows) > full:
@@ -64,16 +64,17 @@ class FullBatches:
 
 
 def _put(rows: Octets, begin: int, octets: Octets) -> None:
-    """Distribute octets over all rows, from a column on."""
+    """Distribute octets over all rows, from column `begin` on."""
     if len(octets):
         each = octets.reshape(len(rows), -1)
         as_items(rows[:, begin : begin + each.shape[1]])[:] = as_items(each)
 
 
 def pack(columns: Columns, room: int, at_us: int | None = None) -> Iterator[FullBatches | list[bytes]]:
-    """Batches of at most `room` octets, in order: equal ones, or lists of such that differ; with a time, that of now.
+    """Yield batches of at most `room` octets in order, as equal batches or as lists of unequal ones.
 
-    A message that does not fit `room` is a batch by itself, longer than that.
+    `at_us` is the time of the batches in us since 1970, or None for none. A message larger than `room` becomes a longer batch
+    of its own.
     """
     layout = None if columns.offsets is not None else _fullest_of(columns, room, at_us)
     if layout is None:
@@ -104,7 +105,7 @@ def _table_length(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> int:
 
 
 def _fits_everywhere(subjects: tuple[str, ...], nodes: tuple[str, ...], room: int) -> bool:
-    """Whether the tables are small enough to be repeated in every packet."""
+    """Return whether the tables are small enough for every packet."""
     return not (subjects or nodes) or _table_length(subjects, nodes) <= room // _TABLE_SHARE
 
 
@@ -113,11 +114,11 @@ def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:
 
 
 def _pack_equal(columns: Columns, layout: BatchLayout, at_us: int | None) -> Iterator[FullBatches | list[bytes]]:
-    """Messages of one size with tables that every packet repeats: all full packets look alike."""
+    """Pack messages of one size whose tables every packet repeats. All full packets then have one layout."""
     count = layout.count
     full = columns.count // count if columns.count // count > 1 else 0
-    # What is left is as long as the others where there are many: trains are of packets of one length, and the next
-    # call's go with them.
+    # After many full packets the rest gets the same length: a train has packets of one length, and the packets of the next
+    # call then join the train.
     pad_to = layout.octets if full >= _MANY else 0
     parts = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
     rest = [compose(part, pad_to, at_us) for part in parts]
@@ -138,22 +139,23 @@ def _fullest(
     room: int,
     has_time: bool,
 ) -> BatchLayout | None:
-    """How the batch is built that has as many messages of one size as `room` takes. None stands for one index for each message.
+    """Return the layout of a full batch: the most messages of one size that fit into `room`.
 
-    None where the tables are too large for that.
+    `subject` and `to` are one index for all messages, or None for one index each. Returns None if the tables are too large
+    for every packet.
     """
     if not _fits_everywhere(subjects, nodes, room):
         return None
     at_us = 0 if has_time else None
 
     def batch_of(count: int, pad_to: int = 0) -> bytes:
-        each = [np.zeros(count, np.uint8) if one is None else one for one in (subject, to)]
-        columns = Columns(count, np.zeros(count * size, np.uint8), size, None, subjects, each[0], nodes, each[1])
+        indexes = [np.zeros(count, np.uint8) if index is None else index for index in (subject, to)]
+        columns = Columns(count, np.zeros(count * size, np.uint8), size, None, subjects, indexes[0], nodes, indexes[1])
         return compose(columns, pad_to, at_us)
 
     front = _front(at_us) + sum(_TABLE_KEYS_OCTETS.values()) + _table_length(subjects, nodes)
-    indexes = sum(width_of(len(names)) for names, one in ((subjects, subject), (nodes, to)) if one is None)
-    count = max(1, min(MOST_MESSAGES, (room - front) // (size + indexes)))
+    index_octets = sum(width_of(len(names)) for names, index in ((subjects, subject), (nodes, to)) if index is None)
+    count = max(1, min(MOST_MESSAGES, (room - front) // (size + index_octets)))
     while count < MOST_MESSAGES and len(batch_of(count + 1)) <= room:
         count += 1
     octets = len(batch_of(count))
@@ -162,7 +164,7 @@ def _fullest(
 
 
 def _pack_mixed(columns: Columns, room: int, at_us: int | None) -> Iterator[bytes]:
-    """Messages of any sizes: each packet takes as many as it surely has room for, and is padded to the same length."""
+    """Pack messages of any sizes. Each packet takes as many as surely fit, and is padded to `room`."""
     costs = columns.sizes + (_OFFSET_OCTETS if room > 0xFFFF else _OFFSET_OCTETS // 2)
     front = _front(at_us)
     is_shared = _fits_everywhere(columns.subjects, columns.nodes, room)
@@ -182,13 +184,13 @@ def _pack_mixed(columns: Columns, room: int, at_us: int | None) -> Iterator[byte
         end = int(np.searchsorted(ends, spent + room - front, side="right"))
         end = min(max(end, first + 1), first + MOST_MESSAGES, columns.count)
         part = columns.part(first, end)
-        # The last one may be as short as it is: it leaves alone anyway.
+        # The last packet needs no padding, because it leaves alone.
         yield compose(part if is_shared else _own_tables(part), room if end < columns.count else 0, at_us)
         first, spent = end, int(ends[end - 1])
 
 
 def _own_tables(columns: Columns) -> Columns:
-    """The same messages with tables of the names they really have."""
+    """Return the same messages with tables of only the names in use."""
     subjects, subject = _own_table(columns.subjects, columns.subject)
     nodes, to = _own_table(columns.nodes, columns.to)
     return attrs.evolve(columns, subjects=subjects, subject=subject, nodes=nodes, to=to)
@@ -206,18 +208,18 @@ def _own_table(names: tuple[str, ...], indexes: Indexes | int) -> tuple[tuple[st
 
 
 @attrs.define
-class _Names:
-    """The table of a packet that is being filled, and what each of its messages has of it; empty while none has anything."""
+class _NameTable:
+    """Table of names of an open packet, and each message's index in it. Both are empty while no message has a name."""
 
     key: str
     places: dict[str, int] = attrs.field(factory=dict)
     indexes: list[int] = attrs.field(factory=list)
     octets: int = 0
     _last: str | None = None
-    _is_plain: bool = True  # all messages have the same
+    _is_plain: bool = True  # all messages have the same name
 
     def cost_with(self, name: str | None, count: int) -> int:
-        """Octets of table and indexes with one more message behind `count`, at most."""
+        """Return the maximum octets of table and indexes after one more message, which follows `count` others."""
         octets, names, is_same = self.octets, len(self.places), name == self._last
         if not is_same and name is not None and name not in self.places:
             octets, names = octets + _octets_of(name), names + 1
@@ -225,7 +227,7 @@ class _Names:
         return _TABLE_KEYS_OCTETS[self.key] + octets + (0 if is_plain else (count + 1) * width_of(names))
 
     def add(self, name: str | None, count: int) -> None:
-        """Note what the message behind `count` others has."""
+        """Add the name of the message that follows `count` others."""
         if name == self._last and self.indexes:
             self.indexes.append(self.indexes[-1])
             return
@@ -242,7 +244,7 @@ class _Names:
         self.indexes.append(place)
 
     def take(self) -> tuple[tuple[str, ...], Indexes | int]:
-        """Table and indexes of all messages; nothing is left."""
+        """Return table and indexes of all messages, and start an empty table."""
         if not self.places:
             return (), 0
         names, indexes, is_plain = tuple(self.places), self.indexes, self._is_plain
@@ -253,28 +255,28 @@ class _Names:
 
 
 def _octets_of(name: str) -> int:
-    """What a name adds to a table at most, its head included."""
+    """Return the maximum octets that a name adds to a table, with its head."""
     octets = len(name.encode())
     return octets + len(head(0, octets)) + 2
 
 
 class OpenBatch:
-    """One packet that is being filled message by message; `has_time` leaves room for when it is taken."""
+    """Packet that is filled message by message. `has_time` reserves room for the time of `take`."""
 
     def __init__(self, room: int, *, has_time: bool = False) -> None:
         self.room = room
         self._front = _front(0 if has_time else None)
         self._payloads: list[bytes | bytearray | memoryview] = []
         self._octets = 0
-        self._size = 0  # of all, or MIXED
-        self._subjects = _Names("subjects")
-        self._nodes = _Names("nodes")
+        self._size = 0  # of every message, or MIXED
+        self._subjects = _NameTable("subjects")
+        self._nodes = _NameTable("nodes")
 
     def __len__(self) -> int:
         return len(self._payloads)
 
     def has_room_for(self, size: int, subject: str | None, to: str | None) -> bool:
-        """Whether one more message surely fits the packet."""
+        """Return whether one more message surely fits into the packet."""
         count = len(self._payloads)
         octets = self._front + self._octets + size
         if count and size == self._size:
@@ -288,7 +290,7 @@ class OpenBatch:
         return octets <= self.room and count < MOST_MESSAGES
 
     def add(self, payload: bytes | bytearray | memoryview, subject: str | None, to: str | None) -> None:
-        """Put one more message in. It is copied: the caller's buffer is its own again."""
+        """Add one more message. The message is copied, so the caller may reuse its buffer."""
         size = len(payload)
         if not self._payloads:
             self._size = size or MIXED
@@ -302,7 +304,10 @@ class OpenBatch:
             self._nodes.add(to, len(self._payloads) - 1)
 
     def take(self, at_us: int | None = None) -> bytes:
-        """The batch of all that was put in, filled at a time; nothing is left. Raises ValueError if nothing was."""
+        """Return the batch of all messages, and start an empty packet.
+
+        `at_us` is the time of the batch in us since 1970. Raises ValueError without messages.
+        """
         if not self._payloads:
             raise ValueError("a batch without messages")
         subjects, subject = self._subjects.take()

@@ -1,14 +1,14 @@
-"""What a batch is on the wire: one CBOR map (RFC 8949) whose arrays are typed arrays (RFC 8746).
+"""Wire format of a batch: one CBOR map (RFC 8949) whose arrays are typed arrays (RFC 8746).
 
     {"v": 1, "n": messages, "size": octets of each | "offsets": typed array of n + 1,
      "subjects": [text, ...], "subject": one number | typed array of n,
      "nodes": [text, ...], "to": one number | typed array of n,
-     "at": microseconds since 1970 as a number of 64 bits, where the stream says when its packets were filled,
+     "at": microseconds since 1970 as a number of 64 bits, if the stream has batch times,
      "data": octets}
 
-Any CBOR reader makes sense of it; here it is read without one, since what comes from a network is to be bounded and
-dull: definite lengths, these keys, each at most once, nothing else. The octets behind the last message are padding,
-which keeps the packets of a train equally long.
+Any CBOR reader can read a batch. This module has a reader of its own, because input from a network must be bounded and
+simple: definite lengths, and only these keys, each at most once. The octets after the last message are padding, which makes
+the packets of a train equally long.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pgm.messages.columns import Columns, Indexes, Octets, Offsets
 from pgm.messages.subjects import is_absolute
 
 VERSION = 1
-MOST_MESSAGES = 0xFFFF  # of one batch: what a batch of no octets at all may claim costs little
+MOST_MESSAGES = 0xFFFF  # of one batch; the bound makes a false count in an empty batch cheap
 MOST_NAME_OCTETS = 1024
-TIME_OCTETS = 12  # of a time with its key
-_MOST_US = 253_402_300_800_000_000  # the year 10000: what nobody's calendar has is no time
-# Typed arrays that are written and read: tag -> items.
+TIME_OCTETS = 12  # a time with its key
+_MOST_US = 253_402_300_800_000_000  # the year 10000: a later time is invalid
+# Typed arrays of the format: tag -> type of the items.
 DTYPES: Mapping[int, str] = {64: "<u1", 69: "<u2", 70: "<u4"}
 _TAGS = {1: 64, 2: 69, 4: 70}
 
@@ -40,13 +40,13 @@ _WIDTHS = {24: 1, 25: 2, 26: 4, _LONG: 8}  # additional information -> octets of
 
 
 class BadBatch(PgmError):
-    """Octets that are no batch."""
+    """Octets that are not a batch."""
 
     code = "PGM-BATCH"
 
 
 def head(major: int, value: int) -> bytes:
-    """The head of a CBOR item, in its shortest form."""
+    """Return the head of a CBOR item in its shortest form. Raises ValueError above 64 bits."""
     if value < 24:
         return bytes((major << 5 | value,))
     for information, width in _WIDTHS.items():
@@ -56,19 +56,19 @@ def head(major: int, value: int) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """A text string."""
+    """Return a CBOR text string."""
     octets = value.encode()
     return head(_TEXT, len(octets)) + octets
 
 
 def typed(values: npt.NDArray[Any], width: int) -> bytes:
-    """A typed array of unsigned integers of `width` octets."""
+    """Return a CBOR typed array of unsigned integers of `width` octets."""
     octets = values.astype(DTYPES[_TAGS[width]]).tobytes()
     return head(_TAG, _TAGS[width]) + head(_OCTETS, len(octets)) + octets
 
 
 def width_of(most: int) -> int:
-    """Octets of the narrowest items that hold numbers up to `most`."""
+    """Return the octets of the narrowest items that hold numbers up to `most`."""
     return 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4
 
 
@@ -79,12 +79,16 @@ _KEYS = {
 
 @functools.lru_cache(maxsize=256)
 def table_octets(key: str, names: tuple[str, ...]) -> bytes:
-    """A table of names with its key."""
+    """Return a table of names with its key."""
     return _KEYS[key] + head(_ARRAY, len(names)) + b"".join(map(text, names))
 
 
 def compose(columns: Columns, pad_to: int = 0, at_us: int | None = None) -> bytes:
-    """One batch of all the messages, filled at a time; with `pad_to` it is padded to that many octets where CBOR has such a length."""
+    """Return one batch of all messages.
+
+    `pad_to` pads the batch to this many octets, if CBOR can express that length. `at_us` is the time of the batch in us since
+    1970, or None for none.
+    """
     pieces = [_KEYS["v"], head(_UNSIGNED, VERSION), _KEYS["n"], head(_UNSIGNED, columns.count)]
     keys = 4
     if columns.offsets is None:
@@ -103,7 +107,7 @@ def compose(columns: Columns, pad_to: int = 0, at_us: int | None = None) -> byte
             pieces += (table_octets(table_key, names), _KEYS[key], typed(indexes, width_of(len(names))))
         keys += 2
     if at_us is not None:
-        # Always in 64 bits, and behind all else: batches filled at different times look alike but for it.
+        # The time is always in 64 bits and after all other keys, so that batches differ in nothing else.
         pieces += (_KEYS["at"], bytes((_UNSIGNED << 5 | _LONG,)), at_us.to_bytes(_WIDTHS[_LONG], "big"))
         keys += 1
     front = head(_MAP, keys) + b"".join(pieces) + _KEYS["data"]
@@ -113,7 +117,7 @@ def compose(columns: Columns, pad_to: int = 0, at_us: int | None = None) -> byte
 
 
 def _filling(room: int) -> int:
-    """How long octets are that take `room` with their head, or 0 if none are."""
+    """Return the length of the octets that take `room` with their head, or 0 if no length fits."""
     for width in (0, *_WIDTHS.values()):
         length = room - 1 - width
         if length >= 0 and len(head(_OCTETS, length)) == 1 + width:
@@ -123,21 +127,21 @@ def _filling(room: int) -> int:
 
 @attrs.frozen
 class BatchField:
-    """Where octets or a typed array lie in a batch."""
+    """Place of octets or of a typed array in a batch: octets `begin` to `end - 1`."""
 
     begin: int
     end: int
     dtype: str = "<u1"
 
     def of(self, rows: Octets) -> npt.NDArray[Any]:
-        """The array in each of many batches that look alike: a (batches, items) view or copy."""
+        """Return the array of each batch of one layout: a (batches, items) view or copy."""
         columns = rows[:, self.begin : self.end]
         return columns if self.dtype == "<u1" else np.ascontiguousarray(columns).view(self.dtype)
 
 
 @attrs.frozen
 class BatchLayout:
-    """How a batch is built: all of it but what its arrays hold."""
+    """Layout of a batch: all of it except the contents of its arrays."""
 
     octets: int
     count: int
@@ -148,12 +152,12 @@ class BatchLayout:
     nodes: tuple[str, ...]
     to: BatchField | int
     data: BatchField
-    sample: Octets = attrs.field(eq=False, repr=False)  # one such batch
-    at: BatchField | None = None  # when it was filled
+    sample: Octets = attrs.field(eq=False, repr=False)  # one batch of this layout
+    at: BatchField | None = None  # time of the batch
 
     @functools.cached_property
     def fixed(self) -> tuple[tuple[int, int], ...]:
-        """The stretches in which batches of this layout are the same, octet by octet."""
+        """Return the ranges of octets in which all batches of this layout are equal."""
         places = (self.offsets, self.subject, self.to, self.at, self.data)
         free = sorted((place.begin, place.end) for place in places if isinstance(place, BatchField))
         begins = (0, *(end for _, end in free))
@@ -162,16 +166,16 @@ class BatchLayout:
 
     @functools.cached_property
     def fixed_octets(self) -> list[bytes]:
-        """What stands there."""
+        """Return the octets in the ranges of `fixed`."""
         return [self.sample[begin:end].tobytes() for begin, end in self.fixed]
 
     def fits(self, octets: Octets) -> bool:
-        """Whether a batch of as many octets has this layout."""
+        """Return whether a batch of the same length has this layout."""
         return [octets[begin:end].tobytes() for begin, end in self.fixed] == self.fixed_octets
 
 
 class _Reader:
-    """Reads the few kinds of items a batch is made of. Raises `BadBatch`, or IndexError behind the end."""
+    """Reader of the item types in a batch. Raises `BadBatch`, or IndexError after the end."""
 
     def __init__(self, octets: bytes) -> None:
         self.octets = octets
@@ -185,15 +189,15 @@ class _Reader:
             return major, information
         width = _WIDTHS.get(information)
         if width is None or self.at + width > len(self.octets):
-            raise BadBatch("an item of no definite length")
+            raise BadBatch("an item without a definite length")
         value = int.from_bytes(self.octets[self.at : self.at + width], "big")
         self.at += width
         return major, value
 
     def expect(self, major: int) -> int:
-        found, value = self.item()
-        if found != major:
-            raise BadBatch(f"an item of kind {found} instead of {major}")
+        kind, value = self.item()
+        if kind != major:
+            raise BadBatch(f"an item of kind {kind} instead of {major}")
         return value
 
     def stretch(self, length: int) -> tuple[int, int]:
@@ -206,11 +210,11 @@ class _Reader:
     def text(self) -> str:
         begin, end = self.stretch(self.expect(_TEXT))
         if end - begin > MOST_NAME_OCTETS:
-            raise BadBatch("a name that is too long")
+            raise BadBatch("a name is too long")
         try:
             return self.octets[begin:end].decode()
         except UnicodeDecodeError:
-            raise BadBatch("a name that is no text") from None
+            raise BadBatch("a name is not text") from None
 
     def names(self) -> tuple[str, ...]:
         count = self.expect(_ARRAY)
@@ -253,43 +257,43 @@ class _Reader:
 
 
 def read_layout(octets: bytes) -> BatchLayout:
-    """How a batch is built. Raises `BadBatch` for anything else; the arrays' values are not looked at."""
+    """Return the layout of a batch, without a check of the arrays' values. Raises `BadBatch`."""
     reader = _Reader(octets)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     try:
         for _ in range(reader.expect(_MAP)):
             key = reader.text()
-            if key in found:
+            if key in values:
                 raise BadBatch(f"key {key!r} twice")
-            found[key] = reader.value(key)
+            values[key] = reader.value(key)
     except IndexError:
-        raise BadBatch("shorter than it says") from None
+        raise BadBatch("shorter than its lengths") from None
     if reader.at != len(octets):
-        raise BadBatch("octets behind its end")
-    if found.get("v") != VERSION:
-        raise BadBatch(f"version {found.get('v')}")
-    return _checked(found, np.frombuffer(octets, np.uint8))
+        raise BadBatch("octets after its end")
+    if values.get("v") != VERSION:
+        raise BadBatch(f"version {values.get('v')}")
+    return _layout_of(values, np.frombuffer(octets, np.uint8))
 
 
-def _checked(found: dict[str, Any], octets: Octets) -> BatchLayout:
-    count, data = found.get("n", 0), found.get("data")
-    offsets, size = found.get("offsets"), found.get("size", 0)
+def _layout_of(values: dict[str, Any], octets: Octets) -> BatchLayout:
+    count, data = values.get("n", 0), values.get("data")
+    offsets, size = values.get("offsets"), values.get("size", 0)
     if data is None or not 1 <= count <= MOST_MESSAGES or (offsets is None) != (size > 0):
         raise BadBatch("without messages, or without their sizes")
     if count * size > data.end - data.begin:
-        raise BadBatch("fewer octets than its messages have")
+        raise BadBatch("fewer octets than its messages need")
     if offsets is not None and _items(offsets) != count + 1:
-        raise BadBatch("offsets that are not one more than its messages")
-    subjects, subject = _table(found, "subjects", "subject", count)
-    nodes, to = _table(found, "nodes", "to", count)
+        raise BadBatch("the number of offsets is not one more than the messages")
+    subjects, subject = _table(values, "subjects", "subject", count)
+    nodes, to = _table(values, "nodes", "to", count)
     if not all(map(is_absolute, subjects)):
-        raise BadBatch("a subject that is none")
-    return BatchLayout(len(octets), count, size, offsets, subjects, subject, nodes, to, data, octets, found.get("at"))
+        raise BadBatch("a subject is invalid")
+    return BatchLayout(len(octets), count, size, offsets, subjects, subject, nodes, to, data, octets, values.get("at"))
 
 
-def _table(found: dict[str, Any], names_key: str, key: str, count: int) -> tuple[tuple[str, ...], BatchField | int]:
-    names, indexes = found.get(names_key, ()), found.get(key, 0)
-    if (key in found) != (names_key in found):
+def _table(values: dict[str, Any], names_key: str, key: str, count: int) -> tuple[tuple[str, ...], BatchField | int]:
+    names, indexes = values.get(names_key, ()), values.get(key, 0)
+    if (key in values) != (names_key in values):
         raise BadBatch(f"{key} without {names_key}, or the reverse")
     if isinstance(indexes, BatchField):
         if _items(indexes) != count:
@@ -303,21 +307,24 @@ def _items(place: BatchField) -> int:
     return (place.end - place.begin) // int(place.dtype[2:])
 
 
-def alike(rows: Octets, layout: BatchLayout) -> int:
-    """How many of the first rows, each a batch, look like row 0, which has this layout."""
+def equal_rows(rows: Octets, layout: BatchLayout) -> int:
+    """Return the number of leading rows with this layout, which row 0 has. Each row is a batch."""
     if len(rows) == 1 or not layout.fits(rows[1]):
         return 1
     count = len(rows)
     for (begin, end), octets in zip(layout.fixed, layout.fixed_octets, strict=True):
-        found, wanted = rows[:count, begin:end].tobytes(), octets * count
-        if found != wanted:
-            differ = np.frombuffer(found, np.uint8) != np.frombuffer(wanted, np.uint8)
+        actual, expected = rows[:count, begin:end].tobytes(), octets * count
+        if actual != expected:
+            differ = np.frombuffer(actual, np.uint8) != np.frombuffer(expected, np.uint8)
             count = int(differ.argmax()) // (end - begin)
     return count
 
 
 def columns_of(rows: Octets, layout: BatchLayout, take: Callable[[int], Octets]) -> Columns:
-    """The messages of batches of one layout, a (batches, octets) array, in memory that `take` gives. Raises `BadBatch`."""
+    """Return the messages of batches of one layout, a (batches, octets) array.
+
+    `take` returns memory for the messages. Raises `BadBatch`.
+    """
     count = len(rows) * layout.count
     subject = _indexes(rows, layout.subject, len(layout.subjects))
     to = _indexes(rows, layout.to, len(layout.nodes))
@@ -331,24 +338,27 @@ def columns_of(rows: Octets, layout: BatchLayout, take: Callable[[int], Octets])
     ends: Offsets = layout.offsets.of(rows).astype(np.int64)
     sizes = ends[:, 1:] - ends[:, :-1]
     if ends[:, 0].any() or (sizes < 0).any() or (ends[:, -1] > layout.data.end - begin).any():
-        raise BadBatch("offsets that go back, or beyond its octets")
+        raise BadBatch("offsets decrease, or exceed its octets")
     stretches = [rows[row, begin : begin + end] for row, end in enumerate(ends[:, -1].tolist())]
     data = np.concatenate(stretches, out=take(int(ends[:, -1].sum())))
     return Columns.of_sizes(data, sizes.reshape(-1), **names)
 
 
 def times_of(rows: Octets, layout: BatchLayout) -> npt.NDArray[np.int64] | None:
-    """When batches of one layout were filled, in microseconds since 1970; None if they do not say. Raises `BadBatch`."""
+    """Return the times of batches of one layout in us since 1970, or None without times.
+
+    Raises `BadBatch`.
+    """
     if layout.at is None:
         return None
-    found = layout.at.of(rows).reshape(-1)
-    if int(found.max()) >= _MOST_US:
-        raise BadBatch("a time that no calendar has")
-    return found.astype(np.int64)
+    times = layout.at.of(rows).reshape(-1)
+    if int(times.max()) >= _MOST_US:
+        raise BadBatch("a time after the year 9999")
+    return times.astype(np.int64)
 
 
 def as_items(rows: Octets) -> npt.NDArray[np.void]:
-    """Rows as one item each, which are copied faster than their octets."""
+    """Return each row as one item. numpy copies items faster than single octets."""
     items: npt.NDArray[np.void] = rows.view(f"V{rows.shape[-1]}")
     return items[..., 0]
 

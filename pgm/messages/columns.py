@@ -1,7 +1,6 @@
-"""Many messages as columns: one buffer of octets, where each message ends in it, and what else is known of each.
+"""Many messages as columns: one buffer of octets, the ends of the messages in it, and their names.
 
-This is what a batch on the wire is, what a source is given by `send_batch` and what a receiver hands out. No object
-per message anywhere.
+A batch on the wire, the argument of `send_batch`, and a delivered batch all have this form. There is no object per message.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Octets = npt.NDArray[np.uint8]
 Indexes = npt.NDArray[np.unsignedinteger[Any]]
 Offsets = npt.NDArray[np.int64]
 
-MIXED = -1  # size of messages that are not all of one size
+MIXED = -1  # size of messages with different sizes
 
 
 def _sliced(indexes: Indexes | int, first: int, end: int) -> Indexes | int:
@@ -31,11 +30,13 @@ def _chosen(indexes: Indexes | int, rows: npt.NDArray[np.intp]) -> Indexes | int
 
 @attrs.frozen(eq=False)
 class Columns:
-    """`count` messages.
+    """Columns of `count` messages.
 
-    `data` holds their octets in a row. Where all have one `size` of at least 1 there are no `offsets`; else the size is
-    `MIXED`, and message i is `data[offsets[i]:offsets[i + 1]]`. `subject` says for each message, or for all if it is one
-    number, which of `subjects` it has: 0 for none, i for `subjects[i - 1]`; `to` the same of `nodes`, 0 for everybody.
+    `data` holds the octets of the messages in a row. If all messages have one `size` of at least 1, there are no `offsets`.
+    Otherwise `size` is `MIXED`, and message i is `data[offsets[i]:offsets[i + 1]]`.
+
+    `subject` holds an index for each message, or one number for all. Index 0 is no subject, and index i is `subjects[i - 1]`.
+    `to` holds indexes into `nodes` in the same way. Index 0 of `to` means all nodes.
     """
 
     count: int
@@ -49,7 +50,7 @@ class Columns:
 
     @classmethod
     def of_sizes(cls, data: Octets, sizes: npt.NDArray[np.int64], **more: Any) -> Columns:
-        """Messages of these sizes that lie in `data` in a row."""
+        """Return messages of these sizes that lie in `data` in a row."""
         size = int(sizes[0]) if len(sizes) else 0
         if size and bool((sizes == size).all()):
             return cls(len(sizes), data, size, **more)
@@ -59,7 +60,7 @@ class Columns:
 
     @classmethod
     def of_list(cls, payloads: Sequence[bytes | bytearray | memoryview], **more: Any) -> Columns:
-        """A list of byte strings. Raises ValueError for a view whose items are not octets."""
+        """Return the messages of a list. Raises ValueError for a view whose items are not octets."""
         data = np.frombuffer(b"".join(payloads), np.uint8)
         sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
         if int(sizes.sum()) != len(data):
@@ -68,7 +69,7 @@ class Columns:
 
     @classmethod
     def of_rows(cls, rows: Octets, **more: Any) -> Columns:
-        """A (count, size) array."""
+        """Return the messages of a (count, size) array."""
         count, size = rows.shape
         if not size:
             return cls(count, np.empty(0, np.uint8), MIXED, np.zeros(count + 1, np.int64), **more)
@@ -76,21 +77,21 @@ class Columns:
 
     @property
     def ends(self) -> Offsets:
-        """Where messages begin and end, `count + 1` of them, whatever their sizes."""
+        """Return the `count + 1` places at which messages begin and end, for any sizes."""
         return np.arange(self.count + 1, dtype=np.int64) * self.size if self.offsets is None else self.offsets
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Octets of each message."""
+        """Return the octets of each message."""
         return np.full(self.count, self.size, np.int64) if self.offsets is None else np.diff(self.offsets)
 
     @property
     def octets(self) -> int:
-        """Octets of all messages."""
+        """Return the octets of all messages."""
         return self.count * self.size if self.offsets is None else int(self.offsets[-1] - self.offsets[0])
 
     def payloads(self) -> list[bytes]:
-        """Each message as octets of its own."""
+        """Return each message as separate octets."""
         octets = self.data.tobytes()
         if self.offsets is None:
             size = self.size
@@ -99,7 +100,7 @@ class Columns:
         return [octets[begin:end] for begin, end in itertools.pairwise(ends)]
 
     def names_of_all(self) -> tuple[list[str | None], list[str | None]]:
-        """The subject of each message, and the node that it is for."""
+        """Return the subject of each message, and the node that it is for; None for neither."""
         return self._names(self.subjects, self.subject), self._names(self.nodes, self.to)
 
     def _names(self, names: tuple[str, ...], indexes: Indexes | int) -> list[str | None]:
@@ -109,7 +110,7 @@ class Columns:
         return [table[index] for index in indexes.tolist()]
 
     def part(self, first: int, end: int) -> Columns:
-        """Messages `first` to `end - 1`, sharing memory."""
+        """Return messages `first` to `end - 1`, which share the memory."""
         if self.offsets is None:
             data, offsets = self.data[first * self.size : end * self.size], None
         else:
@@ -119,7 +120,7 @@ class Columns:
         return attrs.evolve(self, count=end - first, data=data, offsets=offsets, subject=subject, to=to)
 
     def select(self, rows: npt.NDArray[np.intp]) -> Columns:
-        """Some of the messages, in memory of their own."""
+        """Return a copy of the messages with these indexes."""
         subject, to = _chosen(self.subject, rows), _chosen(self.to, rows)
         if self.offsets is None:
             data, offsets = self.data.reshape(self.count, self.size)[rows].reshape(-1), None
@@ -133,7 +134,7 @@ class Columns:
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """All messages of several columns, in order. Raises ValueError without any."""
+    """Return all messages of several columns in order. Raises ValueError without any."""
     if len(parts) == 1:
         return parts[0]
     count = sum(part.count for part in parts)

@@ -1,7 +1,7 @@
-"""ZeroMQ's framing, the receiving side: packets of one session in, messages out (INT-Z5, INT-Z7).
+"""Decoder of ZeroMQ's framing: packets of one session in, messages out (INT-Z5, INT-Z7).
 
-Nothing that a peer sends raises. What cannot be read drops the message under way, is reported, and reception goes on
-where the next message begins, as it does after a loss.
+No packet of a peer raises an exception. An unreadable packet drops the current message and is reported. Decoding continues
+at the next message, as after a loss.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Octets = npt.NDArray[np.uint8]
 
 @attrs.define
 class DecodedMessages:
-    """Whole messages, and for each the sqn of the packet it began in."""
+    """Complete messages, each with the sqn of the packet in which it began."""
 
     messages: list[Parts]
     sqns: list[int]
@@ -25,7 +25,7 @@ class DecodedMessages:
 
 @attrs.frozen
 class UnusedPackets:
-    """Packets that arrived and gave nothing to any message: what they belong to is incomplete, or cannot be read."""
+    """Packets that arrived and contribute to no message: their message is incomplete or unreadable."""
 
     first: int
     count: int
@@ -33,72 +33,72 @@ class UnusedPackets:
 
 
 class Decoder:
-    """The stream of one session. Feed it packets in order; tell it of losses.
+    """Decoder of one session. The caller adds packets in order and reports losses.
 
-    Until it has joined, packets in which no message begins are passed over. `most` bounds the weight of a message
-    (see `weight`), and with it what is held here.
+    Before it has joined, the decoder skips packets in which no message begins. `most` bounds the weight of a message (see
+    `weight`), and with it the memory of the decoder.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._is_joined = False
         self._has_been_joined = False
-        self._rest = bytearray()  # a frame that is not whole yet
-        self._need = 0  # octets of rest before anything can come of it
-        self._parts: list[bytes] = []  # of the message under way
-        self._octets = 0  # of those parts
-        self._begun = 0  # sqn in which the message under way began
-        self._owned = 0  # first sqn that holds nothing else than the message under way
-        self._end = 0  # sqn behind the last packet taken
+        self._rest = bytearray()  # an incomplete frame
+        self._need = 0  # octets of `_rest` that complete the frame
+        self._parts: list[bytes] = []  # of the current message
+        self._octets = 0  # of `_parts`
+        self._begun = 0  # sqn in which the current message began
+        self._owned = 0  # first sqn that holds only the current message
+        self._end = 0  # sqn after the last packet
 
     def lost(self) -> list[UnusedPackets]:
-        """Something is missing, or the session ends: what was begun cannot be ended."""
-        is_under_way = self._is_joined and bool(self._rest or self._parts)
+        """Drop the current message, after a loss or at the end of the session. Return its packets."""
+        has_message = self._is_joined and bool(self._rest or self._parts)
         owned, count = self._owned, self._end - self._owned
         self._is_joined = False
         self._rest.clear()
         self._parts.clear()
         self._need = self._octets = 0
-        return [UnusedPackets(owned, count)] if is_under_way and count > 0 else []
+        return [UnusedPackets(owned, count)] if has_message and count > 0 else []
 
     def add(self, first: int, packets: Octets) -> list[DecodedMessages | UnusedPackets]:
-        """Take packets `first`, `first + 1` and so on, a (count, size) array; returns what came of them, in order."""
-        found: list[DecodedMessages | UnusedPackets] = []
+        """Decode packets `first`, `first + 1` and so on, a (count, size) array. Return the results in order."""
+        results: list[DecodedMessages | UnusedPackets] = []
         end = first + len(packets)
         if packets.shape[1] < OFFSET.size:
-            found += [*self.lost(), UnusedPackets(first, len(packets), is_malformed=True)]
+            results += [*self.lost(), UnusedPackets(first, len(packets), is_malformed=True)]
         else:
             while first < end:
-                first = self._take(first, packets[first - end :], found)
+                first = self._take(first, packets[first - end :], results)
         self._end = end
-        return found
+        return results
 
-    def _take(self, first: int, packets: Octets, found: list[DecodedMessages | UnusedPackets]) -> int:
-        """Join if need be, then read as far as it goes; returns the sqn to go on from."""
+    def _take(self, first: int, packets: Octets, results: list[DecodedMessages | UnusedPackets]) -> int:
+        """Join if necessary, then read as many packets as possible. Return the sqn at which to continue."""
         begin = 0
         if not self._is_joined:
             row, begin = _place_to_join(packets)
             if row and self._has_been_joined:
-                found.append(UnusedPackets(first, row))
+                results.append(UnusedPackets(first, row))
             first, packets = first + row, packets[row:]
             if not len(packets):
                 return first
             if begin > packets.shape[1] - OFFSET.size:
-                found.append(UnusedPackets(first, 1, is_malformed=True))
+                results.append(UnusedPackets(first, 1, is_malformed=True))
                 return first + 1
             self._is_joined = self._has_been_joined = True
         carries_octets = packets.shape[1] > OFFSET.size
-        bad = self._read(first, packets, begin, found) if carries_octets else None
+        bad = self._read(first, packets, begin, results) if carries_octets else None
         if bad is None:
             return first + len(packets)
         self._end = first + bad
-        found += [*self.lost(), UnusedPackets(self._end, 1, is_malformed=True)]
+        results += [*self.lost(), UnusedPackets(self._end, 1, is_malformed=True)]
         return self._end + 1
 
     def _read(
-        self, first: int, packets: Octets, begin: int, found: list[DecodedMessages | UnusedPackets]
+        self, first: int, packets: Octets, begin: int, results: list[DecodedMessages | UnusedPackets]
     ) -> int | None:
-        """Read the stream that the packets carry; returns the row of a packet that cannot be read, if there is one."""
+        """Read the stream that the packets carry. Return the row of the first unreadable packet, or None."""
         stream = packets[:, OFFSET.size :].tobytes()
         base = len(self._rest)
         if self._need > base + len(stream):
@@ -106,16 +106,16 @@ class Decoder:
             return None
         data = bytes(self._rest) + stream if base else stream
         room = packets.shape[1] - OFFSET.size
-        is_new = not base and not self._parts  # else what comes first belongs to the message under way
+        is_new = not base and not self._parts  # otherwise the first octets belong to the current message
         messages: list[Parts] = []
         starts: list[int] = []
         at, bad = self._frames(data, begin, messages, starts)
         start = starts.pop()
         if messages:
-            sqns = [first + (one - base) // room for one in starts]
+            sqns = [first + (start_at - base) // room for start_at in starts]
             if not is_new:
                 sqns[0] = self._begun
-            found.append(DecodedMessages(messages, sqns))
+            results.append(DecodedMessages(messages, sqns))
         if messages or is_new:
             row, inside = divmod(start - base, room)
             self._begun = first + row
@@ -124,9 +124,9 @@ class Decoder:
         return None if bad is None else max(0, bad - base) // room
 
     def _frames(self, data: bytes, at: int, messages: list[Parts], starts: list[int]) -> tuple[int, int | None]:
-        """Read all whole frames from `at` on, and note where messages begin, the one under way last.
+        """Read all complete frames from `at` on, and store the begins of messages, the current one last.
 
-        Returns where the unread frame begins, and where the head of one that is none ends.
+        Returns the begin of the first incomplete or invalid frame, and the end of the head of an invalid frame, if any.
         """
         parts, end = self._parts, len(data)
         starts.append(at)
@@ -160,7 +160,10 @@ class Decoder:
 
 
 def _place_to_join(packets: Octets) -> tuple[int, int]:
-    """The first packet in which a message begins, and where; a packet behind the last if there is none."""
+    """Return the first packet in which a message begins, and the offset of that message.
+
+    Without such a packet the first value is the number of packets.
+    """
     offsets = packets[:, 0].astype(np.intp) << 8 | packets[:, 1]
     rows = np.flatnonzero(offsets != NO_MESSAGE)
     return (int(rows[0]), int(offsets[rows[0]])) if rows.size else (len(packets), 0)

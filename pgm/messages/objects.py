@@ -1,4 +1,4 @@
-"""Objects as messages: what turns values into octets and back."""
+"""Codecs that turn values into the octets of messages and back."""
 
 from __future__ import annotations
 
@@ -8,63 +8,63 @@ import attrs
 import cbor2
 
 from pgm.errors import PgmError, UsageError
-from pgm.messages.references import refers
-from pgm.messages.unpacked import unpacked
+from pgm.messages.references import has_reference
+from pgm.messages.unpacked import unpacked_size
 from pgm.units import MIB
 
-MOST_UNPACKED_OCTETS = 64 * MIB  # as much as the largest message by default
+MOST_UNPACKED_OCTETS = 64 * MIB  # the default of the largest message
 
 
 class BadObject(PgmError):
-    """Octets that a codec does not understand."""
+    """Octets that a codec cannot decode."""
 
     code = "PGM-OBJECT"
 
 
 class Codec(Protocol):
-    """Values into octets and back. `decode` is given what a network brought: it raises `BadObject` or returns."""
+    """Codec of values. `decode` receives untrusted octets, and either returns a value or raises `BadObject`."""
 
     def encode(self, value: Any) -> bytes:
-        """A value's octets. Raises `UsageError` for a value that it has none for."""
+        """Return the octets of a value. Raises `UsageError` for a value that the codec cannot encode."""
 
     def decode(self, payload: bytes) -> Any:
-        """The value. Raises `BadObject`."""
+        """Return the value. Raises `BadObject`."""
 
 
 class CborCodec:
-    """Any value that CBOR (RFC 8949) knows: numbers, text, octets, lists, tables, times, and what they nest."""
+    """Codec of CBOR values (RFC 8949): numbers, text, octets, lists, tables and times, also nested."""
 
     def encode(self, value: Any) -> bytes:
-        """A value's octets. Raises `UsageError` for a value that CBOR does not know."""
+        """Return the octets of a value. Raises `UsageError` for a value that CBOR does not know."""
         try:
             return cbor2.dumps(value)
         except (cbor2.CBOREncodeError, RecursionError, OverflowError) as error:
             raise UsageError(
-                f"a {type(value).__name__} that CBOR does not know: {error}", remedy="send what is made of plain values"
+                f"a {type(value).__name__} that CBOR does not know: {error}", remedy="send a value made of plain values"
             ) from error
 
     def decode(self, payload: bytes) -> Any:
-        """The value; what follows it is passed over. Raises `BadObject`, for references too (tag 29)."""
-        if refers(payload):
-            raise BadObject("references to other parts of the value, which are not read")
+        """Return the value and ignore octets after it. Raises `BadObject`, also for references (tag 29)."""
+        if has_reference(payload):
+            raise BadObject("references to other parts of the value are not supported")
         try:
             return cbor2.loads(payload)
-        except Exception as error:  # tags make values of many classes, each with complaints of its own
+        except Exception as error:  # tags build values of many classes, which raise many kinds of errors
             raise BadObject(f"{type(error).__name__}: {error}") from error
 
 
 @attrs.frozen
 class ArrowCodec:
-    """Tables and record batches of Arrow, as an IPC stream; it needs pyarrow.
+    """Codec of Arrow tables and record batches as an IPC stream. The codec needs pyarrow.
 
-    Buffers may come packed, by others that write IPC. `most_octets` is what all of a message may become when it is unpacked,
-    and an eighth of what it may have in rows, so that a few octets on the wire take no more memory than that.
+    Other writers of IPC may send packed buffers. `most_octets` bounds the size of a message after unpacking. A message may
+    have at most eight times as many rows. These bounds keep a few octets on the wire from taking much memory.
     """
 
     most_octets: int = MOST_UNPACKED_OCTETS
 
     def encode(self, value: Any) -> bytes:
-        """The octets of a table or a record batch. Raises `UsageError` for anything else."""
+        """Return the octets of a table or a record batch. Raises `UsageError` for other values."""
         pa = _pyarrow()
         if not isinstance(value, (pa.Table, pa.RecordBatch)):
             raise UsageError(
@@ -77,13 +77,13 @@ class ArrowCodec:
         return octets
 
     def decode(self, payload: bytes) -> Any:
-        """The table. Raises `BadObject`, also for one that would be too large."""
+        """Return the table. Raises `BadObject`, also for a table that would be too large."""
         pa = _pyarrow()
         try:
             self._check_size(pa.ipc.MessageReader.open_stream(payload))
             table = pa.ipc.open_stream(payload).read_all()
-            table.validate(full=True)  # offsets that lead outside would be followed later
-        except Exception as error:  # of Arrow, of the system, or ValueError
+            table.validate(full=True)  # later reads would follow offsets that lead outside
+        except Exception as error:  # Arrow's errors, system errors or ValueError
             raise BadObject(f"{type(error).__name__}: {error}") from error
         return table
 
@@ -91,10 +91,10 @@ class ArrowCodec:
         rows = octets = 0
         for message in messages:
             if message.body is not None:
-                more_rows, more_octets = unpacked(memoryview(message.metadata), memoryview(message.body))
+                more_rows, more_octets = unpacked_size(memoryview(message.metadata), memoryview(message.body))
                 rows, octets = rows + more_rows, octets + more_octets
         if octets > self.most_octets or rows > 8 * self.most_octets:
-            raise ValueError(f"{rows} rows, and {octets} octets when unpacked, of {self.most_octets} that are allowed")
+            raise ValueError(f"{rows} rows, and {octets} octets when unpacked, of {self.most_octets} allowed")
 
 
 def _pyarrow() -> Any:

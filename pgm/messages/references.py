@@ -1,7 +1,7 @@
-"""References in CBOR (tags 28 and 29): values that hold themselves, or the same thing many times over.
+"""Detection of references in CBOR (tags 28 and 29), by which a value can contain itself or one part many times.
 
-A few octets of them say as much as 2 ** 40 items, and whoever walks that, or takes the hash of it as the key of a table, does not
-come back. Nothing here writes them, so nothing here reads them.
+With references a few octets can stand for 2 ** 40 items. A walk over such a value, or its hash as the key of a table, would
+never end. The project writes no references, so it reads none.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}  # additional information -> octets of th
 _INDEFINITE = 31
 
 
-def refers(octets: bytes) -> bool:
-    """Whether CBOR has a reference, to be asked before it is read. What is no CBOR has none from there on."""
+def has_reference(octets: bytes) -> bool:
+    """Return whether CBOR contains a reference. Callers check this before they decode.
+
+    The search ends at the first octet that is not CBOR.
+    """
     if _REFERENCE.search(octets) is None:
         return False
     at = 0

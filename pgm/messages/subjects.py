@@ -1,7 +1,7 @@
-"""Subjects: hierarchical names of messages, and who wants which.
+"""Subjects: hierarchical names of messages, and filters by patterns.
 
-A subject is absolute: `/nasdaq/ibm`, any number of levels, case-sensitive. A pattern may have `*` for one level, whatever it
-is, and `...` at its end for the rest: `/nasdaq/...` matches `/nasdaq` and everything below it.
+A subject is absolute and case-sensitive, and has any number of levels: `/nasdaq/ibm`. A pattern may contain `*` for one
+level of any name, and `...` at its end for all further levels: `/nasdaq/...` matches `/nasdaq` and all subjects below it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pgm.errors import UsageError
 ANY_LEVEL = "*"
 THE_REST = "..."
 MOST_OCTETS = 1024
-_CACHED_TABLES = 64  # of batches, whose verdicts are remembered: those of a stream with few subjects are all alike
-_CACHED_NAMES = 65_536  # subjects whose verdict is remembered; beyond it all are asked anew
+_CACHED_TABLES = 64  # tables of batches whose result is cached; a stream with few subjects repeats its tables
+_CACHED_NAMES = 65_536  # subjects whose result is cached; a full cache is cleared
 
 
-def _why_not(name: object, *, wild: bool) -> str:
-    """What is wrong with a subject, or with a pattern, or empty."""
+def _problem_of(name: object, *, wild: bool) -> str:
+    """Return the problem of a subject, or of a pattern if `wild`, or an empty text."""
     if not isinstance(name, str):
-        return "it is no text"
+        return "it is not text"
     if not name.startswith("/"):
         return "it does not begin with a slash"
     if len(name.encode(errors="replace")) > MOST_OCTETS:
@@ -35,30 +35,30 @@ def _why_not(name: object, *, wild: bool) -> str:
     if "" in levels:
         return "a level is empty"
     if not wild and (ANY_LEVEL in levels or THE_REST in levels):
-        return "it has wildcards, and a message has one subject"
+        return "it has wildcards, which only a pattern may have"
     if THE_REST in levels[:-1]:
-        return f"{THE_REST} stands for the rest, so nothing can follow"
+        return f"{THE_REST} must be the last level"
     return ""
 
 
 @functools.lru_cache(maxsize=_CACHED_NAMES)
 def is_absolute(name: str) -> bool:
-    """Whether this is a subject that a message can have."""
-    return not _why_not(name, wild=False)
+    """Return whether `name` is a valid subject of a message."""
+    return not _problem_of(name, wild=False)
 
 
 def require_absolute(name: str) -> None:
-    """Raises `UsageError` unless this is a subject that a message can have."""
+    """Raise `UsageError` unless `name` is a valid subject of a message."""
     if not isinstance(name, str) or not is_absolute(name):
         raise UsageError(
-            f"{name!r} is no subject: {_why_not(name, wild=False)}",
+            f"{name!r} is no subject: {_problem_of(name, wild=False)}",
             remedy='write it from the root, as in "/nasdaq/ibm"',
         )
 
 
 @attrs.frozen(eq=False)
 class Subscription:
-    """One pattern that is wanted, and whatever the application wants to find again with it."""
+    """One subscribed pattern, with a tag of the application."""
 
     pattern: str
     tag: Any = None
@@ -66,7 +66,7 @@ class Subscription:
 
 @attrs.define(eq=False)
 class _Level:
-    """A node of the tree of patterns: what is subscribed that ends here, and what goes on."""
+    """Node of the tree of patterns: subscriptions that end at this level, and lower levels."""
 
     below: dict[str, _Level] = attrs.field(factory=dict)
     here: list[Subscription] = attrs.field(factory=list)
@@ -78,32 +78,32 @@ class _Level:
 
 
 class SubjectFilter:
-    """The patterns that an application has subscribed. Without any, and with `takes_all`, everything is wanted."""
+    """Filter by the subscribed patterns. While `takes_all` is true, the filter accepts every message."""
 
     def __init__(self, patterns: Iterable[str] | None = None) -> None:
         self._root = _Level()
         self._all: dict[Subscription, None] = {}
         self._takes_all = patterns is None
         self._verdicts: dict[str, bool] = {}
-        self._tables: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}  # verdicts of whole tables
+        self._tables: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}  # cached results of whole tables
         for pattern in patterns or ():
             self.add(pattern)
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
-        """What is subscribed, oldest first."""
+        """Return all subscriptions, oldest first."""
         return tuple(self._all)
 
     @property
     def takes_all(self) -> bool:
-        """Whether nothing was ever subscribed, so that messages without a subject are wanted too."""
+        """Return whether no pattern was ever subscribed, so that messages without a subject are accepted too."""
         return self._takes_all
 
     def add(self, pattern: str, tag: Any = None) -> Subscription:
-        """Subscribe. Raises `UsageError` for what is no pattern."""
-        why = _why_not(pattern, wild=True)
-        if why:
-            raise UsageError(f"{pattern!r} is no pattern of subjects: {why}", remedy='write it as in "/nasdaq/*"')
+        """Add a pattern. Raises `UsageError` for an invalid pattern."""
+        problem = _problem_of(pattern, wild=True)
+        if problem:
+            raise UsageError(f"{pattern!r} is no pattern of subjects: {problem}", remedy='write it as in "/nasdaq/*"')
         subscription = Subscription(pattern, tag)
         self._all[subscription] = None
         self._place(pattern, make=True).append(subscription)
@@ -112,16 +112,16 @@ class SubjectFilter:
         return subscription
 
     def remove(self, which: Subscription | str) -> None:
-        """Unsubscribe one, or the oldest of a pattern. Raises `UsageError` for what is not subscribed."""
+        """Remove a subscription, or the oldest one of a pattern. Raises `UsageError` if there is none."""
         if isinstance(which, str):
-            found = next((one for one in self._all if one.pattern == which), None)
+            subscription = next((known for known in self._all if known.pattern == which), None)
         else:
-            found = which if which in self._all else None
-        if found is None:
-            raise UsageError(f"{which!r} is not subscribed", remedy="unsubscribe what is, once")
-        del self._all[found]
-        self._place(found.pattern, make=False).remove(found)
-        self._prune(found.pattern)
+            subscription = which if which in self._all else None
+        if subscription is None:
+            raise UsageError(f"{which!r} is not subscribed", remedy="unsubscribe each subscription once")
+        del self._all[subscription]
+        self._place(subscription.pattern, make=False).remove(subscription)
+        self._prune(subscription.pattern)
         self._forget_verdicts()
 
     def _place(self, pattern: str, *, make: bool) -> list[Subscription]:
@@ -133,7 +133,7 @@ class SubjectFilter:
         return level.rest if has_rest else level.here
 
     def _prune(self, pattern: str) -> None:
-        """Forget levels in which nothing is left."""
+        """Remove empty levels along a pattern."""
         path = [self._root]
         levels = [name for name in pattern[1:].split("/") if name != THE_REST]
         for name in levels:
@@ -144,10 +144,10 @@ class SubjectFilter:
             del above.below[name]
 
     def matching(self, subject: str) -> tuple[Subscription, ...]:
-        """The subscriptions that a subject matches."""
-        return tuple(self._found(subject))
+        """Return the subscriptions that a subject matches."""
+        return tuple(self._matches(subject))
 
-    def _found(self, subject: str) -> Iterator[Subscription]:
+    def _matches(self, subject: str) -> Iterator[Subscription]:
         levels = subject[1:].split("/")
         waiting = [(self._root, 0)]
         while waiting:
@@ -163,7 +163,7 @@ class SubjectFilter:
                 waiting.append((wild, depth + 1))
 
     def wants(self, subject: str | None) -> bool:
-        """Whether a message with this subject, or without any, is wanted."""
+        """Return whether the filter accepts a message with this subject, or without a subject if None."""
         if self._takes_all:
             return True
         if subject is None:
@@ -172,17 +172,17 @@ class SubjectFilter:
         if verdict is None:
             if len(self._verdicts) >= _CACHED_NAMES:
                 self._verdicts.clear()
-            verdict = self._verdicts[subject] = next(self._found(subject), None) is not None
+            verdict = self._verdicts[subject] = next(self._matches(subject), None) is not None
         return verdict
 
     def wanted(self, subjects: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """For a batch's table: whether each is wanted, behind what holds for messages without a subject."""
-        found = self._tables.get(subjects)
-        if found is None:
+        """Return a mask for a batch's table: first for messages without a subject, then for each subject."""
+        mask = self._tables.get(subjects)
+        if mask is None:
             if len(self._tables) >= _CACHED_TABLES:
                 self._tables.clear()
-            found = self._tables[subjects] = np.array([self._takes_all, *map(self.wants, subjects)], bool)
-        return found
+            mask = self._tables[subjects] = np.array([self._takes_all, *map(self.wants, subjects)], bool)
+        return mask
 
     def _forget_verdicts(self) -> None:
         self._verdicts.clear()

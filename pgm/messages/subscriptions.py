@@ -1,4 +1,4 @@
-"""Which messages an application wants, as a SUB socket of ZeroMQ says it: by prefixes of the first part."""
+"""Subscriptions by prefixes of a message's first part, as in a SUB socket of ZeroMQ."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pgm.errors import UsageError
 from pgm.messages.zmtp import Parts
 
 EVERYTHING = b""
-_FEW = 8  # so many prefixes are tried one by one; more are looked up by length
+_FEW = 8  # maximum prefixes for a linear search; more are looked up by length
 
 
 class Subscriptions:
-    """A bag of prefixes. Without any nothing is wanted; the empty one wants everything."""
+    """Bag of prefixes. An empty bag accepts no message. The empty prefix accepts every message."""
 
     def __init__(self, prefixes: Iterable[bytes] = (EVERYTHING,)) -> None:
         self._counts: Counter[bytes] = Counter()
@@ -23,20 +23,20 @@ class Subscriptions:
 
     @property
     def prefixes(self) -> tuple[bytes, ...]:
-        """What is subscribed, each once."""
+        """Return the distinct prefixes."""
         return tuple(self._counts)
 
     def add(self, prefix: bytes) -> None:
-        """Subscribe. Twice the same must be unsubscribed twice, as with ZeroMQ."""
+        """Add a prefix. A prefix that was added twice must be removed twice, as in ZeroMQ."""
         self._counts[_checked(prefix)] += 1
         self._prepare()
 
     def remove(self, prefix: bytes) -> None:
-        """Unsubscribe. Raises `UsageError` for what is not subscribed."""
+        """Remove a prefix. Raises `UsageError` for a prefix that is not subscribed."""
         if not self._counts[_checked(prefix)]:
             del self._counts[prefix]
-            known = ", ".join(repr(one) for one in self._counts) or "nothing is"
-            raise UsageError(f"{prefix!r} is not subscribed", remedy=f"unsubscribe what is: {known}")
+            known = ", ".join(map(repr, self._counts)) or "none"
+            raise UsageError(f"{prefix!r} is not subscribed", remedy=f"unsubscribe one of these: {known}")
         self._counts[prefix] -= 1
         if not self._counts[prefix]:
             del self._counts[prefix]
@@ -48,7 +48,7 @@ class Subscriptions:
         self._lengths = sorted({len(prefix) for prefix in self._counts})
 
     def wants(self, parts: Parts) -> bool:
-        """Whether a message is wanted."""
+        """Return whether the subscriptions accept a message."""
         if self._takes_all:
             return True
         topic = parts[0]
@@ -57,7 +57,7 @@ class Subscriptions:
         return any(topic[:length] in self._counts for length in self._lengths)
 
     def select(self, messages: Sequence[Parts]) -> list[int] | None:
-        """The places of those that are wanted, or None for all."""
+        """Return the indexes of the accepted messages, or None for all."""
         if self._takes_all:
             return None
         return [place for place, parts in enumerate(messages) if self.wants(parts)]

@@ -1,8 +1,8 @@
-"""How large an Arrow IPC message becomes when its buffers are unpacked, from its metadata alone.
+"""Size of an Arrow IPC message after its buffers are unpacked, from its metadata alone.
 
-pyarrow tells the octets of a message, not those of its buffers. The metadata is a flatbuffer (Arrow's Message.fbs): a table holds
-offsets to its fields by number, in little-endian order. A packed buffer begins with its unpacked length in 8 octets, or
-with -1 where it was left as it is.
+pyarrow reports the octets of a message, not those of its unpacked buffers. The metadata is a flatbuffer (Arrow's
+Message.fbs): a table holds offsets to its fields by number, in little-endian order. A packed buffer begins with its unpacked
+length in 8 octets, or with -1 if it is not packed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _HEADER_TYPE, _HEADER = 1, 2  # of Message
 _DICTIONARY, _BATCH = 2, 3  # types of header: DictionaryBatch, RecordBatch
 _DATA = 1  # of DictionaryBatch: a RecordBatch
 _ROWS, _BUFFERS, _COMPRESSION = 0, 2, 3  # of RecordBatch
-_BUFFER = struct.Struct("<qq")  # where it begins in the body, and its octets
+_BUFFER = struct.Struct("<qq")  # begin in the body, and octets
 _LENGTH = struct.Struct("<q")
 
 
-def unpacked(metadata: memoryview, body: memoryview) -> tuple[int, int]:
-    """Rows of a message, and octets that its packed buffers become; (0, 0) for one that has none.
+def unpacked_size(metadata: memoryview, body: memoryview) -> tuple[int, int]:
+    """Return the rows of a message, and the octets of its packed buffers after unpacking.
 
-    Raises `struct.error` or ValueError for metadata that lead outside.
+    A message without a record batch gives (0, 0). Raises `struct.error` or ValueError for metadata that lead outside.
     """
     message = _u32(metadata, 0)
     header = _field(metadata, message, _HEADER)
@@ -49,7 +49,7 @@ def unpacked(metadata: memoryview, body: memoryview) -> tuple[int, int]:
 
 
 def _inside(view: memoryview, at: int) -> int:
-    if not 0 <= at <= len(view):  # from the end on `struct` would count backwards
+    if not 0 <= at <= len(view):  # `struct` counts a negative offset from the end
         raise ValueError("metadata that lead outside")
     return at
 
@@ -59,12 +59,12 @@ def _u32(view: memoryview, at: int) -> int:
 
 
 def _followed(view: memoryview, at: int) -> int:
-    """Where an offset leads that stands at `at`."""
+    """Return the target of the offset at `at`."""
     return at + _u32(view, at)
 
 
 def _field(view: memoryview, table: int, number: int) -> int:
-    """Where a field of a table is; 0 for one that is left out."""
+    """Return the place of a field of a table, or 0 for an absent field."""
     back = int(struct.unpack_from("<i", view, _inside(view, table))[0])
     vtable = _inside(view, table - back)
     size = struct.unpack_from("<H", view, vtable)[0]

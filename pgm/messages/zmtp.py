@@ -1,8 +1,8 @@
-"""ZeroMQ's framing over PGM: what `epgm://` endpoints of libzmq send and expect (INT-Z3 to INT-Z8).
+"""ZeroMQ's framing over PGM, as `epgm://` endpoints of libzmq send and expect it (INT-Z3 to INT-Z8).
 
-Messages of one or more parts become a stream of ZMTP/1.0 frames, and the stream is cut wherever a packet is full.
-Every packet begins with two octets: how many octets follow before the first one that begins a message (a part after
-the first begins none), or 0xFFFF if none does. A receiver that joins, or has lost something, starts at such a place.
+Messages of one or more parts become a stream of ZMTP/1.0 frames. The stream is cut at each full packet. Every packet begins
+with an offset of two octets: the number of octets before the first begin of a message, or 0xFFFF if no message begins. Only
+the first part of a message counts as its begin. A receiver that joins, or that has lost a packet, starts at such a place.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ LONG = 0xFF
 LONG_LENGTH = struct.Struct(">Q")
 OFFSET = struct.Struct(">H")
 
-# What a part costs besides its octets where messages are bounded: an object, however empty it is.
+# Weight of a part besides its octets, because even an empty part is an object in memory.
 _PART_OCTETS = 64
 
 
 class HarmfulPacket(PgmError):
-    """A packet on which libzmq would abort its process. It is not sent: this is a bug of ours."""
+    """A packet on which libzmq would abort its process. It is not sent, and means a bug of this project."""
 
     code = "PGM-HARM"
 
 
-# Heads of parts in the short form, by their octets: of a message's last part, and of the others.
+# Heads of parts in the short form, by octets: for the last part of a message, and for the others.
 _LAST, _OTHER = ([bytes((length, flags)) for length in range(1, LONG)] for flags in (0, MORE))
 
 
 def weight(octets: int, parts: int) -> int:
-    """What a message counts for where messages are bounded: its octets, and something for every part after the first."""
+    """Return the weight of a message for bounds: its octets, and 64 for every part after the first."""
     return octets + (parts - 1) * _PART_OCTETS
 
 
 def frame_head(octets: int, *, more: bool) -> bytes:
-    """What precedes the octets of one part: the length of flags and body, and the flags (INT-Z5)."""
+    """Return the head of one part: the length of flags and body, and the flags (INT-Z5)."""
     short = _OTHER if more else _LAST
     if octets < len(short):
         return short[octets]
@@ -49,10 +49,10 @@ def frame_head(octets: int, *, more: bool) -> bytes:
 
 
 def refuse_harmful(packet: bytes, size: int) -> bytes:
-    """The packet itself. Raises `HarmfulPacket` if libzmq, reading it, would abort (INT-Z8).
+    """Return the packet. Raises `HarmfulPacket` if libzmq would abort on it (INT-Z8).
 
-    That is a packet without octets behind the offset's two, one of more than `size` octets, which would
-    leave in fragments, and one whose offset points outside.
+    libzmq aborts on a packet without octets after the offset, and on a packet whose offset points outside. A packet of more
+    than `size` octets is refused too, because it would leave in fragments.
     """
     if not OFFSET.size < len(packet) <= size:
         raise HarmfulPacket(f"a packet of {len(packet)} octets; {OFFSET.size + 1} to {size} are harmless")
@@ -63,26 +63,26 @@ def refuse_harmful(packet: bytes, size: int) -> bytes:
 
 
 class Packer:
-    """The sending side of one session: messages in, packets of at most `size` octets out.
+    """Packer of one session: messages in, packets of at most `size` octets out.
 
-    Packets come out when they are full; what does not fill one waits for `take_rest`.
+    `add` returns full packets. The remaining octets wait for `take_rest`.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._room = size - OFFSET.size
-        self._stream = bytearray()  # of the packet that is being filled
-        self._first = NO_MESSAGE  # where the first message begins in it
+        self._stream = bytearray()  # octets of the open packet
+        self._first = NO_MESSAGE  # offset of the first message in the open packet
 
     @property
     def has_rest(self) -> bool:
-        """Whether octets wait for a full packet."""
+        """Return whether octets wait for a full packet."""
         return bool(self._stream)
 
     def add(self, messages: Iterable[Sequence[Payload]]) -> list[bytes]:
-        """Take messages, each a sequence of at least one part; returns the packets that became full.
+        """Add messages, each a sequence of at least one part. Return the packets that became full.
 
-        Raises ValueError for a message without parts or a part that is no octets, before anything is taken.
+        Raises ValueError for a message without parts, or for a part whose items are not octets. No message is added then.
         """
         pieces: list[Payload] = []
         starts = [] if self._first == NO_MESSAGE else [self._first]
@@ -119,7 +119,10 @@ class Packer:
         return packets
 
     def take_rest(self) -> bytes:
-        """The packet that is not full yet. Ask `has_rest` first: without octets there is none."""
+        """Return the open packet and start an empty one.
+
+        Callers check `has_rest` first. Without octets the call raises `HarmfulPacket`.
+        """
         packet = refuse_harmful(OFFSET.pack(self._first) + self._stream, self.size)
         self._stream.clear()
         self._first = NO_MESSAGE

@@ -1,1 +1,1 @@
-"""The only place with sockets and trio: links, drivers, and the sources and receivers that applications open."""
+"""Sockets, links, drivers, sources and receivers; the only package that uses sockets and trio."""

@@ -1,4 +1,4 @@
-"""From a node's plan to what the cores are made of."""
+"""Construction of cores from a node's plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANY_ADDRESS = {False: "0.0.0.0", True: "::"}  # by whether it is IPv6
 
 
 def segments_of(plan: NodePlan) -> list[Segment]:
-    """The plan's segments as the cores see them, for a node without sockets of its own."""
+    """Return the plan's segments in the form of the cores, for a node without sockets of its own."""
     return [
         Segment(
             index=index,
@@ -39,7 +39,7 @@ def segments_of(plan: NodePlan) -> list[Segment]:
 
 
 def stream_of(plan: NodePlan, name: str | None) -> StreamPlan:
-    """The named stream of a node, or its only one. Raises `UsageError`."""
+    """Return the named stream of a node, or its only one. Raises `UsageError`."""
     known = ", ".join(stream.name for stream in plan.streams)
     if name is None:
         if len(plan.streams) == 1:
@@ -52,7 +52,7 @@ def stream_of(plan: NodePlan, name: str | None) -> StreamPlan:
 
 
 def unordered_ports(streams: Sequence[StreamPlan]) -> frozenset[int]:
-    """The data ports of streams that are delivered as they arrive."""
+    """Return the data ports of streams that are delivered as they arrive."""
     return frozenset(stream.data_port for stream in streams if stream.order != "ordered")
 
 
@@ -65,7 +65,10 @@ def source_core(
     now_ns: int,
     rng: random.Random | None = None,
 ) -> SourceCore:
-    """A source of one stream, on all of its segments; without `rng` its polls are drawn from the TSI, which is random."""
+    """Make a source of one stream, on all of its segments.
+
+    Without `rng` its polls are drawn from the TSI, which is random.
+    """
     setup = SourceSetup(
         tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow, lines=tuple(segments[1:])
     )
@@ -74,20 +77,20 @@ def source_core(
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
-    """The further segments that bring a node's streams."""
+    """Return the further segments that bring a node's streams."""
     by_name = {segment.name: segment for segment in segments}
     return tuple(LineSetup(by_name[line.segment], line.parents, line.repairers) for line in plan.lines)
 
 
 def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> SourceFilter:
-    """Who may bring streams: whoever their lists allow, and whom the node asks."""
-    return {one.data_port: one.allowed.union(plan.parents) for one in streams if one.allowed is not None}
+    """Return the allowed senders of each stream: those of its list, and the node's own parents."""
+    return {stream.data_port: stream.allowed.union(plan.parents) for stream in streams if stream.allowed is not None}
 
 
 def receiver_core(
     plan: NodePlan, streams: Sequence[StreamPlan], segments: Sequence[Segment], rng: random.Random
 ) -> ReceiverCore:
-    """A receiver of some streams."""
+    """Make a receiver of some streams."""
     setup = ReceiverSetup(
         segment=segments[0],
         parents=plan.parents,
@@ -104,7 +107,7 @@ def receiver_core(
 
 
 def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
-    """What an aggregator or repairer is told of its place in the tree."""
+    """Return the setup of an aggregator or repairer: its place in the tree."""
     return ElementSetup(
         up=next(segment for segment in segments if segment.upstream),
         downs=tuple(segment for segment in segments if segment.downstream),

@@ -1,4 +1,4 @@
-"""What every element's process does: open its links, run its core, answer for its status, stop on a signal."""
+"""Process of an element: open its links, run its core, answer for its status, stop on a signal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Log = Callable[[str, str], None]  # code, text
 
 
 class _Element:
-    """An element has no application: notices go to the log, what it keeps to the archive, if it records."""
+    """Stand-in for an element's application: notices go to the log, recorded packets to the archive."""
 
     def __init__(self, log: Log, record: Callable[[Effect], None] | None) -> None:
         self._log = log
@@ -50,11 +50,11 @@ async def run_element(
     seed: str | None = None,
     record: Callable[[Effect], None] | None = None,
 ) -> Snapshot:
-    """Run one aggregator or repairer until SIGTERM or SIGINT; returns its last snapshot. Raises `TransportError`, `ProcessError`.
+    """Run one aggregator or repairer until SIGTERM or SIGINT. Return its last snapshot.
 
-    `record` gets what the core delivers, if it does.
+    `record` gets the core's deliveries, if there are any. Raises `TransportError`, `ProcessError`.
     """
-    # An aggregator keeps what a link does not take at once, and no more: what that costs the first time it costs in small pieces.
+    # An aggregator keeps only data that a link refuses at once. Small chunks spread the cost of their first use.
     arena = Arena(READING_OCTETS)
     if plan.role is Role.REPAIRER:
         arena = Arena(warm_octets=plan.parameters.warm_bytes)
@@ -63,7 +63,7 @@ async def run_element(
         core = build(plan, [link.segment for link in links])
         driver = TrioDriver(core, links, _Element(log, record), **element_moderation_settings(plan.parameters))
     driver.claim_process()
-    # What was loaded stays: looking through it in a full collection takes 25 ms, in which 17 MB come at 700 MB/s.
+    # Loaded objects stay: a full collection that visits them takes 25 ms, in which 17 MB arrive at 700 MB/s.
     gc.freeze()
     started_ns = driver.now_ns()
     for link in links:
@@ -84,9 +84,9 @@ async def run_element(
 async def cancel_on_signal(
     scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Cancel a scope on SIGTERM, SIGINT, or SIGHUP unless it is ignored, as under nohup.
+    """Cancel a scope on SIGTERM, SIGINT, or SIGHUP unless SIGHUP is ignored, as under nohup.
 
-    Whoever waits for it to start knows that none is missed from then on.
+    The task reports its start once no such signal can be missed.
     """
     wanted = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

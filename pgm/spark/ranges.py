@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pgm.archive.errors import ArchiveError
 from pgm.archive.requests import ACTION_FILES, RangeRequest
-from pgm.archive.service.local_reads import read_spots
+from pgm.archive.service.local_reads import read_file_ranges
 from pgm.archive.store.schema import check_version, plain
 from pgm.archive.store.selection import end_of
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
@@ -152,7 +152,7 @@ class RangeReader:
                 told = ask(self._options, place.location, ACTION_FILES, json.loads(at.to_bytes()))
                 if not told["spots"]:
                     return
-                yield from read_spots(told, at, self._at, self._piece.end)
+                yield from read_file_ranges(told, at, self._at, self._piece.end)
                 self._at = min(told["spots"][-1][-1], self._piece.end)
         except (RecorderRefused, RecorderDown, ArchiveError, OSError, KeyError, TypeError) as error:
             _log.debug("%s is read through its service: %s", place.location, error)

@@ -1,1 +1,1 @@
-"""Counters outward: snapshots of a node for operators and tools. No protocol, no sockets."""
+"""Telemetry: snapshots and protocol events of a node for operators and tools. No protocol, no sockets."""

@@ -1,9 +1,9 @@
-"""Telemetry rows to Parquet files: bounded, rolled by rows and age, the oldest removed.
+"""Writer of telemetry rows to Parquet files, with bounds on rows, age and disk space.
 
-A core's thread only appends to a queue. A thread of its own makes files of it: under a name that readers skip, then
-renamed, so whoever reads the folder meets complete files only. Nothing here may stop a node: what the disk does not
-take is counted, and told by a row of kind "overflow" as soon as it takes something again. The two threads share the
-queue only, whose ends are safe to use without a lock; each of the numbers is written by one of them.
+The core's thread only appends rows to a queue. A separate thread writes each file under a hidden name and then renames it,
+so that readers of the folder see complete files only. Telemetry never stops a node: rows that the disk rejects are counted,
+and the next file reports the count in a row of kind "overflow". The two threads share only the queue, which is safe to use
+without a lock. Each count has one writing thread.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def _pyarrow() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise UsageError(
-            "telemetry is written as Parquet, and pyarrow is missing",
-            remedy="pip install 'pgm-repair-network[arrow]', or leave telemetry off",
+            "telemetry files are Parquet and need pyarrow, which is missing",
+            remedy="pip install 'pgm-repair-network[arrow]', or turn telemetry off",
         ) from None
     return pyarrow
 
 
 def arrow_schema() -> Any:
-    """The `pyarrow.Schema` of telemetry files. Raises `UsageError` where pyarrow is missing."""
+    """Return the `pyarrow.Schema` of telemetry files. Raises `UsageError` if pyarrow is missing."""
     arrow = _pyarrow()
     types = {
         "timestamp": arrow.timestamp("us", "UTC"),
@@ -50,10 +50,10 @@ def arrow_schema() -> Any:
 
 
 class EventLog:
-    """The telemetry files that one writer makes in `folder`; their names begin with `name`.
+    """Log of one writer: telemetry files in `folder` whose names begin with `name`.
 
-    `in_background` writes by a thread; the simulator writes in its own. Raises `UsageError` where pyarrow is
-    missing and `ProcessError` where the folder cannot be written to.
+    `in_background` starts a writer thread. The simulator writes in its own thread instead. Raises `UsageError` if pyarrow is
+    missing, and `ProcessError` if the folder is not writable.
     """
 
     def __init__(self, folder: str | Path, name: str, parameters: Parameters, *, in_background: bool = True) -> None:
@@ -63,19 +63,19 @@ class EventLog:
         self._name = name.replace("/", "_")
         self._parameters = parameters
         self._rows: deque[Event] = deque()
-        self._last: Event | None = None  # of those that were taken out
+        self._last: Event | None = None  # newest row taken from the queue
         self._run = f"{time.time_ns() // 1000:x}"
         self.files = 0
         self.written_rows = 0
-        self._refused_rows = 0  # since too many waited
-        self._unwritten_rows = 0  # since the disk did not take them
-        self._told_rows = 0  # of both, in some file
+        self._refused_rows = 0  # rows refused because the queue was full
+        self._unwritten_rows = 0  # rows dropped because the disk failed
+        self._reported_rows = 0  # dropped rows that an overflow row has reported
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._kept = self._found()
+            self._kept = self._earlier_files()
         except OSError as error:
             raise ProcessError(
-                f"no telemetry in {self.folder}: {error.strerror}", remedy="choose a folder that can be written to"
+                f"no telemetry in {self.folder}: {error.strerror}", remedy="choose a writable folder"
             ) from error
         self._wake = threading.Event()
         self._is_closed = False
@@ -83,19 +83,19 @@ class EventLog:
         if self._thread is not None:
             self._thread.start()
 
-    def _found(self) -> list[tuple[Path, int]]:
-        """Files of earlier runs under this name, oldest first."""
-        files = [one for one in self.folder.glob("*" + _SUFFIX) if one.name.rsplit("-", 2)[0] == self._name]
-        stats = sorted((one.stat().st_mtime_ns, one, one.stat().st_size) for one in files)
+    def _earlier_files(self) -> list[tuple[Path, int]]:
+        """Return the files of earlier runs with this name, oldest first, each with its octets."""
+        files = [path for path in self.folder.glob("*" + _SUFFIX) if path.name.rsplit("-", 2)[0] == self._name]
+        stats = sorted((path.stat().st_mtime_ns, path, path.stat().st_size) for path in files)
         return [(path, size) for _, path, size in stats]
 
     @property
     def dropped_rows(self) -> int:
-        """Rows that are in no file and will not be."""
+        """Return the number of rows that no file will contain."""
         return self._refused_rows + self._unwritten_rows
 
     def add(self, event: Event) -> None:
-        """Take a row, or count it where too many wait. For one thread."""
+        """Queue a row, or count it as dropped if the queue is full. Call this in one thread only."""
         rows = self._rows
         if len(rows) >= self._parameters.telemetry_queue:
             self._refused_rows += 1
@@ -114,24 +114,27 @@ class EventLog:
             self.flush()
 
     def flush(self) -> None:
-        """Make a file of what waits, if anything does, and of how much was left out. Rows may be added meanwhile: they wait for the next one."""
+        """Write the queued rows and the number of dropped rows to a file, if there are any.
+
+        Rows that are added during the call wait for the next file.
+        """
         take = self._rows.popleft
         rows = [take() for _ in range(len(self._rows))]
         self._last = last = rows[-1] if rows else self._last
         if last is None:
             return
-        taken, dropped = len(rows), self.dropped_rows
-        untold = dropped - self._told_rows
-        if untold:
-            rows.append(Event(last.time_us, last.node, last.role, "", "overflow", count=untold))
+        row_count, dropped = len(rows), self.dropped_rows
+        unreported = dropped - self._reported_rows
+        if unreported:
+            rows.append(Event(last.time_us, last.node, last.role, "", "overflow", count=unreported))
         elif not rows:
             return
         try:
             self._write(rows)
-        except (OSError, self._arrow.ArrowException):  # Arrow's own would be of a value that has no place in its column
-            self._unwritten_rows += taken
+        except (OSError, self._arrow.ArrowException):  # ArrowException: a value does not fit its column
+            self._unwritten_rows += row_count
             return
-        self._told_rows = dropped
+        self._reported_rows = dropped
         self.written_rows += len(rows)
 
     def _write(self, rows: list[Event]) -> None:
@@ -140,7 +143,7 @@ class EventLog:
         arrays = [arrow.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
         table = arrow.Table.from_arrays(arrays, schema=self._schema)
         path = self.folder / f"{self._name}-{self._run}-{self.files:06}{_SUFFIX}"
-        hidden = path.with_name(f".{path.name}.tmp")  # readers of folders skip names that begin with a dot
+        hidden = path.with_name(f".{path.name}.tmp")  # readers of the folder skip names that begin with a dot
         try:
             arrow.parquet.write_table(table, hidden)
             os.replace(hidden, path)
@@ -159,7 +162,7 @@ class EventLog:
             total -= size
 
     def close(self) -> None:
-        """Write what is left."""
+        """Stop the writer thread and write the remaining rows."""
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:

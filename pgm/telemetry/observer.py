@@ -1,7 +1,7 @@
-"""One node's protocol events: what its core tells of losses, and what its driver sees of packets, as telemetry rows.
+"""Observer that turns the protocol events of one node into telemetry rows.
 
-What happens all the time (data sent, received, delivered) is added up over `telemetry_sample_ivl`; what is about a loss
-is a row for each run of sqns.
+The core reports losses, and the driver reports packets. Frequent events (data sent, received, delivered) are summed over
+`telemetry_sample_ivl`. An event about a loss is one row for each run of sqns.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pgm.wire.train import Data, Train
 _TIMERS = ("nak_bo_ivl", "reorder_ivl", "nak_rpt_ivl", "nak_rdata_ivl")
 _SENT_AS = {PacketType.NAK: "nak_sent", PacketType.NCF: "ncf_sent"}
 
-_MOST_LINES = 4096  # whose last rows are remembered: 64 sessions of as many lines
-_MOST_SUMS = 4096  # under way: who sends in thousands of names has each told by itself, and no memory
+_MOST_LINES = 4096  # lines whose last row is kept: 64 sessions with 64 lines each
+_MOST_SUMS = 4096  # open sums; a sender with more names closes all sums early, which bounds memory
 
 
 @attrs.define
-class _LineTold:
-    """What was last told of one line."""
+class _LineRow:
+    """The last row of one line: its time and the losses up to then."""
 
     at_us: int
     lost: int
@@ -41,7 +41,7 @@ class _LineTold:
 
 @attrs.define
 class _Sum:
-    """What was added up so far."""
+    """A sum of packets since `since_us`, from sqn `first` on."""
 
     since_us: int
     first: int
@@ -49,7 +49,7 @@ class _Sum:
 
 
 class Observer:
-    """Watches one core and its driver. `offset_ns` is what the wall clock is ahead of the core's clock."""
+    """Observer of one core and its driver. `offset_ns` is the wall clock minus the core's clock."""
 
     def __init__(self, plan: NodePlan, log: EventLog, now_ns: int, offset_ns: int) -> None:
         self._plan = plan
@@ -60,10 +60,10 @@ class Observer:
         self._is_receiver = plan.role is Role.RECEIVER
         self._up = plan.upstream.name
         self._sample_us = plan.parameters.telemetry_sample_ivl // MICROSECOND
-        self._ports = frozenset(stream.data_port for stream in plan.streams)  # others are no business of this node
+        self._ports = frozenset(stream.data_port for stream in plan.streams)  # data ports of this node's streams
         self._sums: dict[tuple[str, str, Tsi, Nla], _Sum] = {}
-        self._lines: dict[tuple[str, Tsi], _LineTold] = {}
-        self._arrived: list[Event] = []  # until it is said by what
+        self._lines: dict[tuple[str, Tsi], _LineRow] = {}
+        self._arrived: list[Event] = []  # rows that wait for `filled`
         for segment in plan.segments:
             self._add("address", segment.name, peer=segment.address or "", cause=segment.side)
         if plan.role is not Role.SOURCE:
@@ -98,37 +98,37 @@ class Observer:
         tries: int,
         cause: str,
     ) -> Iterator[Event]:
-        """The row of an event; two where its sqns begin anew."""
+        """Yield the row of an event, or two rows if its sqns wrap around."""
         name = "" if tsi is None else tsi_text(tsi)
         low = wrap(first)
         before = min(count, SPACE - low)
         parts = [(low, before)] if before == count else [(low, before), (0, count - before)]
         time_us = (self._now_ns + self._offset_ns) // MICROSECOND
-        for at, some in parts:
+        for low, part_count in parts:
             yield Event(
-                time_us, self._plan.name, self._role, segment, kind, name, at, some, peer, value_us, tries, cause
+                time_us, self._plan.name, self._role, segment, kind, name, low, part_count, peer, value_us, tries, cause
             )
 
-    # What the core tells
+    # Reports of the core
 
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
-        """A gap: `pgm.core.loss_observer` says more of this and those below."""
+        """Write a gap. `pgm.core.loss_observer` documents this call and those below."""
         self._now_ns = now_ns
         self._add("gap", self._up, tsi, first, end - first)
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
-        """Keep these until `filled` says by what they came."""
+        """Keep the ranges until `filled` reports the packets that brought them."""
         self._now_ns = now_ns
-        for one in found:
-            self._arrived += self._waited(tsi, one, "late", now_ns - one.found_at_ns, one.state_name)
+        for missing in found:
+            self._arrived += self._rows_of(tsi, missing, "late", now_ns - missing.found_at_ns, missing.state_name)
 
-    def _waited(self, tsi: Tsi, one: MissingView, kind: str, waited_ns: int, cause: str = "") -> list[Event]:
-        tries = one.ncf_retries + one.data_retries
-        count = one.end - one.first
-        return list(self._events(kind, self._up, tsi, one.first, count, "", waited_ns // MICROSECOND, tries, cause))
+    def _rows_of(self, tsi: Tsi, missing: MissingView, kind: str, waited_ns: int, cause: str = "") -> list[Event]:
+        tries = missing.ncf_retries + missing.data_retries
+        count = missing.end - missing.first
+        return list(self._events(kind, self._up, tsi, missing.first, count, "", waited_ns // MICROSECOND, tries, cause))
 
     def filled(self, kind: PacketType, peer: Nla) -> None:
-        """Write what arrived, as repaired or late."""
+        """Write the ranges that arrived, as repaired or late."""
         arrived, self._arrived = self._arrived, []
         for event in arrived:
             event.peer = peer
@@ -137,57 +137,60 @@ class Observer:
                 event.local = peer in self._plan.local_repairers
             self._log.add(event)
 
-    def _tell(self, tsi: Tsi, one: MissingView, kind: str, since_ns: int, now_ns: int) -> None:
+    def _write(self, tsi: Tsi, missing: MissingView, kind: str, since_ns: int, now_ns: int) -> None:
         self._now_ns = now_ns
-        for event in self._waited(tsi, one, kind, now_ns - since_ns, one.state_name):
+        for event in self._rows_of(tsi, missing, kind, now_ns - since_ns, missing.state_name):
             self._log.add(event)
 
     def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """Not asked for any more."""
-        self._tell(tsi, found, "gave_up", found.found_at_ns, now_ns)
+        """Write a range that will not be requested again."""
+        self._write(tsi, found, "gave_up", found.found_at_ns, now_ns)
 
     def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """An own NAK is answered."""
-        self._tell(tsi, found, "confirmed", found.since_ns, now_ns)
+        """Write a range whose own NAK has been confirmed."""
+        self._write(tsi, found, "confirmed", found.since_ns, now_ns)
 
     def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """Somebody else asked first."""
-        self._tell(tsi, found, "suppressed", found.found_at_ns, now_ns)
+        """Write a range that another node requested first."""
+        self._write(tsi, found, "suppressed", found.found_at_ns, now_ns)
 
     def timed_out(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """A wait was in vain."""
+        """Write a range whose wait for an NCF or RDATA timed out."""
         kind = "ncf_timeout" if found.state_name == "WAIT_NCF" else "rdata_timeout"
-        self._tell(tsi, found, kind, found.since_ns, now_ns)
+        self._write(tsi, found, kind, found.since_ns, now_ns)
 
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
-        """A gap that was none."""
+        """Write sqns that were never sent, and so were no gap."""
         self._add("skipped", self._up, tsi, first, end - first)
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
-        """An aggregator has got what it missed."""
+        """Write sqns that an aggregator missed and then received."""
         self._add("repaired", self._up, tsi, first, end - first, cause="MENDED")
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
-        """A line goes on: a row once in the sample interval. Sqns of a line that was behind may still come, so losses may shrink."""
+        """Write the progress of a line once in the sample interval.
+
+        Late sqns of a slow line may still come, so its losses may shrink.
+        """
         now_us = now_ns // MICROSECOND
-        told = self._lines.get((segment, tsi))
-        if told is None:
+        last_row = self._lines.get((segment, tsi))
+        if last_row is None:
             if len(self._lines) >= _MOST_LINES:
                 self._lines.clear()
-            told = self._lines[segment, tsi] = _LineTold(now_us, lost)
-        if now_us - told.at_us >= self._sample_us:
-            count = lost - told.lost
-            told.at_us, told.lost = now_us, lost
+            last_row = self._lines[segment, tsi] = _LineRow(now_us, lost)
+        if now_us - last_row.at_us >= self._sample_us:
+            count = lost - last_row.lost
+            last_row.at_us, last_row.lost = now_us, lost
             self._add("line", segment, tsi, end - 1, count, value_us=behind_ns // MICROSECOND)
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
-        """Another parent is asked."""
+        """Write a change of the parent that receives the NAKs."""
         self._add("parent", self._up, peer=new or "", cause=old or "")
 
-    # What the driver sees
+    # Reports of the driver
 
     def received(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> None:
-        """What is about to be handed to the core."""
+        """Write the packets of a train that the core is about to receive."""
         self._now_ns = now_ns
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Data):
@@ -199,7 +202,7 @@ class Observer:
                     self._add("nak_in", channel.segment.name, item.tsi, first, end - first, peer=peer)
 
     def performed(self, effects: Sequence[Effect], now_ns: int) -> None:
-        """What the core wants done."""
+        """Write the effects that the driver performs for the core."""
         self._now_ns = now_ns
         for effect in effects:
             if isinstance(effect, Send):
@@ -217,7 +220,7 @@ class Observer:
     def _sent(self, send: Send) -> None:
         segment, to = send.segment.name, send.to or ""
         if send.is_data and send.octets[TYPE_AT] == PacketType.ODATA:
-            # Sources and relays send trains of one session: no need to look at every packet.
+            # Sources and relays send trains of one session, so the first packet is enough.
             head = bytes(send.octets[: SQN_AT + 4])
             sport, _, _, _, _, gsi, _ = HEADER.unpack_from(head)
             packets = -(-len(send.octets) // send.stride)
@@ -234,36 +237,39 @@ class Observer:
     def _sum(self, kind: str, segment: str, tsi: Tsi, peer: Nla, first: int, count: int) -> None:
         key = (kind, segment, tsi, peer)
         now_us = self._now_ns // MICROSECOND
-        found = self._sums.get(key)
-        if found is None:
+        packets = self._sums.get(key)
+        if packets is None:
             if len(self._sums) >= _MOST_SUMS:
                 self.close()
-            found = self._sums[key] = _Sum(now_us, wrap(first))
-        found.count += count
-        if now_us - found.since_us >= self._sample_us:
-            self._tell_sum(key, self._sums.pop(key))
+            packets = self._sums[key] = _Sum(now_us, wrap(first))
+        packets.count += count
+        if now_us - packets.since_us >= self._sample_us:
+            self._write_sum(key, self._sums.pop(key))
 
-    def _tell_sum(self, key: tuple[str, str, Tsi, Nla], found: _Sum) -> None:
+    def _write_sum(self, key: tuple[str, str, Tsi, Nla], packets: _Sum) -> None:
         kind, segment, tsi, peer = key
-        value_us = self._now_ns // MICROSECOND - found.since_us
+        value_us = self._now_ns // MICROSECOND - packets.since_us
         name = tsi_text(tsi)
         time_us = (self._now_ns + self._offset_ns) // MICROSECOND
         self._log.add(
-            Event(time_us, self._plan.name, self._role, segment, kind, name, found.first, found.count, peer, value_us)
+            Event(
+                time_us, self._plan.name, self._role, segment, kind, name, packets.first, packets.count, peer, value_us
+            )
         )
 
     def close(self) -> None:
-        """Tell what was added up so far."""
+        """Write all open sums."""
         sums, self._sums = self._sums, {}
-        for key, found in sums.items():
-            self._tell_sum(key, found)
+        for key, packets in sums.items():
+            self._write_sum(key, packets)
 
 
 @contextmanager
 def observing(plan: NodePlan, core: Core, now_ns: int, wall_ns: int) -> Iterator[Observer | None]:
-    """Write the events of a node for the length of a block, if its plan says where; else gives None.
+    """Write the events of a node during a block. Yields None if the plan names no folder.
 
-    `now_ns` is the core's clock, `wall_ns` the time of day at that instant. Raises `UsageError` and `ProcessError`.
+    `now_ns` is the core's clock and `wall_ns` the time of day at the same instant, both in ns. Raises `UsageError` if pyarrow
+    is missing, and `ProcessError` if the folder is not writable.
     """
     if not plan.telemetry:
         yield None

@@ -1,6 +1,6 @@
-"""How fast a node goes: what its counters gained in the last second, minute and five minutes, and the most they ever did.
+"""Rates of a node: growth of its counters over the last second, minute and five minutes, with peaks.
 
-One reading a second is kept for five minutes, of a fixed number of sums: that bounds it.
+One reading a second is kept for five minutes. The number of sums is fixed, so the memory is bounded.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pgm.units import SECOND
 
 SAMPLE_IVL = SECOND
 WINDOWS = {"1s": SECOND, "1min": 60 * SECOND, "5min": 300 * SECOND}
-_TOLERANCE = SECOND // 2  # by which readings may come early or late
+_TOLERANCE = SECOND // 2  # ns by which a reading may come early or late
 
-# sum -> the counters that make it up
+# sum -> its counters
 SUMS: dict[str, tuple[str, ...]] = {
     "sent_packets": ("odata_packets", "rdata_packets", "rdata_forwarded"),
     "sent_octets": ("odata_octets", "rdata_octets"),
@@ -35,14 +35,14 @@ SUMS: dict[str, tuple[str, ...]] = {
 
 @attrs.define
 class _Peak:
-    """The most in one window, and when that was: seconds since 1970."""
+    """Highest rate in one window, and its time in seconds since 1970."""
 
     per_s: float = 0.0
     at_s: float | None = None
 
 
 class Rates:
-    """Readings of one node's counters. `sample` is to be called about once in `SAMPLE_IVL`."""
+    """Readings of one node's counters. The caller calls `sample` about once in `SAMPLE_IVL`."""
 
     def __init__(self) -> None:
         self._times: list[int] = []
@@ -50,21 +50,21 @@ class Rates:
         self._peaks = {(name, window): _Peak() for name in SUMS for window in WINDOWS}
 
     def sample(self, counters: Counters, now_ns: int, wall_s: float) -> None:
-        """Read the counters."""
+        """Read the counters at `now_ns` (the core's clock) and `wall_s` (seconds since 1970)."""
         self._times.append(now_ns)
         self._values.append(tuple(sum(getattr(counters, key) for key in keys) for keys in SUMS.values()))
         kept = bisect_right(self._times, now_ns - max(WINDOWS.values()) - _TOLERANCE)
         del self._times[:kept], self._values[:kept]
         for window, ivl in WINDOWS.items():
             if now_ns - self._times[0] < ivl - _TOLERANCE:
-                continue  # no peak of a minute before there was one
+                continue  # a window has no peak before its first full length
             for name, per_s in self._over(ivl).items():
                 peak = self._peaks[name, window]
                 if per_s > peak.per_s:
                     peak.per_s, peak.at_s = per_s, wall_s
 
     def _over(self, ivl: int) -> dict[str, float]:
-        """Each sum per second over the last `ivl` ns, or as long as there is anything."""
+        """Return each sum per second over the last `ivl` ns, or over all readings if these are shorter."""
         if len(self._times) < 2:
             return dict.fromkeys(SUMS, 0.0)
         now_ns = self._times[-1]
@@ -76,7 +76,10 @@ class Rates:
         }
 
     def snapshot(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """By sum and window: `per_s` now, `peak_per_s`, and `peak_at`, seconds since 1970. Sums that never moved are left out."""
+        """Return `per_s`, `peak_per_s` and `peak_at` (seconds since 1970) by sum and window.
+
+        Sums that are still 0 are omitted.
+        """
         now = {window: self._over(ivl) for window, ivl in WINDOWS.items()}
         moved = [name for name, total in zip(SUMS, self._values[-1] if self._values else (), strict=False) if total]
         return {

@@ -1,8 +1,8 @@
-"""What a protocol event looks like: the columns of a telemetry row and the kinds of events, read by writers, jobs and docs.
+"""Schema of protocol events: columns of a telemetry row and kinds of events, for writers, jobs and docs.
 
-Rows stand for runs of sqns, not for packets. Sqns are the 32-bit numbers of the wire, the only ones that all nodes
-agree on without having heard the session's epoch; a run that crosses their end is two rows. Sqns come again after 2^32
-packets, so joins across nodes also bound the difference in time.
+Rows stand for runs of sqns, not for packets. Sqns are the 32-bit numbers of the wire, because all nodes agree on these
+without the session's epoch. A run that wraps around is two rows. Sqns repeat after 2^32 packets, so joins across nodes must
+also bound the difference in time.
 """
 
 from __future__ import annotations
@@ -11,64 +11,73 @@ from typing import Any
 
 import attrs
 
-VERSION = 1  # of the columns; files say it in their metadata
+VERSION = 1  # of the columns, in the metadata of each file
 
-# column -> Arrow type, what it holds
+# column -> Arrow type, meaning
 COLUMNS: dict[str, tuple[str, str]] = {
-    "time": ("timestamp", "When, UTC, by the node's clock."),
-    "node": ("string", "Which node."),
-    "role": ("string", "Its role."),
-    "segment": ("string", "On which segment; empty where it does not matter."),
-    "kind": ("string", "What happened, see below."),
-    "tsi": ("string", "Of which session; empty for events of the node."),
-    "first": ("int64", "First sqn of the run, 32 bits."),
+    "time": ("timestamp", "Time of the event in UTC, by the node's clock."),
+    "node": ("string", "Name of the node."),
+    "role": ("string", "Role of the node."),
+    "segment": ("string", "Name of the segment. Empty if the event concerns no segment."),
+    "kind": ("string", "Kind of the event, see below."),
+    "tsi": ("string", "TSI of the session. Empty for events of the node."),
+    "first": ("int64", "First sqn of the run, of 32 bits."),
     "count": ("int32", "Sqns in the run."),
-    "peer": ("string", "Address of the other side."),
-    "value_us": ("int64", "A time in microseconds, see below; null where there is none."),
+    "peer": ("string", "Address of the other node."),
+    "value_us": ("int64", "A time in microseconds, see below. Null if the kind has no time."),
     "tries": ("int32", "Retries so far."),
-    "cause": ("string", "Why, or in which state."),
-    "local": ("bool", "Of a repair: whether a repairer of the receiver's own segment sent it from its cache."),
+    "cause": ("string", "Cause of the event, or the state."),
+    "local": ("bool", "For a repair: whether a repairer on the receiver's own segment sent it from its cache."),
 }
 
-# kind -> who writes it, what it means
+# kind -> roles that write it, meaning
 KINDS: dict[str, tuple[str, str]] = {
     "address": (
         "all",
-        "Written at the start, for each segment: `peer` is the node's own address, `cause` is up, down or both.",
+        "Written at the start for each segment. `peer` is the node's own address, `cause` is up, down or both.",
     ),
     "timer": (
         "all but sources",
-        "Written at the start: `cause` names a timer of the node, `value_us` is its interval.",
+        "Written at the start for each timer. `cause` names the timer, `value_us` is its interval.",
     ),
-    "sent": ("sources, relays", "ODATA sent: `count` packets in `value_us`, from `first` on."),
-    "received": ("all but sources", "ODATA read: `count` packets in `value_us`; `peer` sent them."),
+    "sent": ("sources, relays", "ODATA sent. `count` packets were sent in `value_us`, from `first` on."),
+    "received": ("all but sources", "ODATA read. `count` packets of `peer` arrived in `value_us`."),
     "line": (
         "receivers, repairers",
-        "One of several lines up to `first`: `count` packets that it lost in this time, `value_us` behind the first line.",
+        "Progress of one of several lines, up to `first`. The line lost `count` packets in this time, and is `value_us` behind the first line.",
     ),
-    "rdata_heard": ("all but sources", "RDATA read, wanted or not: `count` packets in `value_us`; `peer` sent them."),
-    "delivered": ("receivers", "Handed to the application: `count` packets in `value_us`."),
-    "gap": ("all but sources", "Found missing."),
+    "rdata_heard": ("all but sources", "RDATA read, needed or not. `count` packets of `peer` arrived in `value_us`."),
+    "delivered": ("receivers", "Delivered to the application: `count` packets in `value_us`."),
+    "gap": ("all but sources", "Sqns detected as missing."),
     "repaired": (
         "all but sources",
-        "Missing, then arrived as RDATA of `peer`: `value_us` since found, `cause` is the state until then.",
+        "Missing sqns that arrived as RDATA of `peer`. `value_us` is the time since detection, `cause` is the state before.",
     ),
-    "late": ("all but sources", "Missing, then arrived as ODATA: reordered, or recovered by the relay above."),
-    "skipped": ("receivers, repairers", "Found missing, and never sent: a group of parity ended before it."),
-    "gave_up": ("all but sources", "Will not be asked for any more: `value_us` since found."),
-    "lost": ("receivers", "Reported to the application as lost, `cause` says why."),
-    "nak_sent": ("all but sources", "Asked for, of `peer`."),
-    "nak_in": ("all but receivers", "A NAK of `peer` came."),
-    "ncf_sent": ("all but receivers", "Confirmed: `peer` is empty for an NCF to everybody."),
-    "rdata_sent": ("all but receivers", "Repairs sent or passed on: `peer` is empty for repairs to everybody."),
-    "confirmed": ("receivers, repairers", "An NCF answers the node's own NAK: `value_us` since it was sent."),
-    "suppressed": ("receivers, repairers", "Somebody else asked first: `value_us` since it was found missing."),
-    "ncf_timeout": ("receivers, repairers", "No NCF within `value_us`."),
-    "rdata_timeout": ("receivers, repairers", "No RDATA within `value_us` of the NCF."),
-    "opened": ("receivers", "A session begins, or goes on, at `first`."),
-    "closed": ("receivers", "A session ends, or falls silent, at `first`."),
-    "parent": ("all but sources", "`peer` is asked from now on, and not `cause`."),
-    "overflow": ("all", "`count` rows were left out since they could not be written in time."),
+    "late": ("all but sources", "Missing sqns that arrived as ODATA: reordered, or recovered by the relay above."),
+    "skipped": (
+        "receivers, repairers",
+        "Sqns detected as missing that were never sent, because a parity group ended before them.",
+    ),
+    "gave_up": ("all but sources", "Sqns that will not be requested again. `value_us` is the time since detection."),
+    "lost": ("receivers", "Sqns reported to the application as lost. `cause` is the cause of the loss."),
+    "nak_sent": ("all but sources", "Sqns requested from `peer`."),
+    "nak_in": ("all but receivers", "Sqns in a NAK received from `peer`."),
+    "ncf_sent": ("all but receivers", "Sqns confirmed by an NCF. `peer` is empty for a multicast NCF."),
+    "rdata_sent": ("all but receivers", "Repairs sent or forwarded. `peer` is empty for multicast repairs."),
+    "confirmed": (
+        "receivers, repairers",
+        "Sqns whose own NAK was answered by an NCF. `value_us` is the time since the NAK.",
+    ),
+    "suppressed": (
+        "receivers, repairers",
+        "Sqns that another node requested first. `value_us` is the time since detection.",
+    ),
+    "ncf_timeout": ("receivers, repairers", "Sqns without an NCF within `value_us`."),
+    "rdata_timeout": ("receivers, repairers", "Sqns without RDATA within `value_us` after the NCF."),
+    "opened": ("receivers", "A session begins or resumes at `first`."),
+    "closed": ("receivers", "A session ends or becomes silent at `first`."),
+    "parent": ("all but sources", "`peer` replaces `cause` as the parent that receives the NAKs."),
+    "overflow": ("all", "`count` rows were dropped because they could not be written in time."),
 }
 
 
@@ -91,14 +100,14 @@ class Event:
     local: bool = False
 
     def values(self) -> tuple[Any, ...]:
-        """By column."""
+        """Return the values in the order of the columns."""
         return attrs.astuple(self, recurse=False)
 
 
 def as_markdown() -> str:
-    """The tables of docs/guide/telemetry.md."""
-    lines = ["| column | type | what |", "|---|---|---|"]
+    """Return the tables of docs/guide/telemetry.md."""
+    lines = ["| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in COLUMNS.items()]
     lines += ["", "| kind | written by | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {who} | {doc} |" for name, (who, doc) in KINDS.items()]
+    lines += [f"| `{name}` | {writers} | {doc} |" for name, (writers, doc) in KINDS.items()]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""One node at one moment, as plain values: what `pgm status` shows and `pgm demo` adds up.
+"""Snapshot of one node as plain values, for `pgm status` and the sums of `pgm demo`.
 
-Taken between two calls of the core, so it is consistent. Keys are stable: extended, never renamed.
+A snapshot is taken between two calls of the core, so it is consistent. Keys are stable: they are added, never renamed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ def take_snapshot(
     rates: Rates | None = None,
     last_event: dict[str, Any] | None = None,
 ) -> Snapshot:
-    """The snapshot of a node. `segments` is what its driver knows of its links, a row each; `rates` what was read so far.
+    """Return the snapshot of a node at `now_ns`; the node started at `started_ns`, both on the core's clock.
 
-    `last_event` is a row of `event_row`.
+    `segments` has one row of the driver for each link. `rates` holds the readings so far. `last_event` is a row of
+    `event_row`.
     """
-    sessions = [_session(plan, row) for row in core.status(now_ns)]  # which also brings counters up to date
+    sessions = [_session(plan, row) for row in core.status(now_ns)]  # `status` also updates the counters
     return {
         "topology": plan.topology,
         "node": plan.name,
@@ -50,20 +51,20 @@ def take_snapshot(
     }
 
 
-def event_row(found: str, text: str, at_s: float) -> dict[str, Any]:
-    """An event: its id of docs/reference/events.md, its words, and when, in seconds since 1970."""
-    return {"id": found, "text": text, "at_s": round(at_s, 3)}
+def event_row(event_id: str, text: str, at_s: float) -> dict[str, Any]:
+    """Return the row of an event: its id of docs/reference/events.md, its text, and its time in seconds since 1970."""
+    return {"id": event_id, "text": text, "at_s": round(at_s, 3)}
 
 
 def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
-    """A session, with the name and framing of its stream, and the stream's source if there is only one."""
-    stream = next((one for one in plan.streams if one.data_port == row.data_port), None)
+    """Return a session with the name and framing of its stream, and the stream's source if there is only one."""
+    stream = next((stream for stream in plan.streams if stream.data_port == row.data_port), None)
     names = {"stream": "" if stream is None else stream.name, "source": (stream and stream.source) or ""}
     names["framing"] = "" if stream is None else stream.framing
     return names | attrs.asdict(row)
 
 
 def rss_octets() -> int:
-    """Resident memory of this process."""
+    """Return the resident memory of this process in octets."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Addresses of the topology file: single ones, ranges of them, and the interfaces they belong to."""
+"""Addresses of the topology file: single addresses, ranges, and interfaces."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ def parse_interface(text: object) -> str:
 
 
 def network_of(interface: str) -> IpNetwork | None:
-    """The network of an interface given as a network, else None."""
+    """Return the network of an interface that is given as a network, else None."""
     return ipaddress.ip_network(interface) if "/" in interface else None
 
 
 def version_of(interface: str) -> int | None:
-    """4 or 6 where the interface is given by address or network; None for a name."""
+    """Return 4 or 6 for an interface given by address or network, and None for a name."""
     if _LOOKS_NUMERIC.fullmatch(interface) or "/" in interface:
         return ipaddress.ip_address(interface.partition("/")[0]).version
     return None
 
 
 def is_loopback(interface: str) -> bool:
-    """Whether the interface is the loopback one, by whatever spelling."""
+    """Return whether the interface is loopback, in any spelling."""
     return interface in _LOOPBACK_NAMES or any(_covers(network, interface) for network in _LOOPBACK_NETWORKS)
 
 
-def may_overlap(one: str, other: str) -> bool:
-    """Whether two interfaces are known to be, or to contain, the same. Names against numbers stay unknown."""
-    first, second = _as_network(one), _as_network(other)
+def may_overlap(interface: str, other: str) -> bool:
+    """Return whether two interfaces are known to overlap. A name and a number are not comparable."""
+    first, second = _as_network(interface), _as_network(other)
     if first is not None and first.is_link_local and first.num_addresses > 1:
         return False  # every interface is on that network
-    if one == other or (is_loopback(one) and is_loopback(other)):
+    if interface == other or (is_loopback(interface) and is_loopback(other)):
         return True
     return first is not None and second is not None and first.version == second.version and first.overlaps(second)
 
@@ -86,24 +86,24 @@ def _covers(network: IpNetwork, interface: str) -> bool:
 
 
 def short(value: object) -> str:
-    """The value as an error message shows it: never longer than a line."""
+    """Return a value as an error message shows it, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @attrs.frozen
 class AddressPool:
-    """Addresses for the nodes of a pattern, in order: ranges with both ends included."""
+    """Addresses for the nodes of a pattern, in order, as ranges that include both ends."""
 
     ranges: tuple[tuple[IpAddress, IpAddress], ...]
 
     @property
     def size(self) -> int:
-        """How many addresses there are."""
+        """Return the number of addresses."""
         return sum(int(last) - int(first) + 1 for first, last in self.ranges)
 
     def address(self, index: int) -> Address:
-        """The address of the node with this index, counted from 0. Raises `IndexError` beyond the last."""
+        """Return the address of the node with this index, from 0. Raises `IndexError` beyond the last."""
         for first, last in self.ranges:
             room = int(last) - int(first) + 1
             if index < room:
@@ -113,7 +113,7 @@ class AddressPool:
 
     @property
     def spelling(self) -> str:
-        """The pool as a person reads it."""
+        """Return the pool spelled for people."""
         return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in self.ranges)
 
 

@@ -1,4 +1,4 @@
-"""Does the tree make sense? One table of rules; every rule is a small function that yields what it found."""
+"""Check of a tree by a table of rules. Each rule is a function that yields its findings."""
 
 from __future__ import annotations
 
@@ -36,38 +36,41 @@ RULES: tuple[Rule, ...] = (
 
 @attrs.frozen
 class CheckReport:
-    """What `check` found, each list in the order of the file."""
+    """Errors and warnings of `check`, each in the order of the file."""
 
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
     @property
     def is_good(self) -> bool:
-        """Whether the tree may run; warnings do not stop it."""
+        """Return whether the tree may run. Warnings do not prevent that."""
         return not self.errors
 
 
 def check(topology: Topology) -> CheckReport:
-    """Hold every rule against a topology. Never raises for what the file says."""
+    """Apply every rule to a topology. Problems of the file never raise an exception."""
     return _check(topology, ())
 
 
 def check_file(path: str | os.PathLike[str]) -> CheckReport:
-    """Load and check in one: problems of form and of meaning together. Never raises for what the file says."""
+    """Load and check a file, and report problems of form and of meaning together.
+
+    Problems of the file never raise an exception.
+    """
     return check_reading(read(path))
 
 
 def check_reading(reading: ParsedTopology) -> CheckReport:
-    """Check as much as could be read, and add what could not."""
+    """Check the readable part of a file, and add the problems of the rest."""
     if reading.topology is None:
         return CheckReport(reading.problems)
-    report = _check(reading.topology, reading.spoilt)
+    report = _check(reading.topology, reading.unread_tables)
     errors = sorted((*reading.problems, *report.errors), key=lambda problem: problem.line)
     return attrs.evolve(report, errors=tuple(errors))
 
 
 def load_checked(path: str | os.PathLike[str]) -> Topology:
-    """Load a topology that is fit to run. Raises `TopologyError` with all errors, of form and of meaning."""
+    """Load a topology that passes `check`. Raises `TopologyError` with all errors of form and meaning."""
     reading = read(path)
     report = check_reading(reading)
     if reading.topology is None or report.errors:
@@ -75,19 +78,21 @@ def load_checked(path: str | os.PathLike[str]) -> Topology:
     return reading.topology
 
 
-def _check(topology: Topology, spoilt: Collection[KeyPath]) -> CheckReport:
+def _check(topology: Topology, unread_tables: Collection[KeyPath]) -> CheckReport:
     tree = Tree.of(topology)
-    found: dict[bool, list[Problem]] = {False: [], True: []}
+    problems: dict[bool, list[Problem]] = {False: [], True: []}
     for rule in RULES:
         for finding in rule.find(tree):
-            if _rests_on_any(finding, spoilt):
-                continue  # what could not be read there was reported; the rest may follow from it
+            if _rests_on_any(finding, unread_tables):
+                continue  # the finding may follow from an unreadable value, which is already reported
             line = topology.lines.of(finding.path)
             problem = Problem(topology.path, line, rule.name, finding.message, finding.remedy)
-            found[rule.is_warning].append(problem)
-    errors, warnings = (tuple(sorted(found[kind], key=lambda problem: problem.line)) for kind in (False, True))
+            problems[rule.is_warning].append(problem)
+    errors, warnings = (tuple(sorted(problems[kind], key=lambda problem: problem.line)) for kind in (False, True))
     return CheckReport(errors, warnings)
 
 
-def _rests_on_any(finding: RuleFinding, spoilt: Collection[KeyPath]) -> bool:
-    return finding.path[:2] in spoilt or any(path[: len(root)] == root for root in finding.rests_on for path in spoilt)
+def _rests_on_any(finding: RuleFinding, unread_tables: Collection[KeyPath]) -> bool:
+    return finding.path[:2] in unread_tables or any(
+        path[: len(root)] == root for root in finding.rests_on for path in unread_tables
+    )

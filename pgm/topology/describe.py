@@ -1,4 +1,4 @@
-"""A topology for people and for scripts: lines of text for `pgm plan`, dicts with stable keys for `--json`."""
+"""Descriptions of a topology: lines of text for `pgm plan`, and dicts with stable keys for `--json`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 def report_json(report: CheckReport) -> Json:
-    """What `pgm check --json` prints."""
+    """Return the document of `pgm check --json`."""
     return {
         "ok": report.is_good,
         "errors": [_problem_json(problem) for problem in report.errors],
@@ -38,7 +38,10 @@ def _problem_json(problem: Problem) -> Json:
 
 
 def topology_json(topology: Topology) -> Json:
-    """What `pgm plan --json` prints; a pattern is one node with its count. Raises `TopologyError`."""
+    """Return the document of `pgm plan --json`. A pattern is one node with its count.
+
+    Raises `TopologyError`.
+    """
     tree = checked_tree(topology)
     return {
         "topology": topology.name,
@@ -84,17 +87,17 @@ def _segment_json(tree: Tree, segment: SegmentTable) -> Json:
 
 
 def _entry_json(tree: Tree, node: NodeTable) -> Json:
-    found = plan_json(plan_entry(tree, node))
-    found["count"] = node.instances
-    found["addresses"] = None if node.addresses is None else node.addresses.spelling
-    found["parents"] = list(node.parents)
-    found["repairers"] = list(node.repairers)
-    found["standby_of"] = node.standby_of or None
-    return found
+    entry = plan_json(plan_entry(tree, node))
+    entry["count"] = node.instances
+    entry["addresses"] = None if node.addresses is None else node.addresses.spelling
+    entry["parents"] = list(node.parents)
+    entry["repairers"] = list(node.repairers)
+    entry["standby_of"] = node.standby_of or None
+    return entry
 
 
 def plan_json(plan: NodePlan) -> Json:
-    """One node's plan, with every parameter of its role that differs from the default, and why."""
+    """Return one node's plan, with each parameter of its role that differs from the default, and the reason."""
     return {
         "node": plan.name,
         "role": plan.role.value,
@@ -121,12 +124,12 @@ def plan_json(plan: NodePlan) -> Json:
         "local_repairer_addresses": sorted(plan.local_repairers),
         "is_standby": plan.is_standby,
         "asks_below_trail": plan.asks_below_trail,
-        "parameters": {key: {"value": value, "reason": reason} for key, value, reason in parameters_told(plan)},
+        "parameters": {key: {"value": value, "reason": reason} for key, value, reason in changed_parameters(plan)},
     }
 
 
-def parameters_told(plan: NodePlan) -> Iterator[tuple[str, str, str]]:
-    """The parameters that the node's role reads and that differ from the default: name, value as spelled, reason."""
+def changed_parameters(plan: NodePlan) -> Iterator[tuple[str, str, str]]:
+    """Yield the parameters of the node's role that differ from the default: name, spelled value, reason."""
     for key, reason in plan.reasons:
         row = ROWS[key]
         if plan.role.value in row.roles:
@@ -137,7 +140,10 @@ def parameters_told(plan: NodePlan) -> Iterator[tuple[str, str, str]]:
 
 
 def topology_lines(topology: Topology) -> list[str]:
-    """The tree as text: every segment with the nodes on it, below each relay what it feeds. Raises `TopologyError`."""
+    """Return the tree as text: each segment with its nodes, and below each relay its downstream segments.
+
+    Raises `TopologyError`.
+    """
     tree = checked_tree(topology)
     timing = f"profile {topology.profile}, rtt {format_duration(topology.rtt)}"
     lines = [f"{topology.name}: {timing}, repair budget {format_duration(topology.repair_budget)}"]
@@ -164,12 +170,12 @@ def _pace(stream: StreamTable) -> str:
 
 
 def _segment_lines(tree: Tree, name: str, names: Mapping[Address, str]) -> list[str]:
-    """One segment and all below it; a checked tree has no loop, so this ends."""
+    """Return one segment and all below it. A checked tree has no loop, so the recursion ends."""
     segment = tree.topology.segments[name]
     loss = "" if segment.loss is None else f", loses {format_fraction(segment.loss.asked)}"
     interface = f" on {segment.interface}" if segment.interface else ""
     lines = [f"segment {name}: {segment.where}{interface}{loss}"]
-    # A relay hangs below the segment it hears, and those it feeds hang below the relay.
+    # A relay hangs below its upstream segment, and its downstream segments hang below the relay.
     seated = [node for node in tree.on.get(name, []) if node.up is None or node.up.segment == name]
     for index, node in enumerate(seated):
         is_last = index == len(seated) - 1
@@ -194,13 +200,13 @@ def _node_lines(tree: Tree, node: NodeTable, names: Mapping[Address, str]) -> li
 
 
 def plan_lines(plan: NodePlan, names: Mapping[Address, str] = MappingProxyType({})) -> list[str]:
-    """One node as text: role and addresses, whom it asks, what differs from the defaults and why.
+    """Return one node as text: role, addresses, parents, and the reasons of values other than the defaults.
 
-    `names` gives the names of nodes by address, where the tree is at hand.
+    `names` maps addresses to names of nodes, if the tree is known.
     """
 
     def spell(addresses: Iterable[Address]) -> str:
-        return ", then ".join(f"{names[one]} ({one})" if one in names else one for one in addresses)
+        return ", then ".join(f"{names[a]} ({a})" if a in names else a for a in addresses)
 
     seats = "".join(f", {seat.address} on {seat.name}" for seat in plan.segments if seat.address)
     streams = ", ".join(stream.name for stream in plan.streams)
@@ -214,4 +220,4 @@ def plan_lines(plan: NodePlan, names: Mapping[Address, str] = MappingProxyType({
         lines.append(
             f"  takes the same from {line.segment}" + (f", asks {spell(line.parents)} there" if line.parents else "")
         )
-    return [*lines, *(f"  {key} {value}: {reason}" for key, value, reason in parameters_told(plan))]
+    return [*lines, *(f"  {key} {value}: {reason}" for key, value, reason in changed_parameters(plan))]

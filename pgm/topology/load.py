@@ -1,4 +1,4 @@
-"""Loading a topology file, with or without a look at what it means."""
+"""Loading of a topology file, with or without a check of its meaning."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ __all__ = ["load", "load_checked", "loads"]
 
 
 def load(path: str | os.PathLike[str]) -> Topology:
-    """Read a topology file. Raises `TopologyError` with every problem of form; `check` looks at the meaning."""
+    """Read a topology file. Raises `TopologyError` with all problems of form.
+
+    `check` finds the problems of meaning.
+    """
     return _or_raise(read(path))
 
 
 def loads(text: str, path: str = "<text>") -> Topology:
-    """Read the text of a topology file; `path` is what errors call it. Raises `TopologyError`."""
+    """Read the text of a topology file. Errors name it `path`. Raises `TopologyError`."""
     return _or_raise(read_text(text, path))
 
 

@@ -1,8 +1,8 @@
-"""Where in a TOML text each key stands.
+"""Lines of the keys in a TOML text.
 
-`tomllib` gives values without positions, and an error that names no line is half an error. This scanner reads
-only text that `tomllib` has accepted, so it looks for the shape of keys, tables and brackets and takes
-everything else as a value. What it cannot place falls back to the line of the table around it.
+`tomllib` returns values without positions, and an error message without a line helps little. This scanner reads only text
+that `tomllib` has accepted. The scanner therefore recognises keys, tables and brackets, and takes all other text as values.
+A key that the scanner cannot place gets the line of the table around it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 
 KeyPath = tuple[str | int, ...]
 
-_DEEPEST = 32  # parts of a key that are kept: every prefix is a path of its own, and the format needs 5
+_DEEPEST = 32  # maximum parts of a key: every prefix is a path of its own, and the format needs 5
 
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'
@@ -32,12 +32,12 @@ _TOKEN = re.compile(
 
 @attrs.frozen
 class KeyLines:
-    """The line of every key path of one file; lines count from 1."""
+    """Line of every key path of one file. Lines count from 1."""
 
     _lines: Mapping[KeyPath, int] = attrs.field(factory=dict, alias="lines")
 
     def of(self, path: KeyPath) -> int:
-        """The line of the key, or of the nearest table around it; 1 where nothing is known."""
+        """Return the line of the key or of the nearest table around it, or 1 if neither is known."""
         while path:
             if path in self._lines:
                 return self._lines[path]
@@ -67,14 +67,14 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
 
 @attrs.define
 class _Open:
-    """A bracket that is open: an array with the index of its next item, or an inline table."""
+    """An open bracket: an array with the index of its next item, or an inline table."""
 
     path: KeyPath
     index: int | None
 
 
 class _Scanner:
-    """One pass over the tokens. Brackets are a list and not recursion, so depth costs no stack."""
+    """Scanner of one pass over the tokens. A list holds the open brackets, so that depth needs no recursion."""
 
     def __init__(self) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -82,11 +82,11 @@ class _Scanner:
         self._arrays: dict[KeyPath, int] = {}  # [[header]] -> index of its newest table
         self._open: list[_Open] = []
         self._key: list[str] = []
-        self._header = 0  # brackets of a header that are open
+        self._header = 0  # open brackets of a header
         self._value_path: KeyPath | None = None  # set while a value is expected
 
     def take(self, token: str, kind: str, line: int) -> None:
-        """Take one token that is no comment."""
+        """Process one token other than a comment."""
         if kind == "newline":
             if not self._open:
                 self._value_path = None

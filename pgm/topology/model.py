@@ -1,8 +1,8 @@
-"""The topology file as values: what the file says, typed, with names not yet resolved.
+"""Typed values of the topology file, with names not yet resolved.
 
-Every field that a file may write carries a `FileKey`, from which the loader takes the names it knows and
-`docs/reference/topology.md` is printed. Fields that a file must write have a default here all the same: the loader
-reports what is missing and goes on, so that all errors come at once.
+Every field that a file may set carries a `FileKey`. The loader takes the known names from these keys, and
+`docs/reference/topology.md` is printed from them. Required fields have a default here too: the loader reports a missing field and
+continues, so that all errors come at once.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ NOTHING_SET = Overrides({})
 
 @attrs.frozen
 class FileKey:
-    """One key of the file: how to write it, what it means, whether it must be there."""
+    """One key of the file: an example, its meaning, and whether the key is required."""
 
     example: str
     doc: str
     is_required: bool = False
-    unless: str = ""  # a switch of the same table that does away with the need
+    unless: str = ""  # a switch of the same table that makes the key optional
 
 
 def _key(example: str, doc: str, *, default: Any = None, required: bool = False, unless: str = "") -> Any:
@@ -56,11 +56,11 @@ def _key(example: str, doc: str, *, default: Any = None, required: bool = False,
 
 
 def keys_of(table: type[attrs.AttrsInstance]) -> dict[str, FileKey]:
-    """The keys that the file may write in this table."""
+    """Return the keys that a file may set in this table, by name."""
     return {field.name: field.metadata["key"] for field in attrs.fields(table) if "key" in field.metadata}
 
 
-# One key of the file a line, so that the classes read as tables.
+# Each line is one key of the file, so that the classes read as tables.
 # fmt: off
 _LOSS = '{ loss = "2%", burst_loss = "1%", burst_length = 8 }'
 _PARAMETERS = '{ nak_bo_ivl = "20ms" }'
@@ -68,7 +68,7 @@ _PARAMETERS = '{ nak_bo_ivl = "20ms" }'
 
 @attrs.frozen
 class WindowTable:
-    """A transmit window, in whichever measure the file chose: the parameter it sets, and its value."""
+    """Transmit window in the measure of the file: the parameter that it sets, and the value."""
 
     key: str  # txw_secs, txw_bytes or txw_sqns
     value: int
@@ -76,150 +76,153 @@ class WindowTable:
 
 @attrs.frozen
 class NodePlace:
-    """A node's seat on one segment."""
+    """Place of a node on one segment."""
 
     segment: str = _key('"core"', "Name of the segment.", default="", required=True)
-    address: Host | None = _key('"10.0.0.12"', "The node's own address there.", required=True)
-    loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads there, instead of the segment's.")
+    address: Host | None = _key('"10.0.0.12"', "The node's own address on the segment.", required=True)
+    loss: Impairment | None = _key(_LOSS, "Losses injected into the packets that the node reads on the segment, instead of the segment's own `loss`.")
 
 
 @attrs.frozen
 class LineTable:
-    """A further segment for the streams of a node."""
+    """Further segment for the streams of a node."""
 
     segment: str = _key('"line-b"', "Name of the segment.", default="", required=True)
-    address: Host | None = _key('"10.0.7.12"', "The node's own address there.")
-    addresses: AddressPool | None = _key('"127.0.7.10-127.0.7.13"', "Of a pattern: addresses there, in the order of the numbers.")
-    parents: tuple[str, ...] = _key('["relay-b"]', "Nodes to ask for repairs there, behind those of the lines before.", default=())
-    loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads there, instead of the segment's.")
+    address: Host | None = _key('"10.0.7.12"', "The node's own address on the segment.")
+    addresses: AddressPool | None = _key('"127.0.7.10-127.0.7.13"', "For a pattern: addresses on the segment, in the order of the nodes' numbers.")
+    parents: tuple[str, ...] = _key('["relay-b"]', "Parents on the segment: the nodes that receive the NAKs, after the parents of earlier lines.", default=())
+    loss: Impairment | None = _key(_LOSS, "Losses injected into the packets that the node reads on the segment, instead of the segment's own `loss`.")
 
     @property
     def place(self) -> NodePlace:
-        """The node's seat there; of a pattern without the address."""
+        """Return the node's place on the segment. A pattern has no address in it."""
         return NodePlace(self.segment, self.address, self.loss)
 
 
 @attrs.frozen
 class CacheTable:
-    """How much a repairer keeps."""
+    """Limits of a repairer's cache."""
 
-    bytes: CacheOctets | None = _key('"4GiB"', "Octets, all sessions together; sets `cache_bytes`.")
-    seconds: CacheSeconds | None = _key("60", "Seconds a packet is kept; sets `cache_secs`.")
+    bytes: CacheOctets | None = _key('"4GiB"', "Octets of the cache, all sessions together. The key sets `cache_bytes`.")
+    seconds: CacheSeconds | None = _key("60", "Seconds that the cache keeps a packet. The key sets `cache_secs`.")
 
 
 @attrs.frozen
 class RecordTable:
-    """An archive of what a node has."""
+    """Archive of the packets of a node."""
 
-    directory: str = _key('"/var/lib/pgm/floor-2"', "Where: a directory of its own for each node, made if need be.", default="", required=True)
-    bytes: RecordOctets | None = _key('"100GiB"', "Octets kept; sets `record_bytes`.")
-    seconds: RecordSeconds | None = _key("604800", "Seconds kept; sets `record_secs`.")
-    segment_bytes: SegmentOctets | None = _key('"256MiB"', "Octets of a segment; sets `record_segment_bytes`.")
+    directory: str = _key('"/var/lib/pgm/floor-2"', "Directory of the archive. Each node needs a directory of its own, which is created if it is missing.", default="", required=True)
+    bytes: RecordOctets | None = _key('"100GiB"', "Maximum octets of the archive. The key sets `record_bytes`.")
+    seconds: RecordSeconds | None = _key("604800", "Seconds that the archive keeps a segment. The key sets `record_secs`.")
+    segment_bytes: SegmentOctets | None = _key('"256MiB"', "Octets of a segment. The key sets `record_segment_bytes`.")
 
 
 @attrs.frozen
 class StreamTable:
     """One flow of messages."""
 
-    data_port: Port = _key("7500", "PGM's data-destination port: receivers tell streams apart by it.", default=0, required=True)
-    rate: Rate | None = _key('"400Mbit/s"', "What the source may send; sets its `txw_max_rte`. Elements add up the streams they carry.")
-    window: WindowTable | None = _key('"10s", "256MiB" or 20000', "Transmit window in time, octets or packets; sets `txw_secs`, `txw_bytes` or `txw_sqns` of the source.")
-    order: Literal["ordered", "unordered", "unreliable"] = _key('"ordered"', "What receivers deliver: in order, as it comes, or without repair.", default="ordered")
-    flow: Literal["rate", "yield", "acked", "pgmcc"] = _key('"rate"', "What slows the source down: its rate alone, receivers that ask for too much, acknowledgements, or congestion control.", default="rate")
-    framing: Literal["plain", "batch", "zeromq"] = _key('"batch"', "What the packets carry: messages as they are; batches, where messages share packets and have subjects; or ZeroMQ's `epgm` messages, which may have parts.", default="plain")
-    segment: str = _key('"core"', "Segment on which its source sits; only a check.", default="")
-    sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Who may send it: sources of the file by name, others by address. Data and SPMs that come from anybody else, the file's elements aside, are dropped and counted (`unlisted_packets`). Without it anybody may.", default=())
+    data_port: Port = _key("7500", "PGM's data-destination port, by which receivers distinguish streams.", default=0, required=True)
+    rate: Rate | None = _key('"400Mbit/s"', "Maximum rate of the source. The key sets its `txw_max_rte`. An element gets the sum of the rates of its streams.")
+    window: WindowTable | None = _key('"10s", "256MiB" or 20000', "Transmit window in time, octets or packets. The key sets `txw_secs`, `txw_bytes` or `txw_sqns` of the source.")
+    order: Literal["ordered", "unordered", "unreliable"] = _key('"ordered"', "Order of delivery. `ordered`: in order. `unordered`: each message on arrival. `unreliable`: without repair.", default="ordered")
+    flow: Literal["rate", "yield", "acked", "pgmcc"] = _key('"rate"', "Flow control of the source. `rate`: its rate alone. `yield`: the source slows down when receivers send too many NAKs. `acked`: acknowledgements. `pgmcc`: congestion control.", default="rate")
+    framing: Literal["plain", "batch", "zeromq"] = _key('"batch"', "Framing of the packets. `plain`: messages without framing. `batch`: batches, where messages share packets and have subjects. `zeromq`: ZeroMQ's `epgm` messages, which may have parts.", default="plain")
+    segment: str = _key('"core"', "Segment of the source. The key serves as a check only.", default="")
+    sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Permitted sources: sources of the file by name, others by address. Data and SPMs from all other addresses, except the file's elements, are dropped and counted (`unlisted_packets`). Without the key any source is permitted.", default=())
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)
     name: str = ""
 
 
 @attrs.frozen
 class SegmentTable:
-    """One multicast domain, or one unicast leg."""
+    """A multicast domain, or a unicast leg."""
 
     group: Host = _key('"239.192.0.1" or "ff15::1"', "Multicast group, IPv4 or IPv6.", default="", required=True, unless="unicast")
     port: Port = _key("3056", "UDP port of the group.", default=DEFAULT_PORT)
-    unicast_port: Port | None = _key("3055", "UDP port of the nodes' own addresses; the default is `port`.")
-    interface: Interface = _key('"10.0.0.0/24"', "Interface by name, by address, or by the network it is on. On a unicast leg, where each end may have another, the node's address finds it.", default="", required=True, unless="unicast")
-    transport: Literal["udp", "ip"] = _key('"ip"', "What carries the packets: `udp`, or `ip`, which is IP protocol 113 itself, with router alert; it needs CAP_NET_RAW and has no ports.", default="udp")
-    unicast: bool = _key("true", "A leg across a network without multicast: no group, and what is for all goes to every other node of the segment by itself. `rate` is that of each copy.", default=False)
-    loss: Impairment | None = _key(_LOSS, "Losses injected into what every node reads here.")
+    unicast_port: Port | None = _key("3055", "UDP port of the nodes' own addresses. The default is `port`.")
+    interface: Interface = _key('"10.0.0.0/24"', "Interface by name, by address, or by its network. On a unicast leg each end may have another interface, and the node's address selects it.", default="", required=True, unless="unicast")
+    transport: Literal["udp", "ip"] = _key('"ip"', "Transport of the packets: `udp`, or `ip` for IP protocol 113 with router alert. `ip` needs CAP_NET_RAW and has no ports.", default="udp")
+    unicast: bool = _key("true", "A leg across a network without multicast. The leg has no group: a packet for all nodes goes to every other node of the segment as a copy. `rate` is the rate of each copy.", default=False)
+    loss: Impairment | None = _key(_LOSS, "Losses injected into the packets that each node reads on the segment.")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node on the segment.", default=NOTHING_SET)
     name: str = ""
 
     @property
     def own_port(self) -> int:
-        """The UDP port of the nodes' own addresses."""
+        """Return the UDP port of the nodes' own addresses."""
         return self.port if self.unicast_port is None else self.unicast_port
 
     @property
     def where(self) -> str:
-        """Where what is for all goes, as people write it."""
+        """Return the destination of packets for all nodes, spelled for people."""
         if self.unicast:
             return spell_where("", self.own_port, self.transport)
         return spell_where(self.group, self.port, self.transport)
 
     @property
     def needs_addresses(self) -> bool:
-        """Whether receivers cannot do without an address of their own either."""
+        """Return whether receivers need an address of their own as well."""
         return self.unicast or is_loopback(self.interface)
 
 
 @attrs.frozen
 class NodeTable:
-    """One process, or a pattern of any number of receivers."""
+    """A process, or a pattern of any number of receivers."""
 
     role: Role = _key('"repairer"', "`source`, `receiver`, `aggregator` or `repairer`.", default=Role.RECEIVER, required=True)
-    segment: str = _key('"core"', "The one segment of a source, a receiver or an on-LAN element.", default="")
-    address: Host | None = _key('"10.0.0.11"', "Its own address there. Only receivers can do without, and neither on loopback nor on a unicast leg.")
-    upstream: NodePlace | None = _key('{ segment = "core", address = "10.0.0.12" }', "Of a relay: the side the data come from.")
-    downstream: tuple[NodePlace, ...] = _key('[{ segment = "floor-2", address = "10.0.2.1" }]', "Of a relay: the sides it carries them to.", default=())
-    streams: tuple[str, ...] = _key('["quotes"]', "What a source sends, a receiver takes, an element carries. All streams where a receiver or an element says nothing.", default=())
-    parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes to ask for repairs, in order of preference. Each must answer on the node's upstream segment.", default=())
-    repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "Of an aggregator: repairers below it, asked before its parents.", default=())
-    lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/guide/ab-feeds.md): a receiver or repairer takes whichever copy comes first; a source sends on all, and a repairer that does not relay repairs on all.", default=())
-    standby_of: str = _key('"floor-2-aggregator"', "The relay this one stands in for, on the same segments.", default="")
-    loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads, instead of the segment's.")
-    cache: CacheTable | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
-    record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "Of a repairer: the archive in which it records what it keeps (docs/guide/archive.md). Of a receiver: where `pgm record` does.")
-    count: Count | None = _key("4", "Of a pattern: how many are started when nobody says otherwise; the default is 1.")
-    addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "Of a pattern: addresses in the order of the numbers, as a range or a list.")
+    segment: str = _key('"core"', "The only segment of a source, a receiver or an on-LAN element.", default="")
+    address: Host | None = _key('"10.0.0.11"', "The node's own address on `segment`. Only receivers may omit the key, and neither on loopback nor on a unicast leg.")
+    upstream: NodePlace | None = _key('{ segment = "core", address = "10.0.0.12" }', "For a relay: the segment from which the data come.")
+    downstream: tuple[NodePlace, ...] = _key('[{ segment = "floor-2", address = "10.0.2.1" }]', "For a relay: the segments to which the relay forwards the data.", default=())
+    streams: tuple[str, ...] = _key('["quotes"]', "Streams that a source sends, a receiver takes or an element carries. Without the key a receiver or an element has all streams.", default=())
+    parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes that receive this node's NAKs, in order of preference. Each parent must answer on the node's upstream segment.", default=())
+    repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "For an aggregator: repairers below it, which receive NAKs before its parents.", default=())
+    lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/guide/ab-feeds.md). A receiver or repairer takes the first copy of each packet. A source sends on all lines. A repairer that is not a relay repairs on all lines.", default=())
+    standby_of: str = _key('"floor-2-aggregator"', "The active relay that this standby relay replaces, on the same segments.", default="")
+    loss: Impairment | None = _key(_LOSS, "Losses injected into the packets that the node reads, instead of the segment's own `loss`.")
+    cache: CacheTable | None = _key('{ bytes = "4GiB", seconds = 60 }', "For a repairer: limits of its cache.")
+    record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "For a repairer: the archive in which it records the packets of its cache (docs/guide/archive.md). For a receiver: the archive of `pgm record`.")
+    count: Count | None = _key("4", "For a pattern: number of nodes to start without another instruction. The default is 1.")
+    addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "For a pattern: addresses in the order of the nodes' numbers, as a range or a list.")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of this node alone.", default=NOTHING_SET)
     name: str = ""
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the name stands for any number of nodes."""
+        """Return whether the name stands for any number of nodes."""
         return "*" in self.name
 
     @property
     def instances(self) -> int:
-        """How many nodes this entry starts when nobody says otherwise."""
+        """Return the number of nodes that this entry starts without another instruction."""
         if not self.is_pattern:
             return 1
         return 1 if self.count is None else self.count
 
     @property
     def is_relay(self) -> bool:
-        """Whether the node carries data from one segment to others."""
+        """Return whether the node forwards data from one segment to others."""
         return self.upstream is not None and bool(self.downstream)
 
     @property
     def up(self) -> NodePlace | None:
-        """Where the data come from, and where the node asks; None for a source."""
+        """Return the place that receives data and sends NAKs; None for a source."""
         if self.upstream is not None:
             return self.upstream
         return None if self.role is Role.SOURCE or not self.segment else NodePlace(self.segment, self.address, self.loss)
 
     @property
     def ups(self) -> tuple[NodePlace, ...]:
-        """All seats that the data come from, the first of them `up`."""
+        """Return all places that receive data. The first of them is `up`."""
         up = self.up
         return () if up is None else (up, *(line.place for line in self.lines))
 
     @property
     def downs(self) -> tuple[NodePlace, ...]:
-        """Where the node answers; nowhere for a receiver. On-LAN it is where it asks, on all of its lines."""
+        """Return the places that answer NAKs; none for a receiver.
+
+        An on-LAN node answers on the segments of its NAKs, on all of its lines.
+        """
         if self.downstream:
             return self.downstream
         if self.role is Role.RECEIVER or not self.segment:
@@ -228,22 +231,22 @@ class NodeTable:
         return (NodePlace(self.segment, self.address, self.loss), *more)
 
     def parents_on(self, segment: str) -> tuple[str, ...]:
-        """Whom it asks on a segment that the data come from."""
+        """Return the names of the parents on a segment that brings data."""
         if self.up is not None and segment == self.up.segment:
             return self.parents
         return next((line.parents for line in self.lines if line.segment == segment), ())
 
     @property
     def places(self) -> tuple[NodePlace, ...]:
-        """Every seat, the upstream ones first, an on-LAN element's only once."""
+        """Return all places, upstream first. The place of an on-LAN element appears once."""
         return (*(up for up in self.ups if up not in self.downs), *self.downs)
 
     def address_below(self, segment: str) -> Address | None:
-        """The address by which it answers on a segment."""
+        """Return the address that answers NAKs on a segment, or None."""
         return next((place.address for place in self.downs if place.segment == segment), None)
 
     def addresses_on(self, segment: str) -> tuple[Address, ...]:
-        """Every address it is known to have on a segment: of a pattern, those of its `count` nodes."""
+        """Return all known addresses of the entry on a segment. A pattern has those of its `count` nodes."""
         if self.addresses is not None and self.segment == segment:
             return tuple(self.addresses.address(index) for index in range(min(self.instances, self.addresses.size)))
         for line in self.lines:
@@ -254,24 +257,27 @@ class NodeTable:
 
 @attrs.frozen
 class Topology:
-    """The whole tree."""
+    """A complete tree."""
 
     version: int = _key("1", "Version of the format.", default=VERSION, required=True)
     name: str = _key('"trading-floor"', "Name of the tree.", default="", required=True)
-    profile: Profile = _key('"lan"', "Computes the timers: `lan`, `wan`, `lossy` or `legacy`.", default="lan")
-    rtt: RoundTrip = _key('"1ms"', "Round trip within a subnet and to the next tier, for the profile.", default=MILLISECOND)
-    repair_budget: Duration = _key('"10s"', "How long a repair may take before the packet is given up, for the profile.", default=10 * SECOND)
-    telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/guide/telemetry.md); without it none are written.", default="")
+    profile: Profile = _key('"lan"', "Profile that computes the timers: `lan`, `wan`, `lossy` or `legacy`.", default="lan")
+    rtt: RoundTrip = _key('"1ms"', "Input of the profile: the round trip within a subnet and to the next tier.", default=MILLISECOND)
+    repair_budget: Duration = _key('"10s"', "Input of the profile: the longest time of a repair before the packet is given up.", default=10 * SECOND)
+    telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/guide/telemetry.md). Without the key no node writes events.", default="")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node.", default=NOTHING_SET)
     streams: Mapping[str, StreamTable] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
     segments: Mapping[str, SegmentTable] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))
-    nodes: Mapping[str, NodeTable] = _key("", "The processes, by name; one `*` in a name makes it a pattern of receivers.", default=attrs.Factory(dict))
+    nodes: Mapping[str, NodeTable] = _key("", "The processes, by name. One `*` in a name makes the entry a pattern of receivers.", default=attrs.Factory(dict))
     path: str = "<topology>"
     lines: KeyLines = attrs.field(factory=KeyLines, eq=False, repr=False)
 
     def version_on(self, segment: str) -> int | None:
-        """4 or 6: of the segment's group, on a unicast leg of the first address there; None if nobody says."""
+        """Return the IP version of a segment, 4 or 6, or None if the file does not determine it.
+
+        The version is that of the group. On a unicast leg the first known address determines the version.
+        """
         group = self.segments[segment].group
         known = (address for node in self.nodes.values() for address in node.addresses_on(segment))
-        found = group or next(known, None)
-        return None if found is None else ipaddress.ip_address(found).version
+        address = group or next(known, None)
+        return None if address is None else ipaddress.ip_address(address).version

@@ -1,4 +1,4 @@
-"""What one process needs to know of the tree, and nothing more: the result of planning, the input of drivers and simulator."""
+"""Plan of one process: the result of planning, and the input of drivers and simulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Address = str  # an IP address in its usual spelling
 
 
 class Role(enum.Enum):
-    """What a node does."""
+    """Role of a node in the tree."""
 
     SOURCE = "source"
     RECEIVER = "receiver"
@@ -22,7 +22,7 @@ class Role(enum.Enum):
 
 
 def spell_where(group: Address, port: int, transport: str) -> str:
-    """Where what is for all goes, as people write it; without a group to each by unicast."""
+    """Return the destination of packets for all nodes, spelled for people. Without a group it is unicast."""
     if transport == "ip":
         return f"{group or 'unicast'} over IP protocol 113"
     if not group:
@@ -32,28 +32,31 @@ def spell_where(group: Address, port: int, transport: str) -> str:
 
 @attrs.frozen
 class SegmentPlan:
-    """One segment as one node sees it. `address` is None for a receiver that takes its interface's address."""
+    """One segment as one node sees it.
+
+    `address` is None for a receiver that uses the address of its interface.
+    """
 
     name: str
     group: Address  # the unspecified address on a unicast leg
     port: int
     unicast_port: int
-    interface: str  # a name, an address or a CIDR
+    interface: str  # a name, an address or a network in CIDR notation
     address: Address | None
     upstream: bool
     downstream: bool
-    impairment: Impairment = Impairment()  # losses injected into what this node reads here
-    transport: str = "udp"  # or "ip": protocol 113 itself
-    peers: tuple[Address, ...] | None = None  # of a unicast leg: everybody else there; None on a multicast domain
+    impairment: Impairment = Impairment()  # losses injected into the packets that this node reads on the segment
+    transport: str = "udp"  # or "ip" for IP protocol 113
+    peers: tuple[Address, ...] | None = None  # on a unicast leg all other nodes; None on a multicast domain
 
     @property
     def side(self) -> str:
-        """Where it lies for the node: up, down, or both."""
+        """Return the side of the segment from the node: up, down, or both."""
         return "both" if self.upstream == self.downstream else "up" if self.upstream else "down"
 
     @property
     def where(self) -> str:
-        """Where what is for all goes, as people write it."""
+        """Return the destination of packets for all nodes, spelled for people."""
         if self.peers is not None:
             return spell_where("", self.unicast_port, self.transport)
         return spell_where(self.group, self.port, self.transport)
@@ -67,24 +70,24 @@ class StreamPlan:
     data_port: int
     order: str = "ordered"
     flow: str = "rate"
-    framing: str = "plain"  # or "zeromq": messages of parts, framed as ZeroMQ does it
-    source: str | None = None  # name of the node that sends it, if there is exactly one
-    allowed: frozenset[Address] | None = None  # who may bring it to the node's segments; None: anybody
-    parameters: Parameters | None = None  # of a source with several streams: what holds for this one
+    framing: str = "plain"  # or "batch", or "zeromq": messages of parts in ZeroMQ's framing
+    source: str | None = None  # name of the sending node, if there is exactly one
+    allowed: frozenset[Address] | None = None  # senders permitted on the node's segments; None: all
+    parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream
 
 
 @attrs.frozen
 class LinePlan:
-    """A further segment that brings a node's streams, and whom to ask there."""
+    """Further segment that brings a node's streams, with its parents."""
 
     segment: str
     parents: tuple[Address, ...] = ()
-    repairers: tuple[Address, ...] = ()  # all that answer there
+    repairers: tuple[Address, ...] = ()  # all repairers that answer on the segment
 
 
 @attrs.frozen
 class NodePlan:
-    """One node, completely: addresses instead of names, numbers instead of profiles."""
+    """Complete plan of one node, with addresses instead of names and numbers instead of profiles."""
 
     topology: str
     name: str
@@ -93,30 +96,33 @@ class NodePlan:
     streams: tuple[StreamPlan, ...]
     parameters: Parameters
     parents: tuple[Address, ...] = ()  # in order of preference, all on the upstream segment
-    repairers: tuple[tuple[Address, ...], ...] = ()  # per downstream segment, asked before the parents
+    repairers: tuple[tuple[Address, ...], ...] = ()  # per downstream segment; these receive NAKs before the parents
     partners: frozenset[Address] = (
         frozenset()
     )  # addresses of the other relay of a standby pair, on every shared segment
     is_standby: bool = False
     lines: tuple[LinePlan, ...] = ()  # beside the upstream segment
     local_repairers: frozenset[Address] = frozenset()  # repairers on a receiver's own segment
-    keepers: tuple[Address, ...] = ()  # elements above, of which a late joiner's history may be had; never a source
-    assist_rank: int = 0  # of an on-LAN repairer: how many others of its segment repair unasked before it does
-    asks_below_trail: bool = False  # a parent is a repairer, which may hold more than the source's window
-    telemetry: str = ""  # the folder for its events; none are written without
-    record_directory: str | None = None  # where it records what it has
-    reasons: tuple[tuple[str, str], ...] = ()  # parameter -> where its value comes from, for `pgm plan`
+    keepers: tuple[Address, ...] = ()  # elements above that can serve history to a late joiner; never a source
+    assist_rank: int = 0  # for an on-LAN repairer: number of repairers on its segment that assist before it
+    asks_below_trail: bool = False  # some server is a repairer, whose cache may exceed the source's window
+    telemetry: str = ""  # folder for events; empty: no events are written
+    record_directory: str | None = None  # directory of the archive
+    reasons: tuple[tuple[str, str], ...] = ()  # parameter -> origin of its value, for `pgm plan`
 
     @property
     def upstream(self) -> SegmentPlan:
-        """The segment that the stream comes from; a source's only one."""
-        return next((one for one in self.segments if one.upstream), self.segments[0])
+        """Return the segment that brings the streams. For a source it is the first segment."""
+        return next((segment for segment in self.segments if segment.upstream), self.segments[0])
 
     def parameters_of(self, stream: StreamPlan) -> Parameters:
-        """What holds for one of the node's streams: its own at a source of several, the node's else."""
+        """Return the parameters of one stream.
+
+        A source with several streams has parameters for each stream. All other nodes use the parameters of the node.
+        """
         return self.parameters if stream.parameters is None else stream.parameters
 
     @property
     def downstream(self) -> tuple[SegmentPlan, ...]:
-        """The segments with children."""
-        return tuple(one for one in self.segments if one.downstream)
+        """Return the segments with children."""
+        return tuple(segment for segment in self.segments if segment.downstream)

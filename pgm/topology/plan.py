@@ -1,4 +1,4 @@
-"""From the tree to one process: names become addresses, levels of the file become one set of parameters."""
+"""Planning of single nodes: names become addresses, and levels of the file become one set of parameters."""
 
 from __future__ import annotations
 
@@ -19,35 +19,38 @@ from pgm.topology.rules.shape import number_of
 from pgm.topology.rules.sources import listed_addresses
 from pgm.topology.tree import Tree
 
-_NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # what stands for the group where there is none
+_NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # group of a segment without one, by IP version
 
 
 def plan_node(topology: Topology, name: str) -> NodePlan:
-    """The plan of one node, or of one of a pattern's nodes as in "desk-7". Raises `TopologyError`."""
+    """Return the plan of one node, or of one node of a pattern such as "desk-7". Raises `TopologyError`."""
     tree = checked_tree(topology)
     node = topology.nodes.get(name)
     if node is not None and not node.is_pattern:
         return plan_entry(tree, node)
-    for pattern in sorted((one for one in tree.nodes if one.is_pattern), key=lambda one: -len(one.name)):
+    for pattern in sorted((node for node in tree.nodes if node.is_pattern), key=lambda node: -len(node.name)):
         number = number_of(pattern.name, name)
         if number is not None:
             return _instance(tree, plan_entry(tree, pattern), pattern, number)
     if node is not None:
         remedy = f'give it a number, as in "{name.replace("*", "1")}"'
         raise _error(topology, ("nodes", name), f"{name!r} is a pattern, not one node", remedy)
-    known = [one.name.replace("*", "1") for one in tree.nodes]
+    known = [other.name.replace("*", "1") for other in tree.nodes]
     raise _error(topology, ("nodes",), f"there is no node {name!r} in {topology.name!r}", suggestion(name, known))
 
 
 def plan_all(topology: Topology, counts: Mapping[str, int] | None = None) -> dict[str, NodePlan]:
-    """The plans of all nodes by name. `counts` overrides the `count` of patterns. Raises `TopologyError`."""
+    """Return the plans of all nodes by name. `counts` overrides the `count` of patterns.
+
+    Raises `TopologyError`.
+    """
     tree = checked_tree(topology)
     patterns = {node.name: node.instances for node in tree.nodes if node.is_pattern}
     for name in counts or {}:
         if name not in patterns:
             raise _error(topology, ("nodes",), f"there is no pattern {name!r} to count", suggestion(name, patterns))
     patterns |= counts or {}
-    if counts:  # which decides whom a unicast leg reaches
+    if counts:  # the counts determine the peers on a unicast leg
         nodes = {
             node.name: attrs.evolve(node, count=Count(patterns[node.name])) if node.is_pattern else node
             for node in tree.nodes
@@ -60,14 +63,14 @@ def plan_all(topology: Topology, counts: Mapping[str, int] | None = None) -> dic
             plans[node.name] = plan
             continue
         for number in range(1, patterns[node.name] + 1):
-            one = _instance(tree, plan, node, number)
-            if one.name not in topology.nodes:  # an entry of its own goes before a number of a pattern
-                plans[one.name] = one
+            instance = _instance(tree, plan, node, number)
+            if instance.name not in topology.nodes:  # an entry of its own takes precedence over a pattern
+                plans[instance.name] = instance
     return plans
 
 
 def checked_tree(topology: Topology) -> Tree:
-    """The indexed topology, if it passes `check`. Raises `TopologyError` with all errors."""
+    """Return the indexed topology if it passes `check`. Raises `TopologyError` with all errors."""
     report = check(topology)
     if report.errors:
         raise error_of(report.errors)
@@ -79,7 +82,7 @@ def _error(topology: Topology, path: KeyPath, message: str, remedy: str) -> Exce
 
 
 def _instance(tree: Tree, plan: NodePlan, pattern: NodeTable, number: int) -> NodePlan:
-    """One node of a pattern, from the plan that all of them share."""
+    """Return the plan of one node of a pattern, from the plan that all its nodes share."""
     name = pattern.name.replace("*", str(number))
     if pattern.addresses is None:
         return attrs.evolve(plan, name=name)
@@ -95,7 +98,7 @@ def _instance(tree: Tree, plan: NodePlan, pattern: NodeTable, number: int) -> No
 
 
 def _seated(seat: SegmentPlan, pool: AddressPool | None, number: int) -> SegmentPlan:
-    """The seat of one node of a pattern."""
+    """Return the place of one node of a pattern."""
     if pool is None:
         return seat
     address = pool.address(number - 1)
@@ -106,7 +109,7 @@ def _seated(seat: SegmentPlan, pool: AddressPool | None, number: int) -> Segment
 
 
 def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
-    """The plan of one entry of a file that passed `check`; of a pattern, what its nodes have in common."""
+    """Return the plan of one entry of a checked file. For a pattern it is the common part of its nodes."""
     settings = tree.settings[node.name]
     parents = tree.named(node.parents)
     return NodePlan(
@@ -149,7 +152,10 @@ def _segment(topology: Topology, node: NodeTable, place: NodePlace) -> SegmentPl
 
 
 def _peers(topology: Topology, segment: str, own: Address | None) -> tuple[Address, ...]:
-    """Everybody on a unicast leg but the node itself; of a pattern's nodes, all until each knows its own address."""
+    """Return the addresses of all other nodes on a unicast leg.
+
+    For a pattern the result includes the pattern's own nodes; `_seated` removes the address of each instance.
+    """
     known = (address for node in topology.nodes.values() for address in node.addresses_on(segment))
     return tuple(address for address in known if address != own)
 
@@ -161,21 +167,26 @@ def _streams(tree: Tree, node: NodeTable) -> tuple[StreamPlan, ...]:
 
 
 def _allowed(tree: Tree, node: NodeTable, stream: StreamTable) -> frozenset[Address] | None:
-    """The addresses from which a stream with a list of sources may come: theirs, and those of the elements beside the node."""
+    """Return the permitted senders of a stream on the node's segments, or None if the stream has no list of sources.
+
+    The permitted senders are the listed sources and the elements on the node's segments.
+    """
     if not stream.sources:
         return None
-    found = listed_addresses(tree, stream)
+    addresses = listed_addresses(tree, stream)
     for place in node.places:
-        beside = [one for one in tree.on.get(place.segment, ()) if one.role in (Role.AGGREGATOR, Role.REPAIRER)]
-        for one in (*tree.named(stream.sources), *beside):
-            found.update(one.addresses_on(place.segment))
-    return frozenset(found)
+        elements = [other for other in tree.on.get(place.segment, ()) if other.role in (Role.AGGREGATOR, Role.REPAIRER)]
+        for sender in (*tree.named(stream.sources), *elements):
+            addresses.update(sender.addresses_on(place.segment))
+    return frozenset(addresses)
 
 
 def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -> StreamPlan:
     topology = tree.topology
     own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
-    sources = [one.name for one in topology.nodes.values() if one.role is Role.SOURCE and stream.name in one.streams]
+    sources = [
+        other.name for other in topology.nodes.values() if other.role is Role.SOURCE and stream.name in other.streams
+    ]
     return StreamPlan(
         name=stream.name,
         data_port=stream.data_port,
@@ -189,8 +200,8 @@ def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -
 
 
 def _addresses_on(place: NodePlace, nodes: list[NodeTable]) -> tuple[Address, ...]:
-    found = (node.address_below(place.segment) for node in nodes)
-    return tuple(address for address in found if address is not None)
+    addresses = (node.address_below(place.segment) for node in nodes)
+    return tuple(address for address in addresses if address is not None)
 
 
 def _lines(tree: Tree, node: NodeTable) -> tuple[LinePlan, ...]:
@@ -199,63 +210,64 @@ def _lines(tree: Tree, node: NodeTable) -> tuple[LinePlan, ...]:
         LinePlan(
             line.segment,
             _addresses_on(line.place, tree.named(line.parents)),
-            _addresses_on(line.place, [one for one in tree.repairers_on(line.segment) if one is not node]),
+            _addresses_on(line.place, [other for other in tree.repairers_on(line.segment) if other is not node]),
         )
         for line in lines
     )
 
 
 def _repairers(tree: Tree, node: NodeTable) -> tuple[tuple[Address, ...], ...]:
-    """Per downstream segment. Nothing at all where no repairer is named."""
+    """Return the repairers' addresses per downstream segment, or () if the node names no repairer."""
     named = tree.named(node.repairers)
     return tuple(_addresses_on(place, named) for place in node.downs) if named else ()
 
 
 def _partners(tree: Tree, node: NodeTable) -> frozenset[Address]:
-    """The other relay of the pair, from either side."""
+    """Return the addresses of the other relay of a standby pair."""
     others = [*tree.named([node.standby_of]), *tree.standbys.get(node.name, ())]
     return frozenset(place.address for other in others for place in other.places if place.address is not None)
 
 
 def _local_repairers(tree: Tree, node: NodeTable) -> frozenset[Address]:
-    """Whose repairs count as local: the repairers on a receiver's own segment."""
+    """Return the repairers on a receiver's own segments, whose repairs count as local."""
     if node.role is not Role.RECEIVER or node.up is None:
         return frozenset()
     return frozenset(address for up in node.ups for address in _addresses_on(up, tree.repairers_on(up.segment)))
 
 
 def _keepers(tree: Tree, node: NodeTable) -> tuple[Address, ...]:
-    """Whom history may be had of, the nearest first: repairers of the segments above, and parents that are no source.
+    """Return the elements that can serve history, nearest first.
 
-    An aggregator on one segment with its children passes nothing on to them: in its place stand its own parents.
+    These are the repairers on the segments above, and parents other than sources. An on-LAN aggregator serves no history,
+    so its own parents take its place.
     """
-    found: dict[Address, None] = {}
+    keepers: dict[Address, None] = {}
     for up in node.ups:
         beside = tree.repairers_on(up.segment) if node.is_relay else []
         waiting = [*beside, *tree.named(node.parents_on(up.segment))]
         seen = {node.name, *node.standby_of.split()}
         while waiting:
-            one = waiting.pop(0)
-            if one.name in seen or one.role is Role.SOURCE:
+            keeper = waiting.pop(0)
+            if keeper.name in seen or keeper.role is Role.SOURCE:
                 continue
-            seen.add(one.name)
-            if one.role is Role.AGGREGATOR and not one.is_relay:
-                waiting = [*tree.named(one.parents), *waiting]
+            seen.add(keeper.name)
+            if keeper.role is Role.AGGREGATOR and not keeper.is_relay:
+                waiting = [*tree.named(keeper.parents), *waiting]
             else:
-                found |= dict.fromkeys(_addresses_on(up, [one]))
-    return tuple(found)
+                keepers |= dict.fromkeys(_addresses_on(up, [keeper]))
+    return tuple(keepers)
 
 
 def _assist_rank(tree: Tree, node: NodeTable) -> int:
-    """How many on-LAN repairers of the same segment stand before this one in the file."""
+    """Return the number of on-LAN repairers of the same segment that precede this one in the file."""
     if node.role is not Role.REPAIRER or node.up is None or node.up not in node.downs:
         return 0
-    beside = [one.name for one in tree.repairers_on(node.up.segment) if one.up in one.downs]
-    return beside.index(node.name)
+    repairers = [other.name for other in tree.repairers_on(node.up.segment) if other.up in other.downs]
+    return repairers.index(node.name)
 
 
 def _reasons(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Why a parameter differs from its default, in the order of the table."""
+    """Return the reasons of parameters that differ from their default, in the order of the table."""
     return tuple(
         (key, settings[key].reason)
         for key, row in ROWS.items()

@@ -1,9 +1,9 @@
-"""Which value a parameter has at one node, and why.
+"""Precedence of parameter values at one node, with the reason of each value.
 
-From weak to strong: default, what follows from IPv6, profile, the file's `[parameters]`, stream, segment, node. A relay sits on several
-segments: a parameter that sources read too is about answering and comes from the segments below, any other is
-about asking and comes from the segment above. Where streams or segments disagree, the first named wins;
-`check` reports it.
+The levels from weak to strong are: default, IPv6 header size, profile, the file's `[parameters]`, stream, segment, node. A
+relay is on several segments. A parameter that sources read too concerns the answers to NAKs, and the segments below set it.
+Any other parameter concerns the relay's own NAKs, and the segment above sets it. If streams or segments disagree, the first
+in the file wins, and `check` reports the disagreement.
 """
 
 from __future__ import annotations
@@ -20,73 +20,76 @@ from pgm.topology.model import NodePlace, NodeTable, Overrides, StreamTable, Top
 from pgm.topology.node_plan import Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_duration
 
-_FLAT_OUT_RTE = 2_500_000_000  # octets a second: more than one process sends; the rate of flow = "yield" without a rate
+_FLAT_OUT_RTE = 2_500_000_000  # octets a second, more than one process sends: rate of flow = "yield" without a rate
 _FLAT_OUT_WINDOW = 256 * MIB
-_YIELD_IVL = 50 * MILLISECOND  # its window may last for a fraction of a second
+_YIELD_IVL = 50 * MILLISECOND  # ns: the window of such a source may last for a fraction of a second
 _HOLD_SECS = (
     3 * SECOND
-)  # what a full window waits at most for those who ask: some cuts of the rate, and the repairs after them
-_HOLD_IVL = 500 * MILLISECOND  # for one NAK: until it is repeated, should its repair be lost
-_LEAST_SHARE = 100  # of the rate: how far such a source slows down
-_LONGER_HEADER = 20  # octets: IPv6's against IPv4's
-_INCREMENTS = 10  # of a window that is shorter than the usual increment
+)  # ns: longest hold of a full window, enough for some cuts of the rate and the repairs after them
+_HOLD_IVL = 500 * MILLISECOND  # ns: hold for one NAK, until the NAK is repeated after a lost repair
+_LEAST_SHARE = 100  # divisor of the rate: the minimum rate of such a source
+_LONGER_HEADER = 20  # octets by which an IPv6 header exceeds an IPv4 header
+_INCREMENTS = 10  # number of increments in a window shorter than the default increment
 
 
 @attrs.frozen
 class ParameterSetting:
-    """A value that some level of the file gave to a parameter."""
+    """Value of a parameter that some level of the file sets."""
 
     value: int | float | bool | str
     reason: str
-    path: KeyPath  # where the file says so; the profile's place for what it computes
+    path: KeyPath  # key that sets the value; ("profile",) for a computed value
 
 
 Settings = Mapping[str, ParameterSetting]
 
 
 def streams_of(topology: Topology, node: NodeTable) -> tuple[StreamTable, ...]:
-    """The streams a node carries: those it names, else, for a receiver or an element, all of the file."""
+    """Return the streams of a node: those that it names, or all for a receiver or an element that names none."""
     if node.streams:
         return tuple(topology.streams[name] for name in node.streams if name in topology.streams)
     return () if node.role is Role.SOURCE else tuple(topology.streams.values())
 
 
 def settings_of(topology: Topology, node: NodeTable, streams: Sequence[StreamTable] | None = None) -> Settings:
-    """Every parameter that is said of this node anywhere. `streams` narrows a source down to some of its own."""
+    """Return all parameters that the file sets for a node. `streams` restricts a source to some of its streams."""
     streams = streams_of(topology, node) if streams is None else streams
     base = topology.parameters.get("txw_max_rte", ROWS["txw_max_rte"].default)
     rates = {stream.name: _rate_of(stream) for stream in streams}
     total = sum(rate or int(base) for rate in rates.values()) if any(rates.values()) else int(base)
-    found = _of_ipv6(topology, node, streams) | _of_profile(topology, total)
-    found |= _given(topology, ("parameters",), topology.parameters, "file")
+    settings = _of_ipv6(topology, node, streams) | _of_profile(topology, total)
+    settings |= _given(topology, ("parameters",), topology.parameters, "file")
     for stream in reversed(streams):
         if stream.flow == "yield" and node.role is Role.SOURCE:
-            found |= _of_yielding(topology, stream)
-        found |= _given(topology, ("streams", stream.name, "parameters"), stream.parameters, f"stream {stream.name}")
+            settings |= _of_yielding(topology, stream)
+        settings |= _given(topology, ("streams", stream.name, "parameters"), stream.parameters, f"stream {stream.name}")
         if stream.window is not None and node.role is Role.SOURCE:
             path = ("streams", stream.name, "window")
             reason = _reason(topology, path, f"stream {stream.name} window,")
-            found[stream.window.key] = ParameterSetting(stream.window.value, reason, path)
+            settings[stream.window.key] = ParameterSetting(stream.window.value, reason, path)
             if stream.window.key == "txw_secs" and stream.window.value < int(ROWS["txw_adv_secs"].default):
                 step = max(int(ROWS["txw_adv_secs"].low), stream.window.value // _INCREMENTS)
-                found["txw_adv_secs"] = ParameterSetting(step, reason, path)
+                settings["txw_adv_secs"] = ParameterSetting(step, reason, path)
     if any(rates.values()):
-        found["txw_max_rte"] = _rate(topology, streams, total)
+        settings["txw_max_rte"] = _rate(topology, streams, total)
     for place in reversed(node.places):
-        found |= _of_segment(topology, node, place)
-    found |= _of_node(topology, node)
-    return found | _of_tiers(topology, node, streams, found)
+        settings |= _of_segment(topology, node, place)
+    settings |= _of_node(topology, node)
+    return settings | _of_tiers(topology, node, streams, settings)
 
 
 def _of_tiers(
-    topology: Topology, node: NodeTable, streams: Sequence[StreamTable], found: Settings
+    topology: Topology, node: NodeTable, streams: Sequence[StreamTable], settings: Settings
 ) -> dict[str, ParameterSetting]:
-    """Above elements one waits longer for an element whose acks stand still: whoever is next to the cause shall find it first."""
-    tiers = _tiers_below(topology, node.name) if any(one.flow == "acked" for one in streams) else 0
+    """Return a longer `ack_element_ivl` for a node above elements.
+
+    The node next to a stuck element then detects it first.
+    """
+    tiers = _tiers_below(topology, node.name) if any(stream.flow == "acked" for stream in streams) else 0
     if not tiers or node.role is Role.RECEIVER:
         return {}
-    before = found.get("ack_element_ivl")
-    value = value_of(found, "ack_element_ivl") + tiers * value_of(found, "ack_expiry")
+    before = settings.get("ack_element_ivl")
+    value = value_of(settings, "ack_element_ivl") + tiers * value_of(settings, "ack_expiry")
     reason = (
         f"{'default' if before is None else before.reason}, and ack_expiry for each of {tiers} tiers of elements below"
     )
@@ -95,24 +98,28 @@ def _of_tiers(
 
 
 def _tiers_below(topology: Topology, name: str) -> int:
-    """How many tiers of elements ask a node."""
-    asking: dict[str, list[str]] = {}
-    for one in topology.nodes.values():
-        for parent in one.parents if one.role in (Role.AGGREGATOR, Role.REPAIRER) else ():
-            asking.setdefault(parent, []).append(one.name)
+    """Return the number of tiers of elements whose NAKs lead to a node."""
+    children: dict[str, list[str]] = {}
+    for node in topology.nodes.values():
+        for parent in node.parents if node.role in (Role.AGGREGATOR, Role.REPAIRER) else ():
+            children.setdefault(parent, []).append(node.name)
     known: dict[str, int] = {}
 
     def tiers(of: str) -> int:
         if of not in known:
-            known[of] = 0  # should parents form a loop, which `check` reports
-            known[of] = max((1 + tiers(child) for child in asking.get(of, ())), default=0)
+            known[of] = 0  # ends the recursion if parents form a loop, which `check` reports
+            known[of] = max((1 + tiers(child) for child in children.get(of, ())), default=0)
         return known[of]
 
     return tiers(name)
 
 
 def _of_yielding(topology: Topology, stream: StreamTable) -> dict[str, ParameterSetting]:
-    """A source that goes as fast as its receivers bear: it slows down while they ask for too much, and keeps what they ask for."""
+    """Return the settings of flow = "yield".
+
+    A source with this flow sends as fast as its receivers allow. The source slows down while the receivers send too many
+    NAKs, and keeps the packets that the NAKs request.
+    """
     path = ("streams", stream.name, "flow")
     reason = _reason(topology, path, f"stream {stream.name} flow,")
     rate = stream.rate or _FLAT_OUT_RTE
@@ -131,13 +138,13 @@ def _of_yielding(topology: Topology, stream: StreamTable) -> dict[str, Parameter
 
 
 def parameters_of(settings: Settings) -> Parameters:
-    """The settings over the defaults."""
+    """Return the parameters: settings over defaults."""
     values: dict[str, Any] = {key: setting.value for key, setting in settings.items()}
     return Parameters(**values)
 
 
 def value_of(settings: Settings, key: str) -> int:
-    """One value as the cores will see it; for parameters that are numbers."""
+    """Return one numeric value as the cores will read it."""
     setting = settings.get(key)
     return int(ROWS[key].default if setting is None else setting.value)
 
@@ -150,7 +157,7 @@ def _of_profile(topology: Topology, rate: int) -> dict[str, ParameterSetting]:
 
 
 def _of_ipv6(topology: Topology, node: NodeTable, streams: Sequence[StreamTable]) -> dict[str, ParameterSetting]:
-    """A source whose streams come to an IPv6 segment makes packets that fit an Ethernet frame there."""
+    """Return a `max_tpdu` that fits an Ethernet frame on IPv6, for a source whose streams reach an IPv6 segment."""
     if node.role is not Role.SOURCE:
         return {}
     for segment in _reached(topology, node, streams):
@@ -161,7 +168,7 @@ def _of_ipv6(topology: Topology, node: NodeTable, streams: Sequence[StreamTable]
 
 
 def _reached(topology: Topology, node: NodeTable, streams: Sequence[StreamTable]) -> Iterator[str]:
-    """The segments to which relays carry a source's streams, its own first."""
+    """Yield the segments that a source's streams reach through relays, its own first."""
     carried = {stream.name for stream in streams}
     relays: defaultdict[str, list[NodeTable]] = defaultdict(list)
     for relay in topology.nodes.values():
@@ -178,19 +185,19 @@ def _reached(topology: Topology, node: NodeTable, streams: Sequence[StreamTable]
         waiting += [place.segment for relay in relays[segment] for place in relay.downstream]
 
 
-def _given(topology: Topology, table: KeyPath, overrides: Overrides, who: str) -> dict[str, ParameterSetting]:
+def _given(topology: Topology, table: KeyPath, overrides: Overrides, level: str) -> dict[str, ParameterSetting]:
     return {
-        key: ParameterSetting(value, _reason(topology, (*table, key), who), (*table, key))
+        key: ParameterSetting(value, _reason(topology, (*table, key), level), (*table, key))
         for key, value in overrides.items()
     }
 
 
-def _reason(topology: Topology, path: KeyPath, who: str) -> str:
-    return f"{who} line {topology.lines.of(path)}" if path in topology.lines else who.rstrip(",")
+def _reason(topology: Topology, path: KeyPath, level: str) -> str:
+    return f"{level} line {topology.lines.of(path)}" if path in topology.lines else level.rstrip(",")
 
 
 def _rate_of(stream: StreamTable) -> int | None:
-    """What the file says of the stream's rate; it may say so in either place."""
+    """Return the stream's rate in the file, in octets a second. `rate` or `parameters` may set it."""
     own = stream.parameters.get("txw_max_rte")
     return stream.rate if own is None else int(own)
 
@@ -203,7 +210,7 @@ def _rate(topology: Topology, streams: Sequence[StreamTable], total: int) -> Par
 
 
 def is_about_answering(key: str) -> bool:
-    """Whether a parameter is about serving those below; the others are about asking above."""
+    """Return whether a parameter concerns answers to the nodes below. The others concern the node's own NAKs."""
     return "source" in ROWS[key].roles
 
 
@@ -219,18 +226,18 @@ def _of_segment(topology: Topology, node: NodeTable, place: NodePlace) -> dict[s
 
 
 def _of_node(topology: Topology, node: NodeTable) -> dict[str, ParameterSetting]:
-    found: dict[str, ParameterSetting] = {}
+    settings: dict[str, ParameterSetting] = {}
     tables: dict[str, dict[str, int | None]] = {}
     if node.cache is not None:
         tables["cache"] = {"bytes": node.cache.bytes, "secs": node.cache.seconds}
     if node.record is not None:
-        one = node.record
-        tables["record"] = {"bytes": one.bytes, "secs": one.seconds, "segment_bytes": one.segment_bytes}
+        record = node.record
+        tables["record"] = {"bytes": record.bytes, "secs": record.seconds, "segment_bytes": record.segment_bytes}
     for table, values in tables.items():
         for key, value in values.items():
             if value is not None:
                 path = ("nodes", node.name, table, key.replace("secs", "seconds"))
-                found[f"{table}_{key}"] = ParameterSetting(
+                settings[f"{table}_{key}"] = ParameterSetting(
                     value, _reason(topology, path, f"node {node.name} {table},"), path
                 )
-    return found | _given(topology, ("nodes", node.name, "parameters"), node.parameters, f"node {node.name}")
+    return settings | _given(topology, ("nodes", node.name, "parameters"), node.parameters, f"node {node.name}")

@@ -1,4 +1,4 @@
-"""What is wrong with a topology file, and where."""
+"""Problems of a topology file, with their places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgm.errors import TopologyError
 
 @attrs.frozen
 class Problem:
-    """One finding: an error or a warning, with the place in the file and what to do about it."""
+    """An error or a warning, with its place in the file and its remedy."""
 
     file: str
     line: int  # 0: the file as a whole
@@ -27,13 +27,13 @@ class Problem:
 
 
 def error_of(problems: Iterable[Problem]) -> TopologyError:
-    """All problems as one exception."""
-    found = list(problems)
-    return TopologyError([str(problem) for problem in found], rows=[attrs.asdict(problem) for problem in found])
+    """Return all problems as one exception."""
+    problems = list(problems)
+    return TopologyError([str(problem) for problem in problems], rows=[attrs.asdict(problem) for problem in problems])
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The remedy for a name that is unknown: the nearest known one, or the list of all."""
+    """Return the remedy for an unknown name: the nearest known name, or the list of known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:

@@ -1,4 +1,4 @@
-"""TOML to `Topology`: every problem of form with its line, all of them at once, and whatever could be read besides."""
+"""Conversion of TOML to a `Topology`, with all problems of form and their lines at once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pgm.topology.addresses import short
 from pgm.topology.locate import KeyLines, KeyPath, locate
 from pgm.topology.model import NodePlace, NodeTable, SegmentTable, StreamTable, Topology, keys_of
 from pgm.topology.problems import Problem
-from pgm.topology.structure import CONVERTER, ReadError, flaws_of
+from pgm.topology.structure import CONVERTER, ReadError, read_errors_of
 
-_DEEPEST = 16  # nesting of tables and lists; the format needs 5
-_LARGEST = 1 << 63  # TOML's own bound of whole numbers
+_DEEPEST = 16  # maximum nesting of tables and lists; the format needs 5
+_LARGEST = 1 << 63  # bound of whole numbers in TOML
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 _TABLES: Mapping[str, type[attrs.AttrsInstance]] = {
     "streams": StreamTable,
@@ -31,15 +31,17 @@ _TABLES: Mapping[str, type[attrs.AttrsInstance]] = {
 
 @attrs.frozen
 class ParsedTopology:
-    """What could be read of a file, and what was wrong with the rest."""
+    """The readable part of a file, and the problems of the rest."""
 
-    topology: Topology | None  # None if the file is no TOML at all
+    topology: Topology | None  # None if the file is not TOML
     problems: tuple[Problem, ...] = ()
-    spoilt: frozenset[KeyPath] = frozenset()  # tables that lack what could not be read: judging them further misleads
+    unread_tables: frozenset[KeyPath] = (
+        frozenset()
+    )  # tables that lack unreadable values; rules about them would mislead
 
 
 def read(path: str | os.PathLike[str]) -> ParsedTopology:
-    """Read as much of a file as possible. Never raises for what is in the file, or for a file that is not there."""
+    """Read as much of a file as possible. A bad or missing file never raises an exception."""
     name = os.fspath(path)
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -56,7 +58,7 @@ def _unreadable(path: str, line: int, message: str, remedy: str) -> ParsedTopolo
 
 
 def read_text(text: str, path: str) -> ParsedTopology:
-    """Read as much of a text as possible. Never raises for what is in it."""
+    """Read as much of a text as possible. The text never raises an exception."""
     try:
         document = tomllib.loads(text)
     except RecursionError:
@@ -66,7 +68,7 @@ def read_text(text: str, path: str) -> ParsedTopology:
             path, _line_of(error, text), _AT_LINE.sub("", str(error)), "TOML is described at https://toml.io"
         )
     lines = locate(text)
-    flaws = list(_untame(document))
+    flaws = list(_unprintable(document))
     if flaws:
         return ParsedTopology(None, _problems(flaws, path, lines))
     return _read_document(document, path, lines)
@@ -77,8 +79,8 @@ def _line_of(error: ValueError, text: str) -> int:
     return int(match[1]) if match and match[1] else max(1, len(text.splitlines()))
 
 
-def _untame(document: Mapping[str, Any]) -> Iterator[ReadError]:
-    """What later steps could not even print: endless nesting and numbers of thousands of digits."""
+def _unprintable(document: Mapping[str, Any]) -> Iterator[ReadError]:
+    """Yield values that later steps could not even print: deep nesting, and numbers of thousands of digits."""
     waiting: list[tuple[KeyPath, Any]] = [((), document)]
     while waiting:
         path, value = waiting.pop()
@@ -99,28 +101,31 @@ def _read_document(document: dict[str, Any], path: str, lines: KeyLines) -> Pars
             topology: Topology = CONVERTER.structure(document, Topology)
             break
         except BaseValidationError as error:
-            found = list(flaws_of(error))
-            flaws += found
-            for flaw in found:
+            unreadable = list(read_errors_of(error))
+            flaws += unreadable
+            for flaw in unreadable:
                 _prune(document, flaw.path)
-    spoilt = frozenset(flaw.path[:2] for flaw in flaws if not (flaw.is_unknown_key or "parameters" in flaw.path))
-    return ParsedTopology(attrs.evolve(topology, path=path, lines=lines), _problems(flaws, path, lines), spoilt)
+    unread_tables = frozenset(flaw.path[:2] for flaw in flaws if not (flaw.is_unknown_key or "parameters" in flaw.path))
+    return ParsedTopology(attrs.evolve(topology, path=path, lines=lines), _problems(flaws, path, lines), unread_tables)
 
 
 def _prune(document: Any, path: KeyPath) -> None:
-    """Take out what could not be read, so that the rest can be. A list goes as a whole: its order has a meaning."""
+    """Remove an unreadable value, so that the rest can be read.
+
+    A list is removed as a whole, because its order has a meaning.
+    """
     while path and isinstance(path[-1], int):
         path = path[:-1]
     for step in path[:-1]:
         if isinstance(document, dict) and step not in document:
-            return  # gone already with another flaw
+            return  # removed together with another flaw
         document = document[step]
     if path:
         document.pop(path[-1], None)
 
 
 def _missing(document: Mapping[str, Any]) -> Iterator[ReadError]:
-    """Keys that must be there and are not."""
+    """Yield the required keys that are missing."""
     yield from _missing_in(document, Topology, ())
     for section, kind in _TABLES.items():
         for name, table in _items(document.get(section)):
@@ -138,7 +143,7 @@ def _items(table: object) -> list[tuple[str, Any]]:
 
 
 def _missing_in(table: object, kind: type[attrs.AttrsInstance], path: KeyPath) -> Iterator[ReadError]:
-    """A key that is only misspelt is reported as that."""
+    """Yield the required keys that a table lacks. A misspelt key is not one of them: its own error suffices."""
     if not isinstance(table, dict):
         return
     known = keys_of(kind)
@@ -154,16 +159,16 @@ def _missing_in(table: object, kind: type[attrs.AttrsInstance], path: KeyPath) -
 
 
 def _problems(flaws: list[ReadError], path: str, lines: KeyLines) -> tuple[Problem, ...]:
-    found = []
+    problems = []
     for flaw in flaws:
         where = _spell(flaw.path)
         message = flaw.message if not where or flaw.message.startswith(where) else f"{where}: {flaw.message}"
-        found.append(Problem(path, lines.of(flaw.path), "format", message, flaw.remedy))
-    return tuple(sorted(found, key=lambda problem: problem.line))
+        problems.append(Problem(path, lines.of(flaw.path), "format", message, flaw.remedy))
+    return tuple(sorted(problems, key=lambda problem: problem.line))
 
 
 def _spell(path: KeyPath) -> str:
-    """A key path the way the file writes it."""
+    """Spell a key path as the file does."""
     parts: list[str] = []
     for step in path:
         if isinstance(step, int):

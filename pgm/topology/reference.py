@@ -1,6 +1,6 @@
-"""Prints docs/reference/topology.md from the tables that the loader, the checker and the planner read.
+"""Printer of docs/reference/topology.md, from the tables that the loader, the checker and the planner read.
 
-`python -m pgm.topology.reference` prints the page, with `--write` it replaces the committed one.
+`python -m pgm.topology.reference` prints the page. `--write` replaces the committed page.
 """
 
 from __future__ import annotations
@@ -42,41 +42,43 @@ _EXAMPLE = _ROOT / "deploy" / "topologies" / "trading-floor.toml"
 _HEAD = """\
 # The topology file
 
-One TOML file describes the whole tree; every process reads the same file and takes its own part of it. This page is
+One TOML file describes a complete tree. Every process reads the same file and takes its own part of it. This page is
 printed by `python -m pgm.topology.reference --write` from the tables that load, check and plan the file.
 
 ```toml
 {example}```
 
-More to start from is in `deploy/topologies/`. Quantities carry their unit: `"50ms"`, `"64MiB"`, `"200Mbit/s"`, `"2%"`.
-Unknown keys are errors, and all errors come at once, each with file, line and remedy.
+More examples are in `deploy/topologies/`. Quantities carry their unit: `"50ms"`, `"64MiB"`, `"200Mbit/s"`, `"2%"`.
+Unknown keys are errors. All errors come at once, each with file, line and remedy.
 
 ## Layouts
 
-A **segment** is one multicast domain, or a **unicast leg** where the network between its nodes carries no multicast. A **relay** has one segment `upstream` and others `downstream`, and carries the data
-from the one to the others; it is the only node that speaks SPMs below, save for a standby that stays silent until it
-is needed. An aggregator or repairer with one `segment` is **on-LAN**: the data reach everybody by themselves, and it only
-deals in repairs. A node whose name holds one `*` is a **pattern**: any number of receivers, `desk-*` being `desk-1`,
-`desk-2` and so on, with the addresses of `addresses` in that order.
+A **segment** is one multicast domain, or a **unicast leg** if the network between its nodes carries no multicast. A
+**relay** has one segment `upstream` and others `downstream`, and forwards the data from the first to the others. The relay
+alone sends SPMs on its downstream segments. Its standby stays silent until the relay fails. An aggregator or repairer with
+one `segment` is **on-LAN**: all nodes receive the data directly, and the element serves only repairs. A node with one `*`
+in its name is a **pattern** of any number of receivers: `desk-*` stands for `desk-1`, `desk-2` and so on. The nodes of a
+pattern take the addresses of `addresses` in that order.
 
-On loopback every node, receivers included, has an address of its own in 127.0.0.0/8, and every segment its own group.
+On loopback every node, receivers included, has an address of its own in 127.0.0.0/8. Every segment has its own group.
 """
 
 _PRECEDENCE = """\
-## Which value holds
+## Precedence of values
 
-From weak to strong:
+A later level overrides an earlier level:
 
-1. the default of the table below; for `max_tpdu` of a source whose streams come to an IPv6 segment 20 octets less,
+1. the default of the table below (`max_tpdu` is 20 octets less for a source whose streams reach an IPv6 segment),
 2. the profile, computed from `rtt` and `repair_budget`,
 3. `[parameters]`,
 4. the stream: `parameters`, `window` (at its source), `rate`,
 5. the segment's `parameters`,
 6. the node: `cache`, `record`, `parameters`.
 
-A source sends at most the `rate` of its stream; an element or receiver that carries several streams gets the sum of their
-rates. A relay takes what concerns asking from its upstream segment, and what concerns answering (the parameters that
-sources read as well) from its downstream segments. `pgm plan` prints for every node what differs from the defaults, and why.
+A source sends at most the `rate` of its stream. An element or receiver with several streams gets the sum of their rates. A
+relay takes the parameters about its own NAKs from its upstream segment. A relay takes the parameters about its answers,
+which are the parameters that sources read too, from its downstream segments. `pgm plan` prints for every node the values
+that differ from the defaults, with their reasons.
 """
 
 _TABLES: tuple[tuple[str, str, type[attrs.AttrsInstance]], ...] = (
@@ -84,15 +86,15 @@ _TABLES: tuple[tuple[str, str, type[attrs.AttrsInstance]], ...] = (
     ("Streams", "`[streams.NAME]`: one flow of messages.", StreamTable),
     ("Segments", "`[segments.NAME]`: one multicast domain.", SegmentTable),
     ("Nodes", '`[nodes.NAME]` or `[nodes."NAME-*"]`: one process, or a pattern of receivers.', NodeTable),
-    ("Places", "`upstream`, and each of `downstream`.", NodePlace),
-    ("Lines", "Each of `lines`.", LineTable),
+    ("Places", "`upstream`, and each entry of `downstream`.", NodePlace),
+    ("Lines", "Each entry of `lines`.", LineTable),
     ("Cache", "`cache` of a repairer.", CacheTable),
     ("Record", "`record` of a repairer or a receiver.", RecordTable),
 )
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     parts = [_HEAD.format(example=_EXAMPLE.read_text("utf-8"))]
     parts += [_keys(*table) for table in _TABLES]
     parts += [_losses(), _PRECEDENCE, _profiles(), _parameters(), _rules(), _address()]
@@ -112,17 +114,17 @@ def _keys(title: str, intro: str, kind: type[attrs.AttrsInstance]) -> str:
             must = f"yes, unless `{key.unless}`" if key.unless else "yes"
             yield [f"`{name}`", must if key.is_required else "", example, key.doc]
 
-    return f"## {title}\n\n{intro}\n\n{_table(['key', 'must be there', 'as in', 'meaning'], rows())}"
+    return f"## {title}\n\n{intro}\n\n{_table(['key', 'required', 'example', 'meaning'], rows())}"
 
 
 def _losses() -> str:
     rows = ([f"`{name}`", f"`{example}`", doc] for name, (_, example, doc) in IMPAIRMENT_KEYS.items())
-    intro = "`loss` of a segment: losses on purpose, drawn for each node by itself in what it reads there."
-    return f"## Loss\n\n{intro}\n\n{_table(['key', 'as in', 'meaning'], rows)}"
+    intro = "`loss` of a segment: injected losses, drawn for each node separately from the packets that the node reads there."
+    return f"## Loss\n\n{intro}\n\n{_table(['key', 'example', 'meaning'], rows)}"
 
 
 def _profiles() -> str:
-    """What each profile computes from a short and from a longer round trip."""
+    """Return the table of the values that each profile computes for a short and a long round trip."""
     columns = [
         (name, rtt)
         for name in PROFILES
@@ -130,7 +132,7 @@ def _profiles() -> str:
         if name != "legacy" or rtt == MILLISECOND
     ]
     values = [PROFILES[name](ProfileInputs(rtt=rtt)) for name, rtt in columns]
-    keys = [key for key in ROWS if any(key in one for one in values)]
+    keys = [key for key in ROWS if any(key in column for column in values)]
     head = [
         "parameter",
         "default",
@@ -140,12 +142,12 @@ def _profiles() -> str:
         [
             f"`{key}`",
             ROWS[key].spell(ROWS[key].default),
-            *(ROWS[key].spell(one[key]) if key in one else "" for one in values),
+            *(ROWS[key].spell(column[key]) if key in column else "" for column in values),
         ]
         for key in keys
     )
     docs = "".join(f"- `{name}`: {' '.join((profile.__doc__ or '').split())}\n" for name, profile in PROFILES.items())
-    intro = 'What they compute with `repair_budget = "10s"` for the round trips named; nothing where the default holds.'
+    intro = 'Values of each profile with `repair_budget = "10s"`, for the round trips of the head. An empty cell means the default.'
     return f"## Profiles\n\n{docs}\n{intro}\n\n{_table(head, rows)}"
 
 
@@ -155,8 +157,8 @@ def _parameters() -> str:
         for key, row in ROWS.items()
     )
     intro = (
-        "Any of these goes into `parameters` of the file, a stream, a segment or a node. "
-        f"There are {len(attrs.fields(Parameters))}; the column RFC names the section of RFC 3208."
+        "Each parameter may stand in `parameters` of the file, a stream, a segment or a node. "
+        f"There are {len(attrs.fields(Parameters))} parameters. The column RFC gives the section of RFC 3208."
     )
     head = ["parameter", "default", "bounds", "read by", "RFC", "meaning"]
     return f"## Parameters\n\n{intro}\n\n{_table(head, rows)}"
@@ -183,13 +185,13 @@ def _rules() -> str:
         "Timers and sizes": rules_timers.RULES,
         "Parity": rules_parity.RULES,
     }
-    intro = "A warning does not keep the tree from running."
-    return f"## What `pgm check` checks\n\n{intro}\n\n" + "\n".join(_rule_table(*one) for one in sections.items())
+    intro = "A warning does not prevent the tree from running."
+    return f"## Rules of `pgm check`\n\n{intro}\n\n" + "\n".join(_rule_table(*section) for section in sections.items())
 
 
 def _rule_table(title: str, rules: Iterable[Rule]) -> str:
     rows = ([f"`{rule.name}`", "warning" if rule.is_warning else "error", rule.sentence] for rule in rules)
-    return f"### {title}\n\n{_table(['rule', 'kind', 'what must hold'], rows)}"
+    return f"### {title}\n\n{_table(['rule', 'kind', 'condition'], rows)}"
 
 
 def _address() -> str:
@@ -197,14 +199,14 @@ def _address() -> str:
     intro = (
         "A source or receiver also opens without a file:\n\n"
         "```\npgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.9&nak_bo_ivl=50ms&parents=127.0.0.1,127.0.0.2\n```\n\n"
-        "An IPv6 group stands in brackets. Besides these keys every parameter may be given. ZeroMQ's addresses, "
-        "`epgm://eth0;239.192.1.1:5555`, take the same keys behind a question mark; see [zeromq.md](../guide/zeromq.md)."
+        "An IPv6 group stands in brackets. The query takes these keys and every parameter. ZeroMQ's addresses, such as "
+        "`epgm://eth0;239.192.1.1:5555`, take the same keys after a question mark; see [zeromq.md](../guide/zeromq.md)."
     )
     return f"## Without a file\n\n{intro}\n\n{_table(['key', 'meaning'], rows)}"
 
 
 def main(arguments: list[str]) -> int:
-    """Print the page, or write it."""
+    """Print or write the page. Return the exit status."""
     if arguments == ["--write"]:
         PAGE.write_text(render(), "utf-8")
     elif arguments:

@@ -1,7 +1,7 @@
-"""From TOML values to the model: one strict reader for each kind of value, cattrs to walk tables and keep paths.
+"""Conversion of TOML values into the model, by one strict reader for each kind of value.
 
-A reader raises `UnitError` with a remedy. Nothing is coerced: what is written as text where a number belongs
-is an error, for a wrong guess here would be found at three in the morning.
+cattrs walks the tables and keeps the paths. A reader raises `UnitError` with a remedy. Readers never coerce a value: a text
+in place of a number is an error, because a wrong guess would show only in operation.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from pgm.units import MICROSECOND, MILLISECOND, SECOND, parse_fraction
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
-Hook = Callable[[Any, Any], Any]  # cattrs also passes the type
+Hook = Callable[[Any, Any], Any]  # value and type, as cattrs passes them
 
-_MOST_NODES = 100_000  # of one pattern
+_MOST_NODES = 100_000  # maximum of one pattern
 _SIZE_UNITS = ("B",)
 
 _ROUND_TRIP = Row("rtt", Unit.DURATION, MILLISECOND, MICROSECOND, 4 * SECOND, (), "-", "")
@@ -59,11 +59,11 @@ def _text(value: object) -> str:
     raise UnitError(f"{short(value)} is not text", remedy='write it in quotes, as in "core"')
 
 
-def _whole(value: object, low: int, high: int, what: str) -> int:
+def _whole(value: object, low: int, high: int, noun: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     raise UnitError(
-        f"{short(value)} is not {what}", remedy=f"write a whole number from {low} to {high}, without quotes"
+        f"{short(value)} is not {noun}", remedy=f"write a whole number from {low} to {high}, without quotes"
     )
 
 
@@ -115,10 +115,10 @@ def _seconds_of(row: Row) -> Reader:
 
 
 def _overrides(value: object) -> Mapping[str, Any]:
-    def read(key: str, one: object) -> object:
+    def read(key: str, item: object) -> object:
         if key not in ROWS:
             raise UnitError(f"unknown parameter {key!r}", remedy=suggestion(key, ROWS))
-        return _from_row(ROWS[key])(one)
+        return _from_row(ROWS[key])(item)
 
     return _each(Overrides, _table(value).items(), read)
 
@@ -137,19 +137,22 @@ def _list(value: object) -> list[object]:
     raise UnitError(f"{short(value)} is not a list", remedy="write it in brackets, as in [first, second]")
 
 
-def _each(what: Any, items: Iterable[tuple[Any, object]], read: Callable[[Any, object], T]) -> dict[Any, T]:
-    """Read every item, and raise the errors of all of them together, each with its place."""
-    found: dict[Any, T] = {}
+def _each(kind: Any, items: Iterable[tuple[Any, object]], read: Callable[[Any, object], T]) -> dict[Any, T]:
+    """Read all items of a collection of type `kind`, by key or index.
+
+    Raises `IterableValidationError` with the errors of all items, each with its key or index.
+    """
+    values: dict[Any, T] = {}
     errors: list[Exception] = []
     for place, item in items:
         try:
-            found[place] = read(place, item)
+            values[place] = read(place, item)
         except (UnitError, BaseValidationError) as error:
-            error.add_note(IterableValidationNote("", place, what))
+            error.add_note(IterableValidationNote("", place, kind))
             errors.append(error)
     if errors:
-        raise IterableValidationError("", errors, what)
-    return found
+        raise IterableValidationError("", errors, kind)
+    return values
 
 
 def _share(value: object) -> float:
@@ -172,21 +175,21 @@ def _reorder_ivl(value: object) -> int:
 # Keys of a loss table: reader, example, meaning.
 # fmt: off
 IMPAIRMENT_KEYS: Mapping[str, tuple[Reader, str, str]] = {
-    "loss": (_share, '"2%"', "Share of packets lost, each by itself."),
+    "loss": (_share, '"2%"', "Share of packets lost independently."),
     "burst_loss": (_share, '"1%"', "Share of packets lost in bursts."),
     "burst_length": (_burst_length, "8", "Mean length of a burst in packets."),
-    "duplicate": (_share, '"1%"', "Share of packets that arrive twice; in the simulator only."),
-    "reorder": (_share, '"1%"', "Share of packets that arrive late; in the simulator only."),
-    "reorder_ivl": (_reorder_ivl, '"2ms"', "How late those are."),
+    "duplicate": (_share, '"1%"', "Share of packets that arrive twice. Only the simulator uses the key."),
+    "reorder": (_share, '"1%"', "Share of packets that arrive late. Only the simulator uses the key."),
+    "reorder_ivl": (_reorder_ivl, '"2ms"', "Extra delay of late packets."),
 }
 # fmt: on
 
 
 def _impairment(value: object) -> Impairment:
-    def read(key: str, one: object) -> Any:
+    def read(key: str, item: object) -> Any:
         if key not in IMPAIRMENT_KEYS:
             raise UnitError(f"unknown key {key!r}", remedy=suggestion(key, IMPAIRMENT_KEYS))
-        return IMPAIRMENT_KEYS[key][0](one)
+        return IMPAIRMENT_KEYS[key][0](item)
 
     return Impairment(**_each(Impairment, _table(value).items(), read))
 
@@ -251,7 +254,7 @@ def _is_generic(origin: Any) -> Callable[[Any], bool]:
 
 
 def _is_exactly(kind: Any) -> Callable[[Any], bool]:
-    return lambda asked: asked is kind
+    return lambda candidate: candidate is kind
 
 
 def _is_enum(kind: Any) -> bool:
@@ -267,28 +270,28 @@ def _table_reader(kind: type[attrs.AttrsInstance], converter: Converter) -> Hook
         field.name: override(omit=True) for field in attrs.fields(kind) if field.name not in keys_of(kind)
     }
     generated = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True, **hidden)
-    return lambda value, asked: generated(_table(value), asked)
+    return lambda value, target: generated(_table(value), target)
 
 
 def _tuple_reader(kind: Any, converter: Converter) -> Hook:
     item = get_args(kind)[0]
     reader = converter.get_structure_hook(item)
-    return lambda value, _: tuple(_each(kind, enumerate(_list(value)), lambda _, one: reader(one, item)).values())
+    return lambda value, _: tuple(_each(kind, enumerate(_list(value)), lambda _, entry: reader(entry, item)).values())
 
 
 def _named_reader(kind: Any, converter: Converter) -> Hook:
-    """Tables by name: streams, segments and nodes know what they are called."""
+    """Return a reader of tables by name, which also stores the name in each stream, segment or node."""
     item = get_args(kind)[1]
     reader = converter.get_structure_hook(item)
 
-    def read(name: str, one: object) -> Any:
-        return attrs.evolve(reader(one, item), name=name)
+    def read(name: str, table: object) -> Any:
+        return attrs.evolve(reader(table, item), name=name)
 
     return lambda value, _: _each(kind, _table(value).items(), read)
 
 
 def _enum_reader(kind: type[enum.Enum]) -> Hook:
-    read = _choice(str(one.value) for one in kind)
+    read = _choice(str(member.value) for member in kind)
     return lambda value, _: kind(read(value))
 
 
@@ -297,7 +300,7 @@ CONVERTER = _converter()
 
 @attrs.frozen
 class ReadError:
-    """One thing that could not be read."""
+    """One value that could not be read."""
 
     path: KeyPath
     message: str
@@ -305,11 +308,11 @@ class ReadError:
     is_unknown_key: bool = False
 
 
-def flaws_of(error: Exception, path: KeyPath = ()) -> Iterator[ReadError]:
-    """What is behind an error of the converter, one flaw for each value."""
+def read_errors_of(error: Exception, path: KeyPath = ()) -> Iterator[ReadError]:
+    """Yield the single errors behind an error of the converter, one for each value."""
     if isinstance(error, BaseValidationError):
         for inner in error.exceptions:
-            yield from flaws_of(inner, (*path, *_step_of(inner)))
+            yield from read_errors_of(inner, (*path, *_step_of(inner)))
     elif isinstance(error, ForbiddenExtraKeysError):
         for key in sorted(error.extra_fields):
             yield ReadError(

@@ -1,6 +1,6 @@
-"""A topology with the look-ups that rules and plans share.
+"""Topology with the look-ups that rules and plans share.
 
-Names that lead nowhere are skipped here; a rule reports them.
+The look-ups skip unknown names, which a rule reports.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Feed = tuple[str, str]  # a source and one of its streams
 
 @attrs.frozen
 class Tree:
-    """The topology, indexed."""
+    """Indexed topology."""
 
     topology: Topology
-    on: Mapping[str, list[NodeTable]]  # segment -> the nodes that sit there
-    feeds: Mapping[str, set[Feed]]  # segment -> what arrives there, from its own sources or through relays
-    settings: Mapping[str, Settings]  # node -> what the file says of its parameters
-    standbys: Mapping[str, list[NodeTable]]  # relay -> the nodes that stand in for it
+    on: Mapping[str, list[NodeTable]]  # segment -> nodes on it
+    feeds: Mapping[str, set[Feed]]  # segment -> streams that arrive from its own sources or through relays
+    settings: Mapping[str, Settings]  # node -> parameters that the file sets for it
+    standbys: Mapping[str, list[NodeTable]]  # relay -> its standby relays
 
     @classmethod
     def of(cls, topology: Topology) -> Tree:
-        """Index a topology, whether it passes `check` or not."""
+        """Index a topology, which need not pass `check`."""
         on: defaultdict[str, list[NodeTable]] = defaultdict(list)
         standbys: defaultdict[str, list[NodeTable]] = defaultdict(list)
         settings = {}
@@ -43,33 +43,33 @@ class Tree:
 
     @property
     def nodes(self) -> Iterable[NodeTable]:
-        """Every entry of the file, patterns unexpanded."""
+        """Return all entries of the file, with patterns unexpanded."""
         return self.topology.nodes.values()
 
     def named(self, names: Iterable[str]) -> list[NodeTable]:
-        """The nodes of these names, without those that do not exist."""
+        """Return the nodes with these names, and skip unknown names."""
         return [self.topology.nodes[name] for name in names if name in self.topology.nodes]
 
     def answering_on(self, segment: str) -> list[NodeTable]:
-        """The nodes that serve NAKs on a segment."""
+        """Return the nodes that answer NAKs on a segment."""
         return [node for node in self.on.get(segment, []) if any(place.segment == segment for place in node.downs)]
 
     def repairers_on(self, segment: str) -> list[NodeTable]:
-        """The repairers among them."""
+        """Return the repairers that answer NAKs on a segment."""
         return [node for node in self.answering_on(segment) if node.role is Role.REPAIRER]
 
     def sources_above(self, node: NodeTable) -> list[NodeTable]:
-        """The sources whose streams reach a node that carries them."""
+        """Return the sources whose streams reach a node that carries these streams."""
         if node.up is None:
             return []
         carried = {stream.name for stream in streams_of(self.topology, node)}
         return self.named(sorted({source for source, name in self.feeds.get(node.up.segment, ()) if name in carried}))
 
     def servers_of(self, node: NodeTable) -> list[NodeTable]:
-        """The sources and repairers that may answer a node's NAKs, directly or through aggregators."""
+        """Return the sources and repairers that may answer a node's NAKs, directly or through aggregators."""
         servers: dict[str, NodeTable] = {}
         seen = {node.name}
-        waiting = [*self.named(node.parents), *(one for line in node.lines for one in self.named(line.parents))]
+        waiting = [*self.named(node.parents), *(parent for line in node.lines for parent in self.named(line.parents))]
         while waiting:
             parent = waiting.pop(0)
             if parent.name in seen:
@@ -83,7 +83,7 @@ class Tree:
 
 
 def _feeds(topology: Topology) -> dict[str, set[Feed]]:
-    """Follow every stream from its source through the relays, as far as it comes."""
+    """Follow every stream from its source through all relays. Return the feeds of each segment."""
     feeds: dict[str, set[Feed]] = {name: set() for name in topology.segments}
     relays_on: defaultdict[str, list[NodeTable]] = defaultdict(list)
     for node in topology.nodes.values():

@@ -1,9 +1,9 @@
-"""A node without a file: `pgm://GROUP:PORT?interface=lo&data_port=7500&...` becomes a plan.
+"""Plan of a node from an address such as `pgm://GROUP:PORT?interface=lo&data_port=7500`, without a file.
 
-ZeroMQ's addresses are read too: `epgm://INTERFACE;GROUP:PORT`, with the same keys behind a question mark.
+ZeroMQ's addresses work too: `epgm://INTERFACE;GROUP:PORT`, with the same keys after a question mark.
 
-The address is turned into the tables of a topology file with one stream, one segment and one node, so
-that every key means what it means there and every value is read by the same readers.
+The address becomes the tables of a topology file with one stream, one segment and one node. Each key therefore has the
+meaning that it has in the file, and the same readers read its value.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from pgm.topology.problems import suggestion
 from pgm.topology.rules import addresses as rules_addresses
 from pgm.topology.rules import parity as rules_parity
 from pgm.topology.rules import timers as rules_timers
-from pgm.topology.structure import CONVERTER, flaws_of
+from pgm.topology.structure import CONVERTER, read_errors_of
 from pgm.topology.tree import Tree
 
-_NAME = "url"  # what the one stream and the one segment are called
+_NAME = "url"  # name of the only stream and the only segment
 _EXAMPLE = "pgm://239.192.0.1:3056?interface=lo&data_port=7500"
 _ZEROMQ_EXAMPLE = "epgm://eth0;239.192.1.1:5555"
 _ZEROMQ = re.compile(r"epgm://(?P<interface>[^;?#]*);(?P<group>[^;,/?#]+):(?P<port>[0-9]{1,9})(\?(?P<query>[^#]*))?")
-# What ZeroMQ's sockets are set to when nobody says otherwise, and the address of its own says.
+# Defaults of ZeroMQ's sockets.
 _ZEROMQ_DEFAULTS = {"framing": "zeromq", "profile": "legacy", "rate": "100kbit/s", "multicast_hops": "1"}
+# Keys that an epgm:// address sets by itself.
 _ZEROMQ_OWN = ("interface", "data_port", "unicast_port", "framing")
 
-# Key of the address -> table of the file, and what it means.
+# Key of the address -> table of the file, and meaning.
 KEYS: Mapping[str, tuple[str, str]] = {
-    "interface": ("segment", "Interface by name, address or network. Must be there."),
-    "data_port": ("stream", "PGM's data-destination port. Must be there."),
-    "address": ("node", "The node's own address; without it the interface's."),
+    "interface": ("segment", "Interface by name, address or network. The key is required."),
+    "data_port": ("stream", "PGM's data-destination port. The key is required."),
+    "address": ("node", "The node's own address. The default is the interface's address."),
     "transport": ("segment", "`udp`, or `ip` for IP protocol 113 without UDP."),
-    "unicast_port": ("segment", "UDP port of that address; without it the group's."),
-    "parents": ("", "Addresses to ask for repairs, in order, with commas between them."),
-    "stream": ("", "What the stream is called."),
+    "unicast_port": ("segment", "UDP port of the node's own address. The default is the group's port."),
+    "parents": ("", "Addresses that receive the NAKs, in order of preference, separated by commas."),
+    "stream": ("", "Name of the stream."),
     "rate": ("stream", "As in the file."),
     "window": ("stream", "As in the file."),
     "order": ("stream", "As in the file."),
@@ -56,7 +57,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "repair_budget": ("topology", "As in the file."),
 }
 _NUMBERS = ("data_port", "unicast_port")
-# Rules about the one node and its segment; those about the rest of the tree have nothing to look at.
+# Rules about one node and its segment. Rules about the rest of a tree do not apply.
 _RULES = [
     rule
     for rule in (*rules_addresses.RULES, *rules_timers.RULES, *rules_parity.RULES)
@@ -65,12 +66,12 @@ _RULES = [
 
 
 def is_url(text: str) -> bool:
-    """Whether this is an address rather than the path of a file."""
+    """Return whether a text is an address rather than the path of a file."""
     return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
 
 
 def plan_url(url: str, role: Role) -> NodePlan:
-    """The plan of a source or a receiver that an address describes. Raises `UsageError`."""
+    """Return the plan of a source or a receiver that an address describes. Raises `UsageError`."""
     if role not in (Role.SOURCE, Role.RECEIVER):
         raise UsageError(f"an address cannot describe the role {role.value}", remedy="write a topology file")
     group, port, query = _split(url)
@@ -80,10 +81,10 @@ def plan_url(url: str, role: Role) -> NodePlan:
     try:
         topology: Topology = CONVERTER.structure(document, Topology)
     except BaseValidationError as error:
-        flaw = next(flaws_of(error))
+        flaw = next(read_errors_of(error))
         key = next((step for step in reversed(flaw.path) if isinstance(step, str)), "")
-        what = flaw.message if flaw.message.startswith(key) else f"{key}: {flaw.message}"
-        raise UsageError(f"{url}: {what}", remedy=flaw.remedy) from None
+        message = flaw.message if flaw.message.startswith(key) else f"{key}: {flaw.message}"
+        raise UsageError(f"{url}: {message}", remedy=flaw.remedy) from None
     tree = Tree.of(attrs.evolve(topology, path=url))
     for rule in _RULES:
         for finding in rule.find(tree):
@@ -94,7 +95,7 @@ def plan_url(url: str, role: Role) -> NodePlan:
 
 
 def _split(url: str) -> tuple[str, int, dict[str, str]]:
-    """Group, port and query of an address."""
+    """Return group, port and query of an address. Raises `UsageError`."""
     if url.startswith("epgm:"):
         return _split_zeromq(url)
     try:
@@ -112,10 +113,13 @@ def _split(url: str) -> tuple[str, int, dict[str, str]]:
 
 
 def _split_zeromq(url: str) -> tuple[str, int, dict[str, str]]:
-    """Group, port and query of an address of ZeroMQ: one port is that of UDP, both ways, and PGM's too (INT-Z2)."""
+    """Return group, port and query of a ZeroMQ address. Raises `UsageError`.
+
+    Its only port is the UDP port in both directions, and PGM's data port too (INT-Z2).
+    """
     match = _ZEROMQ.fullmatch(url)
     if match is None or not match["interface"]:
-        # Without an interface OpenPGM takes whichever the host's name leads to, often loopback.
+        # Without an interface OpenPGM uses the interface of the host's name, which is often loopback.
         raise UsageError(
             f"{url!r} names no interface, group and port",
             remedy=f"write it as in {_ZEROMQ_EXAMPLE}, with one group, and the interface by name, address or network",
@@ -124,11 +128,11 @@ def _split_zeromq(url: str) -> tuple[str, int, dict[str, str]]:
     for key in _ZEROMQ_OWN:
         if key in query:
             raise UsageError(
-                f"{url}: {key} does not go with epgm://, which says it by itself",
+                f"{url}: {key} does not go with epgm://, which sets it by itself",
                 remedy=f"remove it, or write pgm:// as in {_EXAMPLE}&framing=zeromq",
             )
-    said = {"interface": unquote(match["interface"]), "data_port": match["port"]}
-    return _host(url, match["group"].strip("[]")), int(match["port"]), {**_ZEROMQ_DEFAULTS, **said, **query}
+    own = {"interface": unquote(match["interface"]), "data_port": match["port"]}
+    return _host(url, match["group"].strip("[]")), int(match["port"]), {**_ZEROMQ_DEFAULTS, **own, **query}
 
 
 def _query(url: str, text: str) -> dict[str, str]:
@@ -164,7 +168,7 @@ def _parents(text: str, group: str, role: Role) -> tuple[str, ...]:
 
 
 def _document(group: str, port: int, query: Mapping[str, str], stream: str, role: Role) -> dict[str, Any]:
-    """The topology file that says the same."""
+    """Return the equivalent topology file as tables."""
     tables: dict[str, dict[str, Any]] = {
         "topology": {"version": VERSION, "name": _NAME},
         "stream": {},
@@ -185,7 +189,7 @@ def _document(group: str, port: int, query: Mapping[str, str], stream: str, role
 
 
 def _value(key: str, text: str) -> str | int:
-    """A query knows only text, the file also numbers."""
+    """Convert a text of the query into a number for keys that are numbers in the file."""
     is_number = key in _NUMBERS or key == "window"
     return int(text) if is_number and re.fullmatch(r"[0-9]{1,18}", text) else text
 

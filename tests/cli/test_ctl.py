@@ -126,16 +126,16 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
         ("source", ("set", "rate=1Mbit/s", "--stream", "t"), 2, "has no stream 't'"),
         ("source", ("get", "group"), 2, "there is no setting 'group'"),
         ("source", ("release", "10.0.0.1"), 2, "there is nobody to release"),
-        ("source", ("release",), 2, "say whom to release"),
+        ("source", ("release",), 2, "`release` needs one child's address"),
         ("source", ("release", "desk-7"), 2, "'desk-7' is no address"),
         ("desk-1", ("set", "rate=1Mbit/s"), 2, "a rate is a source's"),
-        ("desk-1", ("set", "loss=200%"), 2, "loss = 200%: '200%' is more than everything"),
+        ("desk-1", ("set", "loss=200%"), 2, "loss = 200%: '200%' is more than 100 %"),
         ("desk-1", ("set", "burst_length=nan"), 2, "mean length of bursts"),
         ("desk-1", ("set", "burst_length=0"), 2, "burst_length = 0: 0.0 is not a mean length of bursts"),
         ("desk-1", ("set", "burst_length=long"), 2, "burst_length = long: this is no number"),
         ("desk-1", ("set", "loss=1%", "--segment", "roof"), 2, "is not on a segment 'roof'"),
         ("desk-1", ("release", "10.0.0.1"), 2, "name the node it asks"),
-        ("desk-9", ("get",), 1, "these run: desk-1, source"),
+        ("desk-9", ("get",), 1, "these nodes run: desk-1, source"),
     ],
 )
 def test_ctl_refused_change_says_why_and_changes_nothing(
@@ -206,7 +206,7 @@ def test_a_node_that_was_killed_keeps_nobody_from_asking_the_others(tree: Proces
 def test_where_nothing_runs_and_what_is_told_of_nobody(
     tree: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    invoked("ctl", tree.file, "set", "rate=1Mbit/s").complains(2, "say which node's settings to change")
+    invoked("ctl", tree.file, "set", "rate=1Mbit/s").complains(2, "`set` needs --node")
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
     invoked("ctl", tree.file).complains(1, "no node of", "start one with")
     with pytest.raises(ProcessError, match="no answer from"):

@@ -88,7 +88,7 @@ def test_the_nodes_of_a_tree_end_with_it_even_when_it_is_killed(tree: Path) -> N
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
 def test_a_tree_that_is_stopped_ends_in_order(tree: Path, number: signal.Signals) -> None:
     with marked() as mark, running(mark, "up", tree) as up:
-        up.line_with("nodes run; stop them with Ctrl-C")
+        up.line_with("nodes run; Ctrl-C stops all")
         ends(up, number, 0, mark)
         up.line_with("desk-1 | closed: session")  # the source has said that it ends, before the receiver was stopped
         up.line_with("desk-1 | account: 0 delivered, 0 lost")
@@ -102,7 +102,7 @@ def test_a_tree_that_a_script_put_in_the_background_can_be_stopped(tree: Path) -
         up = subprocess.Popen(line, stderr=subprocess.PIPE, env=environment(**mark.env), text=True)
         try:
             said = []
-            while not said or "stop them with Ctrl-C" not in said[-1]:
+            while not said or "Ctrl-C stops all" not in said[-1]:
                 said.append(up.stderr.readline())
                 assert said[-1], said
             up.send_signal(signal.SIGHUP)
@@ -118,7 +118,7 @@ def test_a_tree_that_a_script_put_in_the_background_can_be_stopped(tree: Path) -
 
 def test_a_node_that_dies_is_told_at_once_and_at_the_end(tree: Path) -> None:
     with marked() as mark, running(mark, "up", tree) as up:
-        up.line_with("nodes run; stop them with Ctrl-C")
+        up.line_with("nodes run; Ctrl-C stops all")
         victim = next(pid for pid in mark.running() if b"desk-1" in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(victim, signal.SIGKILL)
         up.line_with(f"desk-1 | ended with code {-signal.SIGKILL}")
@@ -162,7 +162,7 @@ def test_a_stream_that_is_cut_short_is_told_to_its_receivers(
         sender.process.send_signal(number)
         assert sender.wait() == code, sender.log
         assert receiver.wait() == 1
-        receiver.line_with("is cut short by its source at sqn")
+        receiver.line_with("is reset by its source at sqn")
         receiver.line_with('"cut_short":1')
         assert "Traceback" not in sender.log + receiver.log
         mark.until_nothing_runs()

@@ -34,7 +34,7 @@ FAULTS: dict[str, tuple[tuple[str, str], str, tuple[str, ...]]] = {
              ("the parents form a loop: first asks second asks first", "remove")),
     "two parents claim a segment": (("# here", '[nodes.rival]\nrole = "aggregator"\nupstream = { segment = "lan", address = "{net}.7" }\n'
                                     'downstream = [{ segment = "low", address = "{low}.2" }]\nparents = ["source"]'), "{low}.2",
-                                    ("the relays 'relay' and 'rival' both speak on low", "standby_of")),
+                                    ("the relays 'relay' and 'rival' are both active on low", "standby_of")),
     "port clash": (("{net}.3", "{net}.2"), "# second", ("'first' and 'second' both use {net}.2 port", "give each its own address")),
     "unreachable parent": (('parents = ["relay"]', 'parents = ["source"]'), 'parents = ["source"] # desk',
                            ("'desk-*' asks on low, 'source' answers on lan", "remove 'source'")),
@@ -217,7 +217,7 @@ def test_a_file_that_may_not_be_read(tree: Path) -> None:
         (("sim", "FILE", "--loss", "5"), ("'5' is not a percentage", '"2%"')),
         (("sim", "FILE", "--count", "dask-*=5"), ("no pattern 'dask-*'", "did you mean 'desk-*'?")),
         (("sim", "FILE", "--fault", "cash:desk-1@1s"), ("'cash:desk-1@1s' is not a fault", "KIND:NODE@WHEN")),
-        (("sim", "FILE", "--fault", "pause:desk-1@1s"), ("'pause:desk-1@1s' does not say for how long", "@1s+1s")),
+        (("sim", "FILE", "--fault", "pause:desk-1@1s"), ("'pause:desk-1@1s' has no duration", "@1s+1s")),
         (
             ("sim", "FILE", "--fault", "crash:desk-1@1s+2s"),
             ("a crash does not end", "leave out +2s, or write crash_and_"),
@@ -436,7 +436,7 @@ def test_a_receiver_without_a_source(tree: Path, place: Place, target: str) -> N
 def test_standard_input_that_is_closed(tree: Path, arguments: tuple[str, ...]) -> None:
     line = ["sh", "-c", 'exec "$@" <&-', "sh", *command(*arguments, tree, "--node", "source")]
     done = subprocess.run(line, capture_output=True, text=True, env=environment(), check=False)
-    Ended(done.returncode, done.stdout, done.stderr).complains(2, "standard input is closed", "pipe something into it")
+    Ended(done.returncode, done.stdout, done.stderr).complains(2, "standard input is closed", "redirect data to it")
 
 
 def test_standard_input_that_is_a_terminal_is_told(tree: Path) -> None:

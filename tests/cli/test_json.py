@@ -206,7 +206,7 @@ def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     done = invoked("status", file, "--json")
     assert done.code == 1
     assert done.json["error"]["code"] == "PGM-PROC"
-    invoked("status", "nowhere").complains(1, "no node of a tree called 'nowhere' runs", "give its file")
+    invoked("status", "nowhere").complains(1, "no node of a tree called 'nowhere' runs", "give the topology file")
     invoked("status", "nowhere", "--node", "desk-1").complains(1, "no node desk-1 of a tree called 'nowhere'")
     invoked("status", "nowhere.toml").complains(2, "nowhere.toml: cannot read it")
 
@@ -234,7 +234,7 @@ def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPat
     try:
         node.line_with("ready:")
         node.process.send_signal(signal.SIGSTOP)
-        invoked("status", file).complains(1, "running, but not answering: desk-1", "restart it")
+        invoked("status", file).complains(1, "running, but not answering: desk-1", "restart the node")
         node.process.send_signal(signal.SIGCONT)
         assert invoked("status", file).code == 0
     finally:

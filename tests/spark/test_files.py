@@ -12,7 +12,7 @@ import pytest
 
 from pgm.archive.errors import CorruptSegment, NotInFiles
 from pgm.archive.requests import ACTION_FILES, RangeRequest
-from pgm.archive.service.local_reads import read_spots
+from pgm.archive.service.local_reads import read_file_ranges
 from pgm.spark import ranges
 from pgm.spark.offsets import spans_of
 from pgm.spark.options import READ, SourceOptions, read_options
@@ -91,17 +91,17 @@ def test_files_that_are_gone_or_damaged_or_lack_something(tmp_path: Path) -> Non
     with served(tmp_path) as service:
         told, request = _told(service)
     (segment,) = (tmp_path / "a").glob("*.arrows")
-    assert sum(batch.num_rows for batch in read_spots(told, request, 0, 250)) == 250
-    with pytest.raises(NotInFiles, match="nothing is said of the sqns 100 to 199"):
-        list(read_spots({**told, "spots": [told["spots"][0], told["spots"][2]]}, request, 0, 300))
+    assert sum(batch.num_rows for batch in read_file_ranges(told, request, 0, 250)) == 250
+    with pytest.raises(NotInFiles, match="the answer lacks the sqns 100 to 199"):
+        list(read_file_ranges({**told, "spots": [told["spots"][0], told["spots"][2]]}, request, 0, 300))
     octets = bytearray(segment.read_bytes())
     octets[told["spots"][1][1] + told["spots"][1][2] - 10] ^= 1
     segment.write_bytes(octets)
     with pytest.raises(CorruptSegment):
-        list(read_spots(told, request, 0, 300))
+        list(read_file_ranges(told, request, 0, 300))
     segment.unlink()
     with pytest.raises(FileNotFoundError):
-        list(read_spots(told, request, 0, 300))
+        list(read_file_ranges(told, request, 0, 300))
 
 
 def test_a_service_that_does_not_tell(tmp_path: Path) -> None:

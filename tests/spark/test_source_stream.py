@@ -175,5 +175,5 @@ def test_rows_that_cannot_be_published(spark_pgm: SparkSession, tmp_path: Path) 
         two = spark_pgm.createDataFrame([(1, "x")], "sqn INT, value STRING")
         with pytest.raises(Exception, match=r"(?s)PGM-SPARK-OPTION.*one column, value.*sqn, value"):
             two.write.format("pgm").mode("append").save(at(service))
-        with pytest.raises(Exception, match=r"(?s)PGM-SPARK-PUBLISH.*nothing is published here"):
+        with pytest.raises(Exception, match=r"(?s)PGM-SPARK-PUBLISH.*this service does not publish"):
             two.select("value").write.format("pgm").mode("append").save(at(service))

@@ -1,1 +1,1 @@
-"""The recording side: from deliveries of a node to rows in the writer process."""
+"""Recording side: from the deliveries of a node to rows in the writer process."""

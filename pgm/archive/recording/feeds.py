@@ -1,4 +1,7 @@
-"""What is recorded, as its rows name it: sessions, and how a node's deliveries become theirs. Nothing here needs Arrow."""
+"""Names of recorded sessions, and the feed that describes a session.
+
+Nothing here needs Arrow.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from pgm.wire.formats import Tsi, tsi_text
 
 @attrs.frozen
 class RowNames:
-    """How the rows name what a node records: its own name, its segment, and by data port its streams and their sources."""
+    """Names that a node's rows carry.
+
+    The names are those of the node and of its segment. `streams` and `sources` are keyed by data port.
+    """
 
     node: str
     segment: str | None
@@ -24,26 +30,29 @@ class RowNames:
 
 @attrs.frozen(eq=False)
 class SessionFeed:
-    """One session as the protocol delivers it. `shift` makes the node's own sqns those of the source."""
+    """Session as the protocol delivers it.
+
+    `shift` is added to the node's own sqns to get those of the source.
+    """
 
     session: RecordedSession
     shift: int = 0
     has_batches: bool = False  # messages share packets and have subjects (framing = "batch")
 
     def to_bytes(self) -> bytes:
-        """As it goes to the writing process."""
+        """Encode the feed for the writer process."""
         return json.dumps(attrs.asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, octets: bytes) -> SessionFeed:
-        """Read it there."""
-        told = json.loads(octets)
-        return cls(RecordedSession(**told["session"]), told["shift"], told["has_batches"])
+        """Decode a feed in the writer process."""
+        fields = json.loads(octets)
+        return cls(RecordedSession(**fields["session"]), fields["shift"], fields["has_batches"])
 
 
 def feed_of(tsi: Tsi, path: SessionState | None, names: RowNames) -> SessionFeed:
-    """How a session is recorded, by what is known of it now."""
-    if path is None:  # it was evicted before anything came of it
+    """Return the feed that describes a session by its present state."""
+    if path is None:  # the session was evicted before any of its data was delivered
         return SessionFeed(RecordedSession(tsi_text(tsi), node=names.node, segment=names.segment))
     epoch_us = None if path.started_ns is None or path.epoch_shift is None else path.started_ns // 1000
     session = RecordedSession(

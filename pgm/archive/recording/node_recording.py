@@ -1,4 +1,4 @@
-"""Recording for a node of a topology: from its plan to a recorder that runs."""
+"""Recording for a node of a topology: from the node's plan to a running recorder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pgm.wire.formats import Tsi
 
 
 def names_of(plan: NodePlan) -> RowNames:
-    """How the rows of a node name what it records."""
+    """Return the names that a node's rows carry."""
     return RowNames(
         node=plan.name,
         segment=plan.upstream.name,
@@ -31,8 +31,12 @@ def names_of(plan: NodePlan) -> RowNames:
 def recording(
     plan: NodePlan, directory: Path, path_of: Callable[[Tsi], path.SessionState | None], log: Log
 ) -> Iterator[Recorder]:
-    """A recorder for the length of a block; behind it, everything that came is on disk. Raises `ArchiveError`, `UsageError`."""
-    if find_spec("pyarrow") is None:  # it is the writing process that needs it: this one leaves it alone
+    """Run a recorder for the length of a block.
+
+    At the end of the block all deliveries are on disk. Raises `ArchiveError`, `UsageError`.
+    """
+    # only the writer process imports pyarrow, so this process merely checks that it exists
+    if find_spec("pyarrow") is None:
         raise UsageError(
             f"node {plan.name} records, which needs pyarrow", remedy="pip install 'pgm-repair-network[arrow]'"
         )
@@ -45,5 +49,5 @@ def recording(
     if recorder.failure is not None:
         raise ArchiveError(
             f"recording into {directory} ended early: {recorder.failure.message}",
-            remedy="look at the log; what came since is not recorded",
+            remedy="look at the log; later deliveries are not recorded",
         ) from recorder.failure

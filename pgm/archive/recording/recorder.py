@@ -1,7 +1,9 @@
-"""Records what a node delivers: takes effects on the protocol's side, and hands them to the process that writes the archive.
+"""Recorder of a node's deliveries.
 
-The protocol's side only copies the octets of a run into memory that both share: some microseconds for a train. When that is full,
-because the disk is too slow, what comes is recorded as lost with cause RECORDER; the protocol never waits.
+The recorder takes effects in the protocol's thread and passes them to the process that writes the archive.
+
+The protocol's thread only copies the octets of a run into memory that both processes share. A slow disk fills that
+memory. Deliveries are then recorded as lost with cause RECORDER, and the protocol never waits.
 """
 
 from __future__ import annotations
@@ -28,28 +30,32 @@ from pgm.wire.train import Run
 
 Log = Callable[[str, str], None]  # code, text
 
-_MOST_ENDED = 4096  # sessions that have ended and are remembered until that is on disk
-_MOST_DOUBLINGS = 6  # of the time between two deaths and the next attempt
-_SOUND_NS = 60 * SECOND  # a process that lived so long was no failed attempt
+_MAX_ENDED = 4096  # ended sessions that are remembered until their end is on disk
+_MAX_DOUBLINGS = 6  # of the pause between a death of the writer process and the next attempt
+_HEALTHY_NS = 60 * SECOND  # a process that lived this long does not count as a failed attempt
 
 
 @attrs.define(eq=False)
-class _Course:
-    """One session on its way into the archive: the sqns from `begin` to `end - 1` were put, or found no room."""
+class _SessionProgress:
+    """Progress of one session on its way into the archive.
+
+    The sqns from `begin` to `end - 1` were put into the ring, or found no room.
+    """
 
     feed: SessionFeed
-    name: bytes  # the feed, as it goes along with everything
-    begin: int  # HELD when something of it is on disk
+    name: bytes  # the encoded feed, which every item of the session carries
+    begin: int  # HELD once part of the session is on disk
     end: int
-    lost_from: int | None = None  # what found no room and was not put as a loss yet, up to `end`
-    owes_end: bool = False  # its end is to be put yet
-    owes_reached: bool = False  # and how far it had come when the process died
+    lost_from: int | None = None  # first sqn that found no room and is not yet put as a loss, up to `end`
+    end_pending: bool = False  # the end of the session is still to be put
+    reached_pending: bool = False  # the sqn reached when the writer process died is still to be put
 
 
 class Recorder:
-    """Puts what a node delivers into an archive. `take` belongs to the protocol's thread, as do `start` and `close`.
+    """Recorder that puts the deliveries of a node into an archive.
 
-    `counters` are those of the core whose deliveries it takes.
+    `take`, `start` and `close` belong to the protocol's thread. Callers may replace `counters` by those of the core
+    whose deliveries are recorded.
     """
 
     def __init__(
@@ -69,20 +75,20 @@ class Recorder:
         self._log = log
         self._ring = SharedRing.new(parameters.record_queue_bytes)
         self._process = WriterProcess(directory, parameters, self._ring)
-        self._courses: dict[Tsi, _Course] = {}
-        self._ended: dict[bytes, _Course] = {}  # until it is known that their ends are on disk
-        self._owing: dict[bytes, _Course] = {}
-        self._unrecorded = 0  # packets that came after recording had ended for good
+        self._progress: dict[Tsi, _SessionProgress] = {}
+        self._ended: dict[bytes, _SessionProgress] = {}  # sessions whose end is not yet known to be on disk
+        self._pending: dict[bytes, _SessionProgress] = {}
+        self._unrecorded = 0  # packets that arrived after recording ended for good
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="recorder", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="recorder", daemon=True)
 
-    # The protocol's side
+    # The protocol's thread
 
     def start(self) -> None:
-        """Begin to write. Raises `ArchiveError`."""
+        """Start the writer process. Raises `ArchiveError`."""
         try:
-            self._process.start(self._heard)
+            self._process.start(self._on_report)
         except ArchiveError:
             self._ring.close()
             raise
@@ -90,114 +96,121 @@ class Recorder:
 
     @property
     def pid(self) -> int:
-        """The process that writes now, or the last that did."""
+        """Process id of the present writer process, or of the last one."""
         return self._process.pid
 
     def take(self, effect: Effect) -> None:
-        """Record what was delivered, lost or closed; other effects are none of an archive's business."""
+        """Record a delivery, a loss or the end of a session; ignore all other effects."""
         if isinstance(effect, Deliver):
             run = effect.run
             with self._lock:
-                course = self._course(effect.tsi, run.first)
-                self._put_run(course, run, time.time_ns() // 1000)
+                progress = self._progress_of(effect.tsi, run.first)
+                self._put_run(progress, run, time.time_ns() // 1000)
         elif isinstance(effect, Lost):
             with self._lock:
-                course = self._course(effect.tsi, effect.first)
-                place = place_of(effect.cause)
-                self._put(course, RingItemKind.LOSS, effect.first, effect.count, time.time_ns() // 1000, place)
+                progress = self._progress_of(effect.tsi, effect.first)
+                cause_index = place_of(effect.cause)
+                self._put(progress, RingItemKind.LOSS, effect.first, effect.count, time.time_ns() // 1000, cause_index)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             with self._lock:
-                self._end(self._course(effect.tsi, effect.next_sqn))
-                self._courses.pop(effect.tsi, None)
+                self._end(self._progress_of(effect.tsi, effect.next_sqn))
+                self._progress.pop(effect.tsi, None)
         else:
             return
         if self._ring.wants_waking():
             self._process.wake()
 
-    def _course(self, tsi: Tsi, first: int) -> _Course:
-        """What the session is to the archive; anew when its epoch has become known."""
-        known = self._courses.get(tsi)
+    def _progress_of(self, tsi: Tsi, first: int) -> _SessionProgress:
+        """Return the progress of a session; start a new one once its epoch is known."""
+        known = self._progress.get(tsi)
         if known is not None and known.feed.session.epoch_us is not None:
             return known
-        found = feed_of(tsi, self._path_of(tsi), self._names)
+        feed = feed_of(tsi, self._path_of(tsi), self._names)
         if known is not None:
-            if found.session.epoch_us is None:
+            if feed.session.epoch_us is None:
                 return known
-            # To the archive it is another session from here on: its sqns mean something else.
+            # The sqns have another meaning from here on, so this is another session to the archive.
             self._end(known)
-        course = self._courses[tsi] = _Course(found, found.to_bytes(), first, first)
-        return course
+        progress = self._progress[tsi] = _SessionProgress(feed, feed.to_bytes(), first, first)
+        return progress
 
-    def _put_run(self, course: _Course, run: Run, at_us: int) -> None:
+    def _put_run(self, progress: _SessionProgress, run: Run, at_us: int) -> None:
         if run.octets > self._ring.largest:
             middle = run.first + run.count // 2
             if run.count > 1:
-                self._put_run(course, run.part(run.first, middle), at_us)
-                self._put_run(course, run.part(middle, run.end), at_us)
+                self._put_run(progress, run.part(run.first, middle), at_us)
+                self._put_run(progress, run.part(middle, run.end), at_us)
                 return
         octets = run.buffer[run.offset : run.offset + run.octets]
-        self._put(course, RingItemKind.RUN, run.first, run.count, at_us, run.stride, run.payload_at, octets)
+        self._put(progress, RingItemKind.RUN, run.first, run.count, at_us, run.stride, run.payload_at, octets)
 
-    def _put(self, course: _Course, kind: RingItemKind, first: int, count: int, at_us: int, *more: Any) -> None:
-        """Put what is next of a session, if there is room behind what found none before."""
-        course.end = first + count
+    def _put(
+        self, progress: _SessionProgress, kind: RingItemKind, first: int, count: int, at_us: int, *more: Any
+    ) -> None:
+        """Put the next item of a session, if nothing older is pending and there is room."""
+        progress.end = first + count
         if self.failure is not None:
             self._unrecorded += count
             self._count()
             return
-        if (not self._owing or self._settle()) and self._ring.put(
-            kind, course.name, course.begin, first, count, at_us, *more
+        if (not self._pending or self._put_pending()) and self._ring.put(
+            kind, progress.name, progress.begin, first, count, at_us, *more
         ):
             return
-        if course.lost_from is None:
-            course.lost_from = first
-        self._owe(course)
+        if progress.lost_from is None:
+            progress.lost_from = first
+        self._defer(progress)
 
-    def _owe(self, course: _Course) -> None:
-        self._owing[course.name] = course
+    def _defer(self, progress: _SessionProgress) -> None:
+        self._pending[progress.name] = progress
         self._ring.has_overrun = True
 
-    def _end(self, course: _Course) -> None:
+    def _end(self, progress: _SessionProgress) -> None:
         if self.failure is not None:
             return
-        course.owes_end = True
-        if len(self._ended) >= _MOST_ENDED:
+        progress.end_pending = True
+        if len(self._ended) >= _MAX_ENDED:
             del self._ended[next(iter(self._ended))]
-        self._ended[course.name] = course
-        self._owe(course)
-        self._settle(is_last=True)
+        self._ended[progress.name] = progress
+        self._defer(progress)
+        self._put_pending(is_last=True)
 
-    def _settle(self, *, is_last: bool = False) -> bool:
-        """Put what is owed if there is room again, or nothing more comes; whether nothing is owed any more."""
+    def _put_pending(self, *, is_last: bool = False) -> bool:
+        """Put the pending items if there is room again, or if `is_last`.
+
+        Return whether nothing is pending any more.
+        """
         if not (is_last or self._ring.has_room_again):
             return False
         at_us = time.time_ns() // 1000
-        for course in list(self._owing.values()):
-            if course.owes_reached:
-                end = course.end if course.lost_from is None else course.lost_from
-                if not self._ring.put(RingItemKind.REACHED, course.name, course.begin, end, 0, at_us):
+        for progress in list(self._pending.values()):
+            if progress.reached_pending:
+                end = progress.end if progress.lost_from is None else progress.lost_from
+                if not self._ring.put(RingItemKind.REACHED, progress.name, progress.begin, end, 0, at_us):
                     return False
-                course.owes_reached = False
-            if course.lost_from is not None:
-                count = course.end - course.lost_from
-                if not self._ring.put(RingItemKind.OVERRUN, course.name, course.begin, course.lost_from, count, at_us):
+                progress.reached_pending = False
+            if progress.lost_from is not None:
+                count = progress.end - progress.lost_from
+                if not self._ring.put(
+                    RingItemKind.OVERRUN, progress.name, progress.begin, progress.lost_from, count, at_us
+                ):
                     return False
-                course.lost_from = None
-            if course.owes_end:
-                if not self._ring.put(RingItemKind.CLOSED, course.name, course.begin, course.end, 0, at_us):
+                progress.lost_from = None
+            if progress.end_pending:
+                if not self._ring.put(RingItemKind.CLOSED, progress.name, progress.begin, progress.end, 0, at_us):
                     return False
-                course.owes_end = False
-            del self._owing[course.name]
+                progress.end_pending = False
+            del self._pending[progress.name]
         self._ring.has_overrun = False
         return True
 
     @property
     def waiting_octets(self) -> int:
-        """Octets that the writing process has not taken yet."""
+        """Octets that the writer process has not taken yet."""
         return self._ring.waiting_octets
 
     def account(self) -> dict[str, Any]:
-        """What was recorded so far, with stable keys."""
+        """Return the totals of this recording, with stable keys."""
         tally = self._ring.tally
         if self._unrecorded:
             cause = LossCause.RECORDER.value
@@ -212,7 +225,10 @@ class Recorder:
         }
 
     def close(self) -> None:
-        """Have what waits written, and end. `failure` then says whether it could be."""
+        """Have the remaining items written, and end the recording.
+
+        `failure` then says whether all items could be written.
+        """
         self._ring.is_closing = True
         self._closing.set()
         self._process.wake()
@@ -220,71 +236,74 @@ class Recorder:
         self._count()
         self._ring.close()
 
-    # The thread that looks after the process: it sleeps but for what that process says
+    # The thread that supervises the writer process: it sleeps until that process reports
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         failed = 0
-        while not self._process.serve(self._heard):
-            failed = 1 if self._process.lived_ns > _SOUND_NS else failed + 1
+        while not self._process.serve(self._on_report):
+            failed = 1 if self._process.lived_ns > _HEALTHY_NS else failed + 1
             self.counters.recorder_deaths += 1
-            while not self._begin_again(failed):
+            while not self._restart(failed):
                 if self.failure is not None:
                     return
                 failed += 1
 
-    def _begin_again(self, failed: int) -> bool:
+    def _restart(self, failed: int) -> bool:
         """Start another process after one that died or could not be started."""
-        why, most = self._process.why_it_ended, self._parameters.record_restarts
-        if failed > most:
+        why, limit = self._process.end_reason, self._parameters.record_restarts
+        if failed > limit:
             with self._lock:
-                self.failure = ArchiveError(why, remedy="start the node anew when that is mended")
+                self.failure = ArchiveError(why, remedy="correct the cause, then restart the node")
                 while (item := self._ring.get()) is not None:
                     self._unrecorded += item.count if item.kind in (RingItemKind.RUN, RingItemKind.OVERRUN) else 0
             self._count()
             self._log("recorder-failed", f"recording into {self.directory} ends for good: {why}")
             return False
-        pause_ns = self._parameters.record_retry_ivl << min(failed - 1, _MOST_DOUBLINGS)
+        pause_ns = self._parameters.record_retry_ivl << min(failed - 1, _MAX_DOUBLINGS)
         self._log(
             "recorder-died",
-            f"{why}; what it had not written is recorded as lost; it is begun anew in "
-            f"{pause_ns / SECOND:g} s ({failed} of {most})",
+            f"{why}; rows not yet written are recorded as lost; it is restarted in"
+            f"{pause_ns / SECOND:g} s ({failed} of {limit})",
         )
         self._closing.wait(pause_ns / SECOND)
         try:
-            self._process.start(self._heard)
+            self._process.start(self._on_report)
         except ArchiveError:
             return False
-        self._say_what_was_reached()
+        self._report_progress()
         return True
 
-    def _say_what_was_reached(self) -> None:
-        """What the process that died had taken and not written is a loss, even where nothing more comes."""
+    def _report_progress(self) -> None:
+        """Put the sqns reached, so that rows the dead process lost become losses.
+
+        Without this, a silent session would never show the loss.
+        """
         with self._lock:
-            for course in self._ended.values():
-                course.owes_end = True
-                self._owe(course)
-            for course in self._courses.values():
-                course.owes_reached = True
-                self._owe(course)
-            self._settle()
+            for progress in self._ended.values():
+                progress.end_pending = True
+                self._defer(progress)
+            for progress in self._progress.values():
+                progress.reached_pending = True
+                self._defer(progress)
+            self._put_pending()
         self._process.wake()
 
-    def _heard(self, told: dict[str, Any]) -> None:
-        """What the process says."""
-        if "log" in told:
-            self._log(*told["log"])
-        if "room" in told:
+    def _on_report(self, report: dict[str, Any]) -> None:
+        """Handle one report of the writer process."""
+        if "log" in report:
+            self._log(*report["log"])
+        if "room" in report:
             with self._lock:
-                self._settle()
+                self._put_pending()
             self._process.wake()
-        for name in told.get("ended", ()):
+        for name in report.get("ended", ()):
             with self._lock:
                 self._ended.pop(name.encode(), None)
-        if told.get("held"):
-            names = {name.encode() for name in told["held"]}
+        if report.get("held"):
+            names = {name.encode() for name in report["held"]}
             with self._lock:
-                for course in self._courses.values():
-                    course.begin = HELD if course.name in names else course.begin
+                for progress in self._progress.values():
+                    progress.begin = HELD if progress.name in names else progress.begin
         self._count()
 
     def _count(self) -> None:

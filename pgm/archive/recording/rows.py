@@ -1,6 +1,6 @@
-"""What was received as rows: columns made with numpy, no object per message.
+"""Rows of received messages: columns made with numpy.
 
-`rows_of` is the one place where packets and messages become rows.
+No object is made for a single message. `rows_of` is the only place where packets and messages become rows.
 """
 
 from __future__ import annotations
@@ -28,38 +28,43 @@ _NO = np.zeros(1, np.bool_)
 
 @attrs.frozen(eq=False)
 class RowBuilder:
-    """Rows that follow each other: messages of one train, or one loss. `end` is the sqn behind them."""
+    """Consecutive rows: the messages of one train, or one loss.
+
+    `end` is the sqn after the last.
+    """
 
     first: int
     end: int
     sqns: Longs
     counts: Longs
     lengths: Longs
-    octets: Sequence[Octets]  # of all values in a row
+    octets: Sequence[Octets]  # the values of all rows, in order
     received_us: int
     repaired: npt.NDArray[np.bool_]
     lost: str | None = None
-    indices: Longs | None = None  # places of the messages in their packets; None: all 0
+    indices: Longs | None = None  # positions of the messages in their packets; None: all 0
     subjects: tuple[str, ...] = ()
-    subject: npt.NDArray[np.unsignedinteger] | int = (
-        0  # for each message, or for all, 0 for none, i for subjects[i - 1]
-    )
-    sent_us: Longs | None = None  # for each message, NO_TIME for none; None: for none of them
+    # for each message, or one for all: 0 for no subject, i for subjects[i - 1]
+    subject: npt.NDArray[np.unsignedinteger] | int = 0
+    sent_us: Longs | None = None  # for each message, NO_TIME if unknown; None: unknown for all
 
     @property
     def size(self) -> int:
-        """About as many octets as it takes on disk."""
+        """Approximate octets on disk."""
         return sum(part.size for part in self.octets) + 12 * len(self.sqns)
 
 
-def rows_of(found: WholeMessages | LargeMessage, shift: int, received_us: int) -> RowBuilder:
-    """The rows of whole messages. `shift` makes a node's own sqns those of the source."""
-    if isinstance(found, LargeMessage):
-        payload = np.frombuffer(found.payload, np.uint8)
-        first = found.first + shift
-        sqns, counts, lengths = np.array([[first], [found.count], [payload.size]], np.int64)
-        return RowBuilder(first, first + found.count, sqns, counts, lengths, (payload,), received_us, _NO)
-    run = found.run
+def rows_of(messages: WholeMessages | LargeMessage, shift: int, received_us: int) -> RowBuilder:
+    """Return the rows of whole messages.
+
+    `shift` is added to the node's own sqns to get those of the source.
+    """
+    if isinstance(messages, LargeMessage):
+        payload = np.frombuffer(messages.payload, np.uint8)
+        first = messages.first + shift
+        sqns, counts, lengths = np.array([[first], [messages.count], [payload.size]], np.int64)
+        return RowBuilder(first, first + messages.count, sqns, counts, lengths, (payload,), received_us, _NO)
+    run = messages.run
     payloads = run.payloads
     first, count = run.first + shift, run.count
     return RowBuilder(
@@ -75,56 +80,59 @@ def rows_of(found: WholeMessages | LargeMessage, shift: int, received_us: int) -
 
 
 def repaired_of(run: Run) -> npt.NDArray[np.bool_]:
-    """Which packets of a run came as repairs."""
-    found: npt.NDArray[np.bool_] = (run.rows[:, _TYPE_AT] & _TYPE_BITS) == PacketType.RDATA.value
-    return found
+    """Return which packets of a run arrived as repairs."""
+    flags: npt.NDArray[np.bool_] = (run.rows[:, _TYPE_AT] & _TYPE_BITS) == PacketType.RDATA.value
+    return flags
 
 
 def rows_of_batch(
-    found: DecodedBatch, shift: int, received_us: int, repaired: npt.NDArray[np.bool_], packets_each: int
+    batch: DecodedBatch, shift: int, received_us: int, repaired: npt.NDArray[np.bool_], packets_each: int
 ) -> RowBuilder:
-    """The rows of messages that share packets, of which each has one at least. `repaired` says it of each packet."""
-    columns, sqns = found.columns, found.sqns + shift
-    begins = np.cumsum(found.counts) - found.counts
+    """Return the rows of messages that share packets, at least one in each packet.
+
+    `repaired` has one flag for each packet.
+    """
+    columns, sqns = batch.columns, batch.sqns + shift
+    begins = np.cumsum(batch.counts) - batch.counts
     counts = np.zeros(columns.count, np.int64)
     counts[begins] = packets_each
     ends = columns.ends
     return RowBuilder(
         first=int(sqns[0]),
         end=int(sqns[-1]) + packets_each,
-        sqns=np.repeat(sqns, found.counts),
+        sqns=np.repeat(sqns, batch.counts),
         counts=counts,
         lengths=columns.sizes,
         octets=(columns.data[ends[0] : ends[-1]],),
         received_us=received_us,
-        repaired=np.repeat(repaired, found.counts),
-        indices=np.arange(columns.count) - np.repeat(begins, found.counts),
+        repaired=np.repeat(repaired, batch.counts),
+        indices=np.arange(columns.count) - np.repeat(begins, batch.counts),
         subjects=columns.subjects,
         subject=columns.subject,
-        sent_us=None if found.sent_us is None else np.repeat(found.sent_us, found.counts),
+        sent_us=None if batch.sent_us is None else np.repeat(batch.sent_us, batch.counts),
     )
 
 
 def rows_of_loss(first: int, count: int, cause: str, received_us: int) -> RowBuilder:
-    """The row of a loss."""
+    """Return the row of a loss."""
     sqns, counts, lengths = np.array([[first], [count], [0]], np.int64)
     return RowBuilder(first, first + count, sqns, counts, lengths, (), received_us, _NO, cause)
 
 
 def constant(value: object, count: int, kind: pa.DataType) -> pa.Array:
-    """A column that is the same for all rows."""
+    """Return a column with the same value in all rows."""
     ends = pa.array([count] if count else [], pa.int32())
     return pa.RunEndEncodedArray.from_arrays(ends, pa.array([value] if count else [], kind))
 
 
 def _encoded(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
-    """A column of few runs of equal values."""
+    """Return a run-end encoded column; meant for few runs of equal values."""
     ends = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, len(values)).astype(np.int32)
     return pa.RunEndEncodedArray.from_arrays(pa.array(ends), pa.array(values[ends - 1]).cast(kind))
 
 
 def _per_part(values: Iterable[object], lengths: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """A column that is the same for all rows of each part."""
+    """Return a column with the same value in all rows of each part."""
     kept: list[object] = []
     ends: list[int] = []
     at = 0
@@ -156,7 +164,7 @@ def _sent(parts: Sequence[RowBuilder]) -> pa.Array:
 
 
 def _subjects(parts: Sequence[RowBuilder]) -> pa.Array:
-    """Subjects by the tables of the parts, joined to one."""
+    """Return the subject column, with the subject tables of all parts joined."""
     names: list[str | None] = [None]
     indexes = []
     for part in parts:
@@ -165,8 +173,8 @@ def _subjects(parts: Sequence[RowBuilder]) -> pa.Array:
             names += [part.subjects[part.subject - 1]] if part.subject else []
             indexes.append(np.full(len(part.sqns), index, np.int64))
         else:
-            found = part.subject.astype(np.int64)
-            indexes.append(np.where(found > 0, found + len(names) - 1, 0))
+            indices_in_part = part.subject.astype(np.int64)
+            indexes.append(np.where(indices_in_part > 0, indices_in_part + len(names) - 1, 0))
             names += part.subjects
     if len(names) == 1:
         return constant(None, sum(map(len, indexes)), pa.string())
@@ -190,10 +198,13 @@ def _values(parts: Sequence[RowBuilder]) -> pa.Array:
 
 
 def batch_of(session: RecordedSession, parts: Sequence[RowBuilder]) -> pa.RecordBatch:
-    """A record batch of the stored schema. Its values must be less than 2 GiB together."""
+    """Return a record batch of the stored schema.
+
+    The values must total less than 2 GiB.
+    """
     sizes = [len(part.sqns) for part in parts]
     count = sum(sizes)
-    made = {
+    constants = {
         "tsi": session.tsi,
         "stream": session.stream,
         "source": session.source,
@@ -202,7 +213,9 @@ def batch_of(session: RecordedSession, parts: Sequence[RowBuilder]) -> pa.Record
         "epoch": session.epoch_us,
     }
     columns = {
-        column.name: constant(made[column.name], count, column.type) for column in COLUMNS if column.name in made
+        column.name: constant(constants[column.name], count, column.type)
+        for column in COLUMNS
+        if column.name in constants
     }
     if not count:
         empty = {column.name: constant(None, 0, column.type) for column in COLUMNS if column.is_constant}

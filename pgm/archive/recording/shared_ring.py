@@ -1,8 +1,10 @@
-"""Memory that a node shares with the process that writes its archive: a queue of what is to be recorded, and what was.
+"""Memory that a node shares with its writer process: a queue of items, and totals.
 
-Putting a train in is one copy of its octets: no system call, no lock between processes, nothing of Arrow. There is one
-writer and one reader; each owns one of two positions, which only grow. What each of them put there outlives it: the reader goes on
-when the writer was killed, and another reader goes on where one that died has stopped.
+Putting a train copies its octets once: no system call, no lock between processes, no Arrow. The ring has one writer and
+one reader. Each side owns one of two positions, which only grow.
+
+The content outlives both sides. The reader continues after the writer was killed. A new reader continues at the
+position where a dead reader stopped.
 """
 
 from __future__ import annotations
@@ -20,38 +22,42 @@ from pgm.core.effects import LossCause
 from pgm.units import MIB
 from pgm.wire.train import Octets
 
-_WORDS_OCTETS = mmap.PAGESIZE  # numbers of 64 bits that both sides read, before the items
+_WORDS_OCTETS = mmap.PAGESIZE  # 64-bit words that both sides read; the items follow
 _WRITTEN, _READ, _ASLEEP, _OVERRUN, _CLOSING, _ROWS, _LOSS_ROWS, _OCTETS, _SYNCS, _LOST = range(10)
 _CAUSES = tuple(LossCause)
 
 _ITEM = struct.Struct(
+    # kind, octets of the feed, begin, first, count, time, stride or index of the cause, offset of the payloads
     "<IIqqqqII"
-)  # kind, octets of the feed, begin, first, count, time, stride or cause, place of payloads
+)
 _ALIGNED = 8
 HELD = -1
-# Behind this place the writer begins anew when everything was read, so that a queue which is mostly empty stays in the
-# processor's cache and takes no more memory than it needs.
+# Beyond this position an empty ring makes the writer start again at position 0. A mostly empty queue then stays in the
+# processor's cache, and takes no more memory than it needs.
 _LOW_OCTETS = 4 * MIB
-_LARGEST_SHARE = 4  # of the whole, at most, for one item: longer runs are cut
-_ROOM_AGAIN_SHARE = 4  # what found it full waits until so much is free: a few long losses, not many short ones
+_LARGEST_SHARE = 4  # an item takes at most this share of the ring; longer runs are split
+# after an overrun, putting resumes once this share is free: a few long losses, not many short ones
+_ROOM_AGAIN_SHARE = 4
 
 
 class RingItemKind(enum.IntEnum):
-    """What an item is."""
+    """Kind of an item."""
 
-    REST = 0  # nothing more up to the end of the memory; the next item is at its beginning
+    REST = 0  # no more items up to the end of the memory; the next item is at position 0
     RUN = 1
     LOSS = 2
-    OVERRUN = 3  # a loss since there was no room here
+    OVERRUN = 3  # a loss because this ring had no room
     CLOSED = 4
-    REACHED = 5  # the session had come so far when the process that wrote it died
+    REACHED = 5  # the sqn that the session had reached when the writer process died
 
 
 @attrs.frozen(eq=False)
 class RingItem:
-    """One thing to record. `octets` are those of a run; `value` its stride, or the place of a loss's cause.
+    """Item to record.
 
-    `begin` is the session's first sqn that was put, or `HELD` if something of it is in the archive.
+    `octets` are those of a run. `value` is the run's stride, or the index of a loss's cause.
+
+    `begin` is the first sqn put of the session, or `HELD` if part of the session is in the archive.
     """
 
     kind: RingItemKind
@@ -67,7 +73,7 @@ class RingItem:
 
 @attrs.define
 class RingTally:
-    """What was recorded."""
+    """Totals of a recording."""
 
     rows: int = 0
     loss_rows: int = 0
@@ -77,7 +83,10 @@ class RingTally:
 
 
 class SharedRing:
-    """The shared memory, as either side sees it. `room` is how many octets of items fit."""
+    """Shared memory as both sides see it.
+
+    `room` is the capacity in octets of items.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -91,19 +100,26 @@ class SharedRing:
 
     @classmethod
     def new(cls, room: int) -> SharedRing:
-        """Shared memory of at least `room` octets, which only what inherits its descriptor can open."""
+        """Create shared memory of at least `room` octets.
+
+        Only processes that inherit the descriptor can open the memory.
+        """
         fd = os.memfd_create("pgm-recorder")
         os.ftruncate(fd, _WORDS_OCTETS + -(-room // mmap.PAGESIZE) * mmap.PAGESIZE)
         return cls(fd)
 
     def close(self) -> None:
-        """Let it go. The memory stays mapped while somebody looks at it."""
+        """Close the descriptor.
+
+        The memory stays mapped while views of it exist.
+        """
         os.close(self.fd)
 
     def _in_order(self) -> None:
-        """What was stored before this is seen by the other side before what is stored behind it.
+        """Keep stores before this call visible to the other side before later stores.
 
-        x86 does so anyway; elsewhere releasing and taking a lock is what an interpreter has for it.
+        x86 keeps that order anyway. Elsewhere, releasing and taking a lock is the only barrier that the interpreter
+        offers.
         """
         self._order.release()
         self._order.acquire()
@@ -113,16 +129,16 @@ class SharedRing:
         """Octets that were put and not taken."""
         return self._words[_WRITTEN] - self._words[_READ]
 
-    # The side that puts
+    # The writing side
 
     @property
     def largest(self) -> int:
-        """Octets of the longest run that may be put as one."""
+        """Octets of the longest run that may be one item."""
         return self.room // _LARGEST_SHARE
 
     @property
     def has_room_again(self) -> bool:
-        """Whether so much is free that recording can go on for a while."""
+        """Whether enough is free for recording to resume for a while."""
         return self.waiting_octets <= self.room - self.room // _ROOM_AGAIN_SHARE
 
     def put(
@@ -137,7 +153,7 @@ class SharedRing:
         payload_at: int = 0,
         octets: Octets | None = None,
     ) -> bool:
-        """Put an item; false if there is no room for it, and nothing was put."""
+        """Put an item; return False, and put nothing, if there is no room."""
         words, room = self._words, self.room
         size = 0 if octets is None else octets.size
         data_at = _ITEM.size + len(feed)
@@ -162,24 +178,24 @@ class SharedRing:
         return True
 
     def wants_waking(self) -> bool:
-        """Whether the reader sleeps and nobody has woken it yet."""
+        """Whether the reader sleeps and has not been woken yet; clears the mark."""
         if not self._words[_ASLEEP]:
             return False
         self._words[_ASLEEP] = 0
         return True
 
-    # The side that takes
+    # The reading side
 
     def get(self) -> RingItem | None:
-        """The next item, its octets copied; None if there is none."""
+        """Return the next item with its octets copied; None if there is none."""
         words, room = self._words, self.room
         while (read := words[_READ]) < words[_WRITTEN]:
             self._in_order()
             at = read % room
             kind = RingItemKind.REST
             if room - at >= _ITEM.size:
-                told, length, begin, first, count, at_us, value, payload_at = _ITEM.unpack_from(self._items, at)
-                kind = RingItemKind(told)
+                kind_number, length, begin, first, count, at_us, value, payload_at = _ITEM.unpack_from(self._items, at)
+                kind = RingItemKind(kind_number)
             if kind is RingItemKind.REST:
                 words[_READ] = read + room - at
                 continue
@@ -202,15 +218,15 @@ class SharedRing:
         return None
 
     def sleeps(self, is_asleep: bool) -> None:
-        """Say whether the reader has to be woken."""
+        """Mark whether the reader has to be woken."""
         self._words[_ASLEEP] = is_asleep
         self._in_order()
 
-    # What both tell each other
+    # State that both sides share
 
     @property
     def has_overrun(self) -> bool:
-        """Whether something found no room, and is to be put as a loss."""
+        """Whether an item found no room, and is to be put as a loss."""
         return bool(self._words[_OVERRUN])
 
     @has_overrun.setter
@@ -219,7 +235,10 @@ class SharedRing:
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing more will be put, but losses of what found no room."""
+        """Whether no more items will be put.
+
+        Losses of items that found no room are still put.
+        """
         return bool(self._words[_CLOSING])
 
     @is_closing.setter
@@ -228,29 +247,29 @@ class SharedRing:
 
     @property
     def tally(self) -> RingTally:
-        """What was recorded so far, by all readers there were."""
+        """Totals so far, of all readers of this ring."""
         words = self._words
         lost = {cause.value: count for at, cause in enumerate(_CAUSES) if (count := words[_LOST + at])}
         return RingTally(words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS], lost)
 
     @tally.setter
-    def tally(self, found: RingTally) -> None:
+    def tally(self, tally: RingTally) -> None:
         words = self._words
         words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS] = (
-            found.rows,
-            found.loss_rows,
-            found.octets,
-            found.syncs,
+            tally.rows,
+            tally.loss_rows,
+            tally.octets,
+            tally.syncs,
         )
         for at, cause in enumerate(_CAUSES):
-            words[_LOST + at] = found.lost.get(cause.value, 0)
+            words[_LOST + at] = tally.lost.get(cause.value, 0)
 
 
-def cause_at(place: int) -> LossCause:
-    """The cause that a loss's `value` means."""
-    return _CAUSES[place]
+def cause_at(cause_index: int) -> LossCause:
+    """Return the cause with the given index."""
+    return _CAUSES[cause_index]
 
 
 def place_of(cause: LossCause) -> int:
-    """The `value` by which a loss of this cause is put."""
+    """Return the index of a cause, which is the `value` of a loss item."""
     return _CAUSES.index(cause)

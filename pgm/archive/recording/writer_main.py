@@ -1,9 +1,10 @@
-"""The process that writes an archive: it takes what a node put into the memory they share, makes rows of it and keeps them.
+"""Process that writes an archive: it turns items of the shared ring into rows.
 
-It is a process of its own so that nothing of it, neither Arrow nor the disk nor the interpreter's lock, holds the protocol up; and
-it lets everybody else go first. When the node is gone, in whatever way, it writes what was put, ends the segment and leaves.
+A process of its own keeps Arrow, the disk and the interpreter's lock from delaying the protocol. Its scheduling
+priority is low. When the node is gone, for any reason, the process writes the remaining items, ends the segment and
+exits.
 
-`python -m pgm.archive.recording.writer_main ORDER`, with an `WriterOrder` as JSON, is how the node starts it.
+The node starts it as `python -m pgm.archive.recording.writer_main ORDER`, with a `WriterOrder` as JSON.
 """
 
 from __future__ import annotations
@@ -30,18 +31,24 @@ from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.train import Run
 
-_MOST_AT_ONCE = 64  # items taken before timers are looked at
-# Behind a burst it looks again after this time before it asks to be woken: while a stream runs, nobody wakes anybody.
+_MAX_BATCH = 64  # items taken between two checks of the timers
+# After a burst the process polls again after this time before it asks to be woken. A running stream then causes no
+# wake-ups.
 _NAP_NS = 5 * MILLISECOND
-_TELL_NS = 200 * MILLISECOND  # between two tellings of what is on disk
-_MOST_FEEDS = 4096  # whose descriptions are kept read
+_REPORT_IVL_NS = 200 * MILLISECOND  # between two reports of synced sessions
+_MAX_FEEDS = 4096  # feeds kept decoded
 _DOORBELL_OCTETS = 4096
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they are for the node, whose end is this one's
+# these signals are meant for the node; this process ends after the node does
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @attrs.frozen
 class WriterOrder:
-    """What the node wants written: descriptors of the memory and of the socket, where to, and parameters other than their defaults."""
+    """Order of the node to its writer process.
+
+    `memory` and `line` are inherited descriptors of the ring and of the socket. `parameters` holds those that differ
+    from their defaults.
+    """
 
     memory: int
     line: int
@@ -49,17 +56,21 @@ class WriterOrder:
     parameters: dict[str, Any]
 
     def to_text(self) -> str:
-        """As an argument."""
+        """Encode the order as a command-line argument."""
         return json.dumps(attrs.asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> WriterOrder:
-        """Read it."""
+        """Decode an order."""
         return cls(**json.loads(text))
 
 
 class NodeSocket:
-    """The socket to the node: lines of JSON go up, single octets that wake come down, and its end is the node's."""
+    """Socket to the node.
+
+    The process sends lines of JSON. The node sends single octets that wake the process. End of file means that the node
+    is gone.
+    """
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -67,17 +78,17 @@ class NodeSocket:
         self._poll.register(line, select.POLLIN)
         self.is_over = False
 
-    def tell(self, **what: Any) -> None:
-        """Say something. A node that is gone hears nothing."""
+    def send_report(self, **fields: Any) -> None:
+        """Send a report. Nothing happens if the node is gone."""
         with contextlib.suppress(OSError):
-            self._line.sendall(json.dumps(what).encode() + b"\n")
+            self._line.sendall(json.dumps(fields).encode() + b"\n")
 
     def log(self, code: str, text: str) -> None:
-        """Say a line of the log."""
-        self.tell(log=[code, text])
+        """Send a line for the node's log."""
+        self.send_report(log=[code, text])
 
     def wait(self, timeout_ns: int) -> None:
-        """Until the node wakes this process, or is gone, or the time is over."""
+        """Wait until the node wakes this process or is gone, at most `timeout_ns`."""
         if self.is_over:
             return
         if self._poll.poll(timeout_ns // MILLISECOND):
@@ -88,11 +99,11 @@ class NodeSocket:
 
 
 class ArchiveRecording:
-    """Takes items until the node closes or is gone."""
+    """Loop that takes items until the node closes the ring or is gone."""
 
     def __init__(self, order: WriterOrder, line: NodeSocket) -> None:
-        """Take the directory. Raises `ArchiveError`."""
-        # Not before the node can be told what is wrong.
+        """Open the archive directory. Raises `ArchiveError`."""
+        # Imported here, since the node must be able to receive an import error.
         from pgm.archive.recording.row_collector import RowCollector
         from pgm.archive.recording.rows import batch_of
         from pgm.archive.store.writer import ArchiveWriter
@@ -100,14 +111,13 @@ class ArchiveRecording:
         parameters = attrs.evolve(Parameters(), **order.parameters)
         self._ring = SharedRing(order.memory)
         self._line = line
-        batch_of(
-            RecordedSession(""), ()
-        )  # Arrow loads half of what it needs with its first array: now, not while a stream waits
+        # Arrow loads much of itself with the first array: do that now, not while a stream waits.
+        batch_of(RecordedSession(""), ())
         writer = ArchiveWriter(Path(order.directory), parameters, line.log)
         self._recording = RowCollector(writer, parameters, line.log, self._ring.tally, self._publish)
         self._feeds: dict[bytes, SessionFeed] = {}
         self._held: set[bytes] = set()
-        self._told_ns = 0
+        self._reported_ns = 0
 
     def _publish(self, tally: Any) -> None:
         self._ring.tally = tally
@@ -116,26 +126,26 @@ class ArchiveRecording:
         """Write until the end."""
         self._ring.sleeps(False)
         while True:
-            # Asked first: what was put before is taken then.
+            # Read before the items, so that every item put before the mark is taken in this round.
             is_last, is_owed = self._ring.is_closing or self._line.is_over, self._ring.has_overrun
             count = 0
-            while count < _MOST_AT_ONCE and (item := self._ring.get()) is not None:
+            while count < _MAX_BATCH and (item := self._ring.get()) is not None:
                 self._add(item)
                 count += 1
             self._recording.on_time()
-            self._tell_synced()
+            self._report_synced()
             if count:
                 continue
             if is_owed and not self._line.is_over:
-                self._line.tell(room=True)
+                self._line.send_report(room=True)
             elif is_last:
                 break
-            self._rest()
+            self._wait()
         self._recording.close()
-        self._tell_synced(is_last=True)
+        self._report_synced(is_last=True)
 
-    def _rest(self) -> None:
-        """Until something comes or is due."""
+    def _wait(self) -> None:
+        """Wait for an item or a timer."""
         wait_ns = self._recording.wait_ns
         time.sleep(min(wait_ns, _NAP_NS) / SECOND)
         self._ring.sleeps(True)
@@ -146,7 +156,7 @@ class ArchiveRecording:
     def _add(self, item: RingItem) -> None:
         feed = self._feeds.get(item.feed)
         if feed is None:
-            if len(self._feeds) >= _MOST_FEEDS:
+            if len(self._feeds) >= _MAX_FEEDS:
                 self._feeds.clear()
             feed = self._feeds[item.feed] = SessionFeed.from_bytes(item.feed)
             if item.begin != HELD:
@@ -163,15 +173,15 @@ class ArchiveRecording:
         else:
             self._recording.add_reached(feed, item.first, item.at_us)
 
-    def _tell_synced(self, *, is_last: bool = False) -> None:
-        """Tell the node what is on disk of which it cannot know yet."""
+    def _report_synced(self, *, is_last: bool = False) -> None:
+        """Report the newly synced sessions to the node."""
         now_ns = time.monotonic_ns()
-        if now_ns < self._told_ns + _TELL_NS and not is_last:
+        if now_ns < self._reported_ns + _REPORT_IVL_NS and not is_last:
             return
         synced = self._recording.synced()
         if not synced:
             return
-        self._told_ns = now_ns
+        self._reported_ns = now_ns
         held: list[str] = []
         ended: list[str] = []
         for octets, feed in self._feeds.items():
@@ -184,32 +194,32 @@ class ArchiveRecording:
                 self._held.add(octets)
         for name in ended:
             del self._feeds[name.encode()]
-        self._line.tell(held=held, ended=ended)
+        self._line.send_report(held=held, ended=ended)
 
 
-def _give_way(nice: int) -> None:
-    """Let the protocol, and whatever else is in a hurry, run first."""
-    with contextlib.suppress(OSError):  # where it is not allowed, it works all the same
+def _lower_priority(nice: int) -> None:
+    """Run at a lower priority than the protocol and other urgent processes."""
+    with contextlib.suppress(OSError):  # without the permission the process still works
         os.nice(nice)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def main() -> None:
-    """Do as ordered; what goes wrong is said to the node, too."""
+    """Carry out the order; report errors to the node, too."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     order = WriterOrder.from_text(sys.argv[1])
-    line = NodeSocket(socket.socket(fileno=order.line))
+    node = NodeSocket(socket.socket(fileno=order.line))
     try:
-        writing = ArchiveRecording(order, line)
-        _give_way(order.parameters.get("record_nice", Parameters().record_nice))
-        line.tell(ready=True)
-        writing.run()
+        recording = ArchiveRecording(order, node)
+        _lower_priority(order.parameters.get("record_nice", Parameters().record_nice))
+        node.send_report(ready=True)
+        recording.run()
     except PgmError as error:
-        line.tell(error=[error.message, error.remedy])
+        node.send_report(error=[error.message, error.remedy])
         sys.exit(1)
     except Exception as error:
-        line.tell(error=[f"{type(error).__name__}: {error}", ""])
+        node.send_report(error=[f"{type(error).__name__}: {error}", ""])
         raise
 
 

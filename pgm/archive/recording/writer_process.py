@@ -1,4 +1,7 @@
-"""The process that writes an archive, as the node sees it: started, listened to, woken, and found dead."""
+"""Writer process of an archive, as the node sees it.
+
+The node starts the process, reads its reports, wakes it, and notices its death.
+"""
 
 from __future__ import annotations
 
@@ -20,82 +23,88 @@ from pgm.archive.recording.shared_ring import SharedRing
 from pgm.archive.recording.writer_main import WriterOrder
 from pgm.parameters import Parameters
 
-Heard = Callable[[dict[str, Any]], None]
+OnReport = Callable[[dict[str, Any]], None]
 
 _READ_OCTETS = 65536
 
 
 class WriterProcess:
-    """One process at a time. `wake` may be called by any thread, the rest belongs to one."""
+    """Handle of the writer process.
+
+    Any thread may call `wake`. All other methods belong to one thread.
+    """
 
     def __init__(self, directory: Path, parameters: Parameters, ring: SharedRing) -> None:
         self._directory = directory
-        plain = attrs.asdict(Parameters())
-        self._parameters = {key: value for key, value in attrs.asdict(parameters).items() if value != plain[key]}
+        defaults = attrs.asdict(Parameters())
+        self._parameters = {key: value for key, value in attrs.asdict(parameters).items() if value != defaults[key]}
         self._ring = ring
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
-        self._rest = b""
+        self._unread = b""
         self._error: ArchiveError | None = None
         self._began_ns = 0
         self.lived_ns = 0
 
     @property
     def pid(self) -> int:
-        """Its number, or that of the last one."""
+        """Process id of the present process, or of the last one."""
         return self._process.pid if self._process is not None else 0
 
-    def start(self, heard: Heard) -> None:
-        """Start it and wait until it has the archive. Raises `ArchiveError` with what it says."""
-        ours, its = socket.socketpair()
-        order = WriterOrder(self._ring.fd, its.fileno(), str(self._directory), self._parameters)
-        self._error, self._rest, self._began_ns = None, b"", time.monotonic_ns()
+    def start(self, on_report: OnReport) -> None:
+        """Start the process and wait until it has opened the archive.
+
+        Raises `ArchiveError` with the error that the process reports.
+        """
+        ours, theirs = socket.socketpair()
+        order = WriterOrder(self._ring.fd, theirs.fileno(), str(self._directory), self._parameters)
+        self._error, self._unread, self._began_ns = None, b"", time.monotonic_ns()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pgm.archive.recording.writer_main", order.to_text()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(self._ring.fd, its.fileno()),
+                pass_fds=(self._ring.fd, theirs.fileno()),
             )
         except OSError as error:
             ours.close()
             self._error = ArchiveError(f"the process that writes {self._directory} cannot be started: {error.strerror}")
             raise self._error from None
         finally:
-            its.close()
+            theirs.close()
         self._line = ours
-        for told in self._listen():
-            if "ready" in told:
+        for report in self._reports():
+            if "ready" in report:
                 return
-            heard(told)
+            on_report(report)
         self._reap()
-        raise self._error or ArchiveError(self.why_it_ended, remedy="look at what it said on standard error")
+        raise self._error or ArchiveError(self.end_reason, remedy="see its standard error")
 
-    def serve(self, heard: Heard) -> bool:
-        """Hand on what it says until it ends; whether it ended as it should."""
-        for told in self._listen():
-            heard(told)
+    def serve(self, on_report: OnReport) -> bool:
+        """Pass on reports until the process ends; return whether it ended normally."""
+        for report in self._reports():
+            on_report(report)
         return self._reap() == 0
 
-    def _listen(self) -> Iterator[dict[str, Any]]:
-        """What it says, up to its end; why it gives up is kept."""
+    def _reports(self) -> Iterator[dict[str, Any]]:
+        """Yield the reports up to the end of the process; keep an error it reports."""
         assert self._line is not None
         while True:
-            while b"\n" in self._rest:
-                text, _, self._rest = self._rest.partition(b"\n")
-                told = json.loads(text)
-                if "error" in told:
-                    message, remedy = told["error"]
+            while b"\n" in self._unread:
+                text, _, self._unread = self._unread.partition(b"\n")
+                report = json.loads(text)
+                if "error" in report:
+                    message, remedy = report["error"]
                     self._error = ArchiveError(message, remedy=remedy)
                 else:
-                    yield told
+                    yield report
             try:
                 octets = self._line.recv(_READ_OCTETS)
             except OSError:
                 return
             if not octets:
                 return
-            self._rest += octets
+            self._unread += octets
 
     def _reap(self) -> int:
         assert self._process is not None
@@ -107,8 +116,8 @@ class WriterProcess:
         return code
 
     @property
-    def why_it_ended(self) -> str:
-        """In words."""
+    def end_reason(self) -> str:
+        """Reason for the end, as a sentence."""
         if self._error is not None:
             return f"the process that writes {self._directory} ended: {self._error.message}"
         code = self._process.returncode if self._process is not None else None
@@ -116,7 +125,10 @@ class WriterProcess:
         return f"the process that writes {self._directory} ended {how}"
 
     def wake(self) -> None:
-        """Wake it, if it sleeps. Where it is gone, whoever serves it sees to that."""
+        """Wake the process if it sleeps.
+
+        If the process is gone, the thread in `serve` handles that.
+        """
         line = self._line
         if line is not None:
             with contextlib.suppress(OSError):

@@ -1,1 +1,1 @@
-"""The range service: an archive over Arrow Flight, and publications."""
+"""Range service: an archive over Arrow Flight, and publications."""

@@ -1,4 +1,4 @@
-"""Small batches made into larger ones, since each costs whoever reads it some tenths of a millisecond."""
+"""Joining of small batches, since each batch costs its reader a fixed time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _ROWS = 1 << 16
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches joined, so that none costs more than its rows. What comes before an error is given before it."""
+    """Yield small batches joined to larger ones.
+
+    Rows that precede an error are yielded before the error is raised.
+    """
     held: list[pa.RecordBatch] = []
     octets = rows = 0
     failure: PgmError | None = None

@@ -1,8 +1,10 @@
-"""Ranges read from the segments themselves, by a client that sees the directory which the range service serves.
+"""Reads of segments by a client that sees the directory of the range service.
 
-The service says in which octets of which segments a range lies (`ACTION_FILES`); whoever can open them reads there what it would
-be sent. Nothing is believed of a path: a batch counts only if it says itself that it is the one meant, and its checksum is right. In
-every other case the client asks for the rows, and the service's answer is what holds.
+The service answers `ACTION_FILES` with the octets of the segments that hold a range. A client that can open these files
+reads the rows there.
+
+The client does not trust a path. A batch counts only if its own header names the expected rows, and its checksum is
+right. In all other cases the client asks the service for the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from pgm.archive.store.selection import RowSelection
 
 @attrs.frozen
 class FileRange:
-    """What the service says of a batch: it is `octets` octets of a segment from `offset` on, and holds the sqns `first` to `end` - 1."""
+    """Place of a batch, as the service describes it.
+
+    The batch is `octets` octets long, starts at `offset` of the segment, and holds the sqns `first` to `end - 1`.
+    """
 
     segment: int
     offset: int
@@ -32,37 +37,38 @@ class FileRange:
     end: int
 
 
-def read_spots(told: dict[str, Any], request: RangeRequest, first: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The rows of `request` with `first <= sqn < end`, as far as the spots go. Raises `NotInFiles`, `ArchiveError`, OSError.
+def read_file_ranges(answer: dict[str, Any], request: RangeRequest, first: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `request` with `first <= sqn < end`.
 
-    What was given before an error is good.
+    The rows end where the answer ends. Rows yielded before an error are valid. Raises `NotInFiles`, `ArchiveError`,
+    OSError.
     """
     yield from joined(
-        _batches(Path(told["directory"]), [FileRange(*one) for one in told["spots"]], request, first, end)
+        _batches(Path(answer["directory"]), [FileRange(*fields) for fields in answer["spots"]], request, first, end)
     )
 
 
 def _batches(
-    directory: Path, spots: Sequence[FileRange], request: RangeRequest, first: int, end: int
+    directory: Path, ranges: Sequence[FileRange], request: RangeRequest, first: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     selection = RowSelection(request)
     file: SegmentFile | None = None
     at = first
     try:
-        for spot in spots:
-            if spot.first > at:
-                raise NotInFiles(f"nothing is said of the sqns {at} to {spot.first - 1}")
-            if file is None or file.number != spot.segment:
+        for file_range in ranges:
+            if file_range.first > at:
+                raise NotInFiles(f"the answer lacks the sqns {at} to {file_range.first - 1}")
+            if file is None or file.number != file_range.segment:
                 if file is not None:
                     file.close()
-                file = SegmentFile(directory, spot.segment)
-            entry, stored = file.batch_at(spot.offset, spot.octets)
-            one = entry.session
-            if (one.key, one.node) != ((request.tsi, request.epoch_us), request.node) or (
+                file = SegmentFile(directory, file_range.segment)
+            entry, stored = file.batch_at(file_range.offset, file_range.octets)
+            session = entry.session
+            if (session.key, session.node) != ((request.tsi, request.epoch_us), request.node) or (
                 entry.first,
                 entry.end,
-            ) != (spot.first, spot.end):
-                raise NotInFiles(f"{file.path} holds something else at octet {spot.offset}")
+            ) != (file_range.first, file_range.end):
+                raise NotInFiles(f"{file.path} holds something else at octet {file_range.offset}")
             until = min(entry.end, end)
             batch = selection.of(stored, at, until)
             at = max(at, until)

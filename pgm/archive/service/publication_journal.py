@@ -1,5 +1,7 @@
-"""What is on its way out, on the disk: the rows of one batch, and how far they have gone. So whoever is killed in the middle goes on
-where it was, with the same rows, and knows which of them may have gone out before.
+"""Journal of the batch that is being published: its rows, and its progress.
+
+The journal is on disk. A service that was killed continues with the same rows, and knows which of them may already have
+been sent.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError
 
-_ABOUT = b"pgm.batch"
-_REMEDY = "make room, or name another file with --publish-state"
+_DESCRIPTION = b"pgm.batch"
+_REMEDY = "make room, or choose another file with --publish-state"
 
 
 @attrs.frozen
 class PublicationStep:
-    """Rows before `row` have left; those up to `to` go out next, as what follows from `sqn` on in session `tsi`."""
+    """Step of a publication.
+
+    Rows before `row` have been sent. Rows `row` to `to - 1` are sent next, from `sqn` on in session `tsi`.
+    """
 
     row: int
     to: int
@@ -30,7 +35,7 @@ class PublicationStep:
 
 @attrs.frozen
 class PendingPublication:
-    """A batch that is on its way."""
+    """Batch whose publication has begun and not ended."""
 
     writer: str
     batch: int
@@ -40,7 +45,10 @@ class PendingPublication:
 
 
 class PublicationJournal:
-    """At most one batch. Everything is on the disk when a method returns; each raises `ArchiveError` where the disk takes nothing."""
+    """Journal of at most one batch.
+
+    All data is on disk when a method returns. Each method raises `ArchiveError` if the disk refuses data.
+    """
 
     def __init__(self, rows: Path) -> None:
         self._rows = rows
@@ -48,9 +56,9 @@ class PublicationJournal:
         self._fd: int | None = None
 
     def begin(self, writer: str, batch: int, stream: str, values: pa.ChunkedArray) -> None:
-        """Keep the rows of a batch: from now on it will be published, whatever happens."""
-        about = json.dumps({"writer": writer, "batch": batch, "stream": stream}).encode()
-        schema = pa.schema([("value", pa.binary())], {_ABOUT: about})
+        """Store the rows of a batch; from now on the batch will be published in any case."""
+        description = json.dumps({"writer": writer, "batch": batch, "stream": stream}).encode()
+        schema = pa.schema([("value", pa.binary())], {_DESCRIPTION: description})
         new = self._rows.with_name(self._rows.name + ".new")
         try:
             self._close()
@@ -64,10 +72,10 @@ class PublicationJournal:
             new.replace(self._rows)
             self._sync_folder()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._error(error) from error
 
     def step(self, step: PublicationStep) -> None:
-        """Say what goes out next."""
+        """Store the step that is sent next."""
         try:
             if self._fd is None:
                 self._fd = os.open(self._steps, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -75,32 +83,38 @@ class PublicationJournal:
             os.write(self._fd, json.dumps(attrs.asdict(step)).encode() + b"\n")
             os.fdatasync(self._fd)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._error(error) from error
 
     def end(self) -> None:
-        """Forget the batch: it was published, and that is written down."""
+        """Delete the journal, after the end of the publication is on disk."""
         try:
             self._close()
             self._rows.unlink(missing_ok=True)
             self._steps.unlink(missing_ok=True)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._error(error) from error
 
     def read(self) -> PendingPublication | None:
-        """The batch that was begun, if there is one. Raises `ArchiveError`, also where it cannot be read."""
+        """Return the batch in the journal, or None.
+
+        Raises `ArchiveError`, also for an unreadable journal.
+        """
         if not self._rows.exists():
             return None
         try:
             with pa.OSFile(str(self._rows)) as file:
                 table = pa.ipc.open_stream(file).read_all()
-            about: dict[str, Any] = json.loads(table.schema.metadata[_ABOUT])
+            description: dict[str, Any] = json.loads(table.schema.metadata[_DESCRIPTION])
             lines = self._steps.read_bytes().split(b"\n")[:-1] if self._steps.exists() else []
-            last = PublicationStep(**json.loads(lines[-1])) if lines else None  # what is torn was never acted upon
-            return PendingPublication(about["writer"], about["batch"], about["stream"], table["value"], last)
+            # an incomplete last line was never acted upon
+            last = PublicationStep(**json.loads(lines[-1])) if lines else None
+            return PendingPublication(
+                description["writer"], description["batch"], description["stream"], table["value"], last
+            )
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise ArchiveError(
                 f"{self._rows} does not say which batch was on its way: {error}",
-                remedy=f"restore it and {self._steps.name}, or remove both: then that batch is published again from its beginning",
+                remedy=f"restore it and {self._steps.name}, or remove both: the batch is then published again from its first row",
             ) from None
 
     def _close(self) -> None:
@@ -115,5 +129,5 @@ class PublicationJournal:
         finally:
             os.close(fd)
 
-    def _failed(self, error: OSError) -> ArchiveError:
+    def _error(self, error: OSError) -> ArchiveError:
         return ArchiveError(f"{self._rows}: {error.strerror}; the batch is not published", remedy=_REMEDY)

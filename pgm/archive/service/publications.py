@@ -1,10 +1,12 @@
-"""Publishing what clients put: at once, or in batches that are published once however often they are asked for.
+"""Publication of client rows, at once or in batches that are published once.
 
-A batch is put as attempts, of which each is kept in memory; the action `publish_batch` names the attempts that count, and the writer and
-number of the batch. Numbers of a writer ascend: one that is not above the last was published before, and is left alone. A file
-remembers them over restarts. What is begun is finished: the rows of a batch are on the disk before the first goes out, and so is
-where it goes; a service that was killed goes on with the rows of which it is not known that they left, and remembers which of
-them a session may have sent before.
+A batch is put as attempts, which stay in memory. The action `publish_batch` names the valid attempts, the writer, and
+the writer's batch number. Batch numbers of a writer ascend. A number not above the last was published before, and is
+ignored.
+
+A file keeps these numbers over restarts. The rows of a batch, and each step of the publication, are on disk before the
+rows are sent. A service that was killed resumes with the rows not known to be sent. The file also records which rows a
+session may have sent twice.
 """
 
 from __future__ import annotations
@@ -26,14 +28,13 @@ from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISHED
 from pgm.archive.service.publication_journal import PendingPublication, PublicationJournal, PublicationStep
 from pgm.parameters import Parameters
 
-Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; waits while the source is busy
-Where = Callable[
-    [], tuple[str, int]
-]  # waits until everything has left; the session (TSI), and the sqn of what comes next
+Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; blocks while the source is busy
+# Blocks until all messages have left; returns the session (TSI) and the next sqn.
+Where = Callable[[], tuple[str, int]]
 
-_MOST_WRITERS = 10_000  # that are remembered; the one that published longest ago goes first
-_CHUNK = 4096  # messages that are handed to the source at once, and may come twice after a kill
-_MOST_REPEATS = 1000  # that are remembered, the newest
+_MAX_WRITERS = 10_000  # writers remembered; the writer with the oldest publication is dropped first
+_CHUNK = 4096  # messages handed to the source at once, which may be sent twice after a kill
+_MAX_REPEATS = 1000  # repeats remembered, the newest
 
 
 @attrs.define(eq=False)
@@ -48,7 +49,10 @@ def _warn(text: str) -> None:
 
 
 class Publications:
-    """Attempts that wait, what is on its way, and what was published. For any number of threads."""
+    """Staged attempts, the batch in progress, and the numbers already published.
+
+    Any thread may call the methods.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,10 @@ class Publications:
         log: Callable[[str], None] = _warn,
         where: Where | None = None,
     ) -> None:
-        """Read the file that remembers; without one nothing is remembered. Raises `ArchiveError`."""
+        """Read the state file; without one, no batch number is remembered.
+
+        Raises `ArchiveError`.
+        """
         self._publish = publish
         self._where: Where = where if where is not None else lambda: ("", 0)
         self._state = state
@@ -68,35 +75,35 @@ class Publications:
         self._lock = threading.Lock()
         self._publishing = threading.Lock()  # one batch at a time
         self._attempts: dict[str, _Attempt] = {}
-        self._writers: dict[str, int] = {}  # writer -> the last batch; oldest first
+        self._writers: dict[str, int] = {}  # writer -> number of the last batch; oldest publication first
         self._repeats: list[dict[str, Any]] = []
         if state is not None and state.exists():
             try:
-                told = json.loads(state.read_bytes())
-                self._writers = {name: int(batch) for name, batch in told["writers"].items()}
-                self._repeats = list(told["repeats"])
+                remembered = json.loads(state.read_bytes())
+                self._writers = {name: int(batch) for name, batch in remembered["writers"].items()}
+                self._repeats = list(remembered["repeats"])
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ArchiveError(
                     f"{state} does not say which batches were published: {error}",
-                    remedy="restore it, or remove it: then a batch that is repeated is published again",
+                    remedy="restore it, or remove it: a batch that is put again is then published again",
                 ) from None
 
     # Attempts
 
     def stage(self, name: str, values: pa.Array) -> None:
-        """Keep rows of an attempt. Raises `BadRequest` where there is no room."""
+        """Stage rows of an attempt. Raises `BadRequest` if there is no room."""
         with self._lock:
             self._expire()
-            held = sum(one.octets for one in self._attempts.values())
-            if held + values.nbytes > self._parameters.archive_stage_bytes:
+            held_octets = sum(attempt.octets for attempt in self._attempts.values())
+            if held_octets + values.nbytes > self._parameters.archive_stage_bytes:
                 raise BadRequest(
-                    f"{held} octets wait to be published already",
+                    f"{held_octets} octets wait to be published already",
                     remedy="put smaller batches (maxOffsetsPerTrigger), or raise archive_stage_bytes",
                 )
-            one = self._attempts.setdefault(name, _Attempt())
-            one.values.append(values)
-            one.octets += values.nbytes
-            one.touched_ns = time.monotonic_ns()
+            attempt = self._attempts.setdefault(name, _Attempt())
+            attempt.values.append(values)
+            attempt.octets += values.nbytes
+            attempt.touched_ns = time.monotonic_ns()
 
     def _expire(self) -> None:
         oldest = time.monotonic_ns() - self._parameters.archive_stage_ivl
@@ -106,7 +113,10 @@ class Publications:
     # Batches
 
     def do(self, action: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """`publish_batch`, `discard_batch` or `published`. Raises `BadRequest`, `NotStaged`, `ArchiveError`."""
+        """Perform `publish_batch`, `discard_batch` or `published`.
+
+        Raises `BadRequest`, `NotStaged`, `ArchiveError`.
+        """
         if action == ACTION_PUBLISHED:
             return {"writers": dict(self._writers), "repeats": list(self._repeats)}
         names = asked.get("attempts", [])
@@ -123,13 +133,16 @@ class Publications:
             return self._publish_batch(str(asked.get("stream", "")), writer, batch, names)
 
     def publish(self, stream: str, values: Sequence[bytes]) -> None:
-        """Publish what belongs to no batch."""
+        """Publish rows that belong to no batch."""
         with self._publishing:
             self._finish()
             self._publish(stream, values)
 
     def finish(self) -> None:
-        """Publish the rest of a batch that was begun before a restart. Raises `ArchiveError`, and what the source raises."""
+        """Publish the rest of a batch that was begun before a restart.
+
+        Raises `ArchiveError`, and the errors of the source.
+        """
         with self._publishing:
             self._finish()
 
@@ -147,7 +160,7 @@ class Publications:
             if missing:
                 raise NotStaged(
                     f"batch {batch} of {writer} is not here: {len(missing)} of {len(names)} attempts are missing",
-                    remedy="put it again: the service was started anew, or it waited longer than archive_stage_ivl",
+                    remedy="put it again: the service was restarted, or the attempt expired after archive_stage_ivl",
                 )
             values = [value for name in names for value in self._attempts[name].values]
         rows = pa.chunked_array(values, pa.binary())
@@ -158,50 +171,50 @@ class Publications:
         return {"published": len(rows), "repeated": False}
 
     def _finish(self) -> None:
-        """Go on with the batch that was begun, if there is one."""
-        begun = self._journal.read() if self._journal is not None else None
-        if begun is None:
+        """Resume the batch in the journal, if there is one."""
+        pending = self._journal.read() if self._journal is not None else None
+        if pending is None:
             return
-        if begun.batch > self._writers.get(begun.writer, -1):
-            if begun.last is not None:
-                self._tell_repeat(begun, begun.last)
-            self._send(begun)
+        if pending.batch > self._writers.get(pending.writer, -1):
+            if pending.last is not None:
+                self._record_repeat(pending, pending.last)
+            self._send(pending)
         elif self._journal is not None:
             self._journal.end()
 
-    def _tell_repeat(self, begun: PendingPublication, last: PublicationStep) -> None:
-        """Remember what may come again, before it does."""
+    def _record_repeat(self, pending: PendingPublication, last: PublicationStep) -> None:
+        """Record which rows may be sent twice, before that happens."""
         tsi, sqn = self._where()
         end = sqn if tsi == last.tsi else None
-        repeat = {"tsi": last.tsi, "first": last.sqn, "end": end, "writer": begun.writer, "batch": begun.batch}
+        repeat = {"tsi": last.tsi, "first": last.sqn, "end": end, "writer": pending.writer, "batch": pending.batch}
         repeat |= {"row": last.row, "rows": last.to - last.row, "again": {"tsi": tsi, "first": sqn}}
-        known = [one for one in self._repeats if (one["tsi"], one["first"]) != (last.tsi, last.sqn)]
-        self._repeats = [*known, repeat][-_MOST_REPEATS:]
+        others = [other for other in self._repeats if (other["tsi"], other["first"]) != (last.tsi, last.sqn)]
+        self._repeats = [*others, repeat][-_MAX_REPEATS:]
         self._remember()
         self._log(
-            f"batch {begun.batch} of {begun.writer} goes on at row {last.row}: what session {last.tsi} sent from sqn {last.sqn} on "
-            f"comes again in session {tsi} from sqn {sqn} on"
+            f"batch {pending.batch} of {pending.writer} resumes at row {last.row}: rows that session {last.tsi} sent from sqn {last.sqn} on "
+            f"come again in session {tsi} from sqn {sqn} on"
         )
 
-    def _send(self, begun: PendingPublication) -> None:
-        """Publish a batch from where it is, and remember that it was."""
-        start = begun.last.row if begun.last is not None else 0
-        for row in range(start, len(begun.values), _CHUNK):
-            part = begun.values.slice(row, _CHUNK)
+    def _send(self, pending: PendingPublication) -> None:
+        """Publish a batch from its last step, then record its number."""
+        start = pending.last.row if pending.last is not None else 0
+        for row in range(start, len(pending.values), _CHUNK):
+            part = pending.values.slice(row, _CHUNK)
             if self._journal is not None:
                 self._journal.step(PublicationStep(row, row + len(part), *self._where()))
-            self._publish(begun.stream, part.to_pylist())
+            self._publish(pending.stream, part.to_pylist())
         self._where()
-        self._writers.pop(begun.writer, None)
-        self._writers[begun.writer] = begun.batch
-        while len(self._writers) > _MOST_WRITERS:
+        self._writers.pop(pending.writer, None)
+        self._writers[pending.writer] = pending.batch
+        while len(self._writers) > _MAX_WRITERS:
             del self._writers[next(iter(self._writers))]
         self._remember()
         if self._journal is not None:
             self._journal.end()
 
     def _remember(self) -> None:
-        """Onto the disk before anything else happens."""
+        """Write the state file, and sync it."""
         if self._state is None:
             return
         new = self._state.with_name(self._state.name + ".new")

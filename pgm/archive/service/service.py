@@ -1,7 +1,7 @@
-"""The range service: an archive over Arrow Flight. docs/guide/archive.md describes what is asked and answered.
+"""Range service: an archive over Arrow Flight.
 
-It reads the files of the archive and nothing else, so it runs as a process of its own, beside the recorder or without one, and
-takes nothing from the protocol.
+docs/guide/archive.md describes requests and answers. The service only reads the files of the archive. It runs as a process of
+its own, with or without a recorder, and takes no time from the protocol.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from pgm.errors import PgmError
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 
-_MOST_SPOTS = 4096  # in one answer: some 100 KB of JSON
+_MAX_RANGES = 4096  # in one answer: about 100 KB of JSON
 _TOKEN_SCHEME = "Bearer "
 
 
-def _told(error: PgmError) -> Exception:
-    """An error of ours as one of Flight's."""
+def _flight_error(error: PgmError) -> Exception:
+    """Return a Flight error that carries one of ours."""
     kind = flight.FlightUnavailableError if isinstance(error, TooManyStreams) else flight.FlightServerError
-    found: Exception = kind(f"{error.code}: {error}")
-    return found
+    flight_error: Exception = kind(f"{error.code}: {error}")
+    return flight_error
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def _flight_errors() -> Iterator[None]:
     try:
         yield
     except PgmError as error:
-        raise _told(error) from error
+        raise _flight_error(error) from error
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in who knows the token."""
+    """Middleware that admits only calls with the token."""
 
     def __init__(self, token: str) -> None:
         self._wanted = (_TOKEN_SCHEME + token).encode()
@@ -69,7 +69,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             if name.lower() == "authorization" and any(self._is_good(value) for value in values):
                 return
         raise flight.FlightUnauthenticatedError(
-            "PGM-ARCHIVE-TOKEN: no token, or a wrong one: authorization: Bearer TOKEN"
+            "PGM-ARCHIVE-TOKEN: the token is missing or wrong: send authorization: Bearer TOKEN"
         )
 
     def _is_good(self, value: str | bytes) -> bool:
@@ -77,9 +77,10 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class RangeService(flight.FlightServerBase):  # type: ignore[misc]
-    """Serves one archive, or several. `port` says where; `shutdown()` ends it.
+    """Service of one archive, or of several.
 
-    `location` is `grpc://HOST:PORT`, or `grpc+tls://` with a certificate and its key as PEM.
+    `port` is the port in use; `shutdown()` ends the service. `location` is `grpc://HOST:PORT`, or `grpc+tls://` with a
+    certificate and its key as PEM.
     """
 
     def __init__(
@@ -96,7 +97,12 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         where: Where | None = None,
         files: bool = True,
     ) -> None:
-        """Listen; `published` is the file that remembers published batches, `where` says where the source is, `files` whether clients may be told where rows lie. Raises OSError, `ArchiveError` or `pa.ArrowException` where the address cannot be had."""
+        """Listen for clients.
+
+        `published` is the file that records published batches. `where` returns the session and the next sqn of the
+        source. With `files`, clients may ask where rows lie. Raises OSError, `ArchiveError` or `pa.ArrowException` if
+        the address cannot be bound.
+        """
         self._archives = archives
         self._parameters = parameters
         self._node = node
@@ -110,13 +116,14 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             tls_certificates=[certificate] if certificate is not None else None,
             middleware={"token": _TokenCheck(token)} if token is not None else None,
         )
-        if self._publications is not None:  # whoever publishes meanwhile waits for it
+        if self._publications is not None:  # a client that publishes meanwhile waits for this thread
             threading.Thread(target=self._finish, args=(self._publications,), daemon=True).start()
 
     def end(self) -> bool:
-        """Let live tails end, then stop. False if clients that hold calls open kept it from that for `archive_end_ivl`.
+        """End live tails, then stop.
 
-        The threads of such calls cannot be stopped: the process should end without waiting for them.
+        Return False if clients with open calls prevented the stop for `archive_end_ivl`. Their threads cannot be
+        stopped, so the process should exit without waiting for them.
         """
         self._ends.set()
         stopping = threading.Thread(target=self.shutdown, daemon=True)
@@ -124,78 +131,87 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         stopping.join(self._parameters.archive_end_ivl / SECOND)
         return not stopping.is_alive()
 
-    # What there is
+    # Holdings
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
-        """One of `list_actions`."""
-        with _telling():
-            asked = read_json(action.body.to_pybytes())
+        """Perform one of `list_actions`."""
+        with _flight_errors():
+            request = read_json(action.body.to_pybytes())
             self._archives.refresh()
             if action.type == ACTION_HOLDINGS:
-                found: dict[str, Any] = {
+                answer: dict[str, Any] = {
                     "node": self._node,
-                    "holdings": [one.as_json() for one in self._archives.holdings() if _matches(one.as_json(), asked)],
+                    "holdings": [
+                        holding.as_json()
+                        for holding in self._archives.holdings()
+                        if _matches(holding.as_json(), request)
+                    ],
                     "damage": [error.message for error in self._archives.damage],
                 }
             elif action.type == ACTION_SQN_AT:
-                found = {"sqns": self._sqns_at(asked)}
+                answer = {"sqns": self._sqns_at(request)}
             elif action.type == ACTION_FILES and self._tells_files:
-                wanted = self._archives.read(RangeRequest.from_bytes(action.body.to_pybytes()))
-                found = {"directory": str(wanted.reader.directory.resolve()), "spots": wanted.spots(_MOST_SPOTS)}
+                range_read = self._archives.read(RangeRequest.from_bytes(action.body.to_pybytes()))
+                answer = {
+                    "directory": str(range_read.reader.directory.resolve()),
+                    "spots": range_read.spots(_MAX_RANGES),
+                }
             elif action.type in (ACTION_PUBLISH, ACTION_DISCARD, ACTION_PUBLISHED):
-                found = self._publishing().do(action.type, asked)
+                answer = self._publishing().do(action.type, request)
             else:
                 known = ", ".join(name for name, _ in self.list_actions(context))
                 raise BadRequest(f"there is no action {action.type!r} here", remedy=f"ask for one of {known}")
-        yield json.dumps(found).encode()
+        yield json.dumps(answer).encode()
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """What `do_action` knows."""
+        """Return the actions of `do_action`, with descriptions."""
         files = [(ACTION_FILES, "where the rows of a ticket lie, for clients that see the directory")]
         return [
             (ACTION_HOLDINGS, "what is held of every session, as JSON"),
-            (ACTION_SQN_AT, "the first sqn received at time_us or later, of every session or of one tsi"),
+            (ACTION_SQN_AT, "the first sqn received at time_us or later, for every session or for one tsi"),
             *(files if self._tells_files else ()),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
             (ACTION_DISCARD, "forget attempts"),
             (ACTION_PUBLISHED, "the last batch of every writer, and what came again after the service was killed"),
         ]
 
-    def _sqns_at(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
-        time_us = asked.get("time_us")
+    def _sqns_at(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        time_us = request.get("time_us")
         if not isinstance(time_us, int):
             raise BadRequest("time_us is missing, or no whole number", remedy="microseconds since 1970")
-        found = []
-        for reader, session in self._archives.sessions(asked.get("tsi")):
-            one = session.session
+        sqns = []
+        for reader, session in self._archives.sessions(request.get("tsi")):
+            recorded = session.session
             sqn = reader.sqn_at(session, time_us)
-            found.append({"tsi": one.tsi, "epoch_us": one.epoch_us, "node": one.node, "sqn": sqn})
-        return found
+            sqns.append({"tsi": recorded.tsi, "epoch_us": recorded.epoch_us, "node": recorded.node, "sqn": sqn})
+        return sqns
 
     # Flights
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
-        """A flight for each session."""
-        with _telling():
+        """Yield a flight for each session."""
+        with _flight_errors():
             asked = read_json(criteria)
             self._archives.refresh()
-            for one in self._archives.holdings():
-                if _matches(one.as_json(), asked):
-                    yield self._info(RangeRequest(one.tsi, one.epoch_us, node=one.node))
+            for holding in self._archives.holdings():
+                if _matches(holding.as_json(), asked):
+                    yield self._info(RangeRequest(holding.tsi, holding.epoch_us, node=holding.node))
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        """The tickets of a range."""
-        with _telling():
+        """Return the tickets of a range."""
+        with _flight_errors():
             self._archives.refresh()
             return self._info(RangeRequest.from_bytes(descriptor.command or b""))
 
     def _info(self, request: RangeRequest) -> Any:
-        found = self._archives.read(request)
+        range_read = self._archives.read(request)
         entries = [
-            one for one in found.reader.entries(found.session, found.at) if found.end is None or one.first < found.end
+            entry
+            for entry in range_read.reader.entries(range_read.session, range_read.at)
+            if range_read.end is None or entry.first < range_read.end
         ]
         octets = sum(entry.octets for entry in entries)
-        cuts, seen = [found.at], 0
+        cuts, seen = [range_read.at], 0
         for entry in entries:
             if entry.first > cuts[-1] and seen * request.parts >= octets * len(cuts):
                 cuts.append(entry.first)
@@ -206,13 +222,13 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 first=first,
                 end=end,
                 parts=1,
-                epoch_us=found.session.session.epoch_us,
-                node=found.session.session.node,
+                epoch_us=range_read.session.session.epoch_us,
+                node=range_read.session.session.node,
             )
-            for first, end in zip(cuts, [*cuts[1:], found.end], strict=True)
+            for first, end in zip(cuts, [*cuts[1:], range_read.end], strict=True)
         ]
         return flight.FlightInfo(
-            found.schema,
+            range_read.schema,
             flight.FlightDescriptor.for_command(request.to_bytes()),
             [flight.FlightEndpoint(ticket.to_bytes(), []) for ticket in tickets],
             sum(entry.rows for entry in entries),
@@ -222,31 +238,31 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     # Rows
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        """The rows of a ticket."""
-        with _telling():
+        """Return the rows of a ticket."""
+        with _flight_errors():
             request = RangeRequest.from_bytes(ticket.ticket)
             self._archives.refresh()
-            found = self._archives.read(request)
-        return flight.GeneratorStream(found.schema, self._stream(context, found, request.tail))
+            range_read = self._archives.read(request)
+        return flight.GeneratorStream(range_read.schema, self._stream(context, range_read, request.tail))
 
-    def _stream(self, context: Any, found: RangeRead, is_tail: bool) -> Iterator[Any]:
+    def _stream(self, context: Any, range_read: RangeRead, is_tail: bool) -> Iterator[Any]:
         client = context.peer().rpartition(":")[0]
-        with _telling(), self._one_of(client):
-            yield from joined(found.batches())
-            while is_tail and not found.is_over and not context.is_cancelled():
+        with _flight_errors(), self._counted_stream(client):
+            yield from joined(range_read.batches())
+            while is_tail and not range_read.is_over and not context.is_cancelled():
                 if self._ends.wait(self._parameters.archive_poll_ivl / SECOND):
                     return
                 if self._archives.refresh():
-                    yield from joined(found.batches())
+                    yield from joined(range_read.batches())
 
     @contextmanager
-    def _one_of(self, client: str) -> Iterator[None]:
-        """Count a stream of a client. Raises `TooManyStreams`."""
+    def _counted_stream(self, client: str) -> Iterator[None]:
+        """Count a stream of a client for a block. Raises `TooManyStreams`."""
         with self._lock:
-            mine, most_mine = self._streams[client], self._parameters.archive_client_streams
-            if mine >= most_mine:
+            count, limit = self._streams[client], self._parameters.archive_client_streams
+            if count >= limit:
                 raise TooManyStreams(
-                    f"{client} reads {mine} ranges already", remedy="archive_client_streams is the limit; try again"
+                    f"{client} reads {count} ranges already", remedy="archive_client_streams is the limit; try again"
                 )
             if self._streams.total() >= self._parameters.archive_streams:
                 raise TooManyStreams(
@@ -273,25 +289,25 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     def _finish(publications: Publications) -> None:
         try:
             publications.finish()
-        except (PgmError, OSError) as error:  # the next who publishes tries again, and is told
+        except (PgmError, OSError) as error:  # the next publication tries again, and its client gets the error
             print(f"publish-again: {error}", file=sys.stderr, flush=True)
 
     def _publishing(self) -> Publications:
         if self._publications is None:
             raise BadRequest(
-                "nothing is published here",
+                "this service does not publish",
                 remedy="start the service with a source: --publish FILE --publish-node NODE",
             )
         return self._publications
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Publish the column `value` of what comes, or keep it for an attempt at a batch until that is published."""
-        with _telling():
+        """Publish the column `value`, or stage it for an attempt at a batch."""
+        with _flight_errors():
             publications = self._publishing()
             asked = read_json(descriptor.command or b"")
             for name in asked:
                 if name not in ("stream", "attempt"):
-                    raise BadRequest(f"what is put has no key {name!r}", remedy="it knows stream and attempt")
+                    raise BadRequest(f"what is put has no key {name!r}", remedy="its keys are stream and attempt")
             attempt = asked.get("attempt")
             taken = 0
             for chunk in reader:
@@ -301,8 +317,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                     publications.stage(str(attempt), values)
                 else:
                     publications.publish(str(asked.get("stream", "")), values.to_pylist())
-                told = {"published" if attempt is None else "staged": taken}
-                writer.write(pa.py_buffer(json.dumps(told).encode()))
+                answer = {"published" if attempt is None else "staged": taken}
+                writer.write(pa.py_buffer(json.dumps(answer).encode()))
 
 
 def _values_of(batch: pa.RecordBatch) -> pa.Array:
@@ -317,5 +333,5 @@ def _values_of(batch: pa.RecordBatch) -> pa.Array:
 def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
     for name in asked:
         if name not in ("tsi", "stream", "node"):
-            raise BadRequest(f"sessions are not chosen by {name!r}", remedy="by tsi, stream or node")
+            raise BadRequest(f"sessions cannot be selected by {name!r}", remedy="select by tsi, stream or node")
     return all(holding[name] == value for name, value in asked.items())

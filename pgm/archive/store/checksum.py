@@ -1,4 +1,7 @@
-"""CRC-32 as zlib has it. With the package isal, which the extras bring, by the processor's own instructions: some twenty times as fast."""
+"""CRC-32 as in zlib, by the processor's own instructions where possible.
+
+The package isal, part of the extras, provides the faster form.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections.abc import Callable
 
 try:
     from isal.isal_zlib import crc32 as _crc32
-except ImportError:  # on executors of a cluster, or on a processor that it is not made for
+except ImportError:  # on executors of a cluster, or on a processor without support
     from zlib import crc32 as _crc32
 
-crc32: Callable[..., int] = _crc32  # octets, and the sum of what comes before them
+crc32: Callable[..., int] = _crc32  # octets, and the checksum of the preceding octets
 __all__ = ["crc32"]

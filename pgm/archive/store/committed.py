@@ -1,6 +1,7 @@
-"""Up to where an archive is synced to the disk: a few octets beside the segments, for whoever reads while it grows.
+"""File with the synced extent of an archive, for readers of a growing archive.
 
-They are written after every sync, and are themselves not synced: after a crash of the machine they may be behind, never ahead.
+The writer updates the file after every sync. The file itself is not synced. After a crash of the machine the recorded
+extent may be behind the true one, never ahead.
 """
 
 from __future__ import annotations
@@ -20,31 +21,34 @@ _MAGIC = b"pgm-arc1"
 
 @attrs.frozen(order=True)
 class CommitPoint:
-    """Everything in segments before `segment` is synced, and that segment's first `offset` octets."""
+    """Synced extent: all segments before `segment`, and its first `offset` octets."""
 
     segment: int = 0
     offset: int = 0
 
 
 class CommitFile:
-    """The file that says so, as its writer has it."""
+    """Writer's side of the file."""
 
     def __init__(self, directory: Path) -> None:
         self._fd = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def write(self, value: CommitPoint) -> None:
-        """Tell. It takes no room that is not there already, so a full disk does not matter after the first time."""
+        """Write the extent.
+
+        Overwriting takes no new disk space, so a full disk only matters for the first call.
+        """
         octets = _FORMAT.pack(_MAGIC, value.segment, value.offset)
         os.pwrite(self._fd, octets + _SUM.pack(zlib.crc32(octets)), 0)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._fd)
 
 
 def read_committed(directory: Path) -> CommitPoint | None:
-    """What the file says; None if there is none, or it is damaged."""
-    for _ in range(2):  # a reader may meet the writer in the middle
+    """Return the recorded extent; None if the file is absent or damaged."""
+    for _ in range(2):  # a reader may catch the writer in the middle
         try:
             octets = (directory / NAME).read_bytes()
         except OSError:

@@ -1,4 +1,4 @@
-"""What an archive holds, in memory: the batches of every session in the order of their sqns."""
+"""Index of an archive in memory: the batches of every session by ascending sqn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Key = tuple[str, int | None]
 
 @attrs.define(eq=False)
 class SessionEntries:
-    """The batches of one session. They follow each other without a gap, unless a segment is damaged."""
+    """Batches of one session.
+
+    The batches follow each other without a gap, unless a segment is damaged.
+    """
 
     session: RecordedSession
     next_sqn: int
@@ -25,7 +28,7 @@ class SessionEntries:
     closed: bool = False
 
     def add(self, entry: BatchEntry) -> None:
-        """Take a batch that lies behind all others."""
+        """Add the batch that follows all others."""
         self.session = entry.session
         self.closed = entry.closes
         self.next_sqn = max(self.next_sqn, entry.end)
@@ -34,7 +37,7 @@ class SessionEntries:
             self.firsts.append(entry.first)
 
     def drop_segment(self, number: int) -> None:
-        """Forget the batches of the oldest segment."""
+        """Remove the batches of the oldest segment."""
         count = 0
         while count < len(self.entries) and self.entries[count].segment <= number:
             count += 1
@@ -42,11 +45,14 @@ class SessionEntries:
 
     @property
     def oldest(self) -> int:
-        """The first sqn held."""
+        """First sqn held."""
         return self.firsts[0] if self.firsts else self.next_sqn
 
     def reaching(self, first: int) -> Iterator[BatchEntry]:
-        """The batches from the one that holds `first`, or the next, on; the list may grow meanwhile."""
+        """Yield the batches from the one that holds `first`, or from the next one.
+
+        The list may grow meanwhile.
+        """
         at = max(0, bisect_right(self.firsts, first) - 1)
         while at < len(self.entries):
             if self.entries[at].end > first:
@@ -54,15 +60,15 @@ class SessionEntries:
             at += 1
 
     def holding(self) -> SessionExtent:
-        """What clients are told."""
-        one = self.session
+        """Return the extent that clients are given."""
+        recorded = self.session
         return SessionExtent(
-            tsi=one.tsi,
-            epoch_us=one.epoch_us,
-            stream=one.stream,
-            source=one.source,
-            node=one.node,
-            segment=one.segment,
+            tsi=recorded.tsi,
+            epoch_us=recorded.epoch_us,
+            stream=recorded.stream,
+            source=recorded.source,
+            node=recorded.node,
+            segment=recorded.segment,
             oldest=self.oldest,
             next_sqn=self.next_sqn,
             rows=sum(entry.rows for entry in self.entries),
@@ -74,26 +80,26 @@ class SessionEntries:
 
 
 class Index:
-    """The sessions of an archive by TSI and epoch."""
+    """Sessions of an archive by TSI and epoch."""
 
     def __init__(self) -> None:
         self.sessions: dict[Key, SessionEntries] = {}
 
     def add(self, entry: BatchEntry) -> None:
-        """Take the next batch of the archive."""
-        found = self.sessions.get(entry.session.key)
-        if found is None:
-            found = self.sessions[entry.session.key] = SessionEntries(entry.session, entry.first)
-        found.add(entry)
+        """Add the next batch of the archive."""
+        entries = self.sessions.get(entry.session.key)
+        if entries is None:
+            entries = self.sessions[entry.session.key] = SessionEntries(entry.session, entry.first)
+        entries.add(entry)
 
     def drop_segment(self, number: int) -> None:
-        """Forget the oldest segment, and the sessions of which nothing is left."""
+        """Remove the oldest segment, and the sessions without any batch left."""
         for key, session in list(self.sessions.items()):
             session.drop_segment(number)
             if not session.entries:
                 del self.sessions[key]
 
     def holdings(self) -> list[SessionExtent]:
-        """What is held, by TSI and epoch."""
+        """Return the extents of all sessions, by TSI and epoch."""
         ordered = sorted(self.sessions, key=lambda key: (key[0], key[1] or 0))
         return [self.sessions[key].holding() for key in ordered if self.sessions[key].entries]

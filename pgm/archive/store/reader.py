@@ -1,7 +1,7 @@
-"""Reads an archive, also while it is written: what it holds, and ranges of it.
+"""Reader of an archive, also while the archive is written: holdings and ranges.
 
-What is read is what was synced. Nothing is passed over in silence: a damaged segment, a range that was dropped, a session that is not there
-are errors.
+Only synced batches are read. A damaged segment, a dropped range and an unknown session are errors, never silently
+skipped.
 """
 
 from __future__ import annotations
@@ -25,43 +25,46 @@ from pgm.archive.store.selection import RowSelection, received_us
 
 
 class ArchiveReader:
-    """One archive, read by any number of threads."""
+    """Reader of one archive, for any number of threads."""
 
     def __init__(self, directory: Path) -> None:
-        """Look through the archive. Raises `ArchiveError`, `SchemaTooNew`."""
+        """Read the index of the archive. Raises `ArchiveError`, `SchemaTooNew`."""
         self.directory = directory
         self._lock = threading.Lock()
         self._index = Index()
-        self._ends: dict[int, int] = {}  # segment -> octet up to which it was looked at
+        self._ends: dict[int, int] = {}  # segment -> octet up to which the segment was scanned
         self._sealed: set[int] = set()
-        self._seen: CommitPoint | None = None
+        self._last_seen: CommitPoint | None = None
         self.damage: list[CorruptSegment] = []
         numbers_in(directory)
         self.refresh()
 
     def refresh(self, *, is_forced: bool = False) -> bool:
-        """Take in what was written and dropped since, where the writer says that there is something, or `is_forced`; returns whether anything was. Raises `ArchiveError`."""
+        """Read the changes since the last call; return whether there were any.
+
+        The files are read if the writer recorded a new extent, or if `is_forced`. Raises `ArchiveError`.
+        """
         with self._lock:
             committed = read_committed(self.directory)
-            if committed is not None and committed == self._seen and not is_forced:
+            if committed is not None and committed == self._last_seen and not is_forced:
                 return False
-            self._seen = committed
+            self._last_seen = committed
             numbers = numbers_in(self.directory)
-            for gone in [one for one in self._ends if one < (numbers[0] if numbers else 1 << 62)]:
-                self._index.drop_segment(gone)
-                del self._ends[gone]
-                self._sealed.discard(gone)
+            for dropped_number in [number for number in self._ends if number < (numbers[0] if numbers else 1 << 62)]:
+                self._index.drop_segment(dropped_number)
+                del self._ends[dropped_number]
+                self._sealed.discard(dropped_number)
             before = dict(self._ends)
             for number in numbers:
                 if number not in self._sealed and (committed is None or number <= committed.segment):
-                    self._look_into(number, committed)
+                    self._scan_segment(number, committed)
             return self._ends != before
 
-    def _look_into(self, number: int, committed: CommitPoint | None) -> None:
+    def _scan_segment(self, number: int, committed: CommitPoint | None) -> None:
         try:
             file = SegmentFile(self.directory, number)
         except FileNotFoundError:
-            return  # dropped this very moment
+            return  # the segment was dropped just now
         with file:
             is_newest = committed is None or number == committed.segment
             limit = committed.offset if committed is not None and is_newest else file.octets
@@ -71,34 +74,37 @@ class ArchiveReader:
                 self._ends[number], _ = scan(file, limit, self._index, start=start)
             except CorruptSegment as error:
                 if committed is None and number == numbers_in(self.directory)[-1]:
-                    return  # nobody says what was synced: a torn tail of the newest segment is none of a reader's business
+                    return  # without a recorded extent, a torn tail of the newest segment is no damage
                 self.damage.append(error)
                 self._ends[number] = limit
             if not is_newest:
                 self._sealed.add(number)
 
     def holdings(self) -> list[SessionExtent]:
-        """What is held of every session, by TSI and epoch."""
+        """Return the extent of every session, by TSI and epoch."""
         with self._lock:
             return self._index.holdings()
 
     def session(self, tsi: str, epoch_us: int | None) -> SessionEntries:
-        """The one session of a TSI, or that of an epoch. Raises `UnknownSession`, `BadRequest`."""
+        """Return the only session of a TSI, or that of an epoch.
+
+        Raises `UnknownSession`, `BadRequest`.
+        """
         with self._lock:
-            found = [one for key, one in self._index.sessions.items() if key[0] == tsi and one.entries]
+            candidates = [entries for key, entries in self._index.sessions.items() if key[0] == tsi and entries.entries]
         if epoch_us is not None:
-            found = [one for one in found if one.session.epoch_us == epoch_us]
-        if not found:
+            candidates = [entries for entries in candidates if entries.session.epoch_us == epoch_us]
+        if not candidates:
             self._raise_damage()
             epoch = "" if epoch_us is None else f" with epoch_us {epoch_us}"
             raise UnknownSession(
                 f"nothing is held of session {tsi}{epoch}",
-                remedy="see what is held: pgm archive ls, or the action holdings",
+                remedy="list the sessions with pgm archive ls, or the action holdings",
             )
-        if len(found) > 1:
-            epochs = ", ".join(str(one.session.epoch_us) for one in found)
-            raise BadRequest(f"there are several sessions of {tsi}", remedy=f"name one by its epoch_us: {epochs}")
-        return found[0]
+        if len(candidates) > 1:
+            epochs = ", ".join(str(entries.session.epoch_us) for entries in candidates)
+            raise BadRequest(f"there are several sessions of {tsi}", remedy=f"select one by its epoch_us: {epochs}")
+        return candidates[0]
 
     def _raise_damage(self) -> None:
         if self.damage:
@@ -119,7 +125,7 @@ class ArchiveReader:
         return RangeRead(self, session, first, end, RowSelection(request))
 
     def sqn_at(self, session: SessionEntries, time_us: int) -> int:
-        """The first sqn that was received at that time or later; the next one if there is none yet."""
+        """Return the first sqn received at `time_us` or later; else the next sqn to come."""
         with self._lock:
             entries = list(session.entries)
         for entry in entries:
@@ -131,18 +137,20 @@ class ArchiveReader:
         return session.next_sqn
 
     def sessions(self, tsi: str | None = None) -> list[SessionEntries]:
-        """All sessions, or those of a TSI."""
+        """Return all sessions, or those of a TSI."""
         with self._lock:
-            return [one for key, one in self._index.sessions.items() if tsi in (None, key[0]) and one.entries]
+            return [
+                entries for key, entries in self._index.sessions.items() if tsi in (None, key[0]) and entries.entries
+            ]
 
     def entries(self, session: SessionEntries, first: int) -> list[BatchEntry]:
-        """The batches from `first` on, as many as there are now."""
+        """Return the present batches from `first` on."""
         with self._lock:
             return list(session.reaching(first))
 
 
 def dropped(tsi: str, first: int, oldest: int) -> RangeDropped:
-    """The error of a range whose beginning is not held."""
+    """Return the error of a range whose beginning is not held."""
     return RangeDropped(
         f"session {tsi} is held from sqn {oldest} on, not from {first}: oldest={oldest}",
         remedy="begin with what is held, or keep more: record_bytes, record_secs",
@@ -151,7 +159,10 @@ def dropped(tsi: str, first: int, oldest: int) -> RangeDropped:
 
 @attrs.define(eq=False)
 class RangeRead:
-    """A range that is being read; iterate over it as often as more may have come. `at` is the sqn to go on from."""
+    """Range that is being read.
+
+    Iterate again whenever more rows may have come. `at` is the sqn to continue from.
+    """
 
     reader: ArchiveReader
     session: SessionEntries
@@ -161,25 +172,28 @@ class RangeRead:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what it gives."""
+        """Schema of the yielded batches."""
         return self.selection.schema
 
     @property
     def is_over(self) -> bool:
-        """Whether everything asked for was given."""
+        """Whether all requested rows were yielded."""
         return self.end is not None and self.at >= self.end
 
     def spots(self, most: int) -> list[tuple[int, int, int, int, int]]:
-        """Where the first `most` batches of the range lie: segment, offset and octets, first sqn and the one behind the last."""
+        """Return the places of the first `most` batches of the range.
+
+        A place is segment, offset, octets, first sqn, and the sqn after the last.
+        """
         entries = itertools.islice(self.reader.entries(self.session, self.at), most)
         return [
-            (one.segment, one.offset, one.octets, one.first, one.end)
-            for one in entries
-            if self.end is None or one.first < self.end
+            (entry.segment, entry.offset, entry.octets, entry.first, entry.end)
+            for entry in entries
+            if self.end is None or entry.first < self.end
         ]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows that are there now. Raises `RangeDropped`, `CorruptSegment`."""
+        """Yield the rows that are there now. Raises `RangeDropped`, `CorruptSegment`."""
         file: SegmentFile | None = None
         try:
             for entry in self.reader.entries(self.session, self.at):
@@ -205,7 +219,7 @@ class RangeRead:
             return file.batch_of(entry)
         except CorruptSegment as error:
             raise CorruptSegment(
-                error.message, remedy=f"{error.remedy}; to go on behind it, first={entry.end}"
+                error.message, remedy=f"{error.remedy}; to continue after it, first={entry.end}"
             ) from None
 
     def _file(self, entry: BatchEntry) -> SegmentFile:
@@ -216,12 +230,12 @@ class RangeRead:
             raise dropped(self.session.session.tsi, self.at, self.session.oldest) from None
 
     def _check_gap(self, entry: BatchEntry) -> None:
-        """What comes next begins behind what was given: a segment is damaged, or gone."""
+        """Raise the reason if the next batch leaves a gap: a segment is damaged or gone."""
         if entry.first <= self.at:
             return
         if self.reader.damage:
             damage = self.reader.damage[0]
-            raise CorruptSegment(damage.message, remedy=f"{damage.remedy}; to go on behind it, first={entry.first}")
+            raise CorruptSegment(damage.message, remedy=f"{damage.remedy}; to continue after it, first={entry.first}")
         if self.session.oldest > self.at:
             raise dropped(self.session.session.tsi, self.at, self.session.oldest)
         raise ArchiveError(

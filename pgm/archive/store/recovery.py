@@ -1,7 +1,7 @@
-"""Opening an archive for writing after it was left, perhaps by SIGKILL or a crash of the machine.
+"""Recovery of an archive that is opened for writing, perhaps after a crash.
 
-What was synced is whole, or the disk has damaged it, which is told and never cut. What lies behind it in the newest segment is kept as far as it is whole; the rest,
-a batch that was being written, is cut off, and told.
+Synced data is complete unless the disk damaged it. Recovery logs the damage and never cuts synced data. Later data in
+the newest segment is kept as far as it is complete. The rest, an unfinished batch, is cut off and logged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Log = Callable[[str, str], None]  # code, text
 
 
 def scan(file: SegmentFile, limit: int, index: Index, *, start: int = 0, verifies: bool = False) -> tuple[int, bool]:
-    """Put the batches of a segment up to octet `limit` into the index; returns where it stopped, and whether its end was marked.
+    """Add the batches of a segment before octet `limit` to the index.
 
-    Raises `CorruptSegment` where a batch cannot be read; what lies before it is in the index.
+    Return the octet at which the scan stopped, and whether the end was marked. Raises `CorruptSegment` for an
+    unreadable batch; the batches before it are in the index.
     """
     offset = start or file.read_head()
     while offset and offset < limit:
@@ -36,7 +37,10 @@ def scan(file: SegmentFile, limit: int, index: Index, *, start: int = 0, verifie
 
 
 def recover(directory: Path, index: Index, log: Log) -> dict[int, int]:
-    """Fill the index, cut a torn tail; returns the octets of each segment. Raises `ArchiveError`, `SchemaTooNew`."""
+    """Fill the index, cut a torn tail; return the octets of each segment.
+
+    Raises `ArchiveError`, `SchemaTooNew`.
+    """
     committed = read_committed(directory) or CommitPoint()
     sizes: dict[int, int] = {}
     numbers = numbers_in(directory)
@@ -48,10 +52,10 @@ def recover(directory: Path, index: Index, log: Log) -> dict[int, int]:
             except CorruptSegment as error:
                 end, is_marked = _after_damage(file, index, is_newest, committed, log, error), True
             if is_newest and end and not is_marked:
-                end = _finish(file, end, log)
+                end = _seal(file, end, log)
             sizes[number] = file.octets
             if not end:
-                log("archive-empty", f"{file.path} was begun and holds nothing: removed")
+                log("archive-empty", f"{file.path} has no complete header: removed")
                 file.path.unlink()
                 del sizes[number]
     return sizes
@@ -60,28 +64,28 @@ def recover(directory: Path, index: Index, log: Log) -> dict[int, int]:
 def _after_damage(
     file: SegmentFile, index: Index, is_newest: bool, committed: CommitPoint, log: Log, error: CorruptSegment
 ) -> int:
-    """Cut what was never synced; leave what was, since a reader must be told of it."""
-    whole = max(
+    """Cut data that was never synced; keep damaged synced data, which readers report."""
+    complete = max(
         (
-            one.entries[-1].after
-            for one in index.sessions.values()
-            if one.entries and one.entries[-1].segment == file.number
+            session.entries[-1].after
+            for session in index.sessions.values()
+            if session.entries and session.entries[-1].segment == file.number
         ),
         default=file.head_octets,
     )
-    if not is_newest or (file.number, whole) < (committed.segment, committed.offset):
+    if not is_newest or (file.number, complete) < (committed.segment, committed.offset):
         log("archive-corrupt", error.message)
-        return max(whole, 1)
+        return max(complete, 1)
     octets = file.octets
     log(
         "archive-torn",
-        f"{file.path}: the last {octets - whole} octets, from octet {whole} on, are no whole batch: cut off",
+        f"{file.path}: the last {octets - complete} octets, from octet {complete} on, are no complete batch: cut off",
     )
-    return _finish(file, whole, log) if whole else 0
+    return _seal(file, complete, log) if complete else 0
 
 
-def _finish(file: SegmentFile, end: int, log: Log) -> int:
-    """Cut a segment where its batches end, and mark the end."""
+def _seal(file: SegmentFile, end: int, log: Log) -> int:
+    """Cut a segment after its last batch, and mark the end."""
     with file.path.open("r+b") as writable:
         writable.truncate(end)
         writable.seek(end)
@@ -89,6 +93,6 @@ def _finish(file: SegmentFile, end: int, log: Log) -> int:
             writable.write(END_OF_STREAM)
             writable.flush()
             os.fsync(writable.fileno())
-        except OSError as error:  # a full disk: readers do without the mark
+        except OSError as error:  # on a full disk, readers do without the mark
             log("archive-full", f"{file.path}: {error.strerror}; the segment stays without its end mark")
     return end

@@ -1,8 +1,10 @@
-"""Segments: files of Arrow record batches in Arrow's stream format, which any Arrow library reads.
+"""Segments: files of Arrow record batches in Arrow's stream format.
 
-Each batch belongs to one session and carries, in its message's metadata, a line of JSON that says which, what sqns it covers, how
-long it is and the checksum of all its octets. So a segment is its own index: whoever scans it reads a few hundred octets per batch.
-A segment that is finished ends with Arrow's end-of-stream mark. Numbers of segments ascend.
+Any Arrow library reads a segment. Each batch belongs to one session. The metadata of its message holds a line of JSON:
+session, sqns, length, and the checksum of all octets. A segment is therefore its own index, and a scan reads only a few
+hundred octets of each batch.
+
+A finished segment ends with Arrow's end-of-stream mark. Segment numbers ascend.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ from pgm.archive.store.schema import STORED_SCHEMA, check_version
 SUFFIX = ".arrows"
 _KEY = "pgm"
 _CONTINUATION = 0xFFFF_FFFF
-_PREFIX = struct.Struct("<II")  # of every message: the mark, and the octets of its metadata
+_PREFIX = struct.Struct("<II")  # of every message: the continuation mark, and the length of its metadata
 END_OF_STREAM = _PREFIX.pack(_CONTINUATION, 0)
 _MOST_METADATA = 1 << 20
-_FIRST_READ = 4096  # of a message: enough for its metadata, as a rule
+_FIRST_READ = 4096  # of a message: usually enough for its metadata
 _LENGTH_MARK = b'"octets":"'
 _LENGTH_DIGITS = 12
 _SUM_MARK = b'"crc32":"'
 _SUM_DIGITS = 8
-_ROOM = 1024  # more than Arrow adds to the metadata, besides the text
+_ROOM = 1024  # upper bound of the octets that Arrow adds to the metadata text
 
 
 @attrs.frozen
@@ -47,22 +49,22 @@ class BatchEntry:
     first: int
     end: int
     rows: int
-    received_us: tuple[int, int]  # of its first and last row
+    received_us: tuple[int, int]  # of the first and of the last row
     closes: bool = False
 
     @property
     def after(self) -> int:
-        """Where the next one begins."""
+        """Octet at which the next batch begins."""
         return self.offset + self.octets
 
 
 def path_of(directory: Path, number: int) -> Path:
-    """The file of a segment."""
+    """Return the file of a segment."""
     return directory / f"{number:012d}{SUFFIX}"
 
 
 def numbers_in(directory: Path) -> list[int]:
-    """The segments of an archive, oldest first. Raises `ArchiveError`."""
+    """Return the segments of an archive, oldest first. Raises `ArchiveError`."""
     try:
         names = [path.stem for path in directory.iterdir() if path.suffix == SUFFIX]
     except OSError as error:
@@ -74,15 +76,15 @@ HEAD: bytes = STORED_SCHEMA.serialize().to_pybytes()
 
 
 def encode(batch: pa.RecordBatch, entry: BatchEntry) -> memoryview:
-    """A batch as the octets that go into a segment."""
-    about = attrs.asdict(entry.session) | {
+    """Encode a batch as the octets of a segment."""
+    description = attrs.asdict(entry.session) | {
         "first": entry.first,
         "end": entry.end,
         "rows": entry.rows,
         "received_us": entry.received_us,
         "closes": entry.closes,
     }
-    text = json.dumps(about | {"octets": "0" * _LENGTH_DIGITS, "crc32": "0" * _SUM_DIGITS}, separators=(",", ":"))
+    text = json.dumps(description | {"octets": "0" * _LENGTH_DIGITS, "crc32": "0" * _SUM_DIGITS}, separators=(",", ":"))
     buffer = pa.allocate_buffer(len(HEAD) + _ROOM + len(text) + pa.ipc.get_record_batch_size(batch))
     sink = pa.FixedSizeBufferWriter(buffer)
     sink.set_memcopy_threads(1)
@@ -97,10 +99,13 @@ def encode(batch: pa.RecordBatch, entry: BatchEntry) -> memoryview:
 
 
 class SegmentFile:
-    """Reads one segment. Close it, or use it in a `with`."""
+    """Reader of one segment; close it, or use it in a `with` statement."""
 
     def __init__(self, directory: Path, number: int) -> None:
-        """Open it. Raises FileNotFoundError if it is gone, `ArchiveError` if it cannot be read."""
+        """Open the file.
+
+        Raises FileNotFoundError if the file is gone, `ArchiveError` if it cannot be read.
+        """
         self.path = path_of(directory, number)
         self.number = number
         try:
@@ -118,19 +123,19 @@ class SegmentFile:
         self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._fd)
 
     @property
     def octets(self) -> int:
-        """Its length now."""
+        """Present length of the file."""
         return os.fstat(self._fd).st_size
 
-    def corrupt(self, offset: int, what: str) -> CorruptSegment:
-        """The error of a place."""
+    def corrupt(self, offset: int, problem: str) -> CorruptSegment:
+        """Return the error for damage at an octet."""
         return CorruptSegment(
-            f"{self.path} is damaged at octet {offset}: {what}",
-            remedy="restore the file from a copy, or move it away: its rows are then missing, and readers are told so",
+            f"{self.path} is damaged at octet {offset}: {problem}",
+            remedy="restore the file from a copy, or move it away: its rows are then missing, and reads of them fail",
         )
 
     def _read(self, offset: int, octets: int) -> bytes:
@@ -140,7 +145,10 @@ class SegmentFile:
             raise self.corrupt(offset, error.strerror or "it cannot be read") from error
 
     def read_head(self) -> int:
-        """Check the schema; returns where the batches begin, or 0 for a file without a whole head. Raises `SchemaTooNew`, `CorruptSegment`."""
+        """Check the schema; return where the batches begin, or 0 for an incomplete head.
+
+        Raises `SchemaTooNew`, `CorruptSegment`.
+        """
         if not self.head_octets:
             start = self._read(0, len(HEAD))
             if start == HEAD:
@@ -148,11 +156,14 @@ class SegmentFile:
             elif HEAD.startswith(start):
                 return 0
             else:
-                self.head_octets = self._foreign_head()
+                self.head_octets = self._read_foreign_head()
         return self.head_octets
 
-    def _foreign_head(self) -> int:
-        """A head that is not what this program writes: of another version, of another Arrow, or damaged."""
+    def _read_foreign_head(self) -> int:
+        """Return the length of a head of another Arrow version.
+
+        Raises `SchemaTooNew` for another schema version, `CorruptSegment` for a damaged head.
+        """
         mark, length = _PREFIX.unpack(self._read(0, _PREFIX.size).ljust(_PREFIX.size, b"\0"))
         if mark != _CONTINUATION or not 0 < length < _MOST_METADATA:
             raise self.corrupt(0, "it does not begin like a stream of Arrow record batches")
@@ -168,7 +179,10 @@ class SegmentFile:
         return _PREFIX.size + int(length)
 
     def entry_at(self, offset: int, limit: int) -> BatchEntry | None:
-        """The batch at a place, None at the end of the stream. Raises `CorruptSegment`, also for one that ends behind `limit`."""
+        """Return the batch at an octet; None at the end of the stream.
+
+        Raises `CorruptSegment`, also for a batch that ends after `limit`.
+        """
         start = self._read(offset, min(_FIRST_READ, limit - offset))
         if len(start) < _PREFIX.size:
             raise self.corrupt(offset, "it ends in the middle of a batch")
@@ -184,51 +198,53 @@ class SegmentFile:
     def _entry_of(self, start: bytes, offset: int, limit: int) -> BatchEntry:
         try:
             at = start.index(b'{"tsi":')
-            about = json.JSONDecoder().raw_decode(start[at:].decode("utf-8", "replace"))[0]
-            octets = int(about["octets"])
-            session = RecordedSession(*(about[field.name] for field in attrs.fields(RecordedSession)))
-            received = (int(about["received_us"][0]), int(about["received_us"][1]))
+            description = json.JSONDecoder().raw_decode(start[at:].decode("utf-8", "replace"))[0]
+            octets = int(description["octets"])
+            session = RecordedSession(*(description[field.name] for field in attrs.fields(RecordedSession)))
+            received = (int(description["received_us"][0]), int(description["received_us"][1]))
             entry = BatchEntry(
                 self.number,
                 offset,
                 octets,
                 session,
-                about["first"],
-                about["end"],
-                about["rows"],
+                description["first"],
+                description["end"],
+                description["rows"],
                 received,
-                about["closes"],
+                description["closes"],
             )
         except (ValueError, KeyError, TypeError, IndexError):
-            raise self.corrupt(offset, "what a batch says of itself cannot be read") from None
+            raise self.corrupt(offset, "the description of a batch cannot be read") from None
         if octets < len(start) or offset + octets > limit:
             raise self.corrupt(offset, f"a batch of {octets} octets begins and {limit - offset} are there")
         return entry
 
     def octets_of(self, offset: int, length: int) -> memoryview:
-        """The octets of a batch, their checksum verified. Raises `CorruptSegment`."""
-        view = memoryview(
-            pa.allocate_buffer(length)
-        )  # Arrow's memory comes back to the next batch, Python's to the kernel
+        """Return the octets of a batch with a verified checksum. Raises `CorruptSegment`."""
+        # Arrow's memory is reused by the next batch; Python's goes back to the kernel.
+        view = memoryview(pa.allocate_buffer(length))
         try:
             count = os.preadv(self._fd, [view], offset)
         except OSError as error:
             raise self.corrupt(offset, error.strerror or "it cannot be read") from error
         at = bytes(view[:_FIRST_READ]).find(_SUM_MARK) + len(_SUM_MARK)
-        found = crc32(view[at + _SUM_DIGITS :], crc32(b"0" * _SUM_DIGITS, crc32(view[:at])))
-        if count < length or bytes(view[at : at + _SUM_DIGITS]) != b"%08x" % found:
+        checksum = crc32(view[at + _SUM_DIGITS :], crc32(b"0" * _SUM_DIGITS, crc32(view[:at])))
+        if count < length or bytes(view[at : at + _SUM_DIGITS]) != b"%08x" % checksum:
             raise self.corrupt(offset, "the checksum of a batch is wrong")
         return view
 
     def batch_of(self, entry: BatchEntry) -> pa.RecordBatch:
-        """A batch as it is stored. Raises `CorruptSegment`."""
+        """Return a batch as stored. Raises `CorruptSegment`."""
         return self._batch_in(self.octets_of(entry.offset, entry.octets), entry.offset)
 
     def batch_at(self, offset: int, octets: int) -> tuple[BatchEntry, pa.RecordBatch]:
-        """A batch as it is stored, and what it says of itself. Raises `CorruptSegment`, also where no batch of that length lies."""
-        found = self.octets_of(offset, octets)
-        entry = self._entry_of(bytes(found[:_FIRST_READ]), offset, offset + octets)
-        return entry, self._batch_in(found, offset)
+        """Return a batch as stored, and its description.
+
+        Raises `CorruptSegment`, also if no batch of that length begins there.
+        """
+        batch_octets = self.octets_of(offset, octets)
+        entry = self._entry_of(bytes(batch_octets[:_FIRST_READ]), offset, offset + octets)
+        return entry, self._batch_in(batch_octets, offset)
 
     def _batch_in(self, octets: memoryview, offset: int) -> pa.RecordBatch:
         try:

@@ -1,4 +1,7 @@
-"""From batches as they are stored to the rows that were asked for: cut to sqns, filtered by subject, columns plain and in order."""
+"""Selection of rows: stored batches cut to sqns and filtered by subject.
+
+The columns are plain and in the requested order.
+"""
 
 from __future__ import annotations
 
@@ -17,49 +20,54 @@ _ANY = "*"
 
 
 def check_columns(columns: Sequence[str] | None) -> None:
-    """Raise `BadRequest` for columns that rows do not have, or that are named twice."""
+    """Raise `BadRequest` for unknown columns, or for columns named twice."""
     for name in columns or ():
         if name not in COLUMN_NAMES:
             raise BadRequest(f"rows have no column {name!r}", remedy=f"they have {', '.join(COLUMN_NAMES)}")
     if columns is not None and (len(set(columns)) < len(columns) or not columns):
-        raise BadRequest("columns are named twice, or none is", remedy="name each once, or leave the key out for all")
+        raise BadRequest(
+            "columns are named twice, or none is", remedy="name each column once, or omit the key for all columns"
+        )
 
 
 class RowSelection:
-    """What one request wants of every batch."""
+    """Selection that one request applies to every batch."""
 
     def __init__(self, request: RangeRequest) -> None:
         check_columns(request.columns)
         self._columns = request.columns or COLUMN_NAMES
         self._subjects = request.subjects
-        self._is_encoded = request.encoded and request.subjects is None  # Arrow does not filter what is encoded
+        self._is_encoded = request.encoded and request.subjects is None  # Arrow cannot filter encoded columns
         self.schema: pa.Schema = served_schema(request.columns, is_encoded=self._is_encoded)
 
     def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
-        """The rows of a stored batch with `first <= sqn < end`, losses cut to that; None if there are none."""
-        found = self._columns_of(stored, first, end)
-        if found is None:
+        """Return the rows of a stored batch with `first <= sqn < end`.
+
+        Losses are cut to that range. Return None if there are no such rows.
+        """
+        stored_columns = self._columns_of(stored, first, end)
+        if stored_columns is None:
             return None
-        made = {name: self._as_served(column, name) for name, column in found.items()}
-        batch = pa.RecordBatch.from_arrays([made[name] for name in self._columns], schema=self.schema)
+        served = {name: self._as_served(column, name) for name, column in stored_columns.items()}
+        batch = pa.RecordBatch.from_arrays([served[name] for name in self._columns], schema=self.schema)
         if self._subjects is not None:
-            batch = batch.filter(self._matching(made["subject"], made["lost"]))
+            batch = batch.filter(self._matching(served["subject"], served["lost"]))
         return batch if batch.num_rows else None
 
     def _columns_of(self, stored: pa.RecordBatch, first: int, end: int) -> dict[str, pa.Array] | None:
-        """The columns that must be looked at, cut to the range; None if nothing is in it."""
+        """Return the needed columns, cut to the range; None if no row is in the range."""
         if stored.column("sqn")[0].as_py() >= first and end_of(stored) <= end:
-            return {name: stored.column(name) for name in self._wanted()}  # all of it, as a rule
+            return {name: stored.column(name) for name in self._needed()}  # usually the whole batch
         sqns, counts = _numbers(stored.column("sqn")), _numbers(plain(stored.column("count")))
         low = int(np.searchsorted(sqns, first, "left"))
         if low and sqns[low - 1] + counts[low - 1] > first and not stored.column("value")[low - 1].is_valid:
-            low -= 1  # a loss that reaches into the range
+            low -= 1  # a loss that extends into the range
         high = int(np.searchsorted(sqns, end, "left"))
         if high <= low:
             return None
         sqns, counts = sqns[low:high], counts[low:high]
         cut = self._cut(stored.column("value")[high - 1].is_valid, sqns, counts, first, end)
-        return {name: cut.get(name, stored.column(name).slice(low, high - low)) for name in self._wanted()}
+        return {name: cut.get(name, stored.column(name).slice(low, high - low)) for name in self._needed()}
 
     def _as_served(self, column: pa.Array, name: str) -> pa.Array:
         if not self._is_encoded:
@@ -67,8 +75,8 @@ class RowSelection:
         is_as_wanted = column.type == STORED_SCHEMA.field(name).type
         return column if is_as_wanted else pc.run_end_encode(column)  # counts of losses that were cut
 
-    def _wanted(self) -> tuple[str, ...]:
-        """The columns that must be looked at."""
+    def _needed(self) -> tuple[str, ...]:
+        """Return the names of the columns that this selection reads."""
         if self._subjects is None:
             return self._columns
         return (*self._columns, *(name for name in ("subject", "lost") if name not in self._columns))
@@ -81,7 +89,7 @@ class RowSelection:
         first: int,
         end: int,
     ) -> dict[str, pa.Array]:
-        """New columns where the first or last row is a loss that reaches beyond the range."""
+        """Return new columns if the first or last row is a loss that exceeds the range."""
         is_low = sqns[0] < first
         is_high = sqns[-1] + counts[-1] > end and not last_is_message
         if not is_low and not is_high:
@@ -95,18 +103,18 @@ class RowSelection:
         return {"sqn": pa.array(sqns), "count": pa.array(counts)}
 
     def _matching(self, subjects: pa.Array, lost: pa.Array) -> pa.Array:
-        wanted = pc.is_valid(lost)
-        for one in self._subjects or ():
-            found = pc.starts_with(subjects, one[:-1]) if one.endswith(_ANY) else pc.equal(subjects, one)
-            wanted = pc.or_(wanted, pc.fill_null(found, False))
-        return wanted
+        is_selected = pc.is_valid(lost)
+        for subject in self._subjects or ():
+            matches = pc.starts_with(subjects, subject[:-1]) if subject.endswith(_ANY) else pc.equal(subjects, subject)
+            is_selected = pc.or_(is_selected, pc.fill_null(matches, False))
+        return is_selected
 
 
 def end_of(rows: pa.RecordBatch | pa.Table) -> int:
-    """Return the sqn behind the last packet of rows, of which there is one at least.
+    """Return the sqn after the last packet of at least one row.
 
-    Messages that share packets have the `count` 0, but for the first of them. If subjects are chosen, that first row may
-    be missing. The packets then count as one: no row begins between that end and the right one.
+    Messages that share a packet have the `count` 0, except for the first of them. If subjects are selected, that first
+    row may be missing. The packets then count as one. No row begins between that end and the right one.
     """
     sqns = _numbers(rows.column("sqn"))
     first_of_last = int(np.searchsorted(sqns, sqns[-1], "left"))
@@ -118,5 +126,5 @@ def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def received_us(stored: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """When the rows of a stored batch were received, microseconds since 1970."""
+    """Return the receive times of a stored batch's rows, microseconds since 1970."""
     return _numbers(plain(stored.column("received")).cast(pa.int64()))

@@ -1,7 +1,7 @@
-"""Writes an archive: appends batches, syncs, begins new segments, drops old ones.
+"""Writer of an archive: appends batches, syncs, begins segments, drops old ones.
 
-Only what was synced counts as recorded. When the disk takes no more, everything since the last sync is cut off and handed back, to
-be recorded as lost when there is room again: a half-written batch never stays.
+Only synced batches count as recorded. When the disk refuses data, everything since the last sync is cut off and handed
+back. The caller records it as lost once there is room. No incomplete batch ever stays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _LOCK_POLL_S = 0.02
 
 
 class WriteFailed(Exception):
-    """The disk did not take what was written since the last sync: `entries` are not in the archive."""
+    """Error of a disk that refused data written since the last sync.
+
+    `entries` are not in the archive.
+    """
 
     def __init__(self, error: OSError, entries: list[BatchEntry]) -> None:
         super().__init__(f"{error.filename or 'write'}: {error.strerror}")
@@ -38,8 +41,8 @@ class WriteFailed(Exception):
 
 
 @attrs.define(eq=False)
-class _Open:
-    """The segment that is being written."""
+class _OpenSegment:
+    """Segment that is being written."""
 
     number: int
     fd: int
@@ -49,12 +52,15 @@ class _Open:
 
 
 class ArchiveWriter:
-    """The one writer of a directory. Not for several threads at once."""
+    """Only writer of a directory, for one thread at a time."""
 
     def __init__(
         self, directory: Path, parameters: Parameters, log: Log, wall_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        """Take the directory, making it if need be, and recover it. Raises `ArchiveError`."""
+        """Lock the directory, create it if needed, and recover it.
+
+        Raises `ArchiveError`.
+        """
         self.directory = directory
         self.index = Index()
         self._parameters = parameters
@@ -73,21 +79,21 @@ class ArchiveWriter:
             last = read_committed(directory) or CommitPoint()
             self._next_number = max([last.segment, *self._sizes], default=0) + 1
             self._committed = CommitFile(directory)
-            # What recovery kept is on disk now. The number is that of a segment to come.
+            # The data that recovery kept is on disk now. The number is that of the next segment.
             self._committed.write(CommitPoint(self._next_number, 0))
         except (ArchiveError, OSError):
             os.close(self._lock)
             raise
-        self._open: _Open | None = None
+        self._open: _OpenSegment | None = None
         self._unsynced: list[BatchEntry] = []
         self._unsynced_since_ns = 0
         self.octets = 0  # of batches written and synced
         self.syncs = 0
 
     def _take_lock(self) -> None:
-        """Take the directory; whoever had it before may still be writing what it got."""
+        """Lock the directory; the former writer may still be writing its last items."""
         end_ns = time.monotonic_ns() + self._parameters.record_lock_ivl
-        is_told = False
+        is_logged = False
         while True:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,9 +104,9 @@ class ArchiveWriter:
                         f"another process records into {self.directory}",
                         remedy="give each recorder a directory of its own",
                     ) from None
-            if not is_told:
-                self._log("archive-waits", f"another process writes {self.directory}: waiting until it has left")
-                is_told = True
+            if not is_logged:
+                self._log("archive-waits", f"another process writes {self.directory}: waiting for it to exit")
+                is_logged = True
             time.sleep(_LOCK_POLL_S)
 
     # Appending
@@ -115,13 +121,13 @@ class ArchiveWriter:
         *,
         closes: bool = False,
     ) -> None:
-        """Write a batch that stands for the sqns `first` to `end - 1`. Raises `WriteFailed`."""
+        """Write a batch that covers the sqns `first` to `end - 1`. Raises `WriteFailed`."""
         entry = BatchEntry(0, 0, 0, session, first, end, batch.num_rows, received_us, closes)
         octets = encode(batch, entry)
         try:
             target = self._segment_for(len(octets))
             self._write(target, octets)
-            # Not forgotten, whatever it is called: the disk begins with it now, and a sync has less to wait for.
+            # Despite its name the hint makes the kernel start writing now, which shortens the next sync.
             os.posix_fadvise(target.fd, target.offset, len(octets), os.POSIX_FADV_DONTNEED)
         except OSError as error:
             raise self._failed(error, entry) from error
@@ -133,31 +139,31 @@ class ArchiveWriter:
         if target.offset - target.synced >= self._parameters.record_sync_bytes:
             self.sync()
 
-    def _segment_for(self, octets: int) -> _Open:
-        now = self._open
-        if now is not None and now.offset > len(HEAD):
-            is_full = now.offset + octets > self._parameters.record_segment_bytes
-            is_old = self._wall_ns() - now.begun_ns >= self._parameters.record_segment_ivl
+    def _segment_for(self, octets: int) -> _OpenSegment:
+        open_segment = self._open
+        if open_segment is not None and open_segment.offset > len(HEAD):
+            is_full = open_segment.offset + octets > self._parameters.record_segment_bytes
+            is_old = self._wall_ns() - open_segment.begun_ns >= self._parameters.record_segment_ivl
             if is_full or is_old:
                 self._seal()
         if self._open is None:
-            self._begin()
+            self._begin_segment()
         assert self._open is not None
         return self._open
 
     @staticmethod
-    def _write(target: _Open, octets: bytes | memoryview) -> None:
+    def _write(target: _OpenSegment, octets: bytes | memoryview) -> None:
         view, at = memoryview(octets), target.offset
         while view:
             written = os.pwrite(target.fd, view, at)
             view, at = view[written:], at + written
 
-    def _begin(self) -> None:
+    def _begin_segment(self) -> None:
         path = path_of(self.directory, self._next_number)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        opened = _Open(self._next_number, fd, self._wall_ns())
+        new_segment = _OpenSegment(self._next_number, fd, self._wall_ns())
         try:
-            self._write(opened, HEAD)
+            self._write(new_segment, HEAD)
             os.fsync(fd)
             self._sync_directory()
         except OSError:
@@ -165,11 +171,11 @@ class ArchiveWriter:
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
-        opened.offset = opened.synced = len(HEAD)
+        new_segment.offset = new_segment.synced = len(HEAD)
         self._next_number += 1
-        self._open = opened
-        self._sizes[opened.number] = opened.offset
-        self._committed.write(CommitPoint(opened.number, opened.offset))
+        self._open = new_segment
+        self._sizes[new_segment.number] = new_segment.offset
+        self._committed.write(CommitPoint(new_segment.number, new_segment.offset))
 
     def _sync_directory(self) -> None:
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -182,62 +188,64 @@ class ArchiveWriter:
 
     @property
     def sync_due_ns(self) -> int | None:
-        """When what was written should be synced, by the wall clock; None if all is."""
+        """Wall-clock time at which the next sync is due, ns; None if all is synced."""
         return self._unsynced_since_ns + self._parameters.record_sync_ivl if self._unsynced else None
 
     def sync(self) -> None:
-        """Make what was written last. Raises `WriteFailed`."""
-        now = self._open
-        if now is None or now.synced == now.offset:
+        """Sync all batches written. Raises `WriteFailed`."""
+        open_segment = self._open
+        if open_segment is None or open_segment.synced == open_segment.offset:
             return
         try:
-            os.fdatasync(now.fd)
-            self._committed.write(CommitPoint(now.number, now.offset))
+            os.fdatasync(open_segment.fd)
+            self._committed.write(CommitPoint(open_segment.number, open_segment.offset))
         except OSError as error:
             raise self._failed(error) from error
         self.syncs += 1
-        self.octets += now.offset - now.synced
-        now.synced = now.offset
-        self._sizes[now.number] = now.offset
+        self.octets += open_segment.offset - open_segment.synced
+        open_segment.synced = open_segment.offset
+        self._sizes[open_segment.number] = open_segment.offset
         for entry in self._unsynced:
             self.index.add(entry)
         self._unsynced.clear()
         self._retain()
 
     def _failed(self, error: OSError, entry: BatchEntry | None = None) -> WriteFailed:
-        """Cut off what is not synced, and give it back."""
+        """Cut off and return all unsynced batches."""
         lost = [*self._unsynced, *([entry] if entry is not None else [])]
         self._unsynced.clear()
-        now = self._open
-        if now is not None:
-            now.offset = now.synced
+        open_segment = self._open
+        if open_segment is not None:
+            open_segment.offset = open_segment.synced
             try:
-                os.ftruncate(now.fd, now.synced)
-            except OSError:  # then nothing more goes there: readers stop at what is committed, recovery cuts the rest
-                os.close(now.fd)
+                os.ftruncate(open_segment.fd, open_segment.synced)
+            # then the segment takes no more data: readers stop at the synced extent, recovery cuts the rest
+            except OSError:
+                os.close(open_segment.fd)
                 self._open = None
         return WriteFailed(error, lost)
 
     def _seal(self) -> None:
         """End a segment. Raises `WriteFailed`."""
         self.sync()
-        now, self._open = self._open, None
-        if now is None:
+        open_segment, self._open = self._open, None
+        if open_segment is None:
             return
         try:
-            self._write(now, END_OF_STREAM)
-            os.fdatasync(now.fd)
+            self._write(open_segment, END_OF_STREAM)
+            os.fdatasync(open_segment.fd)
         except OSError as error:
             self._log(
-                "archive-full", f"{path_of(self.directory, now.number)} stays without its end mark: {error.strerror}"
+                "archive-full",
+                f"{path_of(self.directory, open_segment.number)} stays without its end mark: {error.strerror}",
             )
         finally:
-            os.close(now.fd)
+            os.close(open_segment.fd)
 
     # Retention
 
     def _retain(self) -> None:
-        """Drop the oldest segments while the archive is too large, or they are too old."""
+        """Drop the oldest segments while the archive exceeds its size or age limit."""
         too_old_us = (self._wall_ns() - self._parameters.record_secs) // _MICROSECOND_NS
         while len(self._sizes) > 1:
             oldest = min(self._sizes)
@@ -261,7 +269,10 @@ class ArchiveWriter:
         return newest
 
     def close(self) -> None:
-        """Sync, end the segment, let the directory go. Raises `WriteFailed`, and lets go all the same."""
+        """Sync, end the segment, release the directory.
+
+        Raises `WriteFailed`, after releasing the directory.
+        """
         try:
             self._seal()
         finally:

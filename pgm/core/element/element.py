@@ -1,4 +1,7 @@
-"""What aggregators and repairers do alike: judge what they read, and keep sessions until they have been silent for too long."""
+"""Core shared by aggregators and repairers: filters packets and expires sessions.
+
+A session is dropped after it was silent for `session_expiry`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from pgm.wire.unknown_options import apply_opx
 
 
 class ElementSession(HasState, Protocol):
-    """What the core of an element needs of a session."""
+    """The properties of a session that the core of an element needs."""
 
     @property
     def deadline_ns(self) -> int:
@@ -29,17 +32,20 @@ class ElementSession(HasState, Protocol):
 
     @property
     def nak_limits(self) -> NakLimits:
-        """The budgets of those who ask it."""
+        """The NAK budgets of the session's children."""
 
     def status(self, now_ns: int) -> SessionStatus:
-        """What operators see of it."""
+        """Return the session's row for operators."""
 
 
 S = TypeVar("S", bound=ElementSession)
 
 
 class ElementCore(Generic[S]):
-    """An aggregator or repairer with any number of sessions; see `pgm.core.interface` for what a core is."""
+    """Core of an aggregator or repairer with any number of sessions.
+
+    `pgm.core.interface` defines what a core is.
+    """
 
     def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random) -> None:
         self.counters = Counters()
@@ -53,40 +59,48 @@ class ElementCore(Generic[S]):
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         expiry = self._parameters.session_expiry
-        return min((min(one.deadline_ns, one.state.used_at_ns + expiry) for one in self.sessions), default=NEVER)
+        return min(
+            (min(session.deadline_ns, session.state.used_at_ns + expiry) for session in self.sessions), default=NEVER
+        )
 
     def _items_of(self, train: Train, peer: Nla) -> list[Item]:
-        """What one read gave, without what OPX asks an element to discard (W-26), and what comes from strangers."""
+        """Return the items of one read that the element may process.
+
+        Packets that OPX tells an element to discard are dropped (W-26), as are packets from refused sources.
+        """
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
-        found = []
+        accepted: list[Item] = []
         allowed = self._setup.allowed
         for item in items:
-            if allowed and (strange := refused_packets(allowed, item, peer)):
-                self.counters.unlisted_packets += strange
+            if allowed and (refused := refused_packets(allowed, item, peer)):
+                self.counters.unlisted_packets += refused
                 continue
             kept = apply_opx(item) if item.options else item
             if kept is None:
                 self.counters.opx_discarded += 1
             else:
-                found.append(kept)
-        return found
+                accepted.append(kept)
+        return accepted
 
     def _expire(self, now_ns: int) -> list[Effect]:
-        """Drop the sessions of which nothing was heard, and asked, for `session_expiry`, and say so."""
+        """Drop sessions without traffic or requests for `session_expiry`, with a notice."""
         expiry = self._parameters.session_expiry
-        gone = self.sessions.forget(lambda one: now_ns - one.state.used_at_ns >= expiry)
+        gone = self.sessions.forget(lambda session: now_ns - session.state.used_at_ns >= expiry)
         self.counters.sessions_expired += len(gone)
-        return [effect for one in gone for effect in self._gone(one, "expired")]
+        return [effect for session in gone for effect in self._gone(session, "expired")]
 
     def _gone(self, session: S, how: str) -> Effects:
-        """Let go of what was held for a session that is dropped, and say so."""
+        """Release the memory of a dropped session, and return a notice."""
         return (Notice(f"session-{how}", f"session {tsi_text(session.state.tsi)} {how}"),)
 
     def release(self, child: Nla, now_ns: int) -> int:
-        """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
+        """Restore the normal NAK budget of a child that had a reduced one.
+
+        Return the number of sessions in which the child had a reduced budget.
+        """
         return sum(session.nak_limits.release(child, now_ns) for session in self.sessions)
 
     def status(self, now_ns: int) -> list[SessionStatus]:
-        """One row per session."""
+        """Return one row per session."""
         return self.sessions.status(now_ns)

@@ -1,9 +1,11 @@
-"""Carrying a session from the upstream segment to the ones below: SPMs with the path rewritten, ODATA untouched (RFC 7.1).
+"""Relay of a session from the upstream segment to downstream segments (RFC 7.1).
 
-A relay that has a partner shares the work as follows: per (segment, TSI) one of them speaks. The other
-receives all, serves NAKs, and says nothing. It takes over when an SPM from above has not come down for
-`relay_takeover_ivl`. A relay that starts asks first whether its partner speaks (an SPMR with hop limit 1), so
-that a restarted one does not interrupt. Should two speak after a partition, the standby yields.
+SPMs are relayed with the path rewritten, ODATA unchanged. A relay with a partner shares the work: for each segment and
+TSI, one of the two is active. The other receives everything, serves NAKs, and stays silent. The silent relay takes over
+if an upstream SPM was not relayed for `relay_takeover_ivl`.
+
+A relay that starts first checks whether its partner is active, with SPMRs of hop limit 1. A restarted relay therefore
+does not interrupt. If both are active after a partition, the standby becomes silent.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options
 from pgm.wire.sequence_numbers import is_newer
 from pgm.wire.train import Data, Octets
 
-_QUESTIONS = 3  # SPMRs while listening
+_QUESTIONS = 3  # SPMRs sent while listening
 
 
 class RelayRole(enum.Enum):
-    """Whether a relay speaks for a session."""
+    """The role of a relay for one session."""
 
     LISTENING = "asks whether the partner speaks"
     SPEAKING = "speaks"
@@ -39,7 +41,7 @@ class RelayRole(enum.Enum):
 
 
 class Relay:
-    """One session's relaying at one node."""
+    """Relay of one session at one node."""
 
     def __init__(
         self, tsi: Tsi, data_port: int, setup: ElementSetup, parameters: Parameters, counters: Counters
@@ -49,65 +51,68 @@ class Relay:
         self._setup = setup
         self._parameters = parameters
         self._counters = counters
-        self.back_offs: dict[int, AdvertisedBackOff] = {}  # by segment below: what its SPMs advertise
-        self._spm: Spm | None = None  # the newest from above
+        self.back_offs: dict[int, AdvertisedBackOff] = {}  # by downstream segment: the back-off that its SPMs advertise
+        self._spm: Spm | None = None  # the newest from upstream
         self._partner_spm_sqn: int | None = None
         self._until_ns = NEVER
-        self._owed_since_ns = NEVER  # when the first SPM came from above that the partner has not passed down
+        self._owed_since_ns = NEVER  # when the first upstream SPM came that the partner has not relayed
         self._questions = 0
-        self._cut_off_told_ns = -NEVER
+        self._unreachable_sent_ns = -NEVER
         if not setup.is_relay:
-            self.voice = RelayRole.SILENT
+            self.role = RelayRole.SILENT
         elif not setup.partners:
-            self.voice = RelayRole.SPEAKING
+            self.role = RelayRole.SPEAKING
         else:
-            self.voice = RelayRole.SILENT if setup.is_standby else RelayRole.LISTENING
+            self.role = RelayRole.SILENT if setup.is_standby else RelayRole.LISTENING
 
     @property
     def is_active(self) -> bool:
-        """Whether this node carries the session down now."""
-        return self.voice is RelayRole.SPEAKING
+        """Whether this node relays the session now."""
+        return self.role is RelayRole.SPEAKING
 
     @property
     def deadline_ns(self) -> int:
-        """When to ask again, or to take over."""
+        """When to send the next SPMR, or to take over."""
         return self._until_ns
 
     def on_spm(self, spm: Spm, now_ns: int) -> Effects:
-        """An SPM from above that was in sequence: pass it down, or note that it should come down."""
+        """Relay an upstream SPM that was in sequence.
+
+        A silent relay notes that its partner must relay the SPM.
+        """
         self._spm = spm
         if self.is_active:
             return self._speak(self._setup.downs)
         if self._is_partner_behind():
             self._owed_since_ns = min(self._owed_since_ns, now_ns)
         if self._until_ns == NEVER and self._setup.partners:
-            self._watch(now_ns)
+            self._start_wait(now_ns)
         return NOTHING
 
-    def _watch(self, now_ns: int) -> None:
+    def _start_wait(self, now_ns: int) -> None:
         self._questions = 0
-        is_listening = self.voice is RelayRole.LISTENING
+        is_listening = self.role is RelayRole.LISTENING
         self._until_ns = now_ns + (0 if is_listening else self._parameters.relay_takeover_ivl)
 
     def on_partner_spm(self, spm: Spm, now_ns: int) -> Effects:
-        """An SPM of the partner, heard on a segment below."""
+        """Note an SPM of the partner, heard on a downstream segment."""
         self._partner_spm_sqn = spm.spm_sqn
         self._owed_since_ns = now_ns if self._is_partner_behind() else NEVER
         if self.is_active:
             self._counters.other_speakers += 1
             if not self._setup.is_standby:
                 return NOTHING
-        has_changed = self.voice is not RelayRole.SILENT
-        self.voice = RelayRole.SILENT
+        has_changed = self.role is not RelayRole.SILENT
+        self.role = RelayRole.SILENT
         self._until_ns = now_ns + self._parameters.relay_takeover_ivl
-        return (self._notice("relay-silent", "leaves it to its partner"),) if has_changed else NOTHING
+        return (self._notice("relay-silent", "leaves the session to its partner"),) if has_changed else NOTHING
 
     def on_data(self, data: Data) -> Effects:
-        """ODATA from above goes down as it came (NE-04)."""
+        """Relay upstream ODATA unchanged (NE-04)."""
         return self.pass_down(data.octets, data.stride, self._setup.downs) if self.is_active else NOTHING
 
     def pass_down(self, octets: Octets, stride: int, segments: Iterable[Segment]) -> list[Effect]:
-        """Send packets on segments below."""
+        """Send packets on downstream segments."""
         sends: list[Effect] = []
         for segment in segments:
             self._counters.odata_packets += octets.size // stride
@@ -116,7 +121,10 @@ class Relay:
         return sends
 
     def answer_spmr(self, segment: Segment) -> Effects:
-        """The newest SPM again: new to whoever asked, old to all others (NE-39)."""
+        """Send the newest SPM again.
+
+        The SPM is new to the sender of the SPMR, and a duplicate to all others (NE-39).
+        """
         return self._speak((segment,)) if self.is_active else NOTHING
 
     def _speak(self, segments: Iterable[Segment]) -> list[Effect]:
@@ -134,38 +142,40 @@ class Relay:
         return NO_OPTIONS if back_off is None else back_off.options
 
     def tell_unreachable(self, now_ns: int) -> Effects:
-        """The parent cannot be heard: nobody below need ask until a regular SPM comes (IMP-24, IMP-25); once in IHB_MIN.
+        """Announce that the parent cannot be heard (IMP-24, IMP-25).
 
-        The SPM repeats the last SPM_SQN and its edges. The RFC would have it say "no window", on which other
-        implementations hang (INT-Q11); ours look at neither.
+        The announcement is sent at most once in IHB_MIN. Nodes below then send no NAKs until a regular SPM comes. The
+        SPM repeats the last SPM_SQN and its edges. The RFC requires edges that say "no window", on which other
+        implementations hang (INT-Q11). This implementation evaluates neither.
         """
-        if not self.is_active or self._spm is None or now_ns < self._cut_off_told_ns + self._parameters.ihb_min:
+        if not self.is_active or self._spm is None or now_ns < self._unreachable_sent_ns + self._parameters.ihb_min:
             return NOTHING
-        self._cut_off_told_ns = now_ns
+        self._unreachable_sent_ns = now_ns
         special = attrs.evolve(self._spm, options=(NbrUnreach(),), octets=b"")
         self._counters.spm_packets += len(self._setup.downs)
         return [control(segment, with_path(special, segment.address)) for segment in self._setup.downs]
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Ask once more, begin to speak, or take over."""
+        """Send another SPMR, become active, or take over."""
         if now_ns < self._until_ns:
             return NOTHING
-        if self.voice is RelayRole.LISTENING and self._questions < _QUESTIONS:
+        if self.role is RelayRole.LISTENING and self._questions < _QUESTIONS:
             self._questions += 1
             self._until_ns = now_ns + self._parameters.relay_listen_ivl // _QUESTIONS
             question = encode(Spmr(tsi=self._tsi, data_port=self._data_port))
             return [control(segment, question, hops=1) for segment in self._setup.downs]
-        if self.voice is RelayRole.SILENT and not self._is_partner_behind():
-            # The source is slow, not the partner; the next SPM from above starts the wait anew.
+        if self.role is RelayRole.SILENT and not self._is_partner_behind():
+            # The source is slow, not the partner. The next upstream SPM starts the wait again.
             self._until_ns = NEVER
             return NOTHING
-        if self.voice is RelayRole.SILENT and now_ns < self._owed_since_ns + self._parameters.relay_listen_ivl:
-            # The segment above was silent, not the partner: what has just come is on its way through it.
+        if self.role is RelayRole.SILENT and now_ns < self._owed_since_ns + self._parameters.relay_listen_ivl:
+            # The upstream segment was silent, not the partner. The packet that just came is still on its way through
+            # the partner.
             self._until_ns = self._owed_since_ns + self._parameters.relay_listen_ivl
             return NOTHING
-        if self.voice is RelayRole.SILENT:
+        if self.role is RelayRole.SILENT:
             self._counters.takeovers += 1
-        self.voice = RelayRole.SPEAKING
+        self.role = RelayRole.SPEAKING
         self._until_ns = NEVER
         return [*self._speak(self._setup.downs), self._notice("relay-speaking", "speaks on the segments below")]
 

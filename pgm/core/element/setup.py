@@ -1,4 +1,4 @@
-"""The fixed setup of an element: segments, parents, timers of its role."""
+"""Fixed setup of an element: segments, parents, and settings of its role."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pgm.wire.formats import Nla
 
 @attrs.frozen
 class ElementSetup:
-    """What the topology says about one aggregator or repairer."""
+    """Settings of one aggregator or repairer from the topology."""
 
     up: Segment
     downs: tuple[Segment, ...]  # one of them is `up` in the on-LAN layout
     parents: tuple[Nla, ...] = ()
-    repairers: tuple[tuple[Nla, ...], ...] = ()  # per downstream segment: asked before the parents
+    repairers: tuple[tuple[Nla, ...], ...] = ()  # per downstream segment: they get NAKs before the parents
     partners: frozenset[Nla] = frozenset()  # addresses of the other relay of a standby pair
     is_standby: bool = False
-    assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
+    assist_rank: int = 0  # repairers only: how many other repairers of the segment assist before this one
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: SourceFilter = ALL_SOURCES  # who may bring streams
-    keepers: tuple[Nla, ...] = ()  # elements above, of which a late joiner's history may be had
+    allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
+    keepers: tuple[Nla, ...] = ()  # upstream elements that may hold a late joiner's history
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 
     @property
     def is_relay(self) -> bool:
-        """Whether the node carries data from one segment to others."""
+        """Whether the node relays data from one segment to others."""
         return self.up not in self.downs

@@ -1,1 +1,1 @@
-"""Late joiners: questions about history, and answers from caches above."""
+"""Late join: requests for history, and answers from caches upstream."""

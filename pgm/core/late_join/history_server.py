@@ -1,7 +1,9 @@
-"""Late joiners at whoever serves them: which NAKs are for history, and whether it goes to one of them or to all.
+"""Late joiners at a node that serves them.
 
-History that one alone wants goes to it by unicast, so that nobody else on the segment hears of it. Where several have come since the segment
-was last quiet, it goes to the segment: a hundred that come at once cost one copy, and an NCF keeps all but one from asking.
+The server decides which NAKs are for history, and whether history goes to one joiner or to the segment. A single joiner
+gets history by unicast, so that no other node on the segment receives it. If several joiners came since the segment was
+last idle, history goes to the segment. A hundred simultaneous joiners then cost one copy, and an NCF suppresses the
+NAKs of all but one.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory, find
 from pgm.wire.sequence_numbers import wrap
 
-_MOST_JOINERS = 1024  # remembered; what an older one asks for is judged as any NAK
+_MOST_JOINERS = 1024  # remembered joiners; NAKs of an older joiner are treated as any NAK
 
 
 def held_packet(state: SessionState, held: HeldHistory) -> bytes:
-    """A question about history, or an answer."""
+    """Return a request for history, or an answer."""
     return encode(Spmr(tsi=state.tsi, data_port=state.data_port, options=(held,)))
 
 
 @attrs.define
-class _Company:
-    """Who asks for history on one segment since nobody did."""
+class _Requesters:
+    """The joiners of one segment since the segment was last idle."""
 
-    asked_ns: int
+    requested_ns: int
     alone: Nla | None
 
 
@@ -45,24 +47,27 @@ class HistoryServer:
         self._state = state
         self._nak_limits = nak_limits
         self._quiet_ivl = parameters.open_hold_ivl
-        self._ends: OrderedDict[Nla, int] = OrderedDict()  # where each one's history ends
-        self._companies: dict[int, _Company] = {}  # by segment
+        self._ends: OrderedDict[Nla, int] = OrderedDict()  # the end of each joiner's history
+        self._requesters: dict[int, _Requesters] = {}  # by segment
 
     def tell(self, held: HeldHistory, first: int | None, segment: Segment, peer: Nla, now_ns: int) -> Send:
-        """Answer a question: history begins with `first`, or there is none."""
+        """Answer a request: history begins with `first`, or there is none."""
         number = held.amount if held.by_time else 0
-        said = HeldHistory(0, number, answers=True, by_time=held.by_time, nothing=True)
+        answer = HeldHistory(0, number, answers=True, by_time=held.by_time, nothing=True)
         if first is not None:
-            said = HeldHistory(wrap(first), number, answers=True, by_time=held.by_time)
+            answer = HeldHistory(wrap(first), number, answers=True, by_time=held.by_time)
             self._ends[peer] = self._state.lead + 1
             self._ends.move_to_end(peer)
             if len(self._ends) > _MOST_JOINERS:
                 self._ends.popitem(last=False)
             self._note(segment, peer, now_ns)
-        return control(segment, held_packet(self._state, said), to=peer)
+        return control(segment, held_packet(self._state, answer), to=peer)
 
     def is_history(self, nak: Nak, segment: Segment, peer: Nla, end: int, now_ns: int) -> bool:
-        """Whether a NAK for sqns before `end` is for a late joiner's history: it says so, whoever was here when it was promised."""
+        """Return whether a NAK for sqns before `end` is for a late joiner's history.
+
+        Such a NAK carries the option, or comes from a joiner whose promised history covers its sqns.
+        """
         is_said = bool(nak.options) and find(nak.options, HeldHistory) is not None
         if not is_said and end > self._ends.get(peer, 0):
             return False
@@ -70,29 +75,32 @@ class HistoryServer:
         return True
 
     def splits(self, peer: Nla, spans: Sequence[Span]) -> bool:
-        """Whether a train of NAKs is for this late joiner's history in one part only."""
+        """Return whether only a part of a train of NAKs is for this joiner's history."""
         return spans[0][0] < self._ends.get(peer, 0) < spans[-1][1]
 
     def _note(self, segment: Segment, peer: Nla, now_ns: int) -> None:
-        company = self._companies.get(segment.index)
-        if company is None or now_ns - company.asked_ns > self._quiet_ivl:
-            self._companies[segment.index] = _Company(now_ns, peer)
+        requesters = self._requesters.get(segment.index)
+        if requesters is None or now_ns - requesters.requested_ns > self._quiet_ivl:
+            self._requesters[segment.index] = _Requesters(now_ns, peer)
             return
-        company.asked_ns = now_ns
-        if company.alone != peer:
-            company.alone = None
+        requesters.requested_ns = now_ns
+        if requesters.alone != peer:
+            requesters.alone = None
 
     def alone(self, segment: Segment) -> Nla | None:
-        """The only one that history on a segment is for; None where it goes to all."""
-        company = self._companies.get(segment.index)
-        return None if company is None else company.alone
+        """Return the only joiner of a segment; None if history goes to the whole segment."""
+        requesters = self._requesters.get(segment.index)
+        return None if requesters is None else requesters.alone
 
     def gone(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Send]:
-        """Say that nobody holds these, so that nobody waits for them; as much as the brake on NCFs lets go, the rest is asked for again."""
+        """Announce that no node holds these spans, so that no node waits for them.
+
+        The number of announcements is limited like NCFs. The remaining spans will be requested again.
+        """
         to = self.alone(segment)
-        told = [
+        answers = [
             HeldHistory(wrap(first), end - first, answers=True, by_sqn=True, nothing=True)
             for first, end in spans
             if self._nak_limits.admit_ncf(now_ns)
         ]
-        return [control(segment, held_packet(self._state, one), to=to) for one in told]
+        return [control(segment, held_packet(self._state, answer), to=to) for answer in answers]

@@ -1,9 +1,12 @@
-"""Beginning a session before now: with what somebody near still holds, asked for by one question to each who may.
+"""Start of a session in the past, with history from nearby caches.
 
-The question is an SPMR by unicast with OPT_PGM_HELD. The repairers of the own segments are asked first; where there are none, or they have
-nothing, the aggregators above, who ask further up. The answer names the oldest sqn of what is wanted that can be had. From there to
-where the session would have begun is history: NAKs for it go to whoever answered, never to a source. What is wanted by its sqn and
-held by nobody is lost at once. Nobody to ask, or no answer in `open_hold_ivl`: the session begins now, and a notice says so.
+The joiner sends one request to each node that may hold history: an SPMR by unicast with OPT_PGM_HELD. The repairers of
+the own segments are asked first. If there are none, or they hold nothing, the request goes to the aggregators upstream,
+which forward the request further up. The answer names the oldest available sqn of the requested part.
+
+The sqns from there to the regular start of the session are history. NAKs for history go to the node that answered,
+never to a source. Sqns requested by number that no node holds are lost at once. Without a node to ask, or without an
+answer in `open_hold_ivl`, the session begins now, with a notice.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from pgm.wire.sequence_numbers import unwrap, wrap
 
 
 class LateJoiner:
-    """One session's wish to begin earlier. `is_wanted` until it was answered or given up."""
+    """Request of one session to begin earlier.
+
+    `is_wanted` is True until the request is answered or given up.
+    """
 
     def __init__(
         self,
@@ -32,51 +38,57 @@ class LateJoiner:
         others: tuple[Nla, ...],
         parameters: Parameters,
     ) -> None:
-        """`repairers` of the own segments are asked first, `others` above when those have nothing."""
+        """`repairers` of the own segments are asked first, then `others` upstream.
+
+        The `others` are asked if the repairers hold nothing or do not answer.
+        """
         self._window = window
         self._nak_sender = asker
         self._state = asker.state
         self._segment = segment
         self._stages = [stage for stage in (frozenset(repairers), frozenset(others) - repairers) if stage]
-        self._with_nothing: set[Nla] = set()
+        self._without_history: set[Nla] = set()
         self._parameters = parameters
         self._next_stage_ns = NEVER
         self.is_wanted = parameters.join_from != "now"
         self.deadline_ns = NEVER
-        self.until_ns = NEVER  # it is given up
+        self.until_ns = NEVER  # when the request is given up
 
     def begin(self, now_ns: int) -> None:
-        """The path is known: ask at once, and again until an answer comes. Without anybody to ask it is over."""
+        """Start to send the request, because the path is known now.
+
+        The request is repeated until an answer comes. Without a node to ask, the request is given up at once.
+        """
         if self.until_ns == NEVER:
             self.deadline_ns = now_ns
             self.until_ns = now_ns + (self._parameters.open_hold_ivl if self._stages else 0)
             self._next_stage_ns = now_ns + self._parameters.open_hold_ivl // 2
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """The question, to everybody whose turn it is; or the notice that it is given up."""
+        """Return requests to the nodes of this stage, or notice that joining failed."""
         if not self.is_wanted or now_ns < self.deadline_ns:
             return ()
         if now_ns >= self.until_ns:
-            return self._without(now_ns)
+            return self._give_up(now_ns)
         if now_ns >= self._next_stage_ns and len(self._stages) > 1:
             del self._stages[0]
         self.deadline_ns = min(now_ns + self._parameters.nak_rpt_ivl, self.until_ns)
         packet = held_packet(self._state, self._question())
-        silent = sorted(self._stages[0] - self._with_nothing)
+        silent = sorted(self._stages[0] - self._without_history)
         return [control(self._nak_sender.home_of(keeper, self._segment), packet, to=keeper) for keeper in silent]
 
-    def _without(self, now_ns: int) -> Effects:
-        """Begin now. A beginning that was named is owed: what lies between is lost."""
+    def _give_up(self, now_ns: int) -> Effects:
+        """Begin now. If a first sqn was requested, the sqns from there to now are lost."""
         self.is_wanted, self.deadline_ns = False, NEVER
         begins, wanted = self._window.next_sqn, self._wanted_sqn
         if wanted is not None and wanted < begins:
             self._window.begin_earlier(wanted, now_ns)
             self._window.give_up(self._nak_sender.recovery.give_up_before(begins), LossCause.WINDOW)
-        return (self._told("nobody near says that it keeps the stream: it begins now"),)
+        return (self._notice("no node nearby reports history of the stream: the session begins now"),)
 
     @property
     def _wanted_sqn(self) -> int | None:
-        """The sqn to begin with, if it is named."""
+        """The first sqn that was requested; None if the request names no sqn."""
         return self._parameters.join_sqns if self._parameters.join_from == "sqn" else None
 
     def _question(self) -> HeldHistory:
@@ -90,22 +102,25 @@ class LateJoiner:
         return HeldHistory(amount=min(wanted.join_sqns, (1 << 32) - 1), by_count=True)
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
-        """Begin with what somebody says to hold; nothing for what is no answer, or comes too late."""
+        """Begin with the history that `peer` holds.
+
+        Return nothing for a packet that is no answer, or for a late or foreign answer.
+        """
         if not self.is_wanted or not held.answers or self.until_ns == NEVER:
             return ()
         if not any(peer in stage for stage in self._stages):
             return ()
         if held.nothing:
-            self._with_nothing.add(peer)
-            while self._stages and self._stages[0] <= self._with_nothing:
-                del self._stages[0]  # perhaps those above have something
+            self._without_history.add(peer)
+            while self._stages and self._stages[0] <= self._without_history:
+                del self._stages[0]  # the nodes upstream may hold history
                 self.deadline_ns = now_ns
             if not self._stages:
                 self.until_ns = now_ns
             return ()
         self.is_wanted, self.deadline_ns = False, NEVER
         self._begin_with(max(0, unwrap(held.amount, self._state.lead)), peer, now_ns)
-        return (self._told(f"{peer} keeps it from sqn {max(0, unwrap(held.amount, self._state.lead))} on"),)
+        return (self._notice(f"{peer} keeps history from sqn {max(0, unwrap(held.amount, self._state.lead))} on"),)
 
     def _begin_with(self, first: int, keeper: Nla, now_ns: int) -> None:
         begins, wanted = self._window.next_sqn, self._wanted_sqn
@@ -119,7 +134,10 @@ class LateJoiner:
         recovery.cached_below_sqn = begins
 
     def on_gone(self, held: HeldHistory, peer: Nla) -> bool:
-        """Whoever keeps history says that nobody holds some of it any more: that is lost now, not after a time-out."""
+        """Give up history that its keeper reports as no longer held.
+
+        The loss is reported now, not after a timeout. Return whether there was any.
+        """
         if peer != self._nak_sender.keeper or not (held.answers and held.nothing and held.by_sqn):
             return False
         first = unwrap(held.amount, self._state.lead)
@@ -127,5 +145,5 @@ class LateJoiner:
         self._window.give_up(gone, LossCause.WINDOW)
         return bool(gone)
 
-    def _told(self, text: str) -> Notice:
+    def _notice(self, text: str) -> Notice:
         return Notice("late-join", f"session {tsi_text(self._state.tsi)}: {text}")

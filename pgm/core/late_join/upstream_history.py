@@ -1,7 +1,8 @@
-"""What elements above keep of a session, asked for once on behalf of everybody below who came late.
+"""History kept upstream, requested once on behalf of all late joiners.
 
-A late joiner's question goes up from element to element, until one answers whose cache holds enough; sources are never asked. However many
-ask here, one question of a kind goes up: what is kept at all serves for every beginning that is a sqn or a number of packets.
+A late joiner's request travels up from element to element, until an element answers whose cache holds enough. Sources
+are never asked. An element sends one upstream request per kind, however many children ask. One request for all history
+serves every beginning that is a sqn or a number of packets.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
 from pgm.wire.sequence_numbers import unwrap
 
-_MOST_KINDS = 16  # questions under way, and answers remembered: times differ, all else is one kind
-_MOST_ASKERS = 1024  # that wait for one answer; who is not among them asks again
+_MOST_KINDS = 16  # pending requests, and remembered answers; each time span is a kind, everything else is one kind
+_MOST_ASKERS = 1024  # children that wait for one answer; any other child must ask again
 _ALL = -1
 
 
 def begins_at(held: HeldHistory, oldest: int, lead: int) -> int:
-    """The sqn that what a question asks for begins with, where everything from `oldest` on is held."""
+    """Return the first sqn that a request selects from `oldest` and newer sqns."""
     if held.by_sqn:
         wanted = unwrap(held.amount, lead)
     elif held.by_count:
@@ -39,7 +40,7 @@ def begins_at(held: HeldHistory, oldest: int, lead: int) -> int:
 
 @attrs.frozen
 class HistoryReply:
-    """A child's question that can be answered now: what is held above begins with `first`; None for nothing."""
+    """Answer to a child's request: the start of upstream history, or None."""
 
     held: HeldHistory
     segment: Segment
@@ -49,17 +50,17 @@ class HistoryReply:
 
 @attrs.define(eq=False)
 class _Question:
-    """One that has gone up."""
+    """A request that was sent upstream."""
 
     held: HeldHistory
     again_ns: int
     until_ns: int
     askers: dict[tuple[int, Nla], HistoryReply] = attrs.field(factory=dict)
-    said: dict[Nla, int | None] = attrs.field(factory=dict)
+    starts: dict[Nla, int | None] = attrs.field(factory=dict)
 
 
 class UpstreamHistory:
-    """The questions of one session that have gone up, and who keeps what."""
+    """Upstream requests of one session, and the nodes that keep its history."""
 
     def __init__(
         self,
@@ -74,27 +75,30 @@ class UpstreamHistory:
         self._segment_of = segment_of
         self._parameters = parameters
         self._counters = counters
-        self._open: dict[int, _Question] = {}  # by kind: the time back, or _ALL
-        self._known: dict[int, tuple[int, int | None]] = {}  # when it was answered, and how
-        self.keeper: Nla | None = None  # who is to be asked for history
-        self.first = 0  # what it holds from on
+        self._open: dict[int, _Question] = {}  # by kind: the time span, or _ALL
+        self._known: dict[int, tuple[int, int | None]] = {}  # time and content of the last answer
+        self.keeper: Nla | None = None  # the node that gets NAKs for history
+        self.first = 0  # the first sqn that the keeper holds
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nobody above to ask."""
+        """Whether there is no upstream node to ask."""
         return not self._keepers
 
     @property
     def deadline_ns(self) -> int:
-        """When to ask again, or to do without an answer."""
+        """When to repeat a request, or to continue without an answer."""
         if not self._open:
             return NEVER
-        return min(one.again_ns for one in self._open.values())
+        return min(question.again_ns for question in self._open.values())
 
     def ask(
         self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int
     ) -> tuple[list[Effect], list[HistoryReply]]:
-        """A child wants to know: ask, wait with those who have asked, or answer by what was said just now."""
+        """Take a child's request.
+
+        Send the request upstream, let the child wait for a pending request, or answer from a recent answer.
+        """
         kind = held.amount if held.by_time else _ALL
         known = self._known.get(kind)
         if known is not None and now_ns - known[0] < self._parameters.open_hold_ivl:
@@ -113,19 +117,25 @@ class UpstreamHistory:
                 self._counters.states_refused += 1
                 return None
             above = HeldHistory(amount=0) if kind == _ALL else HeldHistory(amount=kind, by_time=True)
-            # A receiver waits open_hold_ivl for its answer: half of that leaves time to bring one.
+            # A receiver waits open_hold_ivl for its answer. Half of that leaves time to return the answer.
             question = self._open[kind] = _Question(above, now_ns, now_ns + self._parameters.open_hold_ivl // 2)
         return question
 
     def seek(self, now_ns: int) -> bool:
-        """Somebody wants history of which this element, perhaps started anew, knows nothing: ask, unless there is no hope."""
+        """Request history that this element, perhaps restarted, knows nothing about.
+
+        Return whether an answer may come.
+        """
         known = self._known.get(_ALL)
         if known is not None and now_ns - known[0] < self._parameters.open_hold_ivl:
             return known[1] is not None
         return bool(self._keepers) and self._question(_ALL, now_ns) is not None
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> list[HistoryReply]:
-        """What somebody above says; returns what can be answered now."""
+        """Take an answer from upstream.
+
+        Return the replies to children that are possible now.
+        """
         if peer not in self._keepers:
             return []
         kind = held.number if held.by_time else _ALL
@@ -133,10 +143,10 @@ class UpstreamHistory:
         if question is None:
             return []
         first = None if held.nothing else max(0, unwrap(held.amount, self._state.lead))
-        question.said[peer] = first
-        if len(question.said) == len(self._keepers):
+        question.starts[peer] = first
+        if len(question.starts) == len(self._keepers):
             return self._decide(kind, now_ns)
-        if first is not None:  # others may hold more, and are not waited for for long
+        if first is not None:  # others may hold more, but the wait for them is short
             question.until_ns = min(question.until_ns, now_ns + self._parameters.nak_rpt_ivl)
             question.again_ns = min(question.again_ns, question.until_ns)
         return []
@@ -145,18 +155,18 @@ class UpstreamHistory:
         question = self._open.pop(kind)
         first: int | None = None
         for keeper in self._keepers:
-            said = question.said.get(keeper)
-            if said is not None and (first is None or said < first):
-                first, self.keeper = said, keeper
+            start = question.starts.get(keeper)
+            if start is not None and (first is None or start < first):
+                first, self.keeper = start, keeper
         if first is not None:
             self.first = first
         while len(self._known) >= _MOST_KINDS:
             del self._known[next(iter(self._known))]
         self._known[kind] = (now_ns, first)
-        return [attrs.evolve(asked, first=first) for asked in question.askers.values()]
+        return [attrs.evolve(reply, first=first) for reply in question.askers.values()]
 
     def handle_deadline(self, now_ns: int) -> tuple[list[Effect], list[HistoryReply]]:
-        """Questions, repeated while they are not answered; and children to be answered without."""
+        """Repeat unanswered requests, and return replies to children that got no answer."""
         effects: list[Effect] = []
         decided: list[HistoryReply] = []
         for kind, question in list(self._open.items()):
@@ -167,11 +177,11 @@ class UpstreamHistory:
                 continue
             question.again_ns = min(now_ns + self._parameters.nak_rpt_ivl, question.until_ns)
             packet = held_packet(self._state, question.held)
-            silent = [keeper for keeper in self._keepers if keeper not in question.said]
+            silent = [keeper for keeper in self._keepers if keeper not in question.starts]
             effects += [control(self._segment_of(keeper), packet, to=keeper) for keeper in silent]
         return effects, decided
 
     def forget(self) -> None:
-        """Who was to be asked does not answer."""
+        """Forget the keeper, because it does not answer."""
         self.keeper = None
         self._known.clear()

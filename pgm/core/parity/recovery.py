@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pgm.core.counters import Counters
 from pgm.core.parity.store import ParityStore
 from pgm.core.recovery.gap_detector import GapDetector
+from pgm.core.recovery.group_limit import GroupLimit
 from pgm.core.recovery.missing_range import MissingRange
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RepairState
@@ -67,6 +68,8 @@ class ParityRecovery:
     ) -> None:
         self.size = offer.tgsize
         self._is_on_demand = offer.on_demand
+        if offer.on_demand:
+            recovery.group_limit = GroupLimit(offer.tgsize, parameters.fec_groups)
         self._state = state
         self._gap_detector = gap_detector
         self._recovery = recovery
@@ -282,9 +285,13 @@ class ParityRecovery:
         return sum(requested(sqn, self.size)[1] for sqn in sqns)
 
     def answered(self, nak: Nak) -> list[Span]:
-        """The groups that a parity NCF or NAK speaks of for as many packets as are missing here, or more (FEC-26)."""
+        """The groups that a parity NCF or NAK speaks of for as many packets as are missing here, or more (FEC-26).
+
+        A group whose parity has no room here yet waits on: what others get of it does not help.
+        """
         asked = [requested(self._state.unwrap(sqn), self.size) for sqn in nak.sqns]
-        spans = [(group, group + self.size) for group, count in asked if count >= self.count(group)]
+        end = self._recovery.asks_before_sqn
+        spans = [(group, group + self.size) for group, count in asked if group < end and count >= self.count(group)]
         return merged(spans)
 
     # What comes

@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import operator
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pgm.core.counters import Counters
 from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.recovery.group_limit import GroupLimit
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions, parked_in
 from pgm.core.recovery.outstanding_limit import OutstandingLimit
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
@@ -58,6 +59,9 @@ class Recovery:
         self._source_is_closing = False  # for time: the source is leaving
         self.missing: TimedRanges[MissingRange] = TimedRanges()
         self._at_once = OutstandingLimit(parameters, counters)
+        self.group_limit: GroupLimit | None = None  # of a session that asks for parity
+        self.asks_before_sqn = NEVER  # what lies from this sqn on waits for room by that limit
+        self._waits_for_group = False  # parked ranges wait for that alone
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.cached_below_sqn = 0  # what lies before this sqn a repairer has said to keep
         self.old_repair_ns = 0  # when something missing below the trail last arrived
@@ -248,7 +252,7 @@ class Recovery:
                 self.data_patience.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(some))
         if now_ns is not None and not was_measured and self.data_patience.is_measured:
             self._hasten(now_ns)
-        if now_ns is not None and now_ns < self._admit_at_ns < NEVER and self._has_worthwhile_room:
+        if now_ns is not None and now_ns < self._admit_at_ns < NEVER and self._has_room_after(found):
             self._admit_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
 
@@ -365,20 +369,26 @@ class Recovery:
             if now_ns < self._admit_at_ns and not self._has_worthwhile_room:
                 return []  # what is ready now is behind them
             self._at_once.begin_wave()  # before it is found out how much there is room for
+            self._limit_groups(trail)
             ready = self._in_order(self._parked(trail), trail)
         elif ready:
             self._at_once.begin_wave()
+            self._limit_groups(trail)
+        self._waits_for_group = self.asks_before_sqn != NEVER
         self._admit_at_ns = NEVER
+        if self._waits_for_group:
+            self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl
+            ready = self._within_groups(ready)
         admitted: list[MissingRange] = []
         room, taken = self._room, 0
         if sum([found.end - found.first for found in ready]) <= room:
             admitted, ready = ready, []
         for found in ready:
             if room < self._at_once.worthwhile(found.count, self.budget):
-                self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                self._admit_at_ns, self._waits_for_group = now_ns + self._parameters.nak_rpt_ivl, False
                 break
             if found.count > room:
-                self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                self._admit_at_ns, self._waits_for_group = now_ns + self._parameters.nak_rpt_ivl, False
                 if self._is_full and not admitted and not self._outstanding:
                     admitted = self._instead_of_part(found, room, step, now_ns)
                 if self._is_full:
@@ -410,6 +420,19 @@ class Recovery:
                 self._counters.watch.gave_up(self._tsi, oldest, now_ns)
         return parked_in(small, room)
 
+    def _limit_groups(self, trail: int) -> None:
+        if self.group_limit is not None:
+            self.asks_before_sqn = self.group_limit.end(self.missing, trail)
+
+    def _within_groups(self, ready: list[MissingRange]) -> list[MissingRange]:
+        """Those that lie before `asks_before_sqn`, cut there unless the table has no place for the rest."""
+        end = self.asks_before_sqn
+        within = [found for found in ready if found.first < end]
+        for found in within:
+            if found.end > end and not self._is_full:
+                self.missing.within(found.first, end)
+        return within
+
     @property
     def _is_full(self) -> bool:
         """Whether cutting a range would make one too many."""
@@ -425,11 +448,17 @@ class Recovery:
     def _has_worthwhile_room(self) -> bool:
         return self._room >= self._at_once.worthwhile(self.missing.sqns - self._outstanding, self.budget)
 
+    def _has_room_after(self, arrived: list[MissingRange]) -> bool:
+        """Whether parked ranges need not wait any longer, now that these have arrived."""
+        if self._waits_for_group and self.group_limit is not None:
+            return self.group_limit.is_freed(self.missing, arrived)
+        return self._has_worthwhile_room
+
     def _parked(self, trail: int) -> list[MissingRange]:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""
         found: list[MissingRange] = []
         room, sqns = self._room, 0
-        for one in itertools.chain(self.missing.reaching(trail), self.missing.reaching()):
+        for one in itertools.chain(self._askable(trail), self._askable()):
             if one.deadline_ns != NEVER or one.state is not RepairState.BACK_OFF:
                 continue  # by far most of them while much is asked for: no calls for those
             if found and (sqns > room or one is found[0]):
@@ -437,6 +466,11 @@ class Recovery:
             found.append(one)
             sqns += one.end - one.first
         return found
+
+    def _askable(self, sqn: int = -NEVER) -> Iterator[MissingRange]:
+        """The ranges from that of `sqn` on for whose groups there is room."""
+        ranges, end = self.missing.reaching(sqn), self.asks_before_sqn
+        return ranges if end == NEVER else itertools.takewhile(lambda one: one.first < end, ranges)
 
     def _in_order(self, due: list[MissingRange], trail: int) -> list[MissingRange]:
         """Oldest first (RCV-41), but what the source still has before what only a cache can have.

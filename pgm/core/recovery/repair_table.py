@@ -1,16 +1,16 @@
-"""RFC 3208 section 6.3 as a table: what becomes of a missing packet.
+"""State table for the repair of a missing packet (RFC 3208 section 6.3).
 
-Three states. BACK_OFF: missing, and a random delay is running so that one receiver's NAK may silence the
-others. WAIT_NCF: a NAK is under way, ours or another's. WAIT_DATA: somebody above has promised a repair.
+The table has three states. BACK_OFF: a random delay runs, so that one receiver's NAK may suppress the others. WAIT_NCF: a
+NAK is in flight, from this node or another. WAIT_DATA: a parent has promised a repair.
 
-Three events move between them: the state's timer, a NAK heard for the same sqn, an NCF heard for it.
-What ends a recovery is not in the table since it ends in every state alike: the data arrives, the
-trail passes, or a retry count is exceeded.
+Three events change the state: the timer of the state, a NAK heard for the same sqn, and an NCF heard for that sqn. The end
+of a recovery is not in the table, because it is the same in every state. A recovery ends when the data arrives, the trail
+passes the sqn, or a retry count is exceeded.
 
-A NAK heard in BACK_OFF leads to WAIT_NCF, as the RFC's diagram has it and its prose does not (E-08): only
-an NCF proves that the request has arrived.
+A NAK heard in BACK_OFF leads to WAIT_NCF, as in the RFC's diagram and unlike the RFC's text (E-08). Only an NCF proves that
+the request has arrived.
 
-Each row says the next state, the interval that starts, and which retry count it raises.
+Each row gives the next state, the interval that starts, and the retry count that grows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import attrs
 
 
 class RepairState(enum.Enum):
-    """States of a missing packet (RFC 6.3)."""
+    """State of a missing packet (RFC 6.3)."""
 
     BACK_OFF = "BACK_OFF_STATE"
     WAIT_NCF = "WAIT_NCF_STATE"
@@ -29,7 +29,7 @@ class RepairState(enum.Enum):
 
 
 class RepairEvent(enum.Enum):
-    """What moves a missing packet from state to state."""
+    """Event that changes the state of a missing packet."""
 
     TIMER = "timer"
     NAK_HEARD = "NAK heard"
@@ -37,7 +37,7 @@ class RepairEvent(enum.Enum):
 
 
 class Interval(enum.Enum):
-    """Which timer starts on entering a state. NAK_RB_IVL is drawn at random below NAK_BO_IVL."""
+    """Timer that starts with a state. NAK_RB_IVL is drawn at random below NAK_BO_IVL."""
 
     NAK_RB_IVL = "nak_rb_ivl"
     NAK_RPT_IVL = "nak_rpt_ivl"
@@ -45,7 +45,7 @@ class Interval(enum.Enum):
 
 
 class Retries(enum.Enum):
-    """Which count a transition raises."""
+    """Retry count that a transition raises."""
 
     NCF = "nak_ncf_retries"
     DATA = "nak_data_retries"
@@ -65,7 +65,7 @@ RepairTable = dict[tuple[RepairState, RepairEvent], Transition]
 _S, _E, _I = RepairState, RepairEvent, Interval
 
 RECEIVER: RepairTable = {
-    (_S.BACK_OFF, _E.TIMER): Transition(_S.WAIT_NCF, _I.NAK_RPT_IVL),  # and the NAK is sent
+    (_S.BACK_OFF, _E.TIMER): Transition(_S.WAIT_NCF, _I.NAK_RPT_IVL),  # the NAK is sent here
     (_S.BACK_OFF, _E.NAK_HEARD): Transition(_S.WAIT_NCF, _I.NAK_RPT_IVL),
     (_S.BACK_OFF, _E.NCF_HEARD): Transition(_S.WAIT_DATA, _I.NAK_RDATA_IVL),
     (_S.WAIT_NCF, _E.TIMER): Transition(_S.BACK_OFF, _I.NAK_RB_IVL, Retries.NCF),

@@ -1,8 +1,10 @@
-"""What waits in a receive window: runs that may have holes, sqns that are missing and for which there is room in memory.
+"""Runs that wait in a receive window, with memory reserved for missing packets.
 
-A repair is copied to where its packet is missing, so that one lost packet does not cut what came in one read into pieces that
-each cost a delivery. Which sqns are missing the window's recovery knows. Nobody but the window sees a hole: what is handed on ends
-before it. Only rows that hold no packet are ever written to.
+A run may have holes: sqns that are missing and for which the run has memory. A repair is copied into its hole. One lost
+packet therefore does not cut a read into pieces that each cost a delivery.
+
+The window's recovery knows which sqns are missing. Holes are invisible outside the window, because a run that is handed
+on ends before the first hole. Only rows that hold no packet are ever written to.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from pgm.wire.train import DataWithGaps, Run
 
 
 class HeldRuns(RunStore):
-    """Disjoint runs by sqn, of which all packets are there but those of holes. What is counted of them counts holes, too."""
+    """Disjoint runs by sqn, complete except for holes.
+
+    Counts of packets and octets include the holes.
+    """
 
     def add(self, run: Run) -> None:
-        """Insert a run that overlaps nothing but holes."""
+        """Insert a run that overlaps held runs only in their holes."""
         if not self._runs or run.first >= self._runs[-1].end:
             super().add(run)
             return
@@ -26,17 +31,21 @@ class HeldRuns(RunStore):
             super().add(rest)
 
     def insert(self, runs: Sequence[Run]) -> None:
-        """Insert runs of the caller's own, in order, that overlap nothing but holes."""
+        """Insert ordered runs owned by the caller that overlap held runs only in holes."""
         rest = [part for run in runs for part in self._put_in_holes(run)]
         if rest:
             super().insert(rest)
 
-    def fill(self, some: DataWithGaps, base: int) -> None:
-        """Insert pieces, the first packet of which is sqn `base`, that overlap nothing but holes. What all goes to holes needs its own place no more."""
-        data, left = some.data, []
+    def fill(self, pieces: DataWithGaps, base: int) -> None:
+        """Insert pieces that overlap held runs only in their holes.
+
+        `base` is the sqn of the first packet. The read buffer is kept only if some piece found no hole.
+        """
+        data, left = pieces.data, []
         source, stride, payload_at = data.buffer.data, data.stride, data.payload_at
-        holder_end, room, origin = base, source, 0  # of the run that the piece before went to
-        for (first, end), row in zip(some.spans, some.rows, strict=True):
+        # end sqn, buffer and origin of the run that took the previous piece
+        holder_end, target, origin = base, source, 0
+        for (first, end), row in zip(pieces.spans, pieces.rows, strict=True):
             low, high = base + first, base + end
             if high > holder_end:
                 index = bisect_right(self._firsts, low)
@@ -45,16 +54,16 @@ class HeldRuns(RunStore):
                 if holder is None or not is_alike or high > holder.first + holder.count:
                     left.append(Run(low, end - first, data.buffer, data.offset + row * stride, stride, payload_at))
                     continue
-                holder_end, room = holder.first + holder.count, holder.buffer.data
+                holder_end, target = holder.first + holder.count, holder.buffer.data
                 origin = holder.offset - holder.first * stride
             at = data.offset + row * stride
-            room[origin + low * stride : origin + high * stride] = source[at : at + (end - first) * stride]
+            target[origin + low * stride : origin + high * stride] = source[at : at + (end - first) * stride]
         if left:
             data.keeping.is_kept = True
             self.insert(left)
 
     def _put_in_holes(self, run: Run) -> list[Run]:
-        """Copy what there is room for to where it is missing; returns what is left."""
+        """Copy packets into the holes of held runs. Return the parts that found no hole."""
         left: list[Run] = []
         first, stride, firsts = run.first, run.stride, self._firsts
         last = first + run.count
@@ -73,14 +82,14 @@ class HeldRuns(RunStore):
                     )
                     octets = (end - first) * stride
                     holder.buffer[at : at + octets] = run.buffer[taken_at : taken_at + octets]
-                else:  # of another size than what is around it
+                else:  # the packet size or header size differs from the surrounding run
                     self.cut_out(first, end)
                     left.append(run.part(first, end))
             first = end
         return left
 
     def cut_out(self, first: int, end: int) -> None:
-        """Leave out what is missing for good, or comes to lie elsewhere."""
+        """Cut out sqns that are lost, or that will be held in another run."""
         index = bisect_right(self._firsts, first)
         index -= index > 0 and self._runs[index - 1].end > first
         while index < len(self._runs) and self._firsts[index] < end:

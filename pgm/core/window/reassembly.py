@@ -1,7 +1,7 @@
-"""Large messages: cutting them into fragments and putting them together again (RFC 9.2).
+"""Fragmentation and reassembly of large messages (RFC 9.2).
 
-A message is delivered whole or not at all. When one of its packets is lost, those that did arrive are
-reported lost too, with cause FRAGMENT, so that delivered and lost sqns add up to what was sent.
+A message is delivered whole or not at all. If one packet of a message is lost, the packets that did arrive are reported
+lost too, with cause FRAGMENT. Delivered and lost sqns therefore add up to the sqns that were sent.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from pgm.wire.train import Octets, Run, fragment_of
 
 
 def fragment_options(first_sqn: int, apdu_length: int) -> bytes:
-    """Option octets of every fragment of one message; the offset is set packet by packet."""
+    """Return the option octets that all fragments of one message share.
+
+    The offset is set packet by packet.
+    """
     option = Fragment(first_sqn=wrap(first_sqn), offset=0, apdu_length=apdu_length)
     return encode_options((option,), PacketType.ODATA)[0]
 
 
 @attrs.define(eq=False)
 class WholeMessages:
-    """Whole messages of one packet each: a run's payloads as they lie in memory."""
+    """Whole messages of one packet each: the payloads of a run, in place."""
 
     tsi: Tsi
     run: Run
 
     @property
     def payloads(self) -> Octets:
-        """A (count, size) view."""
+        """Return a (count, size) view."""
         return self.run.payloads
 
 
@@ -49,7 +52,10 @@ class LargeMessage:
 
 @attrs.define(eq=False)
 class _Partial:
-    """A message of which the first `octets` have come; its memory is that of all, which the kernel gives as it is written."""
+    """A message of which the first `octets` octets have arrived.
+
+    The memory of the whole message is reserved. The kernel provides each page when the page is first written.
+    """
 
     first: int
     payload: Octets
@@ -57,26 +63,27 @@ class _Partial:
     next_sqn: int
 
     def add(self, run: Run) -> None:
-        """Take the fragments that come next: copied once, to where they belong."""
+        """Copy the next fragments to their place in the message."""
         pieces = run.payloads
         end = self.octets + pieces.size
         self.payload[self.octets : end].reshape(pieces.shape)[:] = pieces
         self.octets, self.next_sqn = end, run.end
 
 
-def _begun(first: int, length: int) -> _Partial | None:
-    """A message of which nothing has come yet; None where the kernel promises no memory for all of it."""
+def _started(first: int, length: int) -> _Partial | None:
+    """Start a message; return None if the kernel refuses its memory."""
     try:
         return _Partial(first, np.empty(length, np.uint8), 0, first)
-    except MemoryError:  # of an address space that is limited: what a source says of its message must not end a process
+    except MemoryError:  # the address space is limited: the length that a source claims must not end a process
         return None
 
 
 class Reassembler:
-    """Turns the in-order runs and losses of one session into whole messages and losses.
+    """Reassembler of one session's in-order runs and losses.
 
-    Bounded by `max_apdu`: a message that says it is longer is reported lost. Address space is taken for as much as one says
-    of itself, memory only for what has come of it, up to a huge page: so much may the sources of `max_sessions` make of little.
+    A message that claims more than `max_apdu` octets is reported lost. Address space is reserved for the claimed
+    length, but memory is used only for the octets that arrived, rounded up to a huge page. The sources of
+    `max_sessions` sessions can therefore claim much memory but use little.
     """
 
     def __init__(self, tsi: Tsi, max_apdu: int) -> None:
@@ -86,7 +93,7 @@ class Reassembler:
 
     @property
     def is_between(self) -> bool:
-        """Whether no message is under way, so that a run without fragments is what it is."""
+        """Whether no message is incomplete: unfragmented runs then pass unchanged."""
         return self._partial is None
 
     def add(self, run: Run) -> Iterator[WholeMessages | LargeMessage | Lost]:
@@ -100,7 +107,7 @@ class Reassembler:
         if start == run.first and fragment.offset == 0:
             yield from self._abandon()
             if fragment.apdu_length <= self._max_apdu:
-                self._partial = _begun(start, fragment.apdu_length)
+                self._partial = _started(start, fragment.apdu_length)
         if not self._continues(run, fragment, start):
             yield from self._abandon()
             yield Lost(self._tsi, run.first, run.count, LossCause.FRAGMENT)
@@ -131,11 +138,17 @@ class Reassembler:
 
     @property
     def mark(self) -> tuple[int, int] | None:
-        """How far the message under way has come: while this stays the same it makes no progress. None without one."""
+        """First sqn and octets of the incomplete message; None without one.
+
+        An unchanged mark means that the message makes no progress.
+        """
         return None if self._partial is None else (self._partial.first, self._partial.octets)
 
     def end(self) -> Iterator[Lost]:
-        """The stream ends here, or the message under way is waited for no longer."""
+        """Report the incomplete message as lost.
+
+        The stream ends here, or the wait for the message is over.
+        """
         return self._abandon()
 
     def _abandon(self) -> Iterator[Lost]:

@@ -1,8 +1,8 @@
-"""Delivery in order: what has arrived and waits for a gap, and what was given up (RFC 3.4, 6.1).
+"""Receive window with in-order delivery (RFC 3.4, 6.1).
 
-Everything between `next_sqn` and the newest sqn is in exactly one of three places: held, being
-recovered, or given up. Delivery takes runs and losses alternately from the front, as long as the
-application has room. A run that is held may have room for what is being recovered (`pgm.core.window.held_runs`).
+Each sqn from `next_sqn` to the newest is in exactly one of three places: held, in recovery, or given up. Delivery takes
+runs and losses alternately from the front, as long as the application has room. A held run may have room for packets
+that are in recovery (`pgm.core.window.held_runs`).
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi, tsi_text
 from pgm.wire.train import Data, DataWithGaps, Run
 
-# Packets of a read for each that there may be room for: where more is missing, it comes as runs that are worth it.
+# Reserve memory for at most one missing packet per this many received packets. With more missing, the runs between the
+# gaps are long enough by themselves.
 _ROOM_SHARE = 8
 
 
 @attrs.define
 class DeliveryBudget:
-    """Octets that the application's queue still takes; shared by the sessions of one receiver."""
+    """Octets that the application queue still takes, shared by all sessions."""
 
     octets: int
 
 
 @attrs.define(eq=False)
 class LostSpan(SqnRange):
-    """Sqns that will not be delivered, until that has been said in order."""
+    """Sqns that will not be delivered, kept until the loss is reported in order."""
 
-    cause: LossCause | None  # None: they never were
+    cause: LossCause | None  # None: these sqns carry no packets
 
 
 class ReceiveWindow:
@@ -56,36 +57,40 @@ class ReceiveWindow:
         self.gap_detector = GapDetector(recovery)
         self._held = HeldRuns()
         self._given_up: RangeTable[LostSpan] = RangeTable()
-        self._slowness = KernelDropMonitor(tsi, counters)
-        self._notices: list[Effect] = []  # for when something is said the next time
-        self.kept: RunStore | None = None  # what came, also after it was delivered: parity needs it
+        self._kernel_drops = KernelDropMonitor(tsi, counters)
+        self._notices: list[Effect] = []  # for the next call of `advance`
+        self.kept: RunStore | None = None  # all data that came, even after delivery, for parity decoding
         self.next_sqn = 0  # the first sqn not yet delivered or reported
 
     def begin(self, sqn: int) -> None:
-        """Delivery starts with this sqn."""
+        """Start delivery at `sqn`."""
         self.gap_detector.begin(sqn)
         self.next_sqn = sqn
 
     def begin_earlier(self, sqn: int, now_ns: int) -> None:
-        """Nothing was delivered yet, and the stream is said to begin before what has come."""
+        """Start delivery at an earlier sqn, before anything was delivered.
+
+        The stream is announced to begin before the data that came.
+        """
         if sqn < self.next_sqn:
             self._recovery.detect(sqn, self.next_sqn, now_ns)
             self.gap_detector.first = self.next_sqn = sqn
 
     @property
     def held_octets(self) -> int:
-        """Memory of what waits, whole chunks."""
+        """Memory of held runs in octets, in whole chunks."""
         return self._held.pinned_octets
 
     @property
     def is_drained(self) -> bool:
-        """Whether everything known was delivered or reported."""
+        """Whether all known sqns were delivered or reported."""
         return self.next_sqn == self.gap_detector.end
 
     def pass_on(self, data: Data, first: int) -> Deliver | None:
-        """Deliver what comes next in order at once, if nothing waits before it and the application has room for all of it.
+        """Deliver the next packets in order without holding them.
 
-        The same as `add` and `advance` in a fraction of their calls; None, and nothing was taken, where it is not so plain.
+        This is the fast path of `add` and `advance`. Return None and take nothing if an earlier packet waits, if the
+        application lacks room, or if `kept` is in use.
         """
         gap_detector, room, octets = self.gap_detector, self._room, data.count * data.stride
         if not first == self.next_sqn == gap_detector.end or octets > room.octets or self.kept is not None:
@@ -101,9 +106,10 @@ class ReceiveWindow:
         return Deliver(self._tsi, run)
 
     def hold_on(self, data: Data, first: int, now_ns: int) -> list[Effect] | None:
-        """Keep what comes behind all that is known, and deliver what may be now: nothing while what is next in order is missing.
+        """Hold packets beyond all known sqns, and deliver those next in order.
 
-        The same as `add` and `advance` in a fraction of their calls; None, and nothing was taken, where it is not so plain.
+        This is the fast path of `add` and `advance`. Return None and take nothing if the packets are not beyond the
+        known sqns, a bound is near, or `kept` is in use.
         """
         gap_detector, missing = self.gap_detector, self._recovery.missing
         if (
@@ -119,36 +125,42 @@ class ReceiveWindow:
         self._held.add(data.run(first))
         self._counters.received_packets += data.count
         self._counters.received_octets += data.count * data.stride
-        return self._advance_behind_room()
+        return self._advance_waiting()
 
-    def _advance_behind_room(self) -> list[Effect]:
-        """`advance`, where more is held than before: something only if what is next waits for the application's room alone."""
+    def _advance_waiting(self) -> list[Effect]:
+        """Deliver after more was held.
+
+        A delivery is possible only if the next packets were held up by nothing but the application's room.
+        """
         is_waiting = self._room.octets > 0 and self._recovery.missing.at(self.next_sqn) is None
         return self.advance() if is_waiting else []
 
-    def take_behind(self, some: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
-        """`pass_on` and `hold_on` for pieces that lie behind all that is known, the first packet at sqn `first`; None, and nothing was taken, where one of them would not."""
-        gap_detector, spans = self.gap_detector, some.spans
+    def take_behind(self, pieces: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
+        """Take pieces beyond all known sqns, as `pass_on` and `hold_on` take a run.
+
+        `first` is the sqn of the first packet. Return None and take nothing if one of the two would return None.
+        """
+        gap_detector, spans = self.gap_detector, pieces.spans
         if (
             first < gap_detector.end
             or self.kept is not None
             or len(self._recovery.missing) + len(spans) > self._parameters.rxw_gaps
-            or self._held.pinned_octets + some.data.buffer.nbytes > self._parameters.rxw_bytes
+            or self._held.pinned_octets + pieces.data.buffer.nbytes > self._parameters.rxw_bytes
         ):
             return None
-        has_room = spans[0][1] * some.data.stride <= self._room.octets
+        has_room = spans[0][1] * pieces.data.stride <= self._room.octets
         is_next = has_room and first == self.next_sqn == gap_detector.end
         effects: list[Effect] = []
-        packets = some.count
-        runs = [some.spread_run(first)] if some.open_gaps(packets // _ROOM_SHARE) else some.runs(first)
+        packets = pieces.count
+        runs = [pieces.spread_run(first)] if pieces.open_gaps(packets // _ROOM_SHARE) else pieces.runs(first)
         if is_next:
-            delivered = self.pass_on(some.data, first)
+            delivered = self.pass_on(pieces.data, first)
             assert delivered is not None
             effects.append(delivered)
-            packets -= some.data.count
-            taken = runs.pop(0)
-            if taken.end > gap_detector.end:
-                runs.insert(0, taken.part(gap_detector.end, taken.end))
+            packets -= pieces.data.count
+            spread = runs.pop(0)
+            if spread.end > gap_detector.end:
+                runs.insert(0, spread.part(gap_detector.end, spread.end))
         gaps, end = [], gap_detector.end
         for low, high in spans[is_next:]:
             if first + low > end:
@@ -158,46 +170,51 @@ class ReceiveWindow:
         gap_detector.end = end
         self._held.extend(runs)
         self._counters.received_packets += packets
-        self._counters.received_octets += packets * some.data.stride
-        return effects or self._advance_behind_room()
+        self._counters.received_octets += packets * pieces.data.stride
+        return effects or self._advance_waiting()
 
-    def fill(self, some: DataWithGaps, first: int, now_ns: int) -> int | None:
-        """`add` for pieces of what is known, the first packet at sqn `first`, as long as all of them may be held; returns how many had been missing."""
-        held, data = self._held, some.data
+    def fill(self, pieces: DataWithGaps, first: int, now_ns: int) -> int | None:
+        """Hold pieces within the known sqns, as `add` does. Return how many were missing.
+
+        `first` is the sqn of the first packet. Return None and take nothing if not all pieces may be held.
+        """
+        held, data = self._held, pieces.data
         if (
-            first + some.spans[-1][1] > self.gap_detector.end
+            first + pieces.spans[-1][1] > self.gap_detector.end
             or self.kept is not None
-            or len(self._recovery.missing) + len(some.spans) > self._parameters.rxw_gaps  # each may cut one in two
+            # each piece may split a missing range
+            or len(self._recovery.missing) + len(pieces.spans) > self._parameters.rxw_gaps
             or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
         ):
             return None
-        spans = [(first + low, first + end) for low, end in some.spans]
-        found = self._recovery.arrived_each(spans, now_ns)
-        if found == spans:
-            held.fill(some, first)
+        spans = [(first + low, first + end) for low, end in pieces.spans]
+        filled_spans = self._recovery.arrived_each(spans, now_ns)
+        if filled_spans == spans:
+            held.fill(pieces, first)
         else:
-            held.insert(list(_within(some.runs(first), found)))
-        filled = sum([end - low for low, end in found])
+            held.insert(list(_within(pieces.runs(first), filled_spans)))
+        filled = sum([end - low for low, end in filled_spans])
         self._counters.received_packets += filled
         self._counters.received_octets += filled * data.stride
-        self._counters.duplicate_packets += some.count - filled
+        self._counters.duplicate_packets += pieces.count - filled
         return filled
 
     def repair(self, data: Data, first: int, now_ns: int) -> tuple[list[Effect], int] | None:
-        """Take in packets of what is known, none of which was delivered, and deliver what is in order now; also returns how many had been missing.
+        """Take packets of known sqns, and deliver packets that are now in order.
 
-        The same as `add` and `advance` in a fraction of their calls; None, and nothing was taken, where it is not so plain.
+        This is the fast path of `add` and `advance` for sqns of which none was delivered. Also return how many packets
+        had been missing. Return None and take nothing if a condition of the fast path fails.
         """
         held, end = self._held, first + data.count
         if (
             not self.next_sqn <= first < end <= self.gap_detector.end
             or self.kept is not None
-            or len(self._recovery.missing) >= self._parameters.rxw_gaps  # one may be cut in two
+            or len(self._recovery.missing) >= self._parameters.rxw_gaps  # the packets may split one missing range
             or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
         ):
             return None
-        found = self._recovery.arrived(first, end, now_ns)
-        filled = data.count if found == [(first, end)] else sum([high - low for low, high in found])
+        filled_spans = self._recovery.arrived(first, end, now_ns)
+        filled = data.count if filled_spans == [(first, end)] else sum([high - low for low, high in filled_spans])
         effects: list[Effect] = []
         counters, octets = self._counters, filled * data.stride
         counters.received_packets += filled
@@ -205,7 +222,7 @@ class ReceiveWindow:
         counters.duplicate_packets += data.count - filled
         run = data.run(first)
         oldest = held.oldest
-        is_behind_all = oldest is None or oldest.first >= end  # else there is room for it in memory
+        is_behind_all = oldest is None or oldest.first >= end  # otherwise a held run may have a hole for the packets
         if first == self.next_sqn and filled == data.count and octets <= self._room.octets and is_behind_all:
             self._room.octets -= octets
             self.next_sqn = end
@@ -213,7 +230,7 @@ class ReceiveWindow:
             counters.delivered_octets += octets - filled * data.payload_at
             effects.append(Deliver(self._tsi, run))
         else:
-            for low, high in found:
+            for low, high in filled_spans:
                 held.add(run.part(low, high))
         oldest = held.oldest
         if (oldest is not None and oldest.first == self.next_sqn) or self._given_up:
@@ -221,14 +238,15 @@ class ReceiveWindow:
         return effects, filled
 
     def may_pass(self, sqn: int, octets: int) -> bool:
-        """Whether a packet, plain and of so many octets, is next and may be delivered to an application that takes it at once.
+        """Return whether a plain packet of `octets` is next and may be delivered at once.
 
-        As `pass_on`, but that it waits in no queue and so needs no run; together with `note_passed`.
+        This is `pass_on` for an application that takes the packet directly: the packet enters no queue and needs no
+        run. A call of `note_passed` must follow.
         """
         return sqn == self.next_sqn == self.gap_detector.end and octets <= self._room.octets and self.kept is None
 
     def note_passed(self, octets: int) -> None:
-        """Note that such a packet was delivered."""
+        """Note that the packet admitted by `may_pass` was delivered."""
         self.next_sqn = self.gap_detector.end = self.next_sqn + 1
         counters = self._counters
         counters.received_packets += 1
@@ -239,7 +257,7 @@ class ReceiveWindow:
             counters.queue_most_octets = octets
 
     def add(self, run: Run, now_ns: int) -> int:
-        """Take data in. Returns how many of its packets had been missing."""
+        """Take data. Return how many of its packets had been missing."""
         accepted, filled = self.gap_detector.accept(run, now_ns)
         for part in accepted:
             self._held.add(part)
@@ -252,7 +270,7 @@ class ReceiveWindow:
         return filled
 
     def reveal(self, end: int, now_ns: int) -> None:
-        """Learn that everything below `end` was sent."""
+        """Note that everything below `end` was sent."""
         self.gap_detector.reveal(end, now_ns)
         self._bound_gaps()
 
@@ -261,12 +279,15 @@ class ReceiveWindow:
             self._give_up_oldest_gap()
 
     def skip(self, spans: list[Span]) -> None:
-        """Go on behind these sqns without a word: they were not used. A gap may have been cut in two for that, or revealed."""
+        """Skip sqns that carry no packets, without reporting a loss. The spans may have cut gaps in two."""
         self.give_up(spans, None)
         self._bound_gaps()
 
     def take_back(self, span: Span, now_ns: int) -> None:
-        """Recover what was skipped, as it was sent after all; what delivery has gone past is lost, which `advance` says by a notice."""
+        """Recover a skipped span, because its packets were sent after all.
+
+        Sqns that delivery has passed are lost. `advance` reports them by a notice, since a late `Lost` would break the order.
+        """
         first, end = span
         passed = min(end, max(first, self.next_sqn))
         for gap in self._given_up.within(passed, end):
@@ -279,20 +300,23 @@ class ReceiveWindow:
             what = f"session {tsi_text(self._tsi)} sqns {first} to {passed - 1}: lost, and skipped before as never sent"
             self._notices.append(Notice("lost-skipped", what))
 
-    def end_asking(self, step: RecoveryActions, trail: int) -> bool:
-        """Stop waiting for what was asked for in vain or had to make room for it. Says whether there was any."""
-        for first, end in step.given_up:
+    def end_asking(self, actions: RecoveryActions, trail: int) -> bool:
+        """Give up ranges whose recovery failed or had to make room.
+
+        Return whether there were any.
+        """
+        for first, end in actions.given_up:
             source_has_from = min(max(first, trail), end)
             self.give_up([(first, source_has_from)], LossCause.WINDOW)
             self.give_up([(source_has_from, end)], LossCause.RETRIES)
-        self.give_up(step.crowded_out, LossCause.OVERLOAD)
-        return bool(step.given_up or step.crowded_out)
+        self.give_up(actions.crowded_out, LossCause.OVERLOAD)
+        return bool(actions.given_up or actions.crowded_out)
 
     def give_up(self, spans: list[Span], cause: LossCause | None) -> None:
-        """Stop waiting for missing spans, empty ones aside.
+        """Stop waiting for missing spans; empty spans are allowed.
 
-        Neighbours are joined, so an application that stands still costs one range; when there are too many all the
-        same, neighbours of different causes are joined too, and the oldest one's is told.
+        Adjacent losses of the same cause are joined, so a stalled application costs one range. If there are still too
+        many ranges, adjacent losses of different causes are joined too. The oldest cause is then reported.
         """
         for first, end in spans:
             if first == end:
@@ -308,27 +332,30 @@ class ReceiveWindow:
                 new.end = after.end
             self._given_up.add(new)
 
-    def _may_join(self, one: LostSpan, other: LostSpan) -> bool:
-        if one.cause is None or other.cause is None:
-            return one.cause is other.cause  # what never was is no loss, and no loss is hidden in it
-        return one.cause is other.cause or len(self._given_up) >= self._parameters.rxw_gaps
+    def _may_join(self, left: LostSpan, right: LostSpan) -> bool:
+        if left.cause is None or right.cause is None:
+            return left.cause is right.cause  # sqns without packets are no loss, and must not hide a loss
+        return left.cause is right.cause or len(self._given_up) >= self._parameters.rxw_gaps
 
     def skip_to(self, sqn: int, cause: LossCause) -> None:
-        """Go on at `sqn`, far ahead; what was missing or never seen before it is lost."""
+        """Continue at `sqn`, far ahead. Everything missing or unseen before it is lost."""
         self.give_up(self._recovery.give_up_before(sqn), cause)
         if sqn > self.gap_detector.end:
             self.give_up([(self.gap_detector.end, sqn)], cause)
             self.gap_detector.end = sqn
 
     def skip_all(self, cause: LossCause) -> None:
-        """Give up all that is known and not delivered."""
+        """Give up everything known and not delivered."""
         while self._held.oldest is not None:
             run = self._held.cut_oldest(self._held.oldest.count)
             self.give_up(self._recovery.missing.uncovered(run.first, run.end), cause)
         self.give_up(self._recovery.give_up_before(self.gap_detector.end), cause)
 
     def advance(self, *, is_last: bool = False) -> list[Effect]:
-        """What can be said in order now. `is_last` says it all, room or not: the session is about to go."""
+        """Return the deliveries and losses that are in order now, after pending notices.
+
+        `is_last` returns everything, even without room: the session is about to end.
+        """
         effects, self._notices = [*self._notices, *self._deliver(is_last=is_last)], []
         while self._is_too_full:
             self._give_up_oldest()
@@ -336,7 +363,7 @@ class ReceiveWindow:
         return effects
 
     def keep_bounds(self) -> None:
-        """Hold no more than allowed while nothing may be delivered yet."""
+        """Enforce the memory bound while nothing may be delivered yet."""
         while self._is_too_full:
             self._give_up_oldest()
 
@@ -364,10 +391,10 @@ class ReceiveWindow:
 
     def _lost(self, gap: LostSpan, cause: LossCause) -> list[Effect]:
         self._counters.lost_sqns += gap.count
-        return [Lost(self._tsi, gap.first, gap.count, cause), *self._slowness.lost()]
+        return [Lost(self._tsi, gap.first, gap.count, cause), *self._kernel_drops.lost()]
 
     def _handed_over(self, runs: list[Run]) -> list[Effect]:
-        """Runs that are next in order, as deliveries."""
+        """Return deliveries of runs that are next in order."""
         packets = sum([run.count for run in runs])
         octets = sum([run.count * run.stride for run in runs])
         self._room.octets -= octets
@@ -381,7 +408,10 @@ class ReceiveWindow:
         return self._held.pinned_octets > self._parameters.rxw_bytes and self._held.oldest is not None
 
     def _give_up_oldest(self) -> None:
-        """Stop waiting for the gap that holds up delivery; if there is none, the application does, and the oldest octets go."""
+        """Give up the gap that holds up delivery, or the oldest octets if no gap does.
+
+        Without a gap, the application holds up delivery, and the cause of the loss is OVERRUN.
+        """
         held, missing = self._held.oldest, self._recovery.missing.oldest
         assert held is not None
         if missing is not None and missing.first <= held.first:
@@ -397,35 +427,34 @@ class ReceiveWindow:
 
 
 def _within(runs: Sequence[Run], spans: Sequence[Span]) -> Iterator[Run]:
-    """The parts of runs that spans in order say, each of which lies in one run."""
-    left = iter(runs)
-    run = next(left, None)
+    """Yield the parts of runs that ordered spans select. Each span lies in one run."""
+    remaining = iter(runs)
+    run = next(remaining, None)
     for first, end in spans:
         while run is not None and run.end <= first:
-            run = next(left, None)
+            run = next(remaining, None)
         assert run is not None, (runs, spans)
         yield run.part(first, end)
 
 
-_TOLD_AGAIN = 2  # times as many drops: who stays too slow hears of it now and then, not at each loss
+# Report again after this many times as many drops: a slow receiver is warned now and then, not at each loss.
+_REPORT_FACTOR = 2
 
 
 class KernelDropMonitor:
-    """What one session's losses have to do with its receiver's own socket."""
+    """Monitor that relates a session's losses to drops at the receiver's own socket."""
 
     def __init__(self, tsi: Tsi, counters: Counters) -> None:
         self._tsi = tsi
         self._counters = counters
-        self._before = counters.socket_drops  # the session began: no matter of its losses
-        self._tells_at = 1
+        self._initial_drops = counters.socket_drops  # drops before the session began caused none of its losses
+        self._report_at = 1
 
     def lost(self) -> Effects:
-        """Note that something is lost for good."""
-        drops = self._counters.socket_drops - self._before
-        if drops < self._tells_at:
+        """Note a loss. Return a notice if the socket has dropped many more datagrams."""
+        drops = self._counters.socket_drops - self._initial_drops
+        if drops < self._report_at:
             return NOTHING
-        self._tells_at = _TOLD_AGAIN * drops
-        text = (
-            f"packets are lost, and the kernel has dropped {drops:,} of this receiver's own socket: it does not keep up"
-        )
+        self._report_at = _REPORT_FACTOR * drops
+        text = f"packets are lost, and the kernel has dropped {drops:,} at this receiver's own socket: the receiver is too slow"
         return (Notice("too-slow", f"session {tsi_text(self._tsi)}: {text}"),)

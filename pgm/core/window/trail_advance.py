@@ -1,15 +1,17 @@
 """Strategies for the trail of a transmit window, named as in RFC 3208 section 16.
 
-* **Advance with time** (16.3): what is older than TXW_SECS goes, whether anything was sent meanwhile or not. NAKs hold
-  nothing of that (TXW_ADV_IVL is 0), and an idle window closes. A window that has no room for so long a time is what
-  receivers lose for good: while something of its oldest part is asked for, it waits a bounded time before it moves on.
-* **Advance with data** (16.2): the last TXW_BYTES stay, however old. TXW_ADV_SECS, the ambient SPM interval and the join
-  interval are measured in data: a second has passed when as much was sent as TXW_MAX_RTE lets out in one. A full window
-  moves on when no NAK for its oldest increment came for TXW_ADV_IVL, or for its oldest half where that is less.
-* **Application control** (16.4): the trail moves when the application says so.
+* **Advance with time** (16.3): packets older than TXW_SECS leave the window, whether or not more data was sent. NAKs do
+  not extend that time (TXW_ADV_IVL is 0), and an idle window closes. A window may be too small for TXW_SECS. Packets
+  that leave such a window early are lost for good to the receivers that miss them. While receivers request packets from
+  its oldest part, a full window therefore waits a bounded time before it advances.
+* **Advance with data** (16.2): the last TXW_BYTES stay, however old. TXW_ADV_SECS, the ambient SPM interval and the
+  join interval are measured in data. One second has passed when as many octets were sent as TXW_MAX_RTE allows in one
+  second. A full window advances when no NAK for its oldest increment came for TXW_ADV_IVL. If the oldest half of the
+  window is smaller than that increment, only NAKs for that half count.
+* **Application control** (16.4): the trail advances when the application says so.
 
-TXW_ADV_IVL_TMR runs in real time in all of them. The RFC calls it data-driven too; but while the window is full nothing is
-sent that could drive it.
+TXW_ADV_IVL_TMR runs in real time in all strategies. The RFC calls TXW_ADV_IVL_TMR data-driven too, but nothing is sent
+while the window is full, so no data could drive the timer.
 """
 
 from __future__ import annotations
@@ -19,40 +21,53 @@ from typing import Protocol
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 
-_WATCHED = 3  # the oldest of so many parts of a window that time alone moves, ...
-_WATCHED_OF_DATA = 2  # ... and of one that data move, whose receivers may have been too slow for it: they ask late
+_WATCHED = 3  # With time: NAKs for the oldest 1 / _WATCHED of the window hold the window.
+# With data: the share is larger, because receivers that are too slow for the window send their NAKs late.
+_WATCHED_OF_DATA = 2
 
 
 class Advance(Protocol):
-    """When the trail of a window may move."""
+    """Strategy that decides when the trail of a window may advance."""
 
     def elapsed_ns(self, real_ns: int) -> int:
-        """How long the window's timers have run when `real_ns` have passed in real time."""
+        """Return how long the window's timers have run after `real_ns` of real time."""
 
     def sent(self, octets: int) -> None:
-        """Note data sent for the first time."""
+        """Count octets of data sent for the first time."""
 
     def nak(self, now_ns: int) -> None:
-        """Note a NAK for what is watched."""
+        """Note a NAK for the watched part of the window."""
 
     def watched_end(self, trail: int, next_trail: int, end: int) -> int:
-        """Up to where sqns that are asked for hold a window from `trail` to `end - 1`; its oldest increment ends at `next_trail`."""
+        """Return the end of the watched part of the window.
+
+        NAKs for sqns below this end hold the window. The window has the sqns `trail` to `end - 1`. Its oldest increment
+        ends at `next_trail`.
+        """
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
-        """Whether a full window must stay as it is; `is_owed` says that a repair of what is watched is still to leave. Asked only while it is full."""
+        """Return whether a full window must not advance.
+
+        The method is called only while the window is full. `is_owed` says that a repair from the watched part is still
+        to be sent.
+        """
 
     def moved(self) -> None:
-        """Note that there was room, or is again."""
+        """Note that the window has room."""
 
     def retry_at(self) -> int:
-        """When a full window may move on by itself."""
+        """Return when a full window may advance by itself."""
 
     def expires_at(self, increment_ended_ns: int, last_sent_ns: int) -> int:
-        """When the oldest increment goes though there is room."""
+        """Return when the oldest increment leaves a window that has room."""
 
 
 class AdvanceWithTime:
-    """Real time alone (SRC-13). NAKs hold a window that is full before its time, for as long again as it took to fill at most."""
+    """Advance in real time alone (SRC-13).
+
+    NAKs may hold a window that is full before TXW_SECS has passed. The hold lasts at most `txw_hold_share` times the
+    time the window took to fill.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self._txw_secs = parameters.txw_secs
@@ -62,22 +77,28 @@ class AdvanceWithTime:
         self._full_since_ns: int | None = None
 
     def elapsed_ns(self, real_ns: int) -> int:
-        """Timers run in real time."""
+        """Return `real_ns`: timers run in real time."""
         return real_ns
 
     def sent(self, octets: int) -> None:
-        """Nothing depends on it."""
+        """Do nothing: the trail does not depend on the data sent."""
 
     def nak(self, now_ns: int) -> None:
-        """Note when something old was asked for."""
+        """Note the time of a NAK for the oldest part."""
         self._nak_ns = now_ns
 
     def watched_end(self, trail: int, next_trail: int, end: int) -> int:
-        """A part, so that a repair that gets lost can be asked for again."""
+        """Return the end of the oldest third.
+
+        The share leaves time to request a lost repair again.
+        """
         return trail + (end - trail) // _WATCHED
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
-        """While something old was asked for a moment ago: sending what follows would lose it for good."""
+        """Return whether the oldest part was requested recently.
+
+        Sending new data would make the requested packets unrepairable.
+        """
         if self._full_since_ns is None:
             self._full_since_ns = now_ns
         if is_owed:
@@ -88,11 +109,14 @@ class AdvanceWithTime:
         return False
 
     def moved(self) -> None:
-        """A new hold begins afresh."""
+        """End the hold; the next hold starts with its full time."""
         self._full_since_ns = None
 
     def retry_at(self) -> int:
-        """When a full window moves on: once nobody asks any more, or after a share of the time since it moved last."""
+        """Return when a full window advances.
+
+        The window advances when no NAK came for `txw_adv_ivl`, or at the end of the longest hold.
+        """
         if self._full_since_ns is None:
             return NEVER
         took_ns = self._nak_ivl if self._moved_ns < 0 else self._full_since_ns - self._moved_ns
@@ -100,12 +124,18 @@ class AdvanceWithTime:
         return min(self._nak_ns + self._nak_ivl, self._full_since_ns + longest_ns)
 
     def expires_at(self, increment_ended_ns: int, last_sent_ns: int) -> int:
-        """TXW_SECS after its last packet: an idle window closes altogether."""
+        """Return TXW_SECS after the increment's last packet.
+
+        An idle window therefore closes completely.
+        """
         return increment_ended_ns + self._txw_secs
 
 
 class AdvanceWithData:
-    """Octets drive the window; NAKs hold it, for TXW_ADV_SECS in all at most (SRC-11, SRC-12)."""
+    """Advance by octets sent (SRC-11, SRC-12).
+
+    NAKs hold a full window for TXW_ADV_SECS at most.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -114,11 +144,11 @@ class AdvanceWithData:
         self._full_since_ns: int | None = None
 
     def elapsed_ns(self, real_ns: int) -> int:
-        """Timers run by what was sent."""
+        """Return the time that the octets sent so far stand for, at TXW_MAX_RTE."""
         return self._sent_octets * SECOND // self._parameters.txw_max_rte
 
     def sent(self, octets: int) -> None:
-        """The clock goes on."""
+        """Advance the clock by the octets sent."""
         self._sent_octets += octets
 
     def nak(self, now_ns: int) -> None:
@@ -126,64 +156,71 @@ class AdvanceWithData:
         self._nak_ns = now_ns
 
     def watched_end(self, trail: int, next_trail: int, end: int) -> int:
-        """The oldest increment. One that is most of the window leaves by parts, so that NAKs for what came last hold nothing."""
+        """Return the end of the oldest increment or half of the window.
+
+        The smaller of the two counts, so an increment that is most of the window leaves in parts. NAKs for the newest
+        packets then hold nothing.
+        """
         return min(next_trail, trail + -(-(end - trail) // _WATCHED_OF_DATA))
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
-        """While TXW_ADV_IVL_TMR runs; a storm of NAKs cannot make that last for ever."""
+        """Return whether TXW_ADV_IVL_TMR runs, for TXW_ADV_SECS at most.
+
+        The bound keeps a storm of NAKs from holding the window for ever.
+        """
         if self._full_since_ns is None:
             self._full_since_ns = now_ns
         is_quiet = now_ns - self._nak_ns >= self._parameters.txw_adv_ivl
         return not is_quiet and now_ns - self._full_since_ns < self._parameters.txw_adv_secs
 
     def moved(self) -> None:
-        """A new hold begins afresh."""
+        """End the hold; the next hold starts with its full time."""
         self._full_since_ns = None
 
     def retry_at(self) -> int:
-        """When TXW_ADV_IVL_TMR runs out."""
+        """Return when TXW_ADV_IVL_TMR expires."""
         return self._nak_ns + self._parameters.txw_adv_ivl
 
     def expires_at(self, increment_ended_ns: int, last_sent_ns: int) -> int:
-        """Never, unless a window that stays idle shall close (SRC-15)."""
+        """Return when an idle window closes (SRC-15); NEVER without `txw_idle_ivl`."""
         return last_sent_ns + self._parameters.txw_idle_ivl if self._parameters.txw_idle_ivl else NEVER
 
 
 class ApplicationControl:
-    """The application steps the window (SRC-14)."""
+    """Advance only when the application says so (SRC-14)."""
 
     def elapsed_ns(self, real_ns: int) -> int:
-        """Timers run in real time."""
+        """Return `real_ns`: timers run in real time."""
         return real_ns
 
     def sent(self, octets: int) -> None:
-        """Nothing depends on it."""
+        """Do nothing: the trail does not depend on the data sent."""
 
     def nak(self, now_ns: int) -> None:
-        """NAKs decide nothing."""
+        """Do nothing: NAKs do not hold the window."""
 
     def watched_end(self, trail: int, next_trail: int, end: int) -> int:
-        """Nothing."""
+        """Return the trail: no part is watched."""
         return trail
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
-        """A full window waits for the application."""
+        """Return True: a full window waits for the application."""
         return True
 
     def moved(self) -> None:
-        """Nothing was held."""
+        """Do nothing: the strategy keeps no hold."""
 
     def retry_at(self) -> int:
-        """Nobody but the application moves it on."""
+        """Return NEVER: only the application advances the window."""
         return NEVER
 
     def expires_at(self, increment_ended_ns: int, last_sent_ns: int) -> int:
-        """Never."""
+        """Return NEVER: increments do not expire."""
         return NEVER
 
 
 def strategy_of(parameters: Parameters) -> Advance:
-    """The strategy that `txw_adv_mode` names."""
+    """Return the strategy that `txw_adv_mode` names."""
     if parameters.txw_adv_mode == "data":
         return AdvanceWithData(parameters)
     return ApplicationControl() if parameters.txw_adv_mode == "application" else AdvanceWithTime(parameters)

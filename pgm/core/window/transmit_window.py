@@ -1,8 +1,10 @@
-"""What a source has sent and can repair, and what it has accepted and not yet sent (RFC 3.3, 5.1, 16).
+"""Transmit window of a source (RFC 3.3, 5.1, 16).
 
-Packets are built once, in the arena, when they are accepted; sending them is taking a slice. The trail
-moves by increments: a new increment begins every TXW_ADV_SECS, and the oldest goes when the strategy of
-`pgm.core.window.trail_advance` says so.
+The window holds packets that the source can repair, and packets accepted and not yet sent.
+
+Packets are built once, in the arena, when they are accepted; sending takes a slice. The trail moves by increments. A
+new increment begins every TXW_ADV_SECS, and the strategy of `pgm.core.window.trail_advance` decides when the oldest
+leaves.
 """
 
 from __future__ import annotations
@@ -31,27 +33,28 @@ from pgm.wire.single_odata import SingleOdataWriter
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, in_whole_trains
 
 Payload = bytes | bytearray | memoryview
-_APPEND_OCTETS = MIB  # written at a time: what is called for each piece is rare then, and longer pieces were no faster
+# Octets written at a time. Per-write calls are rare at this size, and longer writes were no faster.
+_APPEND_OCTETS = MIB
 _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
 
 
 class PayloadRows(Protocol):
-    """`count` payloads of `octets` each that are written where they are to lie."""
+    """`count` payloads of `octets` each that are written in place."""
 
     @property
     def count(self) -> int:
-        """Payloads."""
+        """Number of payloads."""
 
     @property
     def octets(self) -> int:
-        """Of each."""
+        """Octets of each payload."""
 
     def write(self, rows: Octets, first: int) -> None:
-        """Put payloads `first`, `first + 1` and so on into as many rows."""
+        """Write payloads `first`, `first + 1` and so on into the rows."""
 
 
-Owes = Callable[[int, int], bool]  # whether any of some sqns are to be repaired
+Owes = Callable[[int, int], bool]  # whether a repair is owed of any sqn from the first up to the second, exclusive
 
 
 def _owes_nothing(_first: int, _end: int) -> bool:
@@ -64,12 +67,15 @@ class _Increment:
     begun_at_ns: int  # by the strategy's clock
 
 
-_LONG = 4  # an increment longer than this part of a full window is given up ...
-_PARTS = 8  # ... by these
+_LONG = 4  # A full window drops its oldest increment in parts if the increment is longer than 1 / _LONG of the window.
+_PARTS = 8  # Each part is 1 / _PARTS of the window.
 
 
 class TransmitWindow:
-    """The transmit window. `trail` is the oldest repairable sqn, `lead` the newest sent, `end` the next to be given."""
+    """The transmit window of one source.
+
+    `trail` is the oldest repairable sqn, `lead` the newest sent, `end` the next to be assigned.
+    """
 
     def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, first: int = 0) -> None:
         self._tsi = tsi
@@ -80,18 +86,19 @@ class TransmitWindow:
         self._store = RunStore()
         self._increments: deque[_Increment] = deque()
         self._last_sent_ns = 0
-        self._was_full = False  # when room was asked for last
+        self._was_full = False  # when room was requested last
         self.strategy = strategy_of(parameters)
         self._first = first
         self.trail = first
         self.lead = first - 1
         self.end = first
         self.unsent_octets = 0
-        self._resume_at: int | None = None  # a short group has ended: where the next packet goes
-        self._hole: Span = (first, first)  # the sqns behind the last short group, until the next packet is sent
-        self.owes: Owes = _owes_nothing  # set by whoever repairs from it
-        self.unstable_from = NEVER  # of an acknowledged stream: the trail stays, since some member may still ask
-        lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment goes as a whole
+        self._resume_at: int | None = None  # a short group has ended: the sqn of the next packet
+        self._hole: Span = (first, first)  # the sqns after the last short group, until the next packet is sent
+        self.owes: Owes = _owes_nothing  # set by the part that sends repairs
+        # acknowledged streams: the trail stays below, because some member may still send a NAK
+        self.unstable_from = NEVER
+        lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment leaves as a whole
         self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
         self._most_sqns = min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS)
         self._most_alone = min(parameters.max_tpdu - DATA_HEADER_OCTETS, INTEGER_OCTETS, self.largest_payload)
@@ -100,15 +107,17 @@ class TransmitWindow:
 
     @property
     def largest_payload(self) -> int:
-        """Octets of the largest message that is taken."""
+        """Octets of the largest message that is accepted."""
         return min(self._parameters.max_apdu, self._most_octets // 2)
 
     def append(self, payloads: Sequence[Payload]) -> None:
-        """Number messages in order and build their packets. Raises before anything is taken.
+        """Assign sqns to messages in order and build their packets.
 
-        `PayloadTooLarge`, or ValueError for a view whose items are not octets.
+        Raise before any message is taken: `PayloadTooLarge`, or ValueError for a view whose items are not octets.
         """
-        if not _OCTETS.issuperset(map(type, payloads)) and any(memoryview(one).nbytes != len(one) for one in payloads):
+        if not _OCTETS.issuperset(map(type, payloads)) and any(
+            memoryview(payload).nbytes != len(payload) for payload in payloads
+        ):
             raise ValueError("a message whose items are not octets")
         largest = self._parameters.max_tpdu - DATA_HEADER_OCTETS
         limit = self.largest_payload
@@ -128,7 +137,7 @@ class TransmitWindow:
                 at += 1
                 continue
             until = min(len(payloads), at + self._rows_at_once(size))
-            if sizes[at:until].count(size) < until - at:  # otherwise all are alike, which costs no step for each
+            if sizes[at:until].count(size) < until - at:  # equal sizes need no step per message
                 until = at + 1
                 while sizes[until] == size:
                     until += 1
@@ -141,7 +150,10 @@ class TransmitWindow:
             at = until
 
     def append_rows(self, payloads: Octets | PayloadRows) -> None:
-        """Number messages of equal size: a (count, size) array, or rows yet to be written. Raises `PayloadTooLarge`."""
+        """Assign sqns to messages of equal size.
+
+        `payloads` is a (count, size) array, or rows yet to be written. Raise `PayloadTooLarge`.
+        """
         if not isinstance(payloads, np.ndarray):
             self._append_written(payloads)
             return
@@ -174,11 +186,14 @@ class TransmitWindow:
 
     @property
     def next_sqn(self) -> int:
-        """What the next message gets."""
+        """The sqn of the next message."""
         return self.end if self._resume_at is None else self._resume_at
 
     def resume_at(self, sqn: int) -> None:
-        """Everything accepted was sent, and a group has ended early: leave out what is before `sqn` (FEC-21)."""
+        """Leave out the sqns before `sqn`, because a group has ended early (FEC-21).
+
+        Everything accepted must have been sent.
+        """
         self._resume_at = sqn
 
     def _resume(self) -> None:
@@ -194,7 +209,10 @@ class TransmitWindow:
         return self._parameters.mark_ends and self.end == self._first
 
     def _append_first(self, payload: Payload | Octets) -> int:
-        """The session's first message with OPT_SYN, if it has room for that; returns how many were taken (SRC-29)."""
+        """Append the session's first message with OPT_SYN if the option fits (SRC-29).
+
+        Return the number of messages taken, 0 or 1.
+        """
         options, _ = encode_options((Syn(),), PacketType.ODATA)
         octets = np.frombuffer(payload, np.uint8)
         if DATA_HEADER_OCTETS + len(options) + len(octets) > self._parameters.max_tpdu:
@@ -203,7 +221,10 @@ class TransmitWindow:
         return 1
 
     def mark_end(self) -> None:
-        """Put OPT_FIN on the last packet, if it was not sent yet and has room for it (SRC-28)."""
+        """Put OPT_FIN on the last packet (SRC-28).
+
+        Nothing changes if the packet was sent or has no room for the option.
+        """
         last = self._store.find(self.end - 1)
         if not self._parameters.mark_ends or not self.has_unsent or last is None:
             return
@@ -217,7 +238,7 @@ class TransmitWindow:
         self._append_rows(payloads, options, at)
 
     def drop_unsent(self) -> None:
-        """Forget what was accepted and not sent."""
+        """Drop messages that were accepted and not sent."""
         self._take_back(self.lead + 1)
 
     def _take_back(self, sqn: int) -> None:
@@ -241,7 +262,10 @@ class TransmitWindow:
             self._append_rows(octets[whole * size :].reshape(1, -1), options, range(whole * size, len(octets), size))
 
     def _rows_at_once(self, size: int) -> int:
-        """How many payloads of a size to write next: a chunk is filled to its end, so that little memory is held in vain."""
+        """Return how many payloads of a size to write next.
+
+        A chunk is filled to its end, so that little memory stays unused.
+        """
         stride = DATA_HEADER_OCTETS + size
         most = in_whole_trains(max(1, _APPEND_OCTETS // stride), stride)
         return min(most, self._arena.left_octets // stride or most)
@@ -253,12 +277,12 @@ class TransmitWindow:
         self._build(run, options, offsets)
 
     def _room_for(self, count: int, payload_at: int, size: int) -> Run:
-        """Where the next packets are built."""
+        """Reserve memory for the next packets."""
         stride = payload_at + size
         return Run(self.end, count, *self._arena.room(count * stride), stride, payload_at)
 
     def _build(self, run: Run, options: bytes, offsets: range | None) -> None:
-        """Make packets of payloads that are in place, and take them in."""
+        """Build packets around payloads that are in place, and keep the packets."""
         write_odata(
             run.rows,
             tsi=self._tsi,
@@ -278,7 +302,7 @@ class TransmitWindow:
         self.unsent_octets += octets
 
     def _keep(self, run: Run) -> None:
-        """Take in what was written at the arena's place."""
+        """Keep packets that were written at the arena's position."""
         self._arena.keep(run.octets)
         self._store.add(run)
         self.end += run.count
@@ -286,27 +310,28 @@ class TransmitWindow:
 
     @property
     def held_octets(self) -> int:
-        """Memory of the window, whole chunks."""
+        """Memory of the window in octets, in whole chunks."""
         return self._store.pinned_octets
 
     # Sending
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits to be sent."""
+        """Whether some packets wait to be sent."""
         return self.lead + 1 < self.end
 
     @property
     def next_octets(self) -> int:
-        """Octets of the most that could leave next."""
+        """Largest number of octets that may be sent next."""
         first = self._first_unsent
         run = self._store.find(first)
         return 0 if run is None else min(run.end - first, MAX_CONVOY_PACKETS) * run.stride
 
     def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS) -> Octets | None:
-        """The next unsent packets, at most `most_octets` and `most_packets` but at least one, or None while the window is full.
+        """Return the next unsent packets, or None while the window is full.
 
-        They are one train, or several full ones; where no more waits behind them, the last need not be full.
+        Return at least one packet, and at most `most_octets` and `most_packets`. The packets are one train or several
+        full trains. The last train may be short if no more packets wait.
         """
         first = self._first_unsent
         run = self._store.find(first)
@@ -326,7 +351,7 @@ class TransmitWindow:
         return run.buffer[at : at + octets].reshape(count, stride)
 
     def has_room_alone(self, payload: Payload, now_ns: int) -> bool:
-        """Whether `number_alone` may take this message as things are; makes room for it."""
+        """Make room for a message, and return whether `number_alone` may take it."""
         return (
             len(payload) <= self._most_alone
             and type(payload) in _OCTETS
@@ -337,11 +362,11 @@ class TransmitWindow:
         )
 
     def number_alone(self, payload: Payload) -> bytes | None:
-        """Number one message, and give its packet; None, and nothing is taken, where it is not so plain.
+        """Assign the next sqn to one message and return its packet.
 
-        For whoever knows by `has_room_alone`, or by the last `keep_alone`, that there is room.
-
-        The same as `append` and `next_train` in a fraction of their calls, together with `keep_alone`, which comes next.
+        This is the fast path of `append` and `next_train`; a call of `keep_alone` must follow. The caller knows from
+        `has_room_alone` or from the last `keep_alone` that there is room. Return None and take nothing if the message
+        is no octet string or is too large.
         """
         kind = type(payload)
         if len(payload) > self._most_alone or (kind is not bytes and kind not in _OCTETS):
@@ -351,11 +376,15 @@ class TransmitWindow:
         return self._plain.packet(payload, sqn, self.trail)
 
     def keep_alone(self, packet: bytes, now_ns: int) -> bool:
-        """Keep the packet that `number_alone` gave last; says whether there is room for another of any size."""
+        """Keep the packet that `number_alone` returned last.
+
+        Return whether the window has room for another packet of any size.
+        """
         stride, store = len(packet), self._store
         store.append_alone(self.lead, *self._arena.put(packet), stride, DATA_HEADER_OCTETS)
         self._note_sent(self.lead, self.lead, stride, now_ns)
-        self._plain.foresee(stride - DATA_HEADER_OCTETS, self.end, self.trail)  # the next is mostly like it
+        # the next packet will probably have the same size
+        self._plain.foresee(stride - DATA_HEADER_OCTETS, self.end, self.trail)
         has_octets = store.octets + self._most_alone + DATA_HEADER_OCTETS <= self._most_octets
         return has_octets and self.end - self.trail < self._most_sqns
 
@@ -368,38 +397,47 @@ class TransmitWindow:
         self.strategy.sent(octets)
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
-        """What can be repaired of `first` to `end - 1`."""
+        """Yield the repairable runs of `first` to `end - 1`."""
         return self._store.parts(max(first, self.trail), min(end, self.lead + 1))
 
     def stride_of(self, first: int, end: int) -> int:
-        """The size of the packets `first` to `end - 1` if all can be repaired and are of one size, in a few runs; else 0."""
+        """Return the size of the packets `first` to `end - 1`, or 0.
+
+        The result is 0 unless all packets can be repaired, have one size, and lie in a few runs.
+        """
         return self._store.stride_of(first, end) if self.trail <= first and end <= self.lead + 1 else 0
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
-        """Copies of packets of spans in order, of which `stride_of` has said that they are there."""
+        """Copy the packets of ordered spans that `stride_of` has confirmed."""
         return self._store.copy_of(spans, stride)
 
     def rdata_of(self, sqns: Sequence[int], stride: int) -> Octets:
-        """Single packets in order as RDATA, where `stride_of` has said so of them and all between."""
+        """Return single packets in order as RDATA.
+
+        `stride_of` must have confirmed these packets and all between them.
+        """
         return as_rdata(self._store.copy_each(sqns, stride), self.trail)
 
     # Advancing
 
     def _room_packets(self, stride: int) -> int:
-        """How many packets of a size may be sent before the window is full. An empty window takes any one."""
+        """Return how many packets of a size fit before the window is full.
+
+        An empty window takes one packet of any size.
+        """
         sqns = self.lead + 1 - self.trail
         octets = self._most_octets - (self._store.octets - self.unsent_octets)
         return max(0 if sqns else 1, min(octets // stride, self._most_sqns - sqns))
 
     def _make_room(self, stride: int, now_ns: int) -> int:
-        """Make room for a packet if there is none; say for how many there is now."""
+        """Make room for a packet if there is none. Return for how many there is room now."""
         room = self._room_packets(stride)
         if not room:
             self._was_full = True
             if self.strategy.holds(now_ns, is_owed=self.owes(self.trail, self._watched_end)):
                 return 0
             while not room:
-                trail = self._trail_behind_room()
+                trail = self._trail_for_room()
                 if trail > self.unstable_from:
                     return 0
                 self._move_trail(trail)
@@ -409,37 +447,38 @@ class TransmitWindow:
             self.strategy.moved()
         return room
 
-    def _trail_behind_room(self) -> int:
-        """Where a full window moves on to: behind its oldest increment, or behind a part of one that is most of it.
+    def _trail_for_room(self) -> int:
+        """Return the trail to which a full window advances.
 
-        TXW_ADV_SECS may last as long as all that there is room for. Were that dropped at once, what was sent just before
-        could not be repaired any more.
+        The trail advances by the oldest increment, or by a part of an increment that is most of the window.
+        TXW_ADV_SECS may be as long as the time the window can hold. Dropping such an increment at once would make
+        recent packets unrepairable.
         """
         sqns = self.lead + 1 - self.trail
         trail = self._next_trail
         return trail if trail <= self.trail + sqns // _LONG else self.trail + max(1, sqns // _PARTS)
 
     def note_nak(self, first: int, now_ns: int) -> None:
-        """A NAK came: it may hold a full window."""
+        """Note a NAK for `first`, which may hold a full window."""
         if self.trail <= first < self._watched_end:
             self.strategy.nak(now_ns)
 
     @property
     def _watched_end(self) -> int:
-        if self.unstable_from != NEVER:  # what members lack holds it already
+        if self.unstable_from != NEVER:  # members' missing packets already hold the window
             return self.trail
         end, held = self.lead + 1, self._store.octets - self.unsent_octets
-        # As if it were full already: what is young then need not leave soon, though it is the oldest that there is.
+        # Measure against a full window: young packets need not leave soon, even if they are the oldest present.
         sqns = min(self._most_sqns, (end - self.trail) * self._most_octets // max(1, held))
         return self.strategy.watched_end(min(self.trail, end - sqns), self._next_trail, end)
 
     def retry_at(self) -> int:
-        """When a full window may have room again."""
+        """Return when a full window may have room again."""
         return self.strategy.retry_at()
 
     @property
     def deadline_ns(self) -> int:
-        """When the oldest increment goes though there is room."""
+        """When the oldest increment leaves a window that has room."""
         if not self._increments or self._next_trail > self.unstable_from:
             return NEVER
         ended = self._increments[1].begun_at_ns if len(self._increments) > 1 else self._last_sent_ns
@@ -450,14 +489,14 @@ class TransmitWindow:
         return self._increments[1].first if len(self._increments) > 1 else self.lead + 1
 
     def advance(self, now_ns: int) -> None:
-        """Drop increments whose time is up; an idle window closes altogether (SRC-13)."""
+        """Drop expired increments; an idle window closes completely (SRC-13)."""
         while self.deadline_ns <= now_ns:
             self._move_trail(self._next_trail)
 
     def advance_to(self, sqn: int) -> None:
-        """The application says that nothing before `sqn` need be repaired any more (SRC-14).
+        """Move the trail to `sqn`: the application needs no repair before it (SRC-14).
 
-        The window moves by messages: one that `sqn` would cut stays whole.
+        The window moves by messages. A message that `sqn` would split stays whole.
         """
         run = self._store.find(sqn) if sqn <= self.lead else None
         fragment = fragment_of(run.part(sqn, sqn + 1)) if run is not None else None

@@ -1,6 +1,7 @@
-"""Large messages of streams that are delivered as they arrive: several may be under way, their fragments in any order.
+"""Reassembly of large messages in streams that are delivered in arrival order.
 
-A message is delivered whole or not at all, and delivered and lost sqns add up to what was sent, as in order
+Several messages may be incomplete at a time, and their fragments may arrive in any order. A message is delivered whole
+or not at all. Delivered and lost sqns add up to the sqns that were sent, as for ordered streams
 (`pgm.core.window.reassembly`).
 """
 
@@ -18,22 +19,22 @@ from pgm.wire.options import Fragment
 from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Run, fragment_of
 
-_LOSSES = 1024  # that are remembered, for fragments which come after the loss of others
+_LOSSES = 1024  # remembered losses: later fragments of the same messages are reported lost
 
 
 @attrs.define(eq=False)
-class _Scattered:
-    """A message of which some fragments have come; `end` is the sqn behind its last."""
+class _Partial:
+    """An incomplete message. `end` is the sqn after the message's last packet."""
 
     first: int
     end: int
     length: int
     pieces: dict[int, bytes] = attrs.field(factory=dict)  # by offset
-    runs: list[tuple[int, int]] = attrs.field(factory=list)  # sqns that came: first and count
+    runs: list[tuple[int, int]] = attrs.field(factory=list)  # sqns that arrived: first and count
     octets: int = 0
 
     def whole(self) -> bytes | None:
-        """The message, if its pieces make one."""
+        """Return the message, or None if its pieces leave a gap or overlap."""
         octets = b"".join(self.pieces[offset] for offset in sorted(self.pieces))
         at = 0
         for offset in sorted(self.pieces):
@@ -44,21 +45,21 @@ class _Scattered:
 
 
 class UnorderedReassembler:
-    """Turns the runs and losses of one session, in any order, into whole messages and losses.
+    """Reassembler of one session's runs and losses in any order.
 
-    Bounded by `max_apdu`, all messages under way together: the oldest gives way.
+    The octets of all incomplete messages together are bounded by `max_apdu`. The oldest message gives way.
     """
 
     def __init__(self, tsi: Tsi, max_apdu: int) -> None:
         self._tsi = tsi
         self._max_apdu = max_apdu
-        self._partials: dict[int, _Scattered] = {}
+        self._partials: dict[int, _Partial] = {}
         self._octets = 0
         self._losses: deque[tuple[int, int]] = deque(maxlen=_LOSSES)
 
     @property
     def is_between(self) -> bool:
-        """Whether a run without fragments is what it is: here always, since nothing is in order."""
+        """Return True: unfragmented runs always pass unchanged."""
         return True
 
     def add(self, run: Run) -> Iterator[WholeMessages | LargeMessage | Lost]:
@@ -87,8 +88,11 @@ class UnorderedReassembler:
         while self._octets > self._max_apdu:
             yield from self._abandon(next(iter(self._partials.values())))
 
-    def _partial_of(self, run: Run, fragment: Fragment) -> _Scattered | None:
-        """The message that a run belongs to; None if it cannot become whole any more, or makes no sense."""
+    def _partial_of(self, run: Run, fragment: Fragment) -> _Partial | None:
+        """Return the message of a run.
+
+        Return None if the message cannot be completed, or if the option is invalid.
+        """
         first = unwrap(fragment.first_sqn, run.first)
         ahead = run.first - first
         size = fragment.offset // ahead if ahead > 0 else run.payloads.shape[1]
@@ -97,32 +101,37 @@ class UnorderedReassembler:
         end = first + -(-fragment.apdu_length // size)
         if run.end > end or any(low < end and first < high for low, high in self._losses):
             return None
-        found = self._partials.get(first)
-        if found is None:
-            found = self._partials[first] = _Scattered(first, end, fragment.apdu_length)
-        is_same = found.end == end and found.length == fragment.apdu_length
-        return found if is_same and fragment.offset not in found.pieces else None
+        partial = self._partials.get(first)
+        if partial is None:
+            partial = self._partials[first] = _Partial(first, end, fragment.apdu_length)
+        is_same = partial.end == end and partial.length == fragment.apdu_length
+        return partial if is_same and fragment.offset not in partial.pieces else None
 
     def add_lost(self, lost: Lost) -> Iterator[Lost]:
-        """Take a loss, and with it the messages it breaks."""
+        """Take a loss, and abandon the messages that the loss makes incomplete."""
         end = lost.first + lost.count
         self._losses.append((lost.first, end))
-        for partial in [one for one in self._partials.values() if one.first < end and lost.first < one.end]:
+        for partial in [
+            message for message in self._partials.values() if message.first < end and lost.first < message.end
+        ]:
             yield from self._abandon(partial)
         yield lost
 
     @property
     def mark(self) -> tuple[int, int] | None:
-        """What has come of the messages under way: while this stays the same none makes progress. None without any."""
+        """Oldest incomplete sqn and octets of all incomplete messages, or None.
+
+        An unchanged mark means that no message makes progress.
+        """
         oldest = next(iter(self._partials), None)
         return None if oldest is None else (oldest, self._octets)
 
     def end(self) -> Iterator[Lost]:
-        """The stream ends here."""
+        """Report all incomplete messages as lost: the stream ends here."""
         for partial in list(self._partials.values()):
             yield from self._abandon(partial)
 
-    def _abandon(self, partial: _Scattered) -> Iterator[Lost]:
+    def _abandon(self, partial: _Partial) -> Iterator[Lost]:
         del self._partials[partial.first]
         self._octets -= partial.octets
         self._losses.append((partial.first, partial.end))

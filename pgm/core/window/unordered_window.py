@@ -1,4 +1,8 @@
-"""Delivery as it arrives: for streams whose packets do not wait for each other (`order = "unordered"` or `"unreliable"`)."""
+"""Receive window that delivers packets in arrival order.
+
+Streams with `order = "unordered"` or `"unreliable"` use this window. Packets of these streams do not wait for each
+other.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,22 @@ from pgm.wire.train import Data, DataWithGaps
 
 
 class UnorderedWindow(ReceiveWindow):
-    """A receive window that holds packets only while the application has no room for them.
+    """Receive window that holds packets only while the application has no room.
 
-    `next_sqn` is the first sqn of which nothing was said yet: everything below it was delivered or reported. Every sqn is
-    delivered or reported lost exactly once, as in order.
+    `next_sqn` is the first sqn that was neither delivered nor reported lost, with all sqns below it settled. Every sqn
+    is delivered or reported lost exactly once, as in ordered streams.
     """
 
     def hold_on(self, data: Data, first: int, now_ns: int) -> list[Effect] | None:
-        """Nothing waits for what is missing."""
+        """Return None: no packet waits for a missing packet."""
         return None
 
-    def take_behind(self, some: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
-        """Each piece is delivered by itself."""
+    def take_behind(self, pieces: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
+        """Return None: each piece is delivered by itself."""
         return None
 
     def repair(self, data: Data, first: int, now_ns: int) -> tuple[list[Effect], int] | None:
-        """What was missing waits for nothing that is missing before it."""
+        """Return None: a repair does not wait for earlier missing packets."""
         return None
 
     def _deliver(self, *, is_last: bool) -> list[Effect]:
@@ -40,14 +44,14 @@ class UnorderedWindow(ReceiveWindow):
         while (gap := self._given_up.oldest) is not None:
             self._given_up.remove(gap)
             if gap.cause is None:
-                continue  # behind the end of a short group: no packets, so no loss
+                continue  # beyond the end of a short parity group: these sqns carry no packets, so nothing was lost
             effects += self._lost(gap, gap.cause)
         waiting = (self._held.oldest, self._recovery.missing.oldest)
-        self.next_sqn = min((one.first for one in waiting if one is not None), default=self.gap_detector.end)
+        self.next_sqn = min((span.first for span in waiting if span is not None), default=self.gap_detector.end)
         return effects
 
     def _give_up_oldest(self) -> None:
-        """What is held waits for the application alone."""
+        """Give up the oldest held run: only the application's missing room holds it up."""
         held = self._held.oldest
         assert held is not None
         run = self._held.cut_oldest(held.count)

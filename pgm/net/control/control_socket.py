@@ -1,6 +1,7 @@
-"""The control socket: a Unix socket beside the status socket, by which the node's own user changes settings while it runs.
+"""Control socket: a Unix socket for changes of a running node's settings.
 
-Whoever connects writes one line of JSON and reads one. One at a time is answered, in bounded time and from a bounded line.
+It lies beside the status socket, for the node's own user. A client writes one line of JSON and reads one. Clients are
+served one at a time, in bounded time and with bounded lines.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 _MOST_OCTETS = 4096  # of a request: a few settings, each a short word
-_PATIENCE_S = 0.5  # for a request on its way and for its answer; the next asker waits meanwhile
-_ASK_TIMEOUT_S = 3.0  # that, for a few who are before us
+_CLIENT_TIMEOUT_S = 0.5  # for a request to arrive and for its answer; the next client waits meanwhile
+_ASK_TIMEOUT_S = 3.0  # the same, for a few clients ahead
 
 
 def control_path(topology: str, node: str) -> Path:
-    """The control socket of one node."""
+    """Return the path of one node's control socket."""
     return runtime_dir(topology) / f"{node.replace('/', '_')}.ctl"
 
 
@@ -39,58 +40,59 @@ async def serve_control(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer requests until cancelled: `answer` gets each and who asks, and raises `PgmError` for what it refuses.
+    """Answer requests until cancelled.
 
-    Raises `ProcessError` where somebody answers already, or where there can be no socket.
+    `answer` gets each request and the requester, and raises `PgmError` to refuse it. Raises `ProcessError` if a process
+    answers already, or if the socket cannot be made.
     """
     async with listening(path, "control") as sock:
         task_status.started()
         while True:
             try:
-                asker, _ = await sock.accept()
-            except OSError:  # the process has no descriptor left, for a while
-                await trio.sleep(_PATIENCE_S)
+                client, _ = await sock.accept()
+            except OSError:  # no free descriptor in this process, for a while
+                await trio.sleep(_CLIENT_TIMEOUT_S)
                 continue
-            with asker, trio.move_on_after(_PATIENCE_S):
+            with client, trio.move_on_after(_CLIENT_TIMEOUT_S):
                 try:
-                    line = await _line_of(asker)
+                    line = await _line_of(client)
                     if line:
-                        await _write(asker, _answered(line, answer, _who(asker), counters))
+                        await _write(client, _answer_to(line, answer, _requester_of(client), counters))
                 except OSError:
-                    continue  # whoever asked has gone
+                    continue  # the client has gone
 
 
-async def _line_of(asker: trio.socket.SocketType) -> bytes:
-    """A request up to its newline or end, or more than a request may have."""
+async def _line_of(client: trio.socket.SocketType) -> bytes:
+    """Return a request up to its newline or end; one octet more than the limit if it is too long."""
     line = bytearray()
     while len(line) <= _MOST_OCTETS and not line.endswith(b"\n"):
-        chunk = await asker.recv(_MOST_OCTETS + 1 - len(line))
+        chunk = await client.recv(_MOST_OCTETS + 1 - len(line))
         if not chunk:
             break
         line += chunk
     return bytes(line)
 
 
-async def _write(asker: trio.socket.SocketType, answer: Answer) -> None:
+async def _write(client: trio.socket.SocketType, answer: Answer) -> None:
     left = memoryview(json.dumps(answer).encode() + b"\n")
     while left:
-        left = left[await asker.send(left) :]
+        left = left[await client.send(left) :]
 
 
-def _who(asker: trio.socket.SocketType) -> str:
-    pid, uid = peer_of(asker)
+def _requester_of(client: trio.socket.SocketType) -> str:
+    pid, uid = peer_of(client)
     return f"process {pid} of user {uid}"
 
 
-def _answered(line: bytes, answer: Callable[[Request, str], Answer], who: str, counters: Counters) -> Answer:
+def _answer_to(line: bytes, answer: Callable[[Request, str], Answer], requester: str, counters: Counters) -> Answer:
     try:
-        return answer(_read(line), who)
+        return answer(_parse(line), requester)
     except PgmError as error:
         counters.control_refused += 1
         return {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
 
 
-def _read(line: bytes) -> Request:
+def _parse(line: bytes) -> Request:
     if len(line) > _MOST_OCTETS:
         raise UsageError(f"a request of more than {_MOST_OCTETS} octets", remedy="ask for less at a time")
     try:
@@ -103,9 +105,10 @@ def _read(line: bytes) -> Request:
 
 
 def ask_control(path: Path, request: Request) -> Answer:
-    """Return what a node answers.
+    """Return a node's answer to a request.
 
-    Raises `ProcessError` if no process answers, or another user's could, and `UsageError` for what the node refuses.
+    Raises `ProcessError` if no process answers, or if another user could answer. Raises `UsageError` if the node
+    refuses.
     """
     octets = bytearray()
     try:

@@ -1,4 +1,4 @@
-"""The rate of a source that is open: what may be said, by its program or from outside."""
+"""Rate of an open source: the values that its program or an operator may set."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pgm.errors import UsageError
 from pgm.parameters import ROWS
 from pgm.units import format_rate, parse_rate
 
-START = "start"  # in place of a value: what it was at the start
+START = "start"  # in place of a value: the rate at the start
 
 
 def checked_rate(core: SourceCore, rate: str | int) -> int:
-    """Octets a second, of a spelling as in the topology file, of `START` or of a number. Raises `UnitError`, `UsageError`."""
+    """Return a rate in octets a second, from a number, `START`, or the topology file's spelling.
+
+    Raises `UnitError` or `UsageError`.
+    """
     least, most = int(ROWS["txw_max_rte"].low), core.parameters.txw_max_rte
     if rate == START:
         return most

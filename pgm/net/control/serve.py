@@ -1,4 +1,4 @@
-"""Answering from outside: the status socket, the control socket, and the rates that the status tells, for any node."""
+"""Start of a node's services for operators: status socket, control socket, and sampled rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from pgm.topology.node_plan import NodePlan
 async def start_answering(
     nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, snapshot: Callable[[], Snapshot]
 ) -> None:
-    """Answer for a node until the nursery is cancelled. Raises `ProcessError` where it runs already, or there can be no socket."""
+    """Answer for a node until the nursery is cancelled.
+
+    Raises `ProcessError` if the node runs already, or if a socket cannot be made.
+    """
     await nursery.start(serve_status, status_path(plan.topology, plan.name), snapshot)
     path = control_path(plan.topology, plan.name)
     await nursery.start(serve_control, path, NodeSettings(plan, driver).answer, driver.core.counters)

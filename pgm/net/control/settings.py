@@ -1,7 +1,7 @@
-"""What of a running node can be changed from outside, and the values in force: what `pgm ctl` asks for.
+"""Settings of a running node that operators can change, with their current values, for `pgm ctl`.
 
-The list is short on purpose. Sizes are given to windows, caches and sockets at the start, and timers were checked against
-those of other nodes; a request for such a parameter is answered with that reason.
+The list is short on purpose. Windows, caches and sockets get their sizes at the start, and timers were checked against
+those of other nodes. A request for such a parameter is answered with that reason.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pgm.units import format_fraction, format_rate
 
 _OFF = "off"
 _LOSSES = ("loss", "burst_loss", "burst_length")
-_LONGEST = 60  # characters of what is quoted in an error
-_EXAMPLES = {  # of requests that have what is missing in one
+_QUOTE_LENGTH = 60  # characters of a quotation in an error
+_EXAMPLES = {  # of requests that contain the missing key
     "do": '{"do": "get"}',
     "child": '{"do": "release", "child": "10.0.2.7"}',
     "stream": '{"do": "get", "stream": "quotes"}',
@@ -40,7 +40,7 @@ _EXAMPLES = {  # of requests that have what is missing in one
     "settings": '{"do": "set", "settings": {"rate": "20Mbit/s"}}',
 }
 
-# setting -> which nodes have it, and what it is
+# setting -> the nodes that have it, and its meaning
 SETTINGS: Mapping[str, tuple[str, str]] = {
     "rate": ("a source", "What it sends at most, repairs included; up to the rate of the file, for which all windows were made."),
     "loss": ("a node on a segment with injected losses", "Share of packets lost on purpose, each by itself; `off` ends all injected losses there."),
@@ -51,7 +51,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
 
 @attrs.frozen
 class _Change:
-    """One setting with a new value, checked and not yet made."""
+    """New value of one setting, checked and not yet applied."""
 
     name: str
     segment: str | None
@@ -61,24 +61,24 @@ class _Change:
 
 
 class NodeSettings:
-    """The settings of one node, as its control socket answers for them."""
+    """Settings of one node, as its control socket answers for them."""
 
     def __init__(self, plan: NodePlan, driver: TrioDriver) -> None:
         self._plan = plan
         self._driver = driver
 
-    def answer(self, request: Mapping[str, Any], who: str) -> dict[str, Any]:
-        """Do what is asked: `get`, `set` or `release`. Raises `UsageError` or `UnitError`, and has changed nothing then."""
+    def answer(self, request: Mapping[str, Any], requester: str) -> dict[str, Any]:
+        """Answer a request: `get`, `set` or `release`. Raises `UsageError` or `UnitError`, and changes nothing then."""
         verbs = {"get": self._get, "set": self._set, "release": self._release}
         verb = _text(request.get("do"), "do")
         if verb not in verbs:
             raise UsageError(f"{verb!r} is nothing that can be asked of a node", remedy=suggestion(verb, verbs))
-        found = verbs[verb](request, who)
-        return {"topology": self._plan.topology, "node": self._plan.name, "role": self._plan.role.value, **found}
+        result = verbs[verb](request, requester)
+        return {"topology": self._plan.topology, "node": self._plan.name, "role": self._plan.role.value, **result}
 
     # Reading
 
-    def _get(self, request: Mapping[str, Any], _who: str) -> dict[str, Any]:
+    def _get(self, request: Mapping[str, Any], _requester: str) -> dict[str, Any]:
         names = _texts(request.get("names", []), "names")
         self._require_stream(request)
         rows = self._rows()
@@ -87,7 +87,7 @@ class NodeSettings:
         return {"settings": [row for name in names for row in self._rows_of(name, rows)]}
 
     def _rows(self) -> list[dict[str, Any]]:
-        """All settings that can be changed."""
+        """Return the rows of all settings that can be changed."""
         rows = []
         core = self._driver.core
         if isinstance(core, SourceCore):
@@ -95,14 +95,14 @@ class NodeSettings:
             start = format_rate(core.parameters.txw_max_rte)
             rows.append(_row("rate", format_rate(core.rate_set), start, note=slowed))
         for link, injector in self._injected():
-            now, before = _spelled(injector.impairment), _spelled(link.plan.impairment)
+            now, before = _spelling(injector.impairment), _spelling(link.plan.impairment)
             rows += [_row(name, now[name], before[name], segment=link.plan.name) for name in _LOSSES]
         return rows
 
     def _rows_of(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        found = [row for row in rows if row["name"] == name]
-        if found:
-            return found
+        matches = [row for row in rows if row["name"] == name]
+        if matches:
+            return matches
         if name not in ROWS:
             raise self._unknown(name)
         row = ROWS[name]
@@ -111,7 +111,7 @@ class NodeSettings:
 
     # Changing
 
-    def _set(self, request: Mapping[str, Any], who: str) -> dict[str, Any]:
+    def _set(self, request: Mapping[str, Any], requester: str) -> dict[str, Any]:
         wanted = request.get("settings")
         if not isinstance(wanted, dict) or not wanted:
             raise UsageError("nothing to set", remedy="say what, as in: set rate=20Mbit/s")
@@ -129,11 +129,14 @@ class NodeSettings:
             raise UsageError("a segment has injected losses alone to be set", remedy="leave out the segment")
         for change in changes:
             change.make()
-        told = [_told(change) for change in changes if change.old != change.new]
-        self._tell([f"{text}, by {who}" for text in told])
-        self._driver.core.counters.settings_changed += len(told)
+        descriptions = [_description(change) for change in changes if change.old != change.new]
+        self._notify([f"{text}, by {requester}" for text in descriptions])
+        self._driver.core.counters.settings_changed += len(descriptions)
         return {
-            "changed": [{"name": one.name, "segment": one.segment, "old": one.old, "new": one.new} for one in changes],
+            "changed": [
+                {"name": change.name, "segment": change.segment, "old": change.old, "new": change.new}
+                for change in changes
+            ],
             "settings": self._rows(),
         }
 
@@ -141,10 +144,10 @@ class NodeSettings:
         core = self._driver.core
         if not isinstance(core, SourceCore):
             raise UsageError(
-                f"{self._plan.name} is {_a(self._plan.role.value)}, and a rate is a source's",
+                f"{self._plan.name} is {_with_article(self._plan.role.value)}, and a rate is a source's",
                 remedy="name the node that sends",
             )
-        with _named("rate", text):
+        with _naming("rate", text):
             rate = checked_rate(core, text)
 
         def make() -> None:
@@ -155,7 +158,7 @@ class NodeSettings:
     def _losses(self, values: Mapping[str, str], segment: str | None) -> list[_Change]:
         injected = self._injected()
         names = [link.plan.name for link, _ in injected]
-        known = [one.name for one in self._plan.segments]
+        known = [segment_plan.name for segment_plan in self._plan.segments]
         if segment is not None and segment not in known:
             raise UsageError(f"{self._plan.name} is not on a segment {segment!r}", remedy=suggestion(segment, known))
         if not names or segment not in (None, *names):
@@ -175,17 +178,17 @@ class NodeSettings:
         is_off = values.get("loss") == _OFF
         wanted = attrs.evolve(now, loss=0.0, burst_loss=0.0) if is_off else now
         shares: dict[str, Any] = {
-            name: getattr(start, name) if text == START else _read(name, text)
+            name: getattr(start, name) if text == START else _parse(name, text)
             for name, text in values.items()
             if name != "loss" or not is_off
         }
         wanted = attrs.evolve(wanted, **shares)
-        old, new = _spelled(now), _spelled(wanted)
+        old, new = _spelling(now), _spelling(wanted)
         names = dict.fromkeys([*values, *(("burst_loss",) if is_off else ())])
         make = functools.partial(injector.change, wanted)
         return [_Change(name, link.plan.name, old[name], new[name], make) for name in names]
 
-    def _release(self, request: Mapping[str, Any], who: str) -> dict[str, Any]:
+    def _release(self, request: Mapping[str, Any], requester: str) -> dict[str, Any]:
         child = _text(request.get("child"), "child")
         core = self._driver.core
         if not isinstance(core, (SourceCore, ElementCore)):
@@ -193,17 +196,17 @@ class NodeSettings:
         _require_address(child)
         sessions = core.release(child, self._driver.now_ns())
         if not sessions:
-            crying = sorted(
-                {one.address for row in core.status(self._driver.now_ns()) for one in row.askers if one.is_crying}
+            restricted = sorted(
+                {asker.address for row in core.status(self._driver.now_ns()) for asker in row.askers if asker.is_crying}
             )
             raise UsageError(
-                f"{child[:_LONGEST]} has its normal budget at {self._plan.name}",
-                remedy=f"of those who have a small one: {', '.join(crying)}"
-                if crying
+                f"{child[:_QUOTE_LENGTH]} has its normal budget at {self._plan.name}",
+                remedy=f"of those who have a small one: {', '.join(restricted)}"
+                if restricted
                 else "there is nobody to release",
             )
         core.counters.settings_changed += 1
-        self._tell([f"{child} is released, by {who}"])
+        self._notify([f"{child} is released, by {requester}"])
         return {"released": child, "sessions": sessions}
 
     # Both
@@ -217,32 +220,32 @@ class NodeSettings:
         return core.parameters if isinstance(core, SourceCore) else self._plan.parameters
 
     def _require_stream(self, request: Mapping[str, Any]) -> None:
-        """A process sends one stream: whoever names another one means another process."""
+        """Check the stream of a request. A process sends one stream; other streams belong to other processes."""
         stream, core = request.get("stream"), self._driver.core
         if stream is None:
             return
-        wanted = _text(stream, "stream")
-        mine = self._plan.streams
+        name = _text(stream, "stream")
+        streams = self._plan.streams
         if isinstance(core, SourceCore):
-            mine = tuple(one for one in mine if one.data_port == core.setup.data_port)
-        if wanted not in [one.name for one in mine]:
+            streams = tuple(plan for plan in streams if plan.data_port == core.setup.data_port)
+        if name not in [plan.name for plan in streams]:
             raise UsageError(
-                f"this process of {self._plan.name} has no stream {wanted!r}",
-                remedy=suggestion(wanted, [one.name for one in mine]),
+                f"this process of {self._plan.name} has no stream {name!r}",
+                remedy=suggestion(name, [plan.name for plan in streams]),
             )
 
     def _unknown(self, name: str) -> UsageError:
         return UsageError(
-            f"there is no setting {name[:_LONGEST]!r}", remedy=suggestion(name[:_LONGEST], [*SETTINGS, *ROWS])
+            f"there is no setting {name[:_QUOTE_LENGTH]!r}", remedy=suggestion(name[:_QUOTE_LENGTH], [*SETTINGS, *ROWS])
         )
 
-    def _tell(self, texts: Sequence[str]) -> None:
-        """Say it on the node's own output; the core may have something to do now, too."""
+    def _notify(self, texts: Sequence[str]) -> None:
+        """Log changes on the node's own output. The core may have something to do now, too."""
         self._driver.perform_now([Notice("setting-changed", text) for text in texts])
 
 
 def why_fixed(row: Row) -> str:
-    """Why a parameter cannot be changed while a node runs."""
+    """Return why a parameter cannot be changed while a node runs."""
     if row.key == "txw_max_rte":
         return (
             "windows, caches and budgets were made at the start for it; what is sent at most now is the setting `rate`"
@@ -269,7 +272,7 @@ def _row(
     return {"name": name, "segment": segment, "value": value, "start": start, "fixed": fixed, "note": note}
 
 
-def _spelled(impairment: Impairment) -> dict[str, str]:
+def _spelling(impairment: Impairment) -> dict[str, str]:
     return {
         "loss": format_fraction(impairment.loss),
         "burst_loss": format_fraction(impairment.burst_loss),
@@ -278,17 +281,17 @@ def _spelled(impairment: Impairment) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _named(name: str, text: str) -> Iterator[None]:
-    """What is wrong with a value says of which setting it is."""
+def _naming(name: str, text: str) -> Iterator[None]:
+    """Add the setting's name to errors about its value."""
     try:
         yield
     except UnitError as error:
-        raise UnitError(f"{name} = {text[:_LONGEST]}: {error.message}", remedy=error.remedy) from None
+        raise UnitError(f"{name} = {text[:_QUOTE_LENGTH]}: {error.message}", remedy=error.remedy) from None
 
 
-def _read(name: str, text: str) -> float:
+def _parse(name: str, text: str) -> float:
     value: object = text
-    with _named(name, text):
+    with _naming(name, text):
         if name == "burst_length":
             try:
                 value = float(text)
@@ -302,27 +305,27 @@ def _require_address(child: str) -> None:
         ipaddress.ip_address(child)
     except ValueError:
         raise UsageError(
-            f"{child[:_LONGEST]!r} is no address",
+            f"{child[:_QUOTE_LENGTH]!r} is no address",
             remedy="write it as `pgm status --detail` does, as in: release 10.0.2.7",
         ) from None
 
 
-def _told(change: _Change) -> str:
+def _description(change: _Change) -> str:
     where = "" if change.segment is None else f" on {change.segment}"
     return f"{change.name}{where} = {change.new}, was {change.old}"
 
 
-def _text(value: object, what: str) -> str:
+def _text(value: object, key: str) -> str:
     if not isinstance(value, str) or not value:
-        raise UsageError(f"{what} is missing or no text", remedy=f"as in {_EXAMPLES.get(what, _EXAMPLES['settings'])}")
+        raise UsageError(f"{key} is missing or no text", remedy=f"as in {_EXAMPLES.get(key, _EXAMPLES['settings'])}")
     return value
 
 
-def _texts(value: object, what: str) -> list[str]:
+def _texts(value: object, key: str) -> list[str]:
     if not isinstance(value, list):
-        raise UsageError(f"{what} is no list", remedy=f"as in {_EXAMPLES['names']}")
-    return [_text(one, what) for one in value]
+        raise UsageError(f"{key} is no list", remedy=f"as in {_EXAMPLES['names']}")
+    return [_text(text, key) for text in value]
 
 
-def _a(noun: str) -> str:
+def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

@@ -1,8 +1,8 @@
-"""The status socket: a Unix socket per node that gives one CBOR snapshot to whoever connects.
+"""Status socket: a Unix socket per node that gives one CBOR snapshot to every client.
 
-It lies under `$PGM_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/pgm`, else `/tmp/pgm-UID`, in a folder of the
-topology's name, readable by its owner only. Only root and the node's user may be able to change that folder and those above
-it (`pgm.net.sockets.trusted_folders`).
+It lies under `$PGM_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/pgm`, else `/tmp/pgm-UID`, in a folder of the topology's name,
+readable by its owner only. Only root and the node's user may be able to change that folder and those above it
+(`pgm.net.sockets.trusted_folders`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_OCTETS = 1 << 24
 
 
 def runtime_dir(topology: str) -> Path:
-    """The folder of a topology's status sockets."""
+    """Return the folder of a topology's status sockets."""
     base = os.environ.get("PGM_RUNTIME_DIR")
     if base is None:
         xdg = os.environ.get("XDG_RUNTIME_DIR")
@@ -41,12 +41,12 @@ def runtime_dir(topology: str) -> Path:
 
 
 def status_path(topology: str, node: str) -> Path:
-    """The status socket of one node."""
+    """Return the path of one node's status socket."""
     return runtime_dir(topology) / f"{node.replace('/', '_')}.sock"
 
 
 def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]:
-    """What a node's links are like, a row each."""
+    """Return a row of facts for each of a node's links."""
     rows = []
     for link in links:
         row: dict[str, Any] = {
@@ -73,14 +73,14 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
 
 
 def snapshot_of(plan: NodePlan, driver: TrioDriver, started_ns: int) -> Snapshot:
-    """The snapshot of a running node."""
+    """Return the snapshot of a running node."""
     core: Core = driver.core
     links = describe_links(list(driver.links))
     return take_snapshot(plan, core, driver.now_ns(), started_ns, links, driver.rates, driver.last_event())
 
 
 async def keep_rates(driver: TrioDriver) -> None:
-    """Read a node's counters once a second, so that its snapshots tell rates and peaks, until cancelled."""
+    """Sample a node's counters once a second until cancelled, for the rates and peaks of its snapshots."""
     rates = driver.rates = Rates()
     while True:
         rates.sample(driver.core.counters, driver.now_ns(), time.time())
@@ -90,9 +90,10 @@ async def keep_rates(driver: TrioDriver) -> None:
 async def serve_status(
     path: Path, snapshot: Callable[[], Snapshot], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Answer every connection with one snapshot, until cancelled. A stale socket of a dead process is replaced.
+    """Answer every connection with one snapshot, until cancelled.
 
-    Raises `ProcessError` where somebody answers already, or where there can be no socket.
+    A stale socket of a dead process is replaced. Raises `ProcessError` if a process answers already, or if the socket
+    cannot be made.
     """
     async with listening(path, "status") as sock:
 
@@ -102,14 +103,14 @@ async def serve_status(
                     try:
                         await stream.send_all(cbor2.dumps(snapshot()))
                     except trio.BrokenResourceError:
-                        return  # whoever asked has gone
+                        return  # the client has gone
 
         task_status.started()
         await trio.serve_listeners(answer, [trio.SocketListener(sock)])
 
 
 def ask_status(path: Path) -> Snapshot:
-    """Return one node's snapshot. Raises `ProcessError` if no process answers, or another user's could."""
+    """Return one node's snapshot. Raises `ProcessError` if no process answers, or if another user could answer."""
     octets = bytearray()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:

@@ -1,1 +1,1 @@
-"""Drivers that run one core: trio and busy-poll, and how each of them waits and reads."""
+"""Drivers that run one core: trio driver, busy-poll driver, their waits and reads."""

@@ -1,45 +1,46 @@
-"""Whether it pays to look at a socket for a moment before sleeping until something comes there.
+"""Decision whether to poll a socket briefly before sleeping on it.
 
-To be woken takes some hundred microseconds of CPU and of the message's time, in caches that others have filled meanwhile.
-Where the next message comes sooner than that, as an answer does, looking for it costs less of both. Whether it does is judged
-by what happened lately, as hypervisors do it when a processor halts: an account is charged with what looks take and credited
-with the sleeps that they spare, so a steady stream is looked for only if that costs little more, and a slow one never.
+A wake-up costs some hundred microseconds of CPU and of latency, because other processes have filled the caches. If the
+next message comes sooner than that, as an answer does, polling costs less of both. The decision follows recent history,
+as hypervisors decide when a processor halts. An account is charged with the time of polls and credited with the sleeps
+that they spare. A steady stream is therefore polled only if that costs little more, and a slow stream never.
 """
 
 from __future__ import annotations
 
-# A sleep is what it waited for and a wake-up together: where it was so many times as long as a look, that is worth a try.
-_SLEEPS = 2
-# The part of the longest look that a wake-up costs: looks may take that much on average.
-_SPARED = 2
-# What may be lost before there are no looks, in longest looks: two ends that begin to answer each other are slow at first.
+# If the last sleep took at most this many times the longest poll, poll next time: a sleep includes its wake-up.
+_SLEEP_RATIO = 2
+# Cost of a wake-up, as a divisor of the longest poll: polls may take that much on average.
+_WAKE_UP_DIVISOR = 2
+# Largest debt before polls stop, in longest polls: two ends that begin to answer each other are slow at first.
 _CREDIT = 2
-# The part of a longest look that is paid back by a sleep.
-_PAID = 128
-# A look that was interrupted is charged so many longest ones at most: others want the processor, and whoever has used much
-# of it waits for it for milliseconds; but a virtual machine is stopped now and then, too.
-_CHARGED = 8
+# Credit of a sleep, as a divisor of the longest poll.
+_SLEEP_DIVISOR = 128
+# Largest charge of an interrupted poll, in longest polls. An interruption shows that other processes want the
+# processor, and a process with high use waits for it for milliseconds. It may also be an occasional stop of the virtual
+# machine.
+_MOST_CHARGE = 8
 
 
 class AdaptivePolling:
-    """For how long to look."""
+    """Account of past polls and sleeps that gives the length of the next poll."""
 
     def __init__(self, ivl: int) -> None:
-        """`ivl` is the longest look, in ns; 0 for none ever."""
+        """Start with a full credit. `ivl` is the longest poll, in ns; 0 disables polling."""
         self._longest = ivl
-        self._most = self._left = ivl * _CREDIT
-        self.ivl = 0  # of the next look, in ns
+        self._greatest_balance = self._balance = ivl * _CREDIT
+        self.ivl = 0  # length of the next poll, in ns
 
     def polled(self, ns: int, *, found: bool) -> None:
-        """A look is over, which took so long, others' turns before it and all."""
-        left = self._left - min(ns, self._longest * _CHARGED)
+        """Record a poll of `ns`, including the turns of other tasks before it."""
+        balance = self._balance - min(ns, self._longest * _MOST_CHARGE)
         if found:
-            left += self._longest // _SPARED
-        self._left = min(left, self._most)
-        if left <= 0:
+            balance += self._longest // _WAKE_UP_DIVISOR
+        self._balance = min(balance, self._greatest_balance)
+        if balance <= 0:
             self.ivl = 0
 
     def woke(self, ns: int) -> None:
-        """Something came after a sleep that was so long for whoever slept."""
-        self._left = min(self._left + self._longest // _PAID, self._most)
-        self.ivl = self._longest if self._left > 0 and ns <= self._longest * _SLEEPS else 0
+        """Record that data came after a sleep of `ns`."""
+        self._balance = min(self._balance + self._longest // _SLEEP_DIVISOR, self._greatest_balance)
+        self.ivl = self._longest if self._balance > 0 and ns <= self._longest * _SLEEP_RATIO else 0

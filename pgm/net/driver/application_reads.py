@@ -1,13 +1,14 @@
-"""Reads by the task that waits for messages: one pass of the scheduler from the socket to the application instead of two.
+"""Reads by the waiting application: one pass of the scheduler for a message, not two.
 
-While an application waits in a receiver it leads: it sleeps on the socket that brings its data, and reads it. The driver's
-task for that socket rests meanwhile, and looks `GIVE_BACK_S` after the application went whether it is still away: then it
-takes over. To wake it at once would cost a pass of the scheduler for each message. Both may be awake at a time, which costs
-a read in vain. Before it sleeps it looks for what comes next for a moment, where that pays (`pgm.net.driver.adaptive_polling`) and after
-others had their turn.
+While an application waits in a receiver, it sleeps on the socket of its data and reads that socket itself. The driver's
+task for that socket rests meanwhile. `GIVE_BACK_S` after the application stops waiting, the driver's task checks
+whether the application waits again, and if not, reads the socket. An immediate wake-up of that task would cost a pass
+of the scheduler for each message. Both may be awake at the same time, which costs a read of an empty socket. Before the
+application sleeps, it polls the socket briefly if that pays (`pgm.net.driver.adaptive_polling`), after other tasks had
+their turn.
 
-trio allows one waiter for each descriptor, so the application waits on a duplicate. Nothing is awaited between a read and
-what it brought being queued, so a cancelled wait loses nothing.
+trio allows one waiter for each descriptor, so the application waits on a duplicate. Nothing is awaited between a read
+and the queueing of its data, so a cancelled wait loses nothing.
 """
 
 from __future__ import annotations
@@ -22,83 +23,90 @@ import trio
 from pgm.net.driver.adaptive_polling import AdaptivePolling
 from pgm.units import KIB, MIB
 
-# How long an application may be away before others read for it: as long as a receiver may rest between reads.
+# Time without a waiting application before the driver reads: as long as a receiver may rest between reads.
 GIVE_BACK_S = 0.002
-# Reads in a row that find something, and octets of them, before other tasks get their turn: timers must not wait for long.
+# Successful reads in a row, and octets of them, before other tasks get their turn: timers must not wait for long.
 _READS_IN_A_ROW = 32
 _OCTETS_IN_A_ROW = 2 * MIB
-# After a row that brought so much, what is behind a packet is looked for at once.
+# After a row of at least this many octets, the next read gathers at once.
 _MUCH_OCTETS = 64 * KIB
-# A row that brought more is no answer by itself, and what follows it shares a read if nobody is in a hurry.
+# A row of more octets is no single answer, so polling does not follow it: later packets can share a read.
 _LITTLE_OCTETS = 4 * KIB
 
 
 class ApplicationReader:
-    """Who reads one socket: the application while it waits, else the driver's task."""
+    """Reader of one socket for the application while it waits; the driver's task reads it otherwise."""
 
     def __init__(
-        self, sock: socket.socket, read: Callable[[bool], int], rest_s: Callable[[], float], look_ivl: int
+        self, sock: socket.socket, read: Callable[[bool], int], rest_s: Callable[[], float], poll_ivl: int
     ) -> None:
-        """`read` takes what waits, alone or with what is behind it, and says how many octets it was; `rest_s` how long to sleep whatever comes.
+        """Duplicate the descriptor of `sock` for the waits.
 
-        `look_ivl` is the parameter `rx_look_ivl`, in ns.
+        `read` reads the socket, gathering packets if its argument is true, and returns the octets. `rest_s` returns how
+        long to sleep in any case, in seconds. `poll_ivl` is the parameter `rx_look_ivl`, in ns.
         """
         self.sock = sock
-        self.looks = AdaptivePolling(look_ivl)
+        self.polling = AdaptivePolling(poll_ivl)
         self._read = read
         self._rest_s = rest_s
         self._is_closed = False
-        self._twin = os.dup(sock.fileno())
-        self._rest: trio.CancelScope | None = None  # of the driver's task, which sleeps until it ends
+        self._duplicate = os.dup(sock.fileno())
+        self._driver_sleep: trio.CancelScope | None = None  # of its task for this socket
         self._reads = 0
         self._octets = 0
-        self.is_taken = False
+        self.is_waiting = False
         self._is_woken = False  # since it was taken
 
     def close(self) -> None:
-        """Wake who waits; nobody may come again."""
+        """Wake the waiting application, and allow no further wait."""
         self._is_closed = True
-        trio.lowlevel.notify_closing(self._twin)
-        os.close(self._twin)
+        trio.lowlevel.notify_closing(self._duplicate)
+        os.close(self._duplicate)
 
     async def wait(self) -> None:
-        """Read, or sleep until there is something to be read and read that, or until `wake`. Which of these it was the caller finds out."""
+        """Read, or sleep until the socket is readable and read it, or until `wake`.
+
+        The caller finds out which of these happened.
+        """
         may_go_on = self._reads < _READS_IN_A_ROW and self._octets < _OCTETS_IN_A_ROW
         if may_go_on and (octets := self._read(self._reads > 1)):
             self._reads += 1
             self._octets += octets
             return
         is_much, is_little = self._octets >= _MUCH_OCTETS, self._octets <= _LITTLE_OCTETS
-        self._reads, self._octets, self.is_taken, self._is_woken = 0, 0, True, False
-        # Behind a row that was long enough more may wait, and whoever is late must not rest.
+        self._reads, self._octets, self.is_waiting, self._is_woken = 0, 0, True, False
+        # More packets may wait behind a long row, and a late reader must not rest.
         rest_s = self._rest_s() if may_go_on else 0.0
         try:
             if rest_s:
                 await trio.sleep(rest_s)
-            elif is_little and self.looks.ivl and await self._look():
+            elif is_little and self.polling.ivl and await self._poll():
                 return
             else:
-                begun_ns = time.monotonic_ns()
-                await trio.lowlevel.wait_readable(self._twin)
-                self.looks.woke(time.monotonic_ns() - begun_ns)
+                start_ns = time.monotonic_ns()
+                await trio.lowlevel.wait_readable(self._duplicate)
+                self.polling.woke(time.monotonic_ns() - start_ns)
         except trio.ClosedResourceError:
-            return  # something came another way
+            return  # `wake` or `close`
         finally:
-            self.is_taken = False
-            rest = self._rest
-            if rest is not None:
-                self._rest = None
-                rest.deadline = trio.current_time() + GIVE_BACK_S
+            self.is_waiting = False
+            driver_sleep = self._driver_sleep
+            if driver_sleep is not None:
+                self._driver_sleep = None
+                driver_sleep.deadline = trio.current_time() + GIVE_BACK_S
         if self._is_closed:
             return
-        # After a pause a packet comes alone: what looks for more behind it would only make it late. After a rest much has come.
+        # After a pause a packet comes alone, and gathering would only delay it. After a rest many packets wait.
         gathers = is_much or rest_s > 0
         self._octets = self._read(gathers)
         if self._octets:
             self._reads = 2 if gathers else 1
 
     async def catch_up(self) -> int:
-        """Read once while the application has not taken all that is queued: what waits behind that would outgrow the socket's buffer. Returns how many octets came."""
+        """Read once while queued messages still wait for the application. Return the octets.
+
+        Otherwise the packets in the socket's buffer would overflow it.
+        """
         octets = self._read(True)
         self._reads += 1
         self._octets += octets
@@ -107,10 +115,10 @@ class ApplicationReader:
             await trio.lowlevel.checkpoint()
         return octets
 
-    async def _look(self) -> bool:
-        """Let others have their turn, then look for what comes; says whether there is something, or has come another way."""
-        begun_ns = now_ns = time.monotonic_ns()
-        until_ns = begun_ns + self.looks.ivl
+    async def _poll(self) -> bool:
+        """Let other tasks have their turn, then poll the socket. Return whether data came, here or elsewhere."""
+        start_ns = now_ns = time.monotonic_ns()
+        until_ns = start_ns + self.polling.ivl
         await trio.lowlevel.checkpoint()
         while not self._is_closed and not self._is_woken:
             octets = self._read(False)
@@ -119,19 +127,19 @@ class ApplicationReader:
                 self._reads, self._octets = 1, octets
                 break
             if now_ns >= until_ns:
-                self.looks.polled(now_ns - begun_ns, found=False)
+                self.polling.polled(now_ns - start_ns, found=False)
                 return False
-        self.looks.polled(now_ns - begun_ns, found=True)
+        self.polling.polled(now_ns - start_ns, found=True)
         return True
 
     def wake(self) -> None:
-        """What the application waits for has come another way."""
-        if self.is_taken:
+        """End the wait: data for the application came from elsewhere."""
+        if self.is_waiting:
             self._is_woken = True
-            trio.lowlevel.notify_closing(self._twin)
+            trio.lowlevel.notify_closing(self._duplicate)
 
-    async def until_given(self) -> None:
-        """Sleep while the application leads. For the one task of the driver that reads this socket."""
-        while self.is_taken:
-            with trio.CancelScope() as self._rest:
+    async def wait_for_turn(self) -> None:
+        """Sleep while the application reads; for the one task of the driver that reads this socket."""
+        while self.is_waiting:
+            with trio.CancelScope() as self._driver_sleep:
                 await trio.sleep_forever()

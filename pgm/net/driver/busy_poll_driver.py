@@ -1,9 +1,10 @@
-"""The busy-poll driver: the same cores in the calling thread, which spins on the sockets while it waits.
+"""Busy-poll driver: runs the same cores in the calling thread.
 
-For the shortest round trip: no second thread, no sleep of the kernel's, no task to wake. All nodes that a thread has
-opened this way are turned together, so a thread may own a source and a receiver and repairs go on in both whichever of
-them it waits for. Between calls nothing runs: a thread that computes for long calls `poll` now and then, or what its
-nodes owe to others comes late. One core is busy for as long as a call waits.
+The thread polls the sockets while it waits. The round trip is the shortest possible: no second thread, no sleep in the
+kernel, no task to wake. All nodes that a thread opened this way get their turn together. A thread may therefore own a
+source and a receiver, and repairs continue in both during any wait. Nothing runs between calls. A thread that computes
+for long must call `poll` now and then, or its nodes answer others late. One processor is busy for as long as a call
+waits.
 """
 
 from __future__ import annotations
@@ -28,56 +29,58 @@ from pgm.net.link.reader import SocketRead, TakeAlone
 from pgm.telemetry.observer import Observer
 from pgm.units import MICROSECOND, MILLISECOND, NEVER
 
-# Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
-# the millisecond that the trio driver's timers may be late.
+# Reads in a row before deadlines are checked again. A read of 64 KB takes some 50 us, so a timer is late by less than
+# the millisecond of the trio driver's timers.
 _READS_IN_A_ROW = 16
-# Sockets that one look finds ready; others have their turn at the next.
+# Ready sockets of one turn; others follow in the next turn.
 _MOST_READY = 16
-# Looks at the busiest socket, which bring nothing, before all others and the deadlines have their turn: five to twelve microseconds.
-_LOOKS = 12
-# So many single packets in a row, each there at the first look, and more is looked for behind the next: a read that is four
-# to seven microseconds longer. Answers may be there so soon as well, without a stream behind them: where nothing was behind the
-# packet either, it is looked for after twice as many, up to what takes a millisecond or two.
-_FEWEST_ALONE, _MOST_ALONE = 1, 256
+# Unsuccessful polls of the busiest socket before all other sockets and the deadlines get their turn: 5 to 12 us.
+_POLLS = 12
+# Bounds of the row of single packets, each found by the first poll, after which a read gathers: that read takes 4 to 7
+# us longer. Answers may come as fast without a stream behind them. If gathering found nothing, the bound doubles, up to
+# what takes a millisecond or two.
+_FEWEST_SINGLES, _MOST_SINGLES = 1, 256
 # Deadlines served in a row before the sockets get their turn.
 _DEADLINES_IN_A_ROW = 4
-# For so long an application may send batch after batch, or take one packet after the other that came alone, before all sockets
-# and all other deadlines get their turn.
+# Time of consecutive sends, or of consecutive single packets, before all other sockets and deadlines get their turn.
 _TURN_IVL = 250 * MICROSECOND
 
 _this_thread = threading.get_ident
-# In place of the thread where a node may be used, which neither is.
-_CLOSED, _TORN = 0, -1
+# Values of `thread` for a node that no thread may use.
+_CLOSED, _ABANDONED = 0, -1
 
 
 class _Input:
-    """One socket of a node that is turned."""
+    """One socket of a node in the loop."""
 
     def __init__(self, driver: BusyPollDriver, link: Link, sock: socket.socket) -> None:
         self._driver = driver
         self._link = link
         self._sock = sock
-        self.was_single = False  # whether the last read gave one packet: the next is likely to be so, too
+        self.was_single = False  # whether the last read gave one packet: the next read probably does, too
 
     def read(self, *, gathers: bool) -> None:
-        """Take what waits."""
-        if gathers or not self.was_single or not self.look(1):
+        """Read the socket."""
+        if gathers or not self.was_single or not self.poll(1):
             self.was_single = self._driver.read(self._link, self._sock, gathers=gathers)
 
-    def look(self, most: int) -> int:
-        """Look so often at most for a single packet, past all else, if that may be; returns which look brought anything, 0 for none."""
+    def poll(self, most: int) -> int:
+        """Poll at most `most` times for a single packet on the fast path.
+
+        Return the number of the successful poll; 0 if none.
+        """
         driver, link, sock = self._driver, self._link, self._sock
         take = driver.take_alone
         if take is None or driver.observer is not None or not link.reads_alone:
             return 0
-        looks = link.read_alone(sock, take, most)
-        if looks < 0:
+        polls = link.read_alone(sock, take, most)
+        if polls < 0:
             self.was_single = driver.read(link, sock, gathers=False)
-        return abs(looks)
+        return abs(polls)
 
 
 class BusyPollLoop:
-    """Turns all nodes of one thread. Made and forgotten by `BusyPollDriver`."""
+    """Loop over all nodes of one thread. `BusyPollDriver` makes and drops it."""
 
     _of_thread = threading.local()
 
@@ -85,30 +88,30 @@ class BusyPollLoop:
         self._epoll = select.epoll()
         self._poll = self._epoll.poll
         self._inputs: dict[int, _Input] = {}
-        self._busiest: _Input | None = None  # the one that brought the last single packet
+        self._busiest: _Input | None = None  # input of the last single packet
         self._drivers: list[BusyPollDriver] = []
         self._deadline_ns = 0
-        self._is_stale = True  # whether `_deadline_ns` must be asked for again
-        self._reads = 0  # since a turn found nothing
-        self._row = 0  # reads behind one another, as far as is known: no look was in vain between them
-        self._alone = _FEWEST_ALONE  # so many of them may be of single packets, and nobody looks for more behind them
-        self._heard: BusyPollDriver | None = None  # who read a train, and may have something to do when nothing comes
-        self.is_performing = False  # whether an application may be called back: what it sends then goes afterwards
-        self._owing: list[BusyPollDriver] = []  # who was given something to send meanwhile
-        self.now_ns = 0  # when it was last found that nothing waits
-        self._turned_ns = 0  # when all sockets were looked at last
+        self._is_stale = True  # whether `_deadline_ns` must be read again
+        self._reads = 0  # since a turn without data
+        self._consecutive_reads = 0  # without an unsuccessful poll between them
+        self._most_singles = _FEWEST_SINGLES  # single packets in a row before a read gathers
+        self._idle_driver: BusyPollDriver | None = None  # has read a train, and may have work when no data comes
+        self.is_performing = False  # whether an application's handler may run: its sends go out afterwards
+        self._drivers_with_sends: list[BusyPollDriver] = []  # from handlers
+        self.now_ns = 0  # time of the last turn without data
+        self._last_turn_ns = 0
         self.thread = threading.get_ident()
 
     @classmethod
-    def here(cls) -> BusyPollLoop:
-        """The spinner of the calling thread."""
-        found: BusyPollLoop | None = getattr(cls._of_thread, "spinner", None)
-        if found is None:
-            found = cls._of_thread.spinner = cls()
-        return found
+    def of_this_thread(cls) -> BusyPollLoop:
+        """Return the loop of the calling thread; make it if there is none."""
+        loop: BusyPollLoop | None = getattr(cls._of_thread, "loop", None)
+        if loop is None:
+            loop = cls._of_thread.loop = cls()
+        return loop
 
     def add(self, driver: BusyPollDriver) -> None:
-        """Turn this one too."""
+        """Add a driver. Raises OSError from epoll."""
         self._drivers.append(driver)
         self._is_stale = True
         try:
@@ -116,50 +119,53 @@ class BusyPollLoop:
                 for sock in link.inputs:
                     self._epoll.register(sock, select.EPOLLIN)
                     self._inputs[sock.fileno()] = _Input(driver, link, sock)
-        except BaseException:  # of the kernel: there is a limit to what may be watched
+        except BaseException:  # kernel limit on watched descriptors
             self.remove(driver)
             raise
 
     def remove(self, driver: BusyPollDriver) -> None:
-        """Turn it no more; its sockets are still open."""
+        """Remove a driver whose sockets are still open."""
         self._drivers.remove(driver)
-        self._owing = [one for one in self._owing if one is not driver]
-        self._busiest = self._heard = None
+        self._drivers_with_sends = [other for other in self._drivers_with_sends if other is not driver]
+        self._busiest = self._idle_driver = None
         for link in driver.links:
             for sock in link.inputs:
                 if self._inputs.pop(sock.fileno(), None) is not None:
                     self._epoll.unregister(sock)
         if not self._drivers:
             self._epoll.close()
-            if getattr(self._of_thread, "spinner", None) is self:
-                del self._of_thread.spinner
+            if getattr(self._of_thread, "loop", None) is self:
+                del self._of_thread.loop
 
     def expect_change(self) -> None:
-        """Say that a core was called, so its deadline may be another."""
+        """Note that a core was called, so its deadline may have changed."""
         self._is_stale = True
 
-    def expect_owed(self, driver: BusyPollDriver) -> None:
-        """Say that an application that was called back gave a driver's core something to send."""
+    def expect_sends(self, driver: BusyPollDriver) -> None:
+        """Note that a handler gave a driver's core something to send."""
         self._is_stale = True
-        if driver not in self._owing:
-            self._owing.append(driver)
+        if driver not in self._drivers_with_sends:
+            self._drivers_with_sends.append(driver)
 
-    def send_owed(self) -> None:
-        """Send at once what was given in callbacks, as far as rate and links allow; the rest goes with the next turns."""
-        while self._owing:
-            self._owing.pop(0).serve(time.monotonic_ns())
+    def send_submitted(self) -> None:
+        """Send data that handlers submitted, as far as rate and links allow; later turns send the rest."""
+        while self._drivers_with_sends:
+            self._drivers_with_sends.pop(0).serve(time.monotonic_ns())
 
     def expect_idle(self, driver: BusyPollDriver) -> None:
-        """Call a driver's `rest` once when nothing waits."""
-        self._heard = driver
+        """Call a driver's `on_idle` once, when no data waits."""
+        self._idle_driver = driver
 
     def expect_by(self, at_ns: int) -> None:
-        """Say that a core was called, and has nothing to do before this; nor has it for anything that was known before."""
+        """Note that a core was called and has nothing to do before `at_ns`; earlier known deadlines stay."""
         if at_ns < self._deadline_ns:
             self._deadline_ns = at_ns
 
     def block(self, ivl: int) -> None:
-        """Wait in the kernel until something comes, a deadline does, or `ivl` ns are over; returns at once where less than a millisecond is left."""
+        """Wait in the kernel until data comes, a deadline is reached, or `ivl` ns are over.
+
+        Returns at once if less than a millisecond is left.
+        """
         if self._is_stale:
             self._is_stale = False
             self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
@@ -167,78 +173,81 @@ class BusyPollLoop:
         if left_ms > 0:
             self._epoll.poll(left_ms / 1000)
 
-    def spin(self) -> None:
-        """The same as a turn, or several, for whoever waits: looks most at the socket that brought the last single packet."""
+    def poll(self) -> None:
+        """Poll the socket of the last single packet, or take a turn, for a waiting caller."""
         busiest, reads = self._busiest, self._reads
         if (
             busiest is not None
-            and self._row <= self._alone
-            # All others wait for it: not for long, nor for whoever takes long for each message.
-            and (not reads or (reads < _READS_IN_A_ROW and time.monotonic_ns() < self._turned_ns + _TURN_IVL))
+            and self._consecutive_reads <= self._most_singles
+            # All other sockets wait, so not for long, and not while the application is slow with each message.
+            and (not reads or (reads < _READS_IN_A_ROW and time.monotonic_ns() < self._last_turn_ns + _TURN_IVL))
         ):
-            looks = busiest.look(_LOOKS)
-            if looks:
+            polls = busiest.poll(_POLLS)
+            if polls:
                 self._reads = reads + 1
-                self._row = self._row + 1 if looks == 1 else 1
+                self._consecutive_reads = self._consecutive_reads + 1 if polls == 1 else 1
                 if not busiest.was_single:  # a train, or several packets
-                    self._busiest, self._alone = None, _FEWEST_ALONE
+                    self._busiest, self._most_singles = None, _FEWEST_SINGLES
                 return
-            self._row = 0
+            self._consecutive_reads = 0
         self.turn()
 
     def turn_if_due(self, now_ns: int) -> None:
-        """A turn between two sends, where the last that found nothing was long ago: NAKs must not wait for the last send."""
+        """Take a turn between two sends if the last turn without data was long ago:
+
+        NAKs must not wait for the last send.
+        """
         if now_ns >= self.now_ns + _TURN_IVL:
             self.turn()
 
     def turn(self) -> None:
-        """Read once from every socket that has something; otherwise serve the deadlines that have come."""
+        """Read once from every ready socket; without ready sockets, serve the deadlines that are reached."""
         ready = self._poll(0, _MOST_READY)
         if ready:
             self._read_all(ready)
             self._reads += 1
-            self._row += 1
+            self._consecutive_reads += 1
             if self._reads < _READS_IN_A_ROW:
-                self._turned_ns = time.monotonic_ns()
+                self._last_turn_ns = time.monotonic_ns()
                 return
         else:
-            self._row = 0
+            self._consecutive_reads = 0
         self._reads = 0
         if self._is_stale:
             self._is_stale = False
             self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
-        now_ns = self.now_ns = self._turned_ns = time.monotonic_ns()
+        now_ns = self.now_ns = self._last_turn_ns = time.monotonic_ns()
         if now_ns >= self._deadline_ns:
             self._is_stale = True
-            for driver in tuple(self._drivers):  # of which a handler may close some
+            for driver in tuple(self._drivers):  # a handler may close some
                 driver.serve(now_ns)
-        elif self._heard is not None and not ready:
-            heard, self._heard = self._heard, None
-            heard.on_idle(now_ns)
+        elif self._idle_driver is not None and not ready:
+            idle_driver, self._idle_driver = self._idle_driver, None
+            idle_driver.on_idle(now_ns)
 
     def _read_all(self, ready: Sequence[tuple[int, int]]) -> None:
         """Read once from each of these sockets."""
-        # After a pause a packet comes alone: what looks for more behind it would only make it late.
-        gathers, were_single = self._row > self._alone, True
+        # After a pause a packet comes alone, and gathering would only delay it.
+        gathers, were_single = self._consecutive_reads > self._most_singles, True
         for number, _ in ready:
-            found = self._inputs.get(number)
-            if found is None:
+            entry = self._inputs.get(number)
+            if entry is None:
                 continue  # a handler has closed it since
-            found.read(gathers=gathers)
-            # A handler may have closed it, and opened another of this number.
-            is_there = self._inputs.get(number) is found
-            self._busiest = found if found.was_single and is_there else None
-            were_single = were_single and found.was_single
+            entry.read(gathers=gathers)
+            # A handler may have closed it, and opened another socket of this number.
+            is_there = self._inputs.get(number) is entry
+            self._busiest = entry if entry.was_single and is_there else None
+            were_single = were_single and entry.was_single
         if not were_single:
-            self._alone = _FEWEST_ALONE
+            self._most_singles = _FEWEST_SINGLES
         elif gathers:
-            self._row, self._alone = 0, min(2 * self._alone, _MOST_ALONE)
+            self._consecutive_reads, self._most_singles = 0, min(2 * self._most_singles, _MOST_SINGLES)
 
 
 class BusyPollDriver(EffectPerformer):
-    """Runs `core` on `links` whenever its thread's spinner turns. What is not for the network goes to `application`.
+    """Driver of `core` on `links` in its thread's loop; other effects go to `application`.
 
-    While `bulk_rte` octets a second or more come, memory is taken as `pgm.net.driver.trio_driver.TrioDriver` does it.
+    At `bulk_rte` octets a second or more, memory is prefaulted as in `pgm.net.driver.trio_driver.TrioDriver`.
     """
 
     def __init__(
@@ -255,60 +264,73 @@ class BusyPollDriver(EffectPerformer):
         self.links = links
         self._application = application
         self._hand_over = application.take
-        # Data that a link did not take, and from which octet on: they go first. What one call to the core gave, and a repair.
+        # Data that a link refused, each with the octet to continue from; later data queues behind. The data of one call
+        # to the core at most, and a repair.
         self.held: deque[tuple[Send, int]] = deque()
         self.observer: Observer | None = None  # writes telemetry
-        self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
+        self.take_alone: TakeAlone | None = None  # offered each single packet before the core
         self._warms = warm_ivl > 0
-        # Says how much comes; who spins never rests.
+        # Measures the rate; a busy-poll receiver never rests.
         self._moderation = ReadModeration(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
-        self.spinner = BusyPollLoop.here()
-        self.thread = self.spinner.thread  # where it may be used
+        self.loop = BusyPollLoop.of_this_thread()
+        self.thread = self.loop.thread  # the only thread that may use the driver
         for link in links:
             link.counters = core.counters
-        self.spinner.add(self)
+        self.loop.add(self)
 
     @staticmethod
     def now_ns() -> int:
-        """The clock of all cores in this process."""
+        """Return the clock of all cores in this process, in ns."""
         return time.monotonic_ns()
 
     def close(self) -> None:
         """Stop, and close the links."""
-        if self.thread != _TORN:
-            self.spinner.remove(self)
+        if self.thread != _ABANDONED:
+            self.loop.remove(self)
         self.thread = _CLOSED
         for link in self.links:
             link.close()
 
     def abandon(self) -> None:
-        """Let nobody use the node again: its core was left in the midst of its work, as by a signal's handler that raises. Half done, it may stand still for ever."""
-        if self.thread not in (_CLOSED, _TORN):
-            self.spinner.remove(self)
-            self.thread = _TORN
+        """Refuse all further use of the node, whose core was interrupted in the middle of its work.
+
+        A signal handler that raises does that. A core with work half done may stand still for ever.
+        """
+        if self.thread not in (_CLOSED, _ABANDONED):
+            self.loop.remove(self)
+            self.thread = _ABANDONED
 
     def require_usable(self) -> None:
         """Raise `UsageError` after closing, or in another thread."""
         if _this_thread() != self.thread:
-            self._refuse()
+            self._raise_unusable()
 
     def require_waiting(self) -> None:
-        """The same for what turns, and in a handler: what that read would come before what is to be done behind the notice."""
-        if _this_thread() != self.thread or self.spinner.is_performing:
-            self._refuse()
+        """Raise `UsageError` as `require_usable`, and also in a handler of notices.
+
+        Data read there would reach the application before the effects that follow the notice.
+        """
+        if _this_thread() != self.thread or self.loop.is_performing:
+            self._raise_unusable()
 
     def turn(self) -> None:
-        """Turn all nodes of the thread, for whoever waits. Raises `UsageError` after closing, which a handler may have done meanwhile."""
+        """Take a turn of the thread's loop for a waiting caller.
+
+        Raises `UsageError` if a handler has closed the node.
+        """
         self.require_usable()
-        self.spinner.turn()
+        self.loop.turn()
 
     @property
-    def is_turned(self) -> bool:
-        """Whether it was neither closed nor torn, as by a handler in the midst of a turn."""
-        return self.thread == self.spinner.thread
+    def is_in_loop(self) -> bool:
+        """Return whether the driver is in the loop: neither closed nor abandoned.
 
-    def _refuse(self) -> None:
-        if self.thread == _TORN:
+        A handler may do either during a turn.
+        """
+        return self.thread == self.loop.thread
+
+    def _raise_unusable(self) -> None:
+        if self.thread == _ABANDONED:
             raise UsageError(
                 "a signal's handler has raised in the midst of what this source or receiver was at, which is half done",
                 remedy="open it anew; a handler that notes what is to be done, and raises nothing, ends no work",
@@ -327,51 +349,55 @@ class BusyPollDriver(EffectPerformer):
 
     @property
     def deadline_ns(self) -> int:
-        """When `serve` has something to do."""
+        """Return when `serve` has something to do, in ns."""
         return 0 if self.held else self.core.deadline_ns
 
     def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> bool:
-        """Take what one read gives, and what it read beyond; says whether that was one packet at most: an SPM between single packets is no reason to look for them otherwise."""
+        """Read once, with all packets that this read held back. Return whether it gave at most one packet.
+
+        An SPM between single packets counts as one packet, so that the next read polls for a single packet again.
+        """
         take = self.take_alone if self.observer is None else None
         is_single = True
         for reads in itertools.count():
-            # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.
+            # In the end only packets held back: two interleaved senders would keep the loop here for as long as they
+            # send.
             arrival = link.read(sock, gathers=gathers and reads < _READS_IN_A_ROW, take=take)
             if arrival is not None:
                 is_single = not reads and arrival.train.length <= arrival.train.stride
                 try:
-                    self._hear(link, arrival)
-                except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
-                    if self.is_turned and link.holds(sock):
+                    self._deliver(link, arrival)
+                except BaseException:  # from a handler of notices or signals: only here are held packets read
+                    if self.is_in_loop and link.holds(sock):
                         self.read(link, sock, gathers=False)
                     raise
-            if not (self.is_turned and link.holds(sock)):
+            if not (self.is_in_loop and link.holds(sock)):
                 break
         return is_single
 
-    def _hear(self, link: Link, arrival: SocketRead) -> None:
+    def _deliver(self, link: Link, arrival: SocketRead) -> None:
         try:
             effects = deliver_to_core(self.core, self.observer, link, arrival, time.monotonic_ns())
         except BaseException:
             self.abandon()
             raise
-        self.spinner.expect_change()
+        self.loop.expect_change()
         if self._warms:
             self._moderation.read(arrival.train.length)
-            self.spinner.expect_idle(self)
+            self.loop.expect_idle(self)
         if effects:
             self.perform(effects)
 
     def on_idle(self, now_ns: int) -> None:
-        """Nothing waits: there is time for a little memory for what will wait behind a gap."""
+        """Prefault some memory for data behind a gap, now that no data waits."""
         self._moderation.rest_ns(now_ns)
         if self._moderation.warm_octets:
             self.links[0].warm_up(self._moderation.warm_octets)
 
     def serve(self, now_ns: int) -> None:
-        """Send what was held up, then serve the core's deadline for as long as it has come."""
+        """Send held data, then serve the core's deadline while it is reached."""
         for _ in range(_DEADLINES_IN_A_ROW):
-            if not self.is_turned:
+            if not self.is_in_loop:
                 return
             if self.held and not self._send_held():
                 return
@@ -393,34 +419,34 @@ class BusyPollDriver(EffectPerformer):
         try:
             if not self.held:
                 self.perform(self._handle_deadline(now_ns))
-        finally:  # also where a notice's handler raises
-            self.spinner.expect_change()
-        if self.is_turned:
-            self.spinner.turn_if_due(now_ns)
+        finally:  # also if a notice's handler raises
+            self.loop.expect_change()
+        if self.is_in_loop:
+            self.loop.turn_if_due(now_ns)
 
     def send_now(self, send: Send) -> None:
-        """Put data on the wire that the core gave outside of its deadline; what the link does not take is held."""
+        """Send data that the core gave outside of its deadline; hold what the link refuses."""
         if self.observer is not None:
             self.observer.performed((send,), time.monotonic_ns())
         self._send_data_now(send)
-        self.spinner.expect_change()
+        self.loop.expect_change()
 
     def perform(self, effects: Effects) -> None:
-        """Do what a call to the core caused.
+        """Perform the effects of a call to the core.
 
-        An application that is called back may send: that comes behind all that is done here, in the order of its sqns, and
-        is not done from within the callback, where a send that causes another callback would go ever deeper.
+        A handler that runs here may send. Its data goes out after all of these effects, in the order of sqns. It is not
+        sent inside the handler, because a send that causes another notice would nest without bound.
         """
-        spinner = self.spinner
-        if spinner.is_performing:
+        loop = self.loop
+        if loop.is_performing:
             self._perform(effects)
             return
-        spinner.is_performing = True
+        loop.is_performing = True
         try:
             self._perform(effects)
-            spinner.send_owed()
+            loop.send_submitted()
         finally:
-            spinner.is_performing = False
+            loop.is_performing = False
 
     def _perform(self, effects: Effects) -> None:
         while effects:
@@ -430,7 +456,7 @@ class BusyPollDriver(EffectPerformer):
             effects = self._application.after()
 
     def _send_data_now(self, send: Send) -> None:
-        """Send data behind all that is held; what the link does not take is held, too."""
+        """Send data behind all held data; hold what the link refuses."""
         if not self.held:
             try:
                 self.links[send.segment.index].send(send)
@@ -441,7 +467,7 @@ class BusyPollDriver(EffectPerformer):
             self.held.append((send, 0))
 
     def _send_held(self) -> bool:
-        """Send what is held as far as links take it; says whether all went."""
+        """Send held data as far as links take it. Return whether none is left."""
         while self.held:
             send, at = self.held[0]
             try:

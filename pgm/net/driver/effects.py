@@ -1,4 +1,4 @@
-"""Effects of a core, performed on links: shared by all drivers."""
+"""Effects of a core, performed on links; shared by all drivers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pgm.telemetry.observer import Observer
 
 
 class Application(Protocol):
-    """The driver's view of whoever uses the core."""
+    """Interface between a driver and the user of its core."""
 
     def take(self, effect: Effect) -> None:
-        """Deliveries, losses, openings, closings, notices."""
+        """Take a delivery, loss, opening, closing or notice."""
 
     def after(self) -> Effects:
-        """Called when effects were performed: react, perhaps by a call to the core."""
+        """React after effects were performed, perhaps by a call to the core. Return its effects."""
 
 
 def deliver_to_core(core: Core, observer: Observer | None, link: Link, arrival: SocketRead, now_ns: int) -> Effects:
-    """Hand to a core what was read, and keep its memory if the core does; returns what is to be done."""
+    """Pass a read to a core, and keep its memory if the core needs it. Return the core's effects."""
     train = arrival.train
     if observer is not None:
         observer.received(train, arrival.channel, arrival.peer, now_ns)
@@ -35,24 +35,24 @@ def deliver_to_core(core: Core, observer: Observer | None, link: Link, arrival: 
 
 
 class EffectPerformer:
-    """What drivers have in common: they do effects at once, in order."""
+    """Base of drivers: performs effects at once, in order."""
 
     core: Core
     links: Sequence[Link]
     _hand_over: Callable[[Deliver | Happening], None]
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        left = iter(effects)
+        remaining = iter(effects)
         try:
-            for effect in left:
+            for effect in remaining:
                 if not isinstance(effect, Send):
                     self._hand_over(effect)
                 elif effect.is_data:
                     self._send_data_now(effect)
                 else:
                     self._send_control(effect)
-        except BaseException:  # of a notice's handler, or a signal's: what comes behind is nowhere else
-            self._do(tuple(left))
+        except BaseException:  # from a notice's handler, or a signal's: the remaining effects exist only here
+            self._do(tuple(remaining))
             raise
 
     def _send_control(self, send: Send) -> None:
@@ -62,4 +62,4 @@ class EffectPerformer:
             self.core.counters.sends_dropped += self.links[send.segment.index].packets_left(send, blocked.at)
 
     def _send_data_now(self, send: Send) -> None:
-        self._send_control(send)  # where data that must wait has a task to wait in, none comes here
+        self._send_control(send)  # drivers in which data waits in a task never come here with data that must wait

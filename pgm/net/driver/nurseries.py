@@ -1,4 +1,4 @@
-"""Nurseries that callers need not know of: one exception leaves them as itself, not as a group of one."""
+"""Nurseries that are invisible to callers: a single exception leaves them itself, not in a group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 
 @asynccontextmanager
 async def open_plain_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery; what one task of it raises can be caught by its type. Several at once stay a group."""
+    """Open a nursery. A task's exception can be caught by its type; several at once stay a group."""
     only: BaseException
     try:
         async with trio.open_nursery() as nursery:
@@ -20,4 +20,4 @@ async def open_plain_nursery() -> AsyncIterator[trio.Nursery]:
         if len(group.exceptions) > 1:
             raise
         only = group.exceptions[0]
-    raise only  # out here, so that its own cause and context stay what they were
+    raise only  # outside of the handler, so that its cause and context stay unchanged

@@ -1,7 +1,8 @@
-"""Pauses of a process that does nothing else meanwhile: it sleeps in one system call instead of a pass of the scheduler.
+"""Pauses of a process without other work: one system call instead of a pass of the scheduler.
 
-A pass that wakes by a timer costs some 150 us of CPU in caches that others have filled, as much as a train and more. Elements
-have no application, so all that may want them is known: their other sockets, which end a pause, and their deadline.
+A pass that wakes by a timer costs some 150 us of CPU, because other processes have filled the caches. That is as much
+as a train or more. An element has no application, so everything that may need it is known: its other sockets, which end
+a pause, and its deadline.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from collections.abc import Iterable
 
 from pgm.units import MILLISECOND
 
-# Pauses before other tasks get their turn, which are those that answer operators.
+# Pauses before other tasks get their turn; those tasks answer operators.
 _IN_A_ROW = 8
 
 
 class ProcessSleep:
-    """The pauses of one socket's reader, while `others` are watched."""
+    """Pauses of one socket's reader, which data on the `others` ends."""
 
     def __init__(self, others: Iterable[socket.socket]) -> None:
         self._poll = select.poll()
         for sock in others:
             self._poll.register(sock, select.POLLIN)
-        self._made = 0
+        self._count = 0
 
     def pause(self, length_ns: int) -> bool:
-        """Sleep for so long; False, perhaps after a part of that, where others are to have their turn now."""
-        self._made = (self._made + 1) % _IN_A_ROW
-        return self._made > 0 and not self._poll.poll(length_ns / MILLISECOND)
+        """Sleep for `length_ns`. Return whether the pause was complete.
+
+        False, perhaps before the end, means that other tasks must get their turn now.
+        """
+        self._count = (self._count + 1) % _IN_A_ROW
+        return self._count > 0 and not self._poll.poll(length_ns / MILLISECOND)

@@ -1,4 +1,4 @@
-"""Settings of read moderation and of memory that is touched in advance, by role."""
+"""Settings of read moderation and of prefaulted memory, by role."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pgm.parameters import Parameters
 
 
 def read_moderation_settings(parameters: Parameters) -> dict[str, Any]:
-    """What a receiver's driver is told of how often to read."""
+    """Return the settings of read moderation for a receiver's driver."""
     return {
         "rest_ivl": parameters.rx_rest_ivl,
         "bulk_ivl": parameters.rx_bulk_ivl,
@@ -18,10 +18,10 @@ def read_moderation_settings(parameters: Parameters) -> dict[str, Any]:
 
 
 def element_moderation_settings(parameters: Parameters) -> dict[str, Any]:
-    """The same for an element in a process of its own."""
+    """Return the settings of read moderation for an element in a process of its own."""
     return {**read_moderation_settings(parameters), "bulk_share": parameters.ne_bulk_share}
 
 
 def prefault_settings(parameters: Parameters) -> dict[str, int]:
-    """What a receiver's driver is told of the memory to have ready."""
+    """Return the settings of prefaulted memory for a receiver's driver."""
     return {"warm_ivl": parameters.rxw_warm_ivl, "warm_octets": parameters.rxw_bytes}

@@ -1,9 +1,9 @@
-"""The trio driver: runs one core on its links until cancelled.
+"""Trio driver: runs one core on its links until cancelled.
 
-Each socket has a task that drains it, but while an application waits in a receiver it does that itself
-(`pgm.net.driver.application_reads`); one task keeps the core's deadline. All of them call the core without
-awaiting in between, so a core never sees two calls at once. Control packets leave at once or are dropped
-and counted. Data waits until the link takes it, which stops only the task that sends it.
+Each socket has a task that drains it; an application that waits in a receiver reads instead of that task
+(`pgm.net.driver.application_reads`). One task serves the core's deadline. Every task calls the core without an await in
+between, so a core never sees two calls at once. Control packets leave at once, or are dropped and counted. Data waits
+until the link takes it, which stops only the task that sends it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ from pgm.wire.train import Train
 # fifth of the shortest default NAK_BO_IVL.
 DRAIN_TRAINS = 32
 _DRAIN_OCTETS = 2 * MIB
-# Single packets read in a row before it is looked whether more wait behind one.
+# Single packets read in a row before a read gathers.
 _SINGLES_IN_A_ROW = 4
 # Deadlines served in a row before other tasks get their turn.
 _DEADLINES_IN_A_ROW = 4
 
 
 class TrioDriver(EffectPerformer):
-    """Runs `core` on `links`. What is not for the network goes to `application`.
+    """Driver of `core` on `links`; effects that are not for the network go to `application`.
 
-    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters whose names begin with `rx_`; `bulk_share` is `rx_bulk_share`, or `ne_bulk_share` of an element in a process of its own. While much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
+    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters with the prefix `rx_`. `bulk_share` is
+    `rx_bulk_share`, or `ne_bulk_share` for an element in a process of its own. At a steady high rate, memory for the
+    octets of `warm_ivl` ns, up to `warm_octets`, is prefaulted.
     """
 
     def __init__(
@@ -67,17 +69,17 @@ class TrioDriver(EffectPerformer):
         self.links = links
         self._application = application
         self.observer: Observer | None = None  # writes telemetry
-        self.rates: Rates | None = None  # where somebody reads the counters regularly
-        self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or of whoever knows of more
-        self._happened: tuple[Happening, float] | None = None  # what befell a session last, and when
+        self.rates: Rates | None = None  # set if the counters are read regularly
+        self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
+        self._last_happening: tuple[Happening, float] | None = None  # and its time
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
-        self._timer: trio.CancelScope | None = None  # of the task of the deadlines while it sleeps
-        self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
-        self.lead: ApplicationReader | None = None  # of a socket that is not always read by a task of this driver
-        self._singles = 0  # reads for an application in a row that gave one packet each, which was taken
+        self._timer: trio.CancelScope | None = None  # sleep of the deadline task
+        self._held: tuple[Send, int] | None = None  # data that a link refused, and the octet to continue from
+        self.application_reader: ApplicationReader | None = None
+        self._consecutive_singles = 0  # reads for an application of one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
-        self._turns = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
+        self._write_locks = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
         self._moderations: dict[socket.socket, ReadModeration] = {}
         for link in links:
             link.counters = core.counters
@@ -86,16 +88,16 @@ class TrioDriver(EffectPerformer):
                 self._moderations[sock] = ReadModeration(
                     bulk_ivl, bulk_rte, room, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets
                 )
-        self._pauses: dict[socket.socket, ProcessSleep] = {}
+        self._process_sleeps: dict[socket.socket, ProcessSleep] = {}
 
     def claim_process(self) -> None:
-        """Let all of the process sleep from now on while sockets rest: nothing else is in it that would have to wait."""
+        """Let the whole process sleep while sockets rest: it has no other work that would wait."""
         inputs = [sock for link in self.links for sock in link.inputs]
-        self._pauses = {one: ProcessSleep(sock for sock in inputs if sock is not one) for one in inputs}
+        self._process_sleeps = {own: ProcessSleep(sock for sock in inputs if sock is not own) for own in inputs}
 
     @staticmethod
     def now_ns() -> int:
-        """The clock of all cores in this process."""
+        """Return the clock of all cores in this process, in ns."""
         return time.monotonic_ns()
 
     async def run(self) -> None:
@@ -107,12 +109,15 @@ class TrioDriver(EffectPerformer):
             await self._keep_deadlines()
 
     def reschedule(self) -> None:
-        """Look at the core's deadline again: something outside of the driver has changed it."""
+        """Check the core's deadline again after a change from outside of the driver."""
         if not self._wake.is_set() and (deadline_ns := self.core.deadline_ns) < self._sleeping_until_ns:
             self._sleep_until(deadline_ns)
 
     def _sleep_until(self, deadline_ns: int) -> None:
-        """Let the task of the deadlines sleep until another time. To wake it for that would cost a pass of the scheduler."""
+        """Change the time at which the deadline task wakes.
+
+        A wake-up for the change would cost a pass of the scheduler.
+        """
         self._sleeping_until_ns = deadline_ns
         wait_ns = deadline_ns - self.now_ns()
         if self._timer is None or wait_ns <= 0:
@@ -122,16 +127,16 @@ class TrioDriver(EffectPerformer):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether data wait for a link: nothing else is sent before them."""
+        """Return whether data waits for a link: later data must wait behind it."""
         return self._held is not None or self._waits > 0
 
     def send_alone(self, packet: bytes, segment: Segment) -> None:
-        """Put one packet of data on the wire for a segment's group. What the link does not take the task of the deadlines sends."""
+        """Send one data packet to a segment's group. The deadline task sends it later if the link refuses it."""
         if self.observer is not None or not self.links[segment.index].send_alone(packet):
             self._send_now(alone(segment, packet))
 
     def expect_by(self, at_ns: int) -> None:
-        """Say that the core was called, and has nothing to do before this."""
+        """Note that the core was called and has nothing to do before `at_ns`."""
         if at_ns < self._sleeping_until_ns:
             self._wake.set()
 
@@ -145,16 +150,18 @@ class TrioDriver(EffectPerformer):
             self._wake.set()
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
-        has_rested = False  # while much comes: asking whether any has come would cost a pass of the scheduler
+        has_rested = False  # at a high rate: a check for data would cost a pass of the scheduler
         while True:
-            lead = self.lead if self.lead is not None and self.lead.sock is sock else None
-            if lead is not None:
-                await lead.until_given()
+            reader = self.application_reader
+            if reader is not None and reader.sock is not sock:
+                reader = None
+            if reader is not None:
+                await reader.wait_for_turn()
             if link.holds(sock):
                 await trio.lowlevel.checkpoint()
             elif not has_rested:
                 await trio.lowlevel.wait_readable(sock)
-            if lead is not None and lead.is_taken:
+            if reader is not None and reader.is_waiting:
                 continue
             is_empty = await self._drain(link, sock)
             self.reschedule()
@@ -164,17 +171,17 @@ class TrioDriver(EffectPerformer):
             elif is_empty:
                 rest_ns = self._rest_ns(link, sock)
                 has_rested = rest_ns > 0
-                if has_rested and not self._has_paused(sock, rest_ns):
+                if has_rested and not self._sleep_process(sock, rest_ns):
                     await trio.sleep(rest_ns / SECOND)
 
     async def _drain(self, link: Link, sock: socket.socket) -> bool:
-        """Take what waits, up to what others may be made to wait for; says whether that was all."""
+        """Read up to the bound that other tasks may wait for. Return whether the socket is empty."""
         octets = 0
         for _ in range(DRAIN_TRAINS):
             arrival = link.read(sock)
             if arrival is None:
                 return True
-            effects = self._hear(link, sock, arrival)
+            effects = self._deliver(link, sock, arrival)
             if effects:
                 await self._perform(effects, link, arrival.train)
             if arrival.is_last:
@@ -184,32 +191,34 @@ class TrioDriver(EffectPerformer):
                 break
         return False
 
-    def _hear(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def _deliver(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         self._moderations[sock].read(arrival.train.length)
         return deliver_to_core(self.core, self.observer, link, arrival, self.now_ns())
 
     def read_for(self, take: TakeAlone, gathers: bool) -> int:
-        """Read for a receiver's application what `lead` is about, once and what that read beyond; says how many octets came, of what was taken alone 1.
+        """Read once from the application's socket, with all packets that this read held back.
 
-        What comes alone is offered to `take`.
+        Single packets are offered to `take`. Returns the octets received; 1 if `take` took a single packet.
         """
-        assert self.lead is not None
-        link, sock, singles, is_observed = self.links[0], self.lead.sock, self._singles, self.observer is not None
-        looks_behind = gathers and singles % _SINGLES_IN_A_ROW == 0
-        if singles and not looks_behind and not is_observed and link.reads_alone and not link.holds(sock):
-            found = link.read_alone(sock, take)
-            if found >= 0:
-                self._singles += found
-                return found
+        assert self.application_reader is not None
+        link, sock = self.links[0], self.application_reader.sock
+        singles, is_observed = self._consecutive_singles, self.observer is not None
+        is_gather_due = gathers and singles % _SINGLES_IN_A_ROW == 0
+        if singles and not is_gather_due and not is_observed and link.reads_alone and not link.holds(sock):
+            count = link.read_alone(sock, take)
+            if count >= 0:
+                self._consecutive_singles += count
+                return count
         before, octets = self.core.counters.trains_in, 0
         for reads in itertools.count():
-            # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.
+            # In the end only packets held back: two interleaved senders would keep the loop here for as long as they
+            # send.
             gathers = gathers and reads < DRAIN_TRAINS
             arrival = link.read(sock, gathers=gathers, take=None if is_observed else take)
             if arrival is not None:
                 try:
-                    self.perform_now(self._hear(link, sock, arrival))
-                except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
+                    self.perform_now(self._deliver(link, sock, arrival))
+                except BaseException:  # from a handler of notices or signals: only here are held packets read
                     if link.holds(sock):
                         self.read_for(take, gathers=False)
                     raise
@@ -218,12 +227,15 @@ class TrioDriver(EffectPerformer):
                 break
         if self.core.counters.trains_in == before:
             return 0
-        self._singles = 0 if octets else singles + 1
+        self._consecutive_singles = 0 if octets else singles + 1
         self._serve_late()
         return octets or 1
 
     def _serve_late(self) -> None:
-        """Serve a receiver's timers that have run out while its application reads: their task has its turn only when nothing waits."""
+        """Serve a receiver's timers that have run out while its application reads.
+
+        The deadline task gets its turn only when no data waits.
+        """
         now_ns = self.now_ns()
         if now_ns < self._sleeping_until_ns:
             return
@@ -232,26 +244,32 @@ class TrioDriver(EffectPerformer):
         self._sleep_until(self.core.deadline_ns)
 
     def rest_s(self) -> float:
-        """For how many seconds the application leaves alone the socket that `lead` is about."""
-        assert self.lead is not None
-        return self._rest_ns(self.links[0], self.lead.sock) / SECOND
+        """Return how long the application leaves its socket alone, in seconds."""
+        assert self.application_reader is not None
+        return self._rest_ns(self.links[0], self.application_reader.sock) / SECOND
 
     def _rest_ns(self, link: Link, sock: socket.socket) -> int:
-        """For how long to leave alone a socket that was found empty; there is time for a little memory, too."""
+        """Return how long to leave an empty socket alone, in ns. Prefault some memory meanwhile."""
         moderation = self._moderations[sock]
         rest_ns = moderation.rest_ns(self.now_ns())
         if moderation.warm_octets:
             link.warm_up(moderation.warm_octets)
         return rest_ns
 
-    def _has_paused(self, sock: socket.socket, rest_ns: int) -> bool:
-        """Whether all of this process has slept for so long, since nothing in it was due meanwhile."""
-        pauses = self._pauses.get(sock)
+    def _sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
+        """Sleep with the whole process for `rest_ns` if nothing is due in that time.
+
+        Return whether it slept that long.
+        """
+        process_sleep = self._process_sleeps.get(sock)
         is_due = self._wake.is_set() or self._sleeping_until_ns <= self.now_ns() + rest_ns
-        return pauses is not None and not is_due and not self.is_held_up and pauses.pause(rest_ns)
+        return process_sleep is not None and not is_due and not self.is_held_up and process_sleep.pause(rest_ns)
 
     async def _rest(self) -> None:
-        """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""
+        """Leave the sockets alone until the next multiple of `rest_ivl`.
+
+        All tasks of all nodes wake at the same times, and so less often.
+        """
         await trio.sleep((self._rest_ivl - self.now_ns() % self._rest_ivl) / SECOND)
 
     async def _keep_deadlines(self) -> None:
@@ -275,30 +293,30 @@ class TrioDriver(EffectPerformer):
             self._timer = None
 
     def perform_now(self, effects: Effects) -> None:
-        """Do what a call from outside of the driver's tasks caused: deliveries and control, never data."""
+        """Perform the effects of a call from outside of the driver's tasks. They never contain data."""
         try:
             while effects:
                 if self.observer is not None:
                     self.observer.performed(effects, self.now_ns())
                 self._do(effects)
                 effects = self._application.after()
-        finally:  # also where a notice's handler raises
+        finally:  # also if a notice's handler raises
             self.reschedule()
 
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:
             self.observer.performed(effects, self.now_ns())
-        left = iter(effects)
+        remaining = iter(effects)
         try:
-            for effect in left:
+            for effect in remaining:
                 if not isinstance(effect, Send):
                     self._hand_over(effect)
                 elif effect.is_data:
                     await self._send_data(effect, 0, link, train)
                 else:
                     self._send_control(effect)
-        except BaseException:  # of a notice's handler, which ends this driver: what the core gave away is nowhere else
-            self._do([one for one in left if not (isinstance(one, Send) and one.is_data)])
+        except BaseException:  # from a notice's handler, which ends this driver: the remaining effects exist only here
+            self._do([other for other in remaining if not (isinstance(other, Send) and other.is_data)])
             raise
         more = self._application.after()
         if more:
@@ -306,13 +324,13 @@ class TrioDriver(EffectPerformer):
 
     def _hand_over(self, effect: Deliver | Happening) -> None:
         if not isinstance(effect, Deliver):
-            self._happened = effect, time.time()
+            self._last_happening = effect, time.time()
         self._application.take(effect)
 
     def _last_event(self) -> dict[str, Any] | None:
-        if self._happened is None:
+        if self._last_happening is None:
             return None
-        item, at_s = self._happened
+        item, at_s = self._last_happening
         return event_row(id_of(item), text_of(item), at_s)
 
     async def _send_data(self, send: Send, at: int, source: Link | None, train: Train | None) -> None:
@@ -323,12 +341,12 @@ class TrioDriver(EffectPerformer):
             except WouldBlock as blocked:
                 at, blocked_by = blocked.at, blocked.sock
                 if source is not None and train is not None and not train.kept:
-                    # Others read while this waits: what is still to be sent must not be overwritten.
+                    # Other tasks read during this wait, and must not overwrite data that is still to be sent.
                     train.kept = True
                     source.keep(train)
                 self._waits += 1
                 try:
-                    async with self._turns[send.segment.index]:
+                    async with self._write_locks[send.segment.index]:
                         await trio.lowlevel.wait_writable(blocked_by)
                 finally:
                     self._waits -= 1

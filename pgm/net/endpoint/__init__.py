@@ -1,1 +1,1 @@
-"""Sources and receivers that applications open, over either driver."""
+"""Sources and receivers that applications open, on either driver."""

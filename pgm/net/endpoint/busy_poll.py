@@ -1,4 +1,4 @@
-"""Sources and receivers that run in the calling thread: what `pgm.blocking` opens with `busy_poll=True`."""
+"""Sources and receivers that run in the calling thread, for `busy_poll=True` in `pgm.blocking`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pgm.net.control.rate_setting import checked_rate
 from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
 from pgm.net.driver.rest_settings import prefault_settings
-from pgm.net.endpoint.base import ReceiverHandle, SourceHandle, SourceOutbox
+from pgm.net.endpoint.base import ReceiverEndpoint, SourceEndpoint, SourceOutbox
 from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS, Inbox
 from pgm.net.endpoint.loss_policies import REPORTING, Policies
 from pgm.net.endpoint.open import Target, new_tsi, receiving_links, resolve
 from pgm.net.endpoint.start_position import start_parameters
 from pgm.net.framing.batches import BatchSender
-from pgm.net.framing.codec import StreamDecoders, packing_of
+from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
 from pgm.net.framing.zeromq import ZeromqSender
@@ -37,56 +37,56 @@ from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
 from pgm.units import NEVER, SECOND
 
-_Found = WholeMessages | LargeMessage | Lost | Opened | Closed
+_Entry = WholeMessages | LargeMessage | Lost | Opened | Closed
 
 
 def _deadline(timeout_s: float | None) -> int:
-    """When a time is over that begins now; 0, which is before all, for no time, and NEVER for none."""
+    """Return the end of a timeout that begins now, in ns; 0 for a timeout of zero, NEVER for None."""
     if not timeout_s:
         return NEVER if timeout_s is None else 0
     return time.monotonic_ns() + round(timeout_s * SECOND)
 
 
 def _ignore(_: Notice) -> None:
-    """The default for notices: nobody listens."""
+    """Ignore a notice, by default."""
 
 
-class BusyPollSource(SourceHandle[BusyPollDriver]):
-    """Sends one stream from the calling thread. What a call took is with the kernel when it returns.
+class BusyPollSource(SourceEndpoint[BusyPollDriver]):
+    """Source of one stream in the calling thread. A returning call has passed its data to the kernel.
 
-    A handler of notices may send, too. What it sends goes when the call that called it back has done what it was at, as
-    far as the rate lets it, and for the rest with the next calls: a send in a handler does not wait. What would wait or
-    poll raises `UsageError` there, of this source or of any other node of the thread.
+    A handler of notices may send, too. Its data leaves when the call that called the handler has done its own work, as
+    far as the rate allows. The rest leaves with the next calls, so a send in a handler does not wait. Calls that would
+    wait or poll raise `UsageError` in a handler, for this source and any other node of the thread.
     """
 
-    def __init__(self, core: SourceCore, driver: BusyPollDriver, packing: BatchSender | ZeromqSender | None) -> None:
-        super().__init__(core, driver, packing)
-        self._link = driver.links[core.setup.segment.index]  # that data goes out on
+    def __init__(self, core: SourceCore, driver: BusyPollDriver, packer: BatchSender | ZeromqSender | None) -> None:
+        super().__init__(core, driver, packer)
+        self._link = driver.links[core.setup.segment.index]  # the link for data
 
     def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None) -> int:
-        """Send one message, now; returns the sqn of its first packet.
+        """Send one message at once. Return the sqn of its first packet.
 
-        Spins while the rate, the window or the link makes it wait. Raises `PayloadTooLarge` for what cannot fit the
-        window, `SourceClosed` after closing, `UsageError` in another thread, and in a handler of notices when more than
-        `txw_unsent_bytes` wait already.
+        Busy-polls while the rate, the window or the link makes the call wait. Raises `PayloadTooLarge` if the window
+        cannot hold the message, `SourceClosed` after closing, and `UsageError` in another thread. In a handler of
+        notices it raises `UsageError` if more than `txw_unsent_bytes` wait already.
         """
         driver, core = self._driver, self._core
         if get_ident() != driver.thread:
             driver.require_usable()
-        spinner = driver.spinner
-        is_free = not driver.held and not spinner.is_performing
-        if is_free and self._packing is None and subject is None and to is None:
+        loop = driver.loop
+        is_free = not driver.held and not loop.is_performing
+        if is_free and self._packer is None and subject is None and to is None:
             now_ns = time.monotonic_ns()
             packet = core.send_alone(payload, now_ns)
             if packet is not None:
                 try:
                     if driver.observer is not None or not self._link.send_alone(packet):
                         driver.send_now(alone(core.setup.segment, packet))
-                finally:  # also where a signal ends the call: what has its sqn can be repaired
+                finally:  # also if a signal ends the call: data with its sqn can be repaired
                     core.sent_alone(packet, now_ns)
-                spinner.expect_by(core.next_event_ns)
-                sqn = core.window.lead  # a turn calls back, and whoever is called may send, too
-                spinner.turn_if_due(now_ns)
+                loop.expect_by(core.next_event_ns)
+                sqn = core.window.lead  # before the turn, whose handlers may send, too
+                loop.turn_if_due(now_ns)
                 while driver.held:
                     driver.turn()
                 return sqn
@@ -96,11 +96,11 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
         return sqn
 
     def send_object(self, value: Any, *, codec: Codec = CBOR, subject: str | None = None, to: str | None = None) -> int:
-        """Send a value as one message, now, in CBOR unless `codec` says otherwise; else as `send`."""
+        """Send a value as one message at once, in CBOR unless `codec` says otherwise; else as `send`."""
         return self.send(codec.encode(value), subject=subject, to=to)
 
     def send_parts(self, parts: Sequence[Payload]) -> int:
-        """Send one message of several parts, now; for streams with ZeroMQ's framing. Returns the sqn of its first packet."""
+        """Send one message of several parts at once, with ZeroMQ's framing. Return the sqn of its first packet."""
         self._driver.require_usable()
         self._require_room()
         sqn = self._accept_parts(parts)
@@ -108,7 +108,10 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
         return sqn
 
     def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None) -> int:
-        """Send many messages, now: a list of byte strings, a (count, size) array of octets, or an array of Arrow. Returns the first sqn."""
+        """Send many messages at once. Return the first sqn.
+
+        The payloads are a list of byte strings, a (count, size) array of octets, or an Arrow array.
+        """
         self._driver.require_usable()
         self._require_room()
         sqn = self._accept_batch(payloads, subject, to, flush=True)
@@ -116,60 +119,63 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
         return sqn
 
     def _require_room(self) -> None:
-        """Raise `UsageError` where a call from within a callback, which cannot wait, would have to."""
-        if self._driver.spinner.is_performing and self._core.room_octets <= 0:
+        """Raise `UsageError` if a call inside a handler, which cannot wait, would have to wait."""
+        if self._driver.loop.is_performing and self._core.room_octets <= 0:
             raise UsageError(
                 f"a handler of notices cannot wait, and {self._core.window.unsent_octets} octets wait to be sent",
                 remedy="send less in handlers, or keep it for a send outside of them; or raise rate or txw_unsent_bytes",
             )
 
     def _send_all(self) -> None:
-        driver, window, packing = self._driver, self._core.window, self._packing
-        if driver.spinner.is_performing:
-            driver.spinner.expect_owed(driver)
+        driver, window, packer = self._driver, self._core.window, self._packer
+        if driver.loop.is_performing:
+            driver.loop.expect_sends(driver)
             return
         driver.push()
-        while window.has_unsent or driver.held or (packing is not None and packing.has_rest):
+        while window.has_unsent or driver.held or (packer is not None and packer.has_rest):
             driver.turn()
 
     def flush(self) -> None:
-        """Nothing is left to be sent when a call returns: the same name as without busy polling."""
+        """Do nothing: no data is left when a send returns. The name is that of `pgm.Source.flush`."""
         self._driver.require_usable()
 
     def poll(self) -> None:
-        """Take in what has come, and send what is due: NCFs, repairs, SPMs. One turn, without waiting."""
+        """Read what has arrived, and send what is due: NCFs, repairs, SPMs. One turn, without waiting."""
         self._driver.require_waiting()
-        self._driver.spinner.turn()
+        self._driver.loop.turn()
 
     def stable(self, sqn: int | None = None) -> None:
-        """Spin until every member of an acknowledged stream has everything up to `sqn`; all that was sent if None."""
+        """Busy-poll until every member of an acknowledged stream has everything up to `sqn`.
+
+        None means all data sent.
+        """
         self._driver.require_waiting()
         wanted = self._core.window.end - 1 if sqn is None else sqn
         while not self.is_stable(wanted):
             self._driver.turn()
 
     def set_rate(self, rate: str | int) -> None:
-        """From now on send at this rate at most, as `pgm.Source.set_rate` has it."""
+        """Set the greatest rate from now on, as `pgm.Source.set_rate` does."""
         self._driver.require_usable()
         self._core.set_rate(checked_rate(self._core, rate), time.monotonic_ns())
-        self._driver.spinner.expect_change()
+        self._driver.loop.expect_change()
 
     def advance_trail(self, sqn: int) -> None:
-        """Let go of everything before the message whose first packet is `sqn`, as a send returned it."""
+        """Drop everything before the message whose first packet is `sqn`, as a send returned it."""
         self._driver.require_usable()
         self._core.advance_trail(sqn)
-        self._driver.spinner.expect_change()
+        self._driver.loop.expect_change()
 
     def close_window(self) -> None:
-        """Let go of everything sent so far, and tell the receivers at once."""
+        """Drop everything sent so far, and tell the receivers at once."""
         self._driver.require_usable()
         try:
             self._driver.perform(self._core.close_window(time.monotonic_ns()))
-        finally:  # also where a notice's handler raises
-            self._driver.spinner.expect_change()
+        finally:  # also if a notice's handler raises
+            self._driver.loop.expect_change()
 
     def close(self) -> None:
-        """Announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`, spinning."""
+        """Announce the end. Busy-poll to serve repairs until no NAK came for `fin_quiet_ivl`."""
         self._driver.require_waiting()
         self._core.close()
         self._driver.push()
@@ -177,11 +183,11 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
             self._driver.turn()
 
 
-class _SpunInbox(Inbox):
-    """An inbox that is looked into, not waited for."""
+class _PolledInbox(Inbox):
+    """Inbox that the receiver polls instead of waiting."""
 
-    def pop(self) -> _Found | None:
-        """The next thing for the application behind `alone`, if there is one."""
+    def pop(self) -> _Entry | None:
+        """Return the next queued entry, behind `alone`; None if there is none."""
         if not self._queue:
             return None
         queued = self._queue.popleft()
@@ -191,53 +197,56 @@ class _SpunInbox(Inbox):
         return queued.found
 
 
-class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
-    """Receives streams in the calling thread: call `recv`, or iterate over it, or over `batches()`.
+class BusyPollReceiver(ReceiverEndpoint[BusyPollDriver]):
+    """Receiver of streams in the calling thread.
 
-    Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer. In a
-    handler of notices they raise `UsageError`.
+    Applications call `recv`, or iterate over the receiver or over `batches()`. Reads and repairs happen inside these
+    calls only. Packets that arrive between calls wait in the kernel's socket buffer. In a handler of notices these
+    calls raise `UsageError`.
     """
 
     def __init__(
         self,
         core: ReceiverCore,
-        inbox: _SpunInbox,
+        inbox: _PolledInbox,
         driver: BusyPollDriver,
-        unwrapping: StreamDecoders,
+        decoders: StreamDecoders,
         policies: Policies = REPORTING,
     ) -> None:
-        super().__init__(core, driver, unwrapping)
+        super().__init__(core, driver, decoders)
         self._policies = policies
         self._inbox = inbox
-        inbox.is_plain = unwrapping.is_plain
+        inbox.is_plain = decoders.is_plain
         driver.take_alone = inbox.take_alone
 
     def recv(self, timeout_s: float | None = None) -> Item | None:
-        """The next message, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile.
+        """Return the next message, loss, opening or closing; None if none came within `timeout_s`.
 
-        With a `timeout_s` of 0 it takes one turn. Raises `UsageError` in another thread and after closing.
+        Busy-polls meanwhile. With a `timeout_s` of 0 it takes one turn. Raises `UsageError` in another thread and after
+        closing.
         """
         message = self._unpacker.next() if self._unpacker.has_rest else None
         while message is None:
-            found = self._spin(timeout_s)
-            if type(found) is Message:
-                return found
-            if isinstance(
-                found, WholeMessages
-            ):  # alone, as the next of a stream that is no train: without what many cost
-                return Message(found.run.alone(), found.run.first, found.tsi)
-            if not isinstance(found, AnyBatch):
-                return found
-            message = self._unpacker.open(found)
+            item = self._poll(timeout_s)
+            if type(item) is Message:
+                return item
+            if isinstance(item, WholeMessages):  # a single packet of a plain stream: without the cost of a batch
+                return Message(item.run.alone(), item.run.first, item.tsi)
+            if not isinstance(item, AnyBatch):
+                return item
+            message = self._unpacker.open(item)
         return message
 
     def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
-        """The next batch, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile."""
-        found = self._unpacker.take_rest() or self._spin(timeout_s)
-        return batch_of(found) if isinstance(found, (WholeMessages, Message)) else found
+        """Return the next batch, loss, opening or closing;
+
+        None if none came within `timeout_s`. Busy-polls meanwhile.
+        """
+        item = self._unpacker.take_rest() or self._poll(timeout_s)
+        return batch_of(item) if isinstance(item, (WholeMessages, Message)) else item
 
     def batches(self) -> Iterator[BatchItem]:
-        """Many messages at a time, in stream order with what befell the stream."""
+        """Iterate over batches, in stream order with losses, openings and closings."""
         while (item := self.next_batch()) is not None:
             yield item
 
@@ -246,59 +255,59 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
             yield item
 
     def objects(self, codec: Codec = CBOR) -> Iterator[ObjectItem]:
-        """Messages as the values that they carry, in stream order with what befell the stream."""
+        """Iterate over the values of messages, in stream order with losses, openings and closings."""
         return (object_of(item, codec, self.counters) for item in self)
 
     def poll(self) -> None:
-        """Take in what has come, and send what is due: NAKs. One turn, without waiting."""
+        """Read what has arrived, and send what is due: NAKs. One turn, without waiting."""
         self._driver.require_waiting()
-        self._driver.spinner.turn()
+        self._driver.loop.turn()
 
-    def _spin(self, timeout_s: float | None) -> BatchItem | WholeMessages | Message | None:
-        """What comes next; a single message of a plain stream as it is."""
+    def _poll(self, timeout_s: float | None) -> BatchItem | WholeMessages | Message | None:
+        """Return the next item; a single message of a plain stream unconverted; None after `timeout_s`."""
         self._driver.require_waiting()
-        inbox, driver, spinner = self._inbox, self._driver, self._driver.spinner
+        inbox, driver, loop = self._inbox, self._driver, self._driver.loop
         self._core.note_passed()
         if inbox.spare is None:
             inbox.spare = Message(b"", 0, b"")
-        looks_once, has_looked = timeout_s == 0, False
-        look = spinner.turn if looks_once else spinner.spin
-        until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something
+        polls_once, has_polled = timeout_s == 0, False
+        poll = loop.turn if polls_once else loop.poll
+        until_ns = blocks_at_ns = -1  # unset: the first poll mostly finds something
         while not self._ready:
             if inbox.is_empty:
-                if looks_once and has_looked:
-                    return None  # nothing of what came is wanted
-                inbox.left_octets, has_looked = OCTETS_BETWEEN_READS, True
-                look()
-            elif inbox.left_octets <= 0 and not (looks_once and has_looked):
-                before, has_looked = self.counters.received_octets, True
-                spinner.turn()
+                if polls_once and has_polled:
+                    return None  # no arrived message is wanted
+                inbox.left_octets, has_polled = OCTETS_BETWEEN_READS, True
+                poll()
+            elif inbox.left_octets <= 0 and not (polls_once and has_polled):
+                before, has_polled = self.counters.received_octets, True
+                loop.turn()
                 inbox.left_octets = max(OCTETS_BETWEEN_READS, self.counters.received_octets - before)
             message = inbox.alone
             if message is not None:
                 inbox.alone = None
                 return message  # policies are about losses
-            if not driver.is_turned:
+            if not driver.is_in_loop:
                 driver.require_usable()  # a handler has closed it
-            found = inbox.pop()
-            if found is not None:
-                item = self._take(found)
+            entry = inbox.pop()
+            if entry is not None:
+                item = self._take(entry)
                 if item is not None:
-                    return self._policies.handed(item)
+                    return self._policies.checked(item)
                 if not timeout_s:
                     continue
             if until_ns < 0:
                 until_ns = _deadline(timeout_s)
-                parks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
-            if spinner.now_ns >= min(until_ns, parks_at_ns, inbox.looks_at_ns):
-                inbox.look()
-                if spinner.now_ns >= until_ns:
+                blocks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
+            if loop.now_ns >= min(until_ns, blocks_at_ns, inbox.checks_at_ns):
+                inbox.drop_stalled()
+                if loop.now_ns >= until_ns:
                     return None
-                if spinner.now_ns >= parks_at_ns:
-                    spinner.block(self.parameters.rx_park_ivl)
-        return self._policies.handed(self._ready.popleft())
+                if loop.now_ns >= blocks_at_ns:
+                    loop.block(self.parameters.rx_park_ivl)
+        return self._policies.checked(self._ready.popleft())
 
-    def _take(self, found: _Found) -> BatchItem | WholeMessages | None:
+    def _take(self, entry: _Entry) -> BatchItem | WholeMessages | None:
         try:
             freed = self._inbox.after()
         except BaseException:
@@ -307,15 +316,15 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
         if freed:
             try:
                 self._driver.perform(freed)
-            except BaseException:  # of a notice's handler, or a signal's
-                self._inbox.put_back(found)
+            except BaseException:  # from a notice's handler, or a signal's
+                self._inbox.put_back(entry)
                 raise
-        if isinstance(found, WholeMessages) and found.run.count == 1 and self._unwrapping.is_plain:
-            return found
-        item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
-        if self._unwrapping.is_plain:
+        if isinstance(entry, WholeMessages) and entry.run.count == 1 and self._decoders.is_plain:
+            return entry
+        item = entry if isinstance(entry, (Lost, Opened, Closed)) else batch_of(entry)
+        if self._decoders.is_plain:
             return item
-        self._ready.extend(self._unwrapping.take(item))
+        self._ready.extend(self._decoders.take(item))
         return None
 
 
@@ -330,7 +339,7 @@ def open_source(
     seed: str | None = None,
     **parameters: Any,
 ) -> Iterator[BusyPollSource]:
-    """Open a source that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_source`."""
+    """Open a source in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_source`."""
     plan = resolve(target, node, Role.SOURCE, parameters)
     chosen = stream_of(plan, stream)
     with pinned(cpu):
@@ -342,9 +351,9 @@ def open_source(
             outbox = SourceOutbox(on_notice)
             driver = BusyPollDriver(core, links, outbox)
         try:
-            outbox.packing = packing_of(core, plan, chosen)
+            outbox.packer = packer_of(core, plan, chosen)
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                source = BusyPollSource(core, driver, outbox.packing)
+                source = BusyPollSource(core, driver, outbox.packer)
                 source.poll()  # the first SPM
                 yield source
                 source.close()
@@ -371,7 +380,7 @@ def open_receiver(
     seed: str | None = None,
     **parameters: Any,
 ) -> Iterator[BusyPollReceiver]:
-    """Open a receiver that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_receiver`."""
+    """Open a receiver in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_receiver`."""
     policies = Policies.of(on_loss, slow)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
@@ -381,7 +390,7 @@ def open_receiver(
             core = receiver_core(
                 plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
             )
-            inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
+            inbox = _PolledInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
             driver = BusyPollDriver(
                 core, links, inbox, bulk_rte=plan.parameters.rx_bulk_rte, **prefault_settings(plan.parameters)
             )

@@ -1,4 +1,4 @@
-"""The bounded queue between a receiver's driver and its application."""
+"""Bounded queue between a receiver's driver and its application."""
 
 from __future__ import annotations
 
@@ -20,25 +20,29 @@ from pgm.parameters import Parameters
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, Tsi
 
-# Octets that an application takes from its queue before the sockets have a turn again, or as many as that turn brought, if
-# those are more: who read all that comes would never catch up. Repairs set free what waited behind them, tens of megabytes
-# at a time: who took all of that first would find the socket's buffer overflown.
+# Octets that an application takes from its queue before the sockets have a turn. If the last turn brought more octets,
+# that number applies; otherwise a receiver that reads everything would never catch up. A repair releases packets that
+# waited behind a gap, tens of megabytes at a time. An application that took all of them first would find the socket's
+# buffer overflown.
 OCTETS_BETWEEN_READS = 128 * KIB
 
 
-# What comes of another loss, or of a wish: no reason to skip more.
-_OF_OTHER_LOSSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
+# Causes that follow from another loss or from a request: no reason to skip more.
+_CONSEQUENTIAL_CAUSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
 
 
-def _octets_of(found: WholeMessages | LargeMessage | Lost) -> int:
-    """What something takes up in the queue."""
-    if isinstance(found, LargeMessage):
-        return len(found.payload)
-    return found.run.octets if isinstance(found, WholeMessages) else 0
+def _octets_of(content: WholeMessages | LargeMessage | Lost) -> int:
+    """Return the octets of an entry in the queue."""
+    if isinstance(content, LargeMessage):
+        return len(content.payload)
+    return content.run.octets if isinstance(content, WholeMessages) else 0
 
 
 class Inbox:
-    """The queue between the protocol and the application, bounded by `inbox_bytes` through the core's room."""
+    """Queue between the protocol and the application.
+
+    The core's delivery budget bounds the queue to `inbox_bytes`.
+    """
 
     def __init__(
         self,
@@ -53,31 +57,31 @@ class Inbox:
         self._parameters = parameters
         self._on_notice = on_notice
         self._queue: deque[QueueItem] = deque()
-        self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
-        self.spare: Message | None = None  # made while there was time, to be that one
+        self.alone: Message | None = None  # precedes the queue, which was empty when this message came
+        self.spare: Message | None = None  # made in advance, to become `alone`
         self.left_octets = OCTETS_BETWEEN_READS  # that the application may take before the sockets have a turn
-        self.lead: ApplicationReader | None = None  # by which the application reads for itself
-        self.is_plain = False  # whether items are handed on as they are, so that a message may be
-        self._is_assembling = False  # whether a large message may be under way
+        self.application_reader: ApplicationReader | None = None  # reads for the application
+        self.is_plain = False  # whether items reach the application unchanged, so that `alone` may be used
+        self._is_assembling = False  # whether a large message may be incomplete
         self._waiters = trio.lowlevel.ParkingLot()
         self._reassemblers: dict[Tsi, Reassembler | UnorderedReassembler] = {}
-        self._marks: dict[Tsi, tuple[int, int]] = {}  # how far large messages had come when last looked at
-        self.looks_at_ns = 0
+        self._marks: dict[Tsi, tuple[int, int]] = {}  # progress of large messages at the last check
+        self.checks_at_ns = 0
         self._freed = 0
         self._is_closed = False
         self._policies = policies
         self._has_slow_policy = policies.slow != "block"
-        self._resyncs: set[Tsi] = set()  # sessions that are to go on with the newest
+        self._resyncs: set[Tsi] = set()  # sessions that must skip to the newest data
 
     def take(self, effect: Effect) -> None:
-        """Queue what the core delivered."""
+        """Queue an effect of the core, or pass on a notice."""
         if isinstance(effect, Deliver):
             self._take_run(effect)
         elif isinstance(effect, Notice):
             self._on_notice(effect)
             return
         elif isinstance(effect, Lost):
-            if self._policies.on_loss == "resync" and effect.cause not in _OF_OTHER_LOSSES:
+            if self._policies.on_loss == "resync" and effect.cause not in _CONSEQUENTIAL_CAUSES:
                 self._resyncs.add(effect.tsi)
             self._queue.extend(QueueItem(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
         elif isinstance(effect, Closed):
@@ -91,41 +95,41 @@ class Inbox:
             self._queue.append(QueueItem(effect, 0))
         if self._waiters:
             self._waiters.unpark_all()
-        elif self.lead is not None:
-            self.lead.wake()
+        elif self.application_reader is not None:
+            self.application_reader.wake()
 
     def take_alone(self, packet: bytes, peer: Nla) -> bool:
-        """Take a packet that came alone past effects and queue, if nothing waits before it; says whether that was done."""
+        """Take a single packet on the fast path, past effects and queue. Return False if that is not possible."""
         if self._queue or self.alone is not None or not self.is_plain or self._has_slow_policy:
             return False
         if self._is_assembling and not self._is_between():
             return False
-        found = self._core.receive_alone(packet, peer, time.monotonic_ns())
-        if found is None:
+        key = self._core.receive_alone(packet, peer, time.monotonic_ns())
+        if key is None:
             return False
-        alone = self.spare
-        if alone is None:
-            self.alone = Message(packet[DATA_HEADER_OCTETS:], found[1], found[0])
+        message = self.spare
+        if message is None:
+            self.alone = Message(packet[DATA_HEADER_OCTETS:], key[1], key[0])
         else:
-            alone.tsi, alone.sqn = found
-            alone.payload = packet[DATA_HEADER_OCTETS:]
-            self.alone, self.spare = alone, None
+            message.tsi, message.sqn = key
+            message.payload = packet[DATA_HEADER_OCTETS:]
+            self.alone, self.spare = message, None
         return True
 
     def _is_between(self) -> bool:
-        """Whether no message of several packets is under way."""
-        self._is_assembling = any(one.mark is not None for one in self._reassemblers.values())
+        """Return whether no message of several packets is incomplete."""
+        self._is_assembling = any(reassembler.mark is not None for reassembler in self._reassemblers.values())
         return not self._is_assembling
 
     def after(self) -> Effects:
-        """Give back the room of what left the queue unseen."""
-        self.look()
+        """Return octets that left the queue unseen to the core's budget. Follow the policies. Return effects."""
+        self.drop_stalled()
         effects = self._follow_policies() if self._has_slow_policy or self._resyncs else NOTHING
         freed, self._freed = self._freed, 0
         return [*effects, *self._core.grant(freed)] if freed else effects
 
     def _follow_policies(self) -> Effects:
-        """Skip what a loss makes stale; make room where the application is too slow."""
+        """Skip data that a loss makes stale; make room if the application is too slow. Return effects."""
         effects: list[Effect] = []
         for tsi in self._resyncs:
             effects += self._core.resync(tsi)
@@ -140,13 +144,13 @@ class Inbox:
             self._freed += (drop_oldest if self._policies.slow == "drop-oldest" else drop_newest)(self._queue, excess)
         return effects
 
-    def look(self) -> None:
-        """Wait no longer for large messages that are where they were at the last look, `apdu_ivl` ago or more."""
+    def drop_stalled(self) -> None:
+        """Give up large messages without progress since the last check, at least `apdu_ivl` ago."""
         now_ns = time.monotonic_ns()
-        if now_ns < self.looks_at_ns:
+        if now_ns < self.checks_at_ns:
             return
-        self.looks_at_ns = now_ns + self._parameters.apdu_ivl
-        marks = {tsi: one.mark for tsi, one in self._reassemblers.items()}
+        self.checks_at_ns = now_ns + self._parameters.apdu_ivl
+        marks = {tsi: reassembler.mark for tsi, reassembler in self._reassemblers.items()}
         for tsi, mark in marks.items():
             if mark is not None and mark == self._marks.get(tsi):
                 self._queue.extend(QueueItem(lost, 0) for lost in self._reassemblers[tsi].end())
@@ -154,15 +158,15 @@ class Inbox:
         self._marks = {tsi: mark for tsi, mark in marks.items() if mark is not None}
 
     def _reassembler(self, tsi: Tsi) -> Reassembler | UnorderedReassembler:
-        found = self._reassemblers.get(tsi)
-        if found is None:
-            found = self._reassemblers[tsi] = Reassembler(tsi, self._parameters.max_apdu)
-        return found
+        reassembler = self._reassemblers.get(tsi)
+        if reassembler is None:
+            reassembler = self._reassemblers[tsi] = Reassembler(tsi, self._parameters.max_apdu)
+        return reassembler
 
     def _take_run(self, deliver: Deliver) -> None:
         run, last = deliver.run, self._queue[-1] if self._queue else None
         if last is not None and last.is_continued_by(deliver.tsi, run):
-            # The application is behind: the more there is at a time, the less each message costs it.
+            # The application is behind: larger runs cost it less for each message.
             last.extend(run)
             return
         reassembler = self._reassembler(deliver.tsi)
@@ -170,17 +174,18 @@ class Inbox:
             self._queue.append(QueueItem(WholeMessages(deliver.tsi, run), run.octets))
             return
         self._is_assembling = True
-        found = [QueueItem(one, _octets_of(one)) for one in reassembler.add(run)]
-        # Parts of a large message have left the queue for the reassembler, which has its own bound; a whole one is back.
-        more = sum([one.frees_octets for one in found]) - run.octets
+        items = [QueueItem(item, _octets_of(item)) for item in reassembler.add(run)]
+        # Parts of a large message have left the queue for the reassembler, which has its own bound. A complete message
+        # comes back.
+        more = sum([item.frees_octets for item in items]) - run.octets
         if more > 0:
             self._core.charge(more)
         else:
             self._freed -= more
-        self._queue.extend(found)
+        self._queue.extend(items)
 
     async def next(self) -> QueueItem | Message | None:
-        """The next thing for the application; None once closed and empty."""
+        """Wait for the next entry for the application; None once closed and empty."""
         if self.is_empty:
             self.left_octets = OCTETS_BETWEEN_READS
         elif self.left_octets <= 0 and not self._is_closed:
@@ -191,7 +196,7 @@ class Inbox:
             if self._is_assembling and not self._is_between():
                 with trio.move_on_after(self._parameters.apdu_ivl / SECOND):
                     await self._sleep()
-                self.look()
+                self.drop_stalled()
             else:
                 await self._sleep()
         message, self.alone = self.alone, None
@@ -202,36 +207,36 @@ class Inbox:
         return queued
 
     async def _catch_up(self) -> None:
-        """Let what is queued wait for a read."""
+        """Let the queue wait for a read of the sockets."""
         self.left_octets = OCTETS_BETWEEN_READS
-        if self.lead is None:
+        if self.application_reader is None:
             await trio.lowlevel.checkpoint()
         else:
-            self.left_octets = max(self.left_octets, await self.lead.catch_up())
+            self.left_octets = max(self.left_octets, await self.application_reader.catch_up())
 
     def __len__(self) -> int:
-        """How many things there are for the application."""
+        """Return the number of entries for the application."""
         return len(self._queue) + (self.alone is not None)
 
-    def put_back(self, found: WholeMessages | LargeMessage | Lost | Opened | Closed) -> None:
-        """Take back what was taken and could not be handed on; its room was given back."""
-        self._queue.appendleft(QueueItem(found, 0))
+    def put_back(self, content: WholeMessages | LargeMessage | Lost | Opened | Closed) -> None:
+        """Put back an entry that could not be handed on; its octets were already returned to the core."""
+        self._queue.appendleft(QueueItem(content, 0))
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing for the application."""
+        """Return whether there is nothing for the application."""
         return self.alone is None and not self._queue
 
     async def _sleep(self) -> None:
-        """Wait until there may be something."""
-        if self.lead is None or self.lead.is_taken:
+        """Wait until there may be an entry."""
+        if self.application_reader is None or self.application_reader.is_waiting:
             await self._waiters.park()
         else:
-            await self.lead.wait()
+            await self.application_reader.wait()
 
     def close(self) -> None:
-        """Let the application run dry."""
+        """End the queue after its current entries."""
         self._is_closed = True
         self._waiters.unpark_all()
-        if self.lead is not None:
-            self.lead.close()
+        if self.application_reader is not None:
+            self.application_reader.close()

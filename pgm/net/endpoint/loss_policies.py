@@ -1,4 +1,4 @@
-"""What a receiver does about losses, and about an application that takes messages more slowly than they come."""
+"""Policies of a receiver for losses, and for an application slower than its stream."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pgm.wire.formats import tsi_text
 OnLoss = Literal["report", "resync", "raise"]
 Slow = Literal["block", "drop-oldest", "drop-newest", "close"]
 
-_FULL_SHARE = 0.75  # of inbox_bytes: where a policy begins, so that delivery never has to wait
+_FULL_SHARE = 0.75  # of inbox_bytes: a policy begins here, so that delivery never has to wait
 
 T = TypeVar("T")
 
 
 class LossError(PgmError):
-    """Packets are lost, and the receiver was opened with `on_loss="raise"`. `lost` is what would have been reported.
+    """Error for lost packets, if the receiver was opened with `on_loss="raise"`.
 
-    The receiver is as it was: whoever iterates again gets what comes next.
+    `lost` is the loss that would have been reported. The receiver is unchanged: further iteration gives the next item.
     """
 
     code = "PGM-LOSS"
@@ -40,37 +40,40 @@ class LossError(PgmError):
 
 @attrs.frozen
 class Policies:
-    """Both, as `open_receiver` was told."""
+    """Both policies, as given to `open_receiver`."""
 
     on_loss: OnLoss = "report"
     slow: Slow = "block"
 
     @classmethod
     def of(cls, on_loss: str, slow: str) -> Policies:
-        """Read them. Raises `UsageError`."""
+        """Check and convert the policies. Raises `UsageError`."""
         for name, value, known in (("on_loss", on_loss, get_args(OnLoss)), ("slow", slow, get_args(Slow))):
             if value not in known:
                 raise UsageError(f"{name}={value!r} is unknown", remedy=f"choose one of {', '.join(known)}")
         return cls(on_loss, slow)  # type: ignore[arg-type]
 
-    def handed(self, item: T) -> T:
-        """An item that is about to be handed out. Raises `LossError`."""
+    def checked(self, item: T) -> T:
+        """Return an item that is about to be handed out. Raises `LossError` for a loss if the policy says so."""
         if isinstance(item, Lost) and self.on_loss == "raise":
             raise LossError(item)
         return item
 
     def excess(self, inbox_octets: int, queued_octets: int) -> int:
-        """Octets of a queue that are too many, by a policy other than block."""
+        """Return the octets to drop from a queue, by a policy other than "block"."""
         return queued_octets - round(inbox_octets * _FULL_SHARE)
 
 
 def drop_oldest(queue: deque[QueueItem], excess: int) -> int:
-    """Make `excess` octets of messages at the head of a queue one loss, or as much as there is; returns the octets set free."""
+    """Turn `excess` octets of messages at a queue's head into one loss, or all if there are fewer.
+
+    Returns the octets freed.
+    """
     kept: list[QueueItem] = []
     freed = 0
     while queue and freed < excess:
-        one = queue.popleft()
-        rest, octets, lost = _without(one, excess - freed, from_head=True)
+        item = queue.popleft()
+        rest, octets, lost = _drop(item, excess - freed, from_head=True)
         freed += octets
         if lost is not None:
             before = kept[-1].found if kept else None
@@ -85,12 +88,12 @@ def drop_oldest(queue: deque[QueueItem], excess: int) -> int:
 
 
 def drop_newest(queue: deque[QueueItem], excess: int) -> int:
-    """The same at a queue's end."""
+    """Turn `excess` octets of messages at a queue's end into one loss. Return the octets freed."""
     kept: deque[QueueItem] = deque()
     freed = 0
     while queue and (freed < excess or (queue[-1].is_message and not queue[-1].frees_octets)):
-        one = queue.pop()
-        rest, octets, lost = _without(one, max(1, excess - freed), from_head=False)
+        item = queue.pop()
+        rest, octets, lost = _drop(item, max(1, excess - freed), from_head=False)
         freed += octets
         if lost is not None:
             behind = kept[0].found if kept else None
@@ -111,28 +114,30 @@ def drop_newest(queue: deque[QueueItem], excess: int) -> int:
     return freed
 
 
-def _without(one: QueueItem, octets: int, *, from_head: bool) -> tuple[QueueItem | None, int, Lost | None]:
-    """What is left of a queued thing of which so many octets go, the octets that are free, and what that lost."""
-    found = one.found
-    if isinstance(found, LargeMessage):
-        return None, one.frees_octets, Lost(found.tsi, found.first, found.count, LossCause.OVERRUN)
-    if not isinstance(found, WholeMessages):
-        return one, 0, None
-    run = found.run
-    if octets >= one.frees_octets:
-        return None, one.frees_octets, Lost(found.tsi, run.first, run.count, LossCause.OVERRUN)
+def _drop(item: QueueItem, octets: int, *, from_head: bool) -> tuple[QueueItem | None, int, Lost | None]:
+    """Drop `octets` from a queued item. Return the remainder, the octets freed, and the loss."""
+    content = item.found
+    if isinstance(content, LargeMessage):
+        return None, item.frees_octets, Lost(content.tsi, content.first, content.count, LossCause.OVERRUN)
+    if not isinstance(content, WholeMessages):
+        return item, 0, None
+    run = content.run
+    if octets >= item.frees_octets:
+        return None, item.frees_octets, Lost(content.tsi, run.first, run.count, LossCause.OVERRUN)
     count = min(run.count, -(-octets // run.stride))
     at = run.first + count if from_head else run.end - count
     first, end = (at, run.end) if from_head else (run.first, at)
-    gone = Lost(found.tsi, run.first if from_head else at, count, LossCause.OVERRUN)
-    freed = one.frees_octets if count == run.count else count * run.stride
-    rest = None if first == end else QueueItem(WholeMessages(found.tsi, run.part(first, end)), one.frees_octets - freed)
-    return rest, freed, gone
+    loss = Lost(content.tsi, run.first if from_head else at, count, LossCause.OVERRUN)
+    freed = item.frees_octets if count == run.count else count * run.stride
+    rest = (
+        None if first == end else QueueItem(WholeMessages(content.tsi, run.part(first, end)), item.frees_octets - freed)
+    )
+    return rest, freed, loss
 
 
-def _joins(one: Lost, other: Lost) -> bool:
-    is_same = one.tsi == other.tsi and one.cause is other.cause is LossCause.OVERRUN
-    return is_same and one.first + one.count == other.first
+def _joins(first: Lost, second: Lost) -> bool:
+    is_same = first.tsi == second.tsi and first.cause is second.cause is LossCause.OVERRUN
+    return is_same and first.first + first.count == second.first
 
 
 REPORTING = Policies()

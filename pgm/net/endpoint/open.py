@@ -1,4 +1,4 @@
-"""Opening sources and receivers by topology file or by URL."""
+"""Opening of sources and receivers by topology file or by URL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pgm.net.endpoint.loss_policies import Policies
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Outbox, Source
 from pgm.net.endpoint.start_position import start_parameters
-from pgm.net.framing.codec import StreamDecoders, packing_of
+from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.link.link import Link, close_links, closed_on_error, open_links
 from pgm.net.link.reader import receiving_arena
 from pgm.parameters import ROWS, Parameters
@@ -48,16 +48,16 @@ from pgm.wire.formats import Tsi
 
 Target: TypeAlias = str | Path | Topology | NodePlan
 
-_BLOCKING = ("busy_poll", "cpu")  # what `pgm.blocking` takes besides
+_BLOCKING = ("busy_poll", "cpu")  # further arguments of `pgm.blocking`
 _ANSWERS = ("no", "if-free", "yes")
 _SYSTEM_RANDOM = random.SystemRandom()
 
 
 def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[str, Any]) -> NodePlan:
-    """The plan of a node from whatever the caller has: a file, a topology, a URL, a plan.
+    """Return the plan of a node for a file, a topology, a URL, or a plan.
 
-    `parameters` are rows of the parameter table, in the file's spelling or as numbers. Raises
-    `TopologyError`, `UsageError` or `UnitError`.
+    `parameters` are rows of the parameter table, in the file's spelling or as numbers. Raises `TopologyError`,
+    `UsageError` or `UnitError`.
     """
     if isinstance(target, NodePlan):
         plan = target
@@ -85,23 +85,27 @@ def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
 
 
 def _no_parameter(key: str, role: Role) -> UsageError:
-    """What to say of a keyword that is none: an argument of another opener, or one that is misspelt."""
-    taken = _arguments(open_source if role is Role.SOURCE else open_receiver)
+    """Return the error for an unknown keyword: an argument of another opener, or a misspelt one."""
+    arguments = _arguments(open_source if role is Role.SOURCE else open_receiver)
     if key in _BLOCKING:
         return UsageError(f"{key!r} is for busy polling", remedy="use pgm.blocking, which can do that")
-    if key in taken:
+    if key in arguments:
         return UsageError(f"{key!r} is not for busy polling", remedy=f"leave {key} away, or busy_poll")
     if key in _arguments(open_receiver):
         return UsageError(f"{key!r} is for receivers", remedy=f"leave {key} away")
-    return UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *taken, *_BLOCKING]))
+    return UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *arguments, *_BLOCKING]))
 
 
 def _arguments(opener: Callable[..., Any]) -> list[str]:
-    return [one.name for one in inspect.signature(opener).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    return [
+        parameter.name
+        for parameter in inspect.signature(opener).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
 
 
 def new_tsi(data_port: int) -> Tsi:
-    """A session identifier: GSI from the host's name (W-13) and a random data-source port (W-12)."""
+    """Return a new TSI: GSI from the host's name (W-13), random data-source port (W-12)."""
     gsi = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()[-6:]
     while (port := _SYSTEM_RANDOM.randrange(1024, 65_536)) == data_port:
         pass
@@ -109,30 +113,31 @@ def new_tsi(data_port: int) -> Tsi:
 
 
 def _ignore(_: Notice) -> None:
-    """The default for notices: nobody listens."""
+    """Ignore a notice, by default."""
 
 
 def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
-    """The links of a receiver, with memory to read to. Raises `TransportError`."""
+    """Open the links of a receiver, with memory for reads. Raises `TransportError`."""
     return open_links(plan, receiving_arena(plan.parameters), seed, has_single_consumer=True)
 
 
 def receiving_driver(
     core: ReceiverCore, links: list[Link], application: Application, parameters: Parameters
 ) -> TrioDriver:
-    """The driver of a receiver, which reads as the parameters say."""
+    """Make the driver of a receiver, with the read moderation of its parameters."""
     return TrioDriver(core, links, application, **read_moderation_settings(parameters), **prefault_settings(parameters))
 
 
 @asynccontextmanager
 async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: str = "no") -> AsyncIterator[None]:
-    """Run a driver for the length of a block; its links are closed behind it. With a plan it writes the telemetry that this asks for.
+    """Run a driver for the length of a block, and close its links afterwards.
 
-    `answer` says whether it answers `pgm status` and `pgm ctl` meanwhile, as `open_source` has it.
+    With a plan, the driver writes the telemetry of that plan. `answer` says whether it answers `pgm status` and `pgm
+    ctl` meanwhile, as in `open_source`.
     """
-    watched = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
+    observation = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
     try:
-        with watched as driver.observer:
+        with observation as driver.observer:
             async with open_plain_nursery() as nursery:
                 if plan is not None and answer != "no":
                     await _answer(nursery, plan, driver, answer)
@@ -153,7 +158,7 @@ async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, ans
 
 
 def _answer_of(answer: str, target: Target) -> str:
-    """What was said, if it can be. Raises `UsageError`."""
+    """Return the checked value of `answer`; "no" for a URL. Raises `UsageError`."""
     if answer not in _ANSWERS:
         raise UsageError(f"answer={answer!r} is unknown", remedy=f"choose one of {', '.join(_ANSWERS)}")
     if isinstance(target, str) and is_url(target):
@@ -174,13 +179,15 @@ async def open_source(
     seed: str | None = None,
     **parameters: Any,
 ) -> AsyncIterator[Source]:
-    """Open a source of one stream: `async with pgm.open_source("tree.toml", node="exchange", stream="quotes")`.
+    """Open a source of one stream.
 
-    With `answer="yes"` it answers `pgm status` and `pgm ctl` as a node of `pgm run` does, with "if-free" unless
-    another process of the node does already; what `pgm ctl` changes comes as a notice.
+    Example: `async with pgm.open_source("tree.toml", node="exchange", stream="quotes")`.
 
-    Leaving the block sends what is left, says FIN, and serves repairs until nobody asks any more; leaving it by an
-    exception cuts the stream short, which receivers are told. Raises `TopologyError`, `UsageError`, `TransportError`.
+    With `answer="yes"` the source answers `pgm status` and `pgm ctl` as a node of `pgm run` does. With "if-free" it
+    does so unless another process of the node does already. Changes by `pgm ctl` come as notices.
+
+    A normal end of the block sends the remaining data, then FIN, and serves repairs until no NAK comes any more. An
+    exception cuts the stream short, and receivers are told so. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
     chosen = stream_of(plan, stream)
@@ -191,7 +198,7 @@ async def open_source(
         outbox = Outbox(on_notice)
         driver = TrioDriver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan, answer):
-        outbox.packing = packing_of(core, plan, chosen)
+        outbox.packer = packer_of(core, plan, chosen)
         source = Source(core, outbox, driver)
         try:
             yield source
@@ -217,13 +224,20 @@ async def open_receiver(
     seed: str | None = None,
     **parameters: Any,
 ) -> AsyncIterator[Receiver]:
-    """Open a receiver: `async with pgm.open_receiver("tree.toml", node="desk-7", stream="quotes")`, then iterate.
+    """Open a receiver, which is then iterated over.
 
-    Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the
-    prefixes of the messages to take, all without it, none if it is empty. `subjects` is the same for streams with
-    batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. `start` is where a late joiner begins: "now", "oldest",
-    "last:1000" packets, "last:30s" or a sqn; None leaves it to the topology. `on_loss` is "report", "resync" (skip to the newest) or "raise"
-    (`LossError`); `slow` says what an application that falls behind by `inbox_bytes` does: "block", "drop-oldest", "drop-newest", "close". `answer` is as in `open_source`. Raises `TopologyError`, `UsageError`, `TransportError`.
+    Example: `async with pgm.open_receiver("tree.toml", node="desk-7", stream="quotes")`.
+
+    Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the prefixes
+    of the messages to take, all messages if None, none if it is empty. `subjects` is the same for streams with batches,
+    by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`.
+
+    `start` is the position at which a late joiner begins: "now", "oldest", "last:1000" packets, "last:30s" or a sqn;
+    None leaves it to the topology. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
+    `slow` is the policy once the application is behind by `inbox_bytes`: "block", "drop-oldest", "drop-newest" or
+    "close". `answer` is as in `open_source`.
+
+    Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
@@ -236,7 +250,7 @@ async def open_receiver(
     async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.take_alone)
-            driver.lead = inbox.lead = ApplicationReader(
+            driver.application_reader = inbox.application_reader = ApplicationReader(
                 links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
             )
         try:

@@ -1,4 +1,4 @@
-"""One thing that waits for the application."""
+"""One entry of the queue for the application."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pgm.wire.train import Run
 
 @attrs.define(eq=False)
 class QueueItem:
-    """Something for the application, and the octets that taking it sets free."""
+    """Entry for the application, and the octets that its removal frees."""
 
     found: WholeMessages | LargeMessage | Lost | Opened | Closed
     frees_octets: int
 
     @property
     def is_message(self) -> bool:
-        """Whether it is one message or more."""
+        """Return whether the entry is one message or more."""
         return isinstance(self.found, (WholeMessages, LargeMessage))
 
     def is_continued_by(self, tsi: Tsi, run: Run) -> bool:
-        """Whether a run goes on in sqns and memory where this ends."""
+        """Return whether a run continues this entry in sqns and memory."""
         found = self.found
         return isinstance(found, WholeMessages) and found.run.is_continued_by(run) and found.tsi == tsi
 
     def extend(self, run: Run) -> None:
-        """Take in a run that goes on where this ends."""
+        """Append a run that continues this entry."""
         assert isinstance(self.found, WholeMessages)
         self.found = WholeMessages(self.found.tsi, self.found.run.with_more(run))
         self.frees_octets += run.octets

@@ -1,4 +1,4 @@
-"""The receiver that an application opens: an async iterator over messages and what befell the stream."""
+"""Receiver for applications: an async iterator over messages, losses, openings and closings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgm.core.effects import NOTHING, Closed, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.endpoint.base import ReceiverHandle
+from pgm.net.endpoint.base import ReceiverEndpoint
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.loss_policies import REPORTING, Policies
 from pgm.net.endpoint.queue_item import QueueItem
@@ -22,11 +22,11 @@ from pgm.net.framing.objects import ObjectItem, object_of
 T = TypeVar("T")
 
 
-class Receiver(ReceiverHandle[TrioDriver]):
-    """Receives streams; made by `pgm.open_receiver`. Iterate over it in one task at a time.
+class Receiver(ReceiverEndpoint[TrioDriver]):
+    """Receiver of streams, opened by `pgm.open_receiver`. Only one task at a time may iterate over it.
 
-    When the application falls behind by `inbox_bytes`, delivery stops and repair goes on; what then
-    outgrows the receive window is reported as `Lost` with cause OVERRUN.
+    When the application falls behind by `inbox_bytes`, delivery stops and repair continues. Data that then exceeds the
+    receive window is reported as `Lost` with cause OVERRUN.
     """
 
     def __init__(
@@ -34,44 +34,47 @@ class Receiver(ReceiverHandle[TrioDriver]):
         core: ReceiverCore,
         inbox: Inbox,
         driver: TrioDriver,
-        unwrapping: StreamDecoders,
+        decoders: StreamDecoders,
         policies: Policies = REPORTING,
     ) -> None:
-        super().__init__(core, driver, unwrapping)
+        super().__init__(core, driver, decoders)
         self._policies = policies
         self._inbox = inbox
-        inbox.is_plain = unwrapping.is_plain
+        inbox.is_plain = decoders.is_plain
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
-        """The next batch, loss, opening or closing; None once closed, or when nothing came within `timeout_s`."""
+        """Return the next batch, loss, opening or closing.
+
+        None once closed, or if none came within `timeout_s`.
+        """
         rest = self._unpacker.take_rest()
         if rest is not None:
             return rest
-        found = None
+        item = None
         if timeout_s is None:
-            found = await self._next()
+            item = await self._next()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
-            found = await self._at_hand()
-            if found is None:
+            item = await self._next_queued()
+            if item is None:
                 with trio.move_on_after(timeout_s):
-                    found = await self._next()
-        return batch_of(found) if isinstance(found, Message) else found
+                    item = await self._next()
+        return batch_of(item) if isinstance(item, Message) else item
 
-    async def _at_hand(self) -> BatchItem | Message | None:
-        """The next thing where it need not be waited for, which a time that is over would end."""
-        for _ in range(len(self._inbox)):  # more may come meanwhile, none of which may be wanted
+    async def _next_queued(self) -> BatchItem | Message | None:
+        """Return the next item if one is queued, regardless of the timeout; None if none is queued."""
+        for _ in range(len(self._inbox)):  # more may come meanwhile, and none may be wanted
             if self._ready:
                 break
             queued = await self._inbox.next()
             if isinstance(queued, Message):
                 return queued
-            assert queued is not None  # something was there
+            assert queued is not None  # the queue was not empty
             self._take(queued)
-        return self._policies.handed(self._ready.popleft()) if self._ready else None
+        return self._policies.checked(self._ready.popleft()) if self._ready else None
 
     async def _next(self) -> BatchItem | Message | None:
-        """The next thing, a message that came alone as it is; None once closed."""
+        """Wait for the next item; a single message unconverted; None once closed."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._ready:
             queued = await self._inbox.next()
@@ -80,78 +83,81 @@ class Receiver(ReceiverHandle[TrioDriver]):
             if isinstance(queued, Message):
                 return queued
             self._take(queued)
-        return self._policies.handed(self._ready.popleft())
+        return self._policies.checked(self._ready.popleft())
 
     def _take(self, queued: QueueItem) -> None:
         if queued.frees_octets:
             effects = self._core.grant(queued.frees_octets)
-            if effects is not NOTHING:  # else there was room before, and it changes nothing but that
+            if effects is not NOTHING:  # else there was room already, and nothing follows
                 try:
                     self._driver.perform_now(effects)
-                except BaseException:  # of a notice's handler, or a signal's
+                except BaseException:  # from a notice's handler, or a signal's
                     self._inbox.put_back(queued.found)
                     raise
-        found = queued.found
-        item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
-        self._ready.extend(self._unwrapping.take(item))
+        content = queued.found
+        item = content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content)
+        self._ready.extend(self._decoders.take(item))
 
     def batches(self) -> AsyncIterator[BatchItem]:
-        """Many messages at a time, in stream order with what befell the stream."""
-        return _Steps(self.next_batch)
+        """Iterate over batches, in stream order with losses, openings and closings."""
+        return _CallIterator(self.next_batch)
 
     def objects(self, codec: Codec = CBOR) -> AsyncIterator[ObjectItem]:
-        """Messages as the values that they carry, in stream order with what befell the stream."""
+        """Iterate over the values of messages, in stream order with losses, openings and closings."""
 
         async def step() -> ObjectItem | None:
             item = await self._next_item()
             return None if item is None else object_of(item, codec, self.counters)
 
-        return _Steps(step)
+        return _CallIterator(step)
 
     def __aiter__(self) -> AsyncIterator[Item]:
-        return _Each(self._unpacker, self._next_item)
+        return _MessageIterator(self._unpacker, self._next_item)
 
     async def _next_item(self) -> Item | None:
         message = self._unpacker.next()
         while message is None:
-            found = await self._next()
-            if found is None or not isinstance(found, AnyBatch):
-                return found
-            message = self._unpacker.open(found)
+            item = await self._next()
+            if item is None or not isinstance(item, AnyBatch):
+                return item
+            message = self._unpacker.open(item)
         return message
 
 
-class _Steps(Generic[T]):
-    """Iterates over what a call returns until that is None. No generator: a loop left early leaves nothing to be closed."""
+class _CallIterator(Generic[T]):
+    """Iterator over the results of a call, up to the first None.
+
+    It is no generator, so a loop that stops early leaves nothing to close.
+    """
 
     def __init__(self, step: Callable[[], Awaitable[T | None]]) -> None:
         self._step = step
 
-    def __aiter__(self) -> _Steps[T]:
+    def __aiter__(self) -> _CallIterator[T]:
         return self
 
     async def __anext__(self) -> T:
-        found = await self._step()
-        if found is None:
+        item = await self._step()
+        if item is None:
             raise StopAsyncIteration
-        return found
+        return item
 
 
-class _Each:
-    """The same for messages, without a call for each: most of them are there already."""
+class _MessageIterator:
+    """Iterator over messages; takes unpacked messages without a call for each."""
 
     def __init__(self, unpacker: Unpacker, step: Callable[[], Awaitable[Item | None]]) -> None:
         self._unpacker = unpacker
         self._step = step
 
-    def __aiter__(self) -> _Each:
+    def __aiter__(self) -> _MessageIterator:
         return self
 
     async def __anext__(self) -> Item:
         message = next(self._unpacker.messages, None)
         if message is not None:
             return message
-        found = await self._step()
-        if found is None:
+        item = await self._step()
+        if item is None:
             raise StopAsyncIteration
-        return found
+        return item

@@ -1,4 +1,4 @@
-"""The source that an application opens: sends messages, waits when rate or window say so."""
+"""Source for applications: sends messages, and waits if the rate or the window requires it."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
 from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.endpoint.base import SourceHandle, SourceOutbox
+from pgm.net.endpoint.base import SourceEndpoint, SourceOutbox
 from pgm.units import MICROSECOND
 
 # Sends between two checkpoints while there is room: a checkpoint costs more than a send.
 _SENDS_PER_CHECKPOINT = 32
-# A message that comes so long after the last one goes at once. One of many in a loop comes sooner, and shares a train.
+# Least time after the last message for a message to leave at once. Messages in a loop come sooner, and share a train.
 _ALONE_IVL_NS = 20 * MICROSECOND
 _MOST_ERROR = 63  # six bits of OPT_RST
 
 
 class Outbox(SourceOutbox):
-    """Rings when the core may have made room."""
+    """Application side of a source's core that also wakes tasks when there may be room."""
 
     def __init__(self, on_notice: Callable[[Notice], None]) -> None:
         super().__init__(on_notice)
         self._waiters = trio.lowlevel.ParkingLot()
 
     def after(self) -> Effects:
-        """Something was sent, or a timer has run out."""
+        """Wake waiting tasks: data was sent, or a timer has run out."""
         effects = super().after()
         self._waiters.unpark_all()
         return effects
 
     async def wait(self) -> None:
-        """Wait for the next ring."""
+        """Wait until data was sent, or a timer has run out."""
         await self._waiters.park()
 
 
-class Source(SourceHandle[TrioDriver]):
-    """Sends one stream; made by `pgm.open_source`."""
+class Source(SourceEndpoint[TrioDriver]):
+    """Source of one stream, opened by `pgm.open_source`."""
 
     def __init__(self, core: SourceCore, outbox: Outbox, driver: TrioDriver) -> None:
-        super().__init__(core, driver, outbox.packing)
+        super().__init__(core, driver, outbox.packer)
         self._outbox = outbox
         self._sends = 0
         self._alone_from_ns = 0
@@ -55,13 +55,14 @@ class Source(SourceHandle[TrioDriver]):
     async def send(
         self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
     ) -> int:
-        """Send one message; returns the sqn of its first packet.
+        """Send one message. Return the sqn of its first packet.
 
-        On streams with batches it may have a `subject`, be for one node alone (`to`), and wait for others to share its packet, for
-        `flush_ivl` at most and not with `flush`. Waits while `txw_unsent_bytes` are accepted and not sent. Raises
-        `PayloadTooLarge` for what cannot fit the window, `SourceClosed` after closing, `UsageError` for wrong names.
+        On streams with batches a message may have a `subject` and a destination node (`to`). It may wait for others to
+        share its packet, up to `flush_ivl`, unless `flush` is set. The call waits while `txw_unsent_bytes` are accepted
+        and not sent. Raises `PayloadTooLarge` if the window cannot hold the message, `SourceClosed` after closing,
+        `UsageError` for invalid names.
         """
-        if self._packing is None and subject is None and to is None:
+        if self._packer is None and subject is None and to is None:
             self._sends += 1
             if self._sends % _SENDS_PER_CHECKPOINT:
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -76,7 +77,10 @@ class Source(SourceHandle[TrioDriver]):
         return sqn
 
     def _send_alone(self, payload: Payload) -> int | None:
-        """Send a message past the driver's tasks, which wake once for it and once for all behind it; None if that is not due."""
+        """Send a message on the fast path, past the driver's tasks. Return None if that is not possible.
+
+        The general path wakes those tasks, once for this message and once for all behind it.
+        """
         now_ns = TrioDriver.now_ns()
         alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
         if now_ns < alone_from_ns or self._driver.is_held_up:
@@ -87,7 +91,7 @@ class Source(SourceHandle[TrioDriver]):
             return None
         try:
             self._driver.send_alone(packet, core.setup.segment)
-        finally:  # also where a signal ends the call: what has its sqn can be repaired
+        finally:  # also if a signal ends the call: data with its sqn can be repaired
             core.sent_alone(packet, now_ns)
         self._driver.expect_by(core.next_event_ns)
         return core.window.lead
@@ -95,7 +99,7 @@ class Source(SourceHandle[TrioDriver]):
     def try_send(
         self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
     ) -> int | None:
-        """Send one message if there is room for it now; returns the sqn of its first packet, or None without room."""
+        """Send one message if there is room for it now. Return the sqn of its first packet; None without room."""
         if self._core.room_octets <= 0:
             return None
         sqn = self._accept(payload, subject, to, flush=flush)
@@ -103,11 +107,11 @@ class Source(SourceHandle[TrioDriver]):
         return sqn
 
     async def send_parts(self, parts: Sequence[Payload]) -> int:
-        """Send one message of several parts, as a PUB socket of ZeroMQ does; returns the sqn of its first packet.
+        """Send one message of several parts, as a PUB socket of ZeroMQ does.
 
-        Messages share packets: what is sent while others wait goes with them, `flush` waits for all. Raises
-        `UsageError` where the stream has not ZeroMQ's framing, `PayloadTooLarge` above `max_apdu`, ValueError
-        without parts.
+        Returns the sqn of its first packet. Messages share packets: a message sent while others wait goes with them,
+        and `flush` waits for all. Raises `UsageError` if the stream does not have ZeroMQ's framing, `PayloadTooLarge`
+        above `max_apdu`, ValueError without parts.
         """
         self._require_framing()
         await self._wait_for_room()
@@ -118,10 +122,11 @@ class Source(SourceHandle[TrioDriver]):
     async def send_batch(
         self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False
     ) -> int:
-        """Send many messages: a list of byte strings, a (count, size) array of octets, or an array of Arrow. Returns the first sqn.
+        """Send many messages. Return the first sqn.
 
-        On streams with batches `subject` and `to` are one for all, a list of one for each, or a table of names and an array
-        of places in it, from 0 on. What fills no packet waits as with `send`.
+        The payloads are a list of byte strings, a (count, size) array of octets, or an Arrow array. On streams with
+        batches, `subject` and `to` are each one name for all messages, a list with a name for each, or a table of names
+        and an array of indexes from 0. Messages that fill no packet wait as with `send`.
         """
         await self._wait_for_room()
         sqn = self._accept_batch(payloads, subject, to, flush=flush)
@@ -139,7 +144,7 @@ class Source(SourceHandle[TrioDriver]):
     ) -> int:
         """Send a value as one message, in CBOR unless `codec` says otherwise; else as `send`.
 
-        Raises `UsageError` for a value that the codec has no octets for.
+        Raises `UsageError` for a value that the codec cannot encode.
         """
         return await self.send(codec.encode(value), subject=subject, to=to, flush=flush)
 
@@ -156,19 +161,19 @@ class Source(SourceHandle[TrioDriver]):
 
     async def flush(self) -> None:
         """Wait until everything accepted has been sent."""
-        if self._packing is not None:
-            self._packing.flush(TrioDriver.now_ns())
+        if self._packer is not None:
+            self._packer.flush(TrioDriver.now_ns())
             self._driver.reschedule()
-        while self._core.window.has_unsent or (self._packing is not None and self._packing.has_rest):
+        while self._core.window.has_unsent or (self._packer is not None and self._packer.has_rest):
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
 
     async def stable(self, sqn: int | None = None) -> None:
-        """Wait until every member of an acknowledged stream has everything up to `sqn`; all that was accepted if None.
+        """Wait until every member of an acknowledged stream has everything up to `sqn`.
 
-        A message of several packets ends before the sqn of the next: wait for that less one. Members that are
-        silent for `ack_expiry` are not waited for; with fewer than `ack_quorum` members nothing is stable. Raises
-        `UsageError` for a stream that is not acknowledged.
+        None means all accepted data. A message of several packets ends before the sqn of the next message, so wait for
+        that sqn less one. Members that are silent for `ack_expiry` are left out. With fewer than `ack_quorum` members
+        nothing is stable. Raises `UsageError` for a stream that is not acknowledged.
         """
         wanted = self._core.window.end - 1 if sqn is None else sqn
         while not self.is_stable(wanted):
@@ -176,7 +181,7 @@ class Source(SourceHandle[TrioDriver]):
         await trio.lowlevel.checkpoint()
 
     async def joined(self, members: int) -> None:
-        """Wait until so many receivers acknowledge: they miss nothing of what is sent from now on.
+        """Wait until at least `members` receivers acknowledge; they miss no data sent from now on.
 
         Raises `UsageError` for a stream that is not acknowledged.
         """
@@ -185,31 +190,33 @@ class Source(SourceHandle[TrioDriver]):
         await trio.lowlevel.checkpoint()
 
     def set_rate(self, rate: str | int) -> None:
-        """From now on send at this rate at most, repairs included: "20Mbit/s", octets a second, or "start" for that of the topology.
+        """Set the greatest rate from now on, repairs included.
 
-        That is also the most that can be said, since windows and caches were made for it. Raises `UsageError`, `UnitError`.
+        The rate is a spelling such as "20Mbit/s", octets a second, or "start" for that of the topology. That rate is
+        also the maximum, because windows and caches were made for it. Raises `UsageError`, `UnitError`.
         """
         self._core.set_rate(checked_rate(self._core, rate), TrioDriver.now_ns())
         self._driver.reschedule()
 
     def advance_trail(self, sqn: int) -> None:
-        """Let go of everything before the message whose first packet is `sqn`, as a send returned it.
+        """Drop everything before the message whose first packet is `sqn`, as a send returned it.
 
-        It will not be repaired any more; receivers that lack it are told so. With `txw_adv_mode = "application"` nothing else
-        moves the window, and a full one makes `send` wait (RFC 3208, 16.4).
+        Dropped data cannot be repaired any more; receivers that lack it are told so. With `txw_adv_mode =
+        "application"` nothing else moves the window, and a full window makes `send` wait (RFC 3208, 16.4).
         """
         self._core.advance_trail(sqn)
         self._driver.reschedule()
 
     def close_window(self) -> None:
-        """Let go of everything sent so far, and tell the receivers at once."""
+        """Drop everything sent so far, and tell the receivers at once."""
         self._driver.perform_now(self._core.close_window(TrioDriver.now_ns()))
 
     async def abort(self, error: int = 0) -> None:
-        """Cut the stream short: drop what was not sent, tell the receivers, serve repairs until nobody asks any more.
+        """Cut the stream short: drop unsent data, and tell the receivers.
 
-        They get `Closed` with cause RESET and `error`, a code of the application's. Raises `UsageError` unless it is from 0
-        to 63. Leaving the block by an exception says the same with code 0, and serves nothing.
+        The call then serves repairs until no NAK comes any more. Receivers get `Closed` with cause RESET and `error`, a
+        code of the application's. Raises `UsageError` unless `error` is from 0 to 63. An exception that leaves the
+        block does the same with code 0, and serves no repairs.
         """
         if not 0 <= error <= _MOST_ERROR:
             raise UsageError(f"{error} is no code of a reset", remedy=f"choose from 0, unknown, to {_MOST_ERROR}")
@@ -217,9 +224,9 @@ class Source(SourceHandle[TrioDriver]):
         await self._finish()
 
     async def aclose(self) -> None:
-        """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
-        if self._packing is not None:
-            self._packing.send_rest(TrioDriver.now_ns())
+        """Send all accepted data, and announce the end. Serve repairs until no NAK came for `fin_quiet_ivl`."""
+        if self._packer is not None:
+            self._packer.send_rest(TrioDriver.now_ns())
         self._core.close()
         self._driver.reschedule()
         await self._finish()

@@ -1,4 +1,4 @@
-"""Where a receiver begins, as applications and commands say it: rows of the parameter table."""
+"""Start position of a receiver, converted to rows of the parameter table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _REMEDY = 'write "now", "oldest", "last:1000", "last:30s" or a sqn'
 
 
 def start_parameters(start: str | int | None) -> dict[str, Any]:
-    """The parameters that say so; none for None, which leaves it to the topology. Raises `UsageError`."""
+    """Return the parameters for a start position; none for None, which leaves it to the topology.
+
+    Raises `UsageError`.
+    """
     if start is None:
         return {}
     text = str(start)

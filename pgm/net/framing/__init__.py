@@ -1,1 +1,1 @@
-"""Framing between messages and packets: plain, batches, ZeroMQ."""
+"""Framings between messages and packets: plain, batches, ZeroMQ."""

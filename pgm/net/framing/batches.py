@@ -1,4 +1,4 @@
-"""Batches between an application's messages and a session's packets: made at the source, opened at the receiver."""
+"""Batches of messages that share packets, packed at the source and unpacked at the receiver."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from pgm.parameters import Parameters
 from pgm.units import MICROSECOND, NEVER, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 
-# Calls with so few messages fill packets with those of other calls.
-_FEW = 16
-# What a batch of one message has beside its octets and names, at most.
-_ALONE_OCTETS = 96
+# A call with at most this many messages lets them share packets with those of other calls.
+_FEW_MESSAGES = 16
+# Upper bound of the octets that a batch of one message has beside the message and its names.
+_OVERHEAD_OCTETS = 96
 
 
 class BatchSender:
-    """A source's messages into batches that fill packets.
+    """Packer of a source's messages into batches that fill packets.
 
-    A message waits for others up to `flush_ivl`, but not while few packets leave (`flush_rte`), and not when it is
-    sent with `flush`. While the rate or the window holds packets up, all wait: what is sent then fills packets.
+    A message waits up to `flush_ivl` for others to share its packet. It does not wait while few packets leave
+    (`flush_rte`), nor with `flush`. While the rate or the window holds packets back, all messages wait, so that later
+    packets are full.
+
+    Raises `UsageError` if the transmit window has no room for a batch.
     """
 
     def __init__(self, core: SourceCore, parameters: Parameters, wall_ns: Callable[[], int] = time.time_ns) -> None:
@@ -43,28 +46,31 @@ class BatchSender:
         self._flush_ivl = parameters.flush_ivl
         self._sparse_ivl = SECOND // parameters.flush_rte if parameters.flush_rte else NEVER
         room = min(core.max_tpdu - DATA_HEADER_OCTETS, core.window.largest_payload)
-        self.largest = core.window.largest_payload - _ALONE_OCTETS - (TIME_OCTETS if self._wall_ns else 0)
+        self.largest = core.window.largest_payload - _OVERHEAD_OCTETS - (TIME_OCTETS if self._wall_ns else 0)
         if self.largest < 1:
             raise UsageError(
                 f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no batch",
                 remedy="raise max_apdu, txw_bytes or txw_secs",
             )
         self._filling = OpenBatch(room, has_time=self._wall_ns is not None)
-        self._is_wanted = False  # what waits shall go as soon as nothing is before it
+        self._is_due = False  # leave once no packet waits ahead
         self._deadline_ns = NEVER
         self._emitted_ns = -NEVER
 
     def _time_us(self) -> int | None:
-        """What a packet filled now says of it."""
+        """Return the time to write into a batch, in us since the epoch; None without `batch_times`."""
         return None if self._wall_ns is None else self._wall_ns() // MICROSECOND
 
     @property
     def has_rest(self) -> bool:
-        """Whether something was taken and is in no packet yet."""
+        """Return whether a message waits that is in no packet yet."""
         return len(self._filling) > 0
 
     def add(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool, now_ns: int) -> int:
-        """Take one message; returns the sqn of its packet. Raises `UsageError`, `PayloadTooLarge`, `SourceClosed` or ValueError before it is taken."""
+        """Accept one message. Return the sqn of its packet.
+
+        Raises `UsageError`, `PayloadTooLarge`, `SourceClosed` or ValueError before the message is accepted.
+        """
         if subject is not None:
             require_absolute(subject)
         if to is not None:
@@ -73,9 +79,9 @@ class BatchSender:
             raise ValueError("a message whose items are not octets")
         names = (len(subject.encode()) if subject else 0) + (len(to.encode()) if to else 0)
         self._require_fit(len(payload) + names)
-        self._core.submit(())  # which raises if the source is closed, before anything is taken
+        self._core.submit(())  # raises if the source is closed, before anything is accepted
         sqn = self._fill(payload, subject, to, now_ns)
-        self._settle(now_ns, flush=flush)
+        self._schedule(now_ns, flush=flush)
         return sqn
 
     def _fill(self, payload: Payload, subject: str | None, to: str | None, now_ns: int) -> int:
@@ -85,20 +91,23 @@ class BatchSender:
         return self._core.window.end
 
     def add_batch(self, payloads: Payloads, subject: Names, to: Names, *, flush: bool, now_ns: int) -> int:
-        """Take many messages; returns the first sqn. Few fill packets as single ones do, many make their own. Raises as `add`."""
+        """Accept many messages. Return the first sqn.
+
+        At most 16 messages share packets with other calls; more messages fill packets of their own. Raises as `add`.
+        """
         columns = columns_of_arguments(payloads, subject, to)
         if not columns.count:
             return self._core.window.end
         names = longest_of(columns.subjects) + longest_of(columns.nodes)
         self._require_fit((columns.size if columns.offsets is None else int(columns.sizes.max())) + names)
         self._core.submit(())
-        if columns.count <= _FEW:
+        if columns.count <= _FEW_MESSAGES:
             subjects, nodes = columns.names_of_all()
-            each = list(zip(columns.payloads(), subjects, nodes, strict=True))
-            sqn = self._fill(*each[0], now_ns)
-            for message in each[1:]:
+            messages = list(zip(columns.payloads(), subjects, nodes, strict=True))
+            sqn = self._fill(*messages[0], now_ns)
+            for message in messages[1:]:
                 self._fill(*message, now_ns)
-            self._settle(now_ns, flush=flush)
+            self._schedule(now_ns, flush=flush)
             return sqn
         self.send_rest(now_ns)
         sqn = self._core.window.end
@@ -118,43 +127,43 @@ class BatchSender:
                 remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
             )
 
-    def _settle(self, now_ns: int, *, flush: bool) -> None:
-        """Decide when what waits goes."""
+    def _schedule(self, now_ns: int, *, flush: bool) -> None:
+        """Schedule when the open batch leaves."""
         if not self.has_rest:
             return
         if flush or not self._flush_ivl or now_ns - self._emitted_ns >= self._sparse_ivl:
-            self._is_wanted = True
+            self._is_due = True
             self.send_rest_if_idle(now_ns)
         elif self._deadline_ns == NEVER:
             self._deadline_ns = now_ns + self._flush_ivl
 
     @property
     def deadline_ns(self) -> int:
-        """When what waits has waited for `flush_ivl`."""
+        """Return when the open batch must leave by `flush_ivl`, in ns; NEVER if no time is set."""
         return self._deadline_ns
 
     def handle_deadline(self, now_ns: int) -> None:
-        """Let what has waited go, or go as soon as nothing is before it."""
+        """Send the open batch if its deadline is over, or as soon as no packet waits ahead."""
         if self._deadline_ns <= now_ns:
             self._deadline_ns = NEVER
-            self._is_wanted = True
+            self._is_due = True
             self.send_rest_if_idle(now_ns)
 
     def flush(self, now_ns: int) -> None:
-        """What waits shall wait for no others."""
-        self._is_wanted = self.has_rest
+        """Send the open batch as soon as no packet waits ahead."""
+        self._is_due = self.has_rest
         self.send_rest_if_idle(now_ns)
 
     def send_rest_if_idle(self, now_ns: int) -> None:
-        """Let go what is wanted, unless others wait before it."""
-        if self._is_wanted and not self._core.window.has_unsent:
+        """Send the open batch if it is due and no packet waits ahead."""
+        if self._is_due and not self._core.window.has_unsent:
             self.send_rest(now_ns)
 
     def send_rest(self, now_ns: int) -> None:
-        """Let go what waits. After an abort the stream has ended, and it stays."""
+        """Send the open batch. After an abort the stream has ended, and the batch is not sent."""
         if not self.has_rest:
             return
-        self._is_wanted, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
+        self._is_due, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
         count = len(self._filling)
         try:
             self._core.submit((self._filling.take(self._time_us()),))
@@ -164,7 +173,7 @@ class BatchSender:
 
 
 class BatchReceiver:
-    """A receiver's packets into messages: one decoder for each session of a stream with batches, one filter for all."""
+    """Unpacker of batches in a receiver's packets. Each session has a decoder; all share one filter."""
 
     def __init__(self, data_ports: Iterable[int], node: str, subjects: SubjectFilter, counters: Counters) -> None:
         self._data_ports = frozenset(data_ports)
@@ -175,13 +184,13 @@ class BatchReceiver:
         self._blocks = BlockPool()
 
     def take(self, item: BatchItem) -> Iterator[BatchItem]:
-        """What an item of the stream of packets is in the stream of messages: itself, if the stream has no batches."""
+        """Yield the messages of an item; yield the item itself if its stream has no batches."""
         if isinstance(item, Batch):
             decoder = self._decoders.get(item.tsi)
             if decoder is None:
                 yield item
             else:
-                yield from self._opened(decoder, item)
+                yield from self._decode(decoder, item)
             return
         if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:
             self._decoders[item.tsi] = BatchDecoder(self._node, self.subjects, self._blocks.take)
@@ -189,20 +198,20 @@ class BatchReceiver:
             self._decoders.pop(item.tsi, None)
         yield item
 
-    def _opened(self, decoder: BatchDecoder, item: Batch) -> Iterator[BatchItem]:
-        for found in decoder.add(item.first_sqn, item.payloads):
-            if isinstance(found, DecodedBatch):
-                self._counters.messages_skipped += found.skipped
-                self._counters.messages_received += found.columns.count
-                if found.columns.count:
-                    yield PackedBatch(item.tsi, found.columns, found.sqns, found.counts)
+    def _decode(self, decoder: BatchDecoder, item: Batch) -> Iterator[BatchItem]:
+        for result in decoder.add(item.first_sqn, item.payloads):
+            if isinstance(result, DecodedBatch):
+                self._counters.messages_skipped += result.skipped
+                self._counters.messages_received += result.columns.count
+                if result.columns.count:
+                    yield PackedBatch(item.tsi, result.columns, result.sqns, result.counts)
             else:
-                count = found.count * item.packets_each
+                count = result.count * item.packets_each
                 self._counters.framing_rejects += count
-                yield Lost(item.tsi, found.first, count, LossCause.MALFORMED)
+                yield Lost(item.tsi, result.first, count, LossCause.MALFORMED)
 
     def wanted(self, item: BatchItem) -> BatchItem | None:
-        """The item without the messages that nobody subscribes to any more; None if nothing is left of it."""
+        """Return the item without messages that no subscription matches any more; None if none is left."""
         if not isinstance(item, PackedBatch) or self.subjects.takes_all:
             return item
         return _selected(item, self.subjects)

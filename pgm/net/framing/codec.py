@@ -1,4 +1,4 @@
-"""What stands between messages and packets, by the framing of a stream: nothing, batches, or ZeroMQ's frames."""
+"""Choice of encoders and decoders between messages and packets, by a stream's framing."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from pgm.messages.subjects import SubjectFilter, Subscription
 from pgm.messages.subscriptions import Subscriptions
 from pgm.net.framing.batches import BatchReceiver, BatchSender
 from pgm.net.framing.items import BatchItem
-from pgm.net.framing.zeromq import ZeromqReceiver, ZeromqSender, not_framed
+from pgm.net.framing.zeromq import ZeromqReceiver, ZeromqSender, zeromq_required
 from pgm.topology.node_plan import NodePlan, StreamPlan
 
 
 class MessagePacker(Protocol):
-    """Messages of a source on their way into packets that they share."""
+    """Packer of a source's messages into packets that they share."""
 
     @property
     def has_rest(self) -> bool:
-        """Whether something was taken and is in no packet yet."""
+        """Return whether a message waits that is in no packet yet."""
 
     def flush(self, now_ns: int) -> None:
-        """What waits shall wait for no others."""
+        """Send the open packet without waiting for further messages."""
 
     def send_rest_if_idle(self, now_ns: int) -> None:
-        """Let go what has no reason to wait, unless others wait before it."""
+        """Send the open packet if it is due and no packet waits ahead."""
 
     def send_rest(self, now_ns: int) -> None:
-        """Let go what waits."""
+        """Send the open packet."""
 
 
-def packing_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSender | ZeromqSender | None:
-    """What packs the messages of a stream, if anything does. Raises `UsageError` where a packet has no room."""
+def packer_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSender | ZeromqSender | None:
+    """Return the packer of a stream's messages; None for plain framing. Raises `UsageError` if no packet fits."""
     if stream.framing == "zeromq":
         return ZeromqSender(core, plan.parameters_of(stream).max_apdu)
     if stream.framing == "batch":
-        core.feeder = batching = BatchSender(core, plan.parameters_of(stream))
-        return batching
+        core.feeder = packer = BatchSender(core, plan.parameters_of(stream))
+        return packer
     return None
 
 
-def not_batched(what: str) -> UsageError:
-    """The error of whoever wants what only streams with batches have."""
-    return UsageError(f"only streams with batches have {what}", remedy='say framing = "batch" of the stream')
+def batches_required(feature: str) -> UsageError:
+    """Return the error for a feature that only streams with batches have."""
+    return UsageError(f"only streams with batches have {feature}", remedy='say framing = "batch" of the stream')
 
 
 @attrs.define(eq=False)
 class StreamDecoders:
-    """What a receiver's streams are unwrapped by: nothing, or one thing for each framing that they have."""
+    """Decoders of a receiver's streams, at most one for each framing; none for plain streams."""
 
-    framed: ZeromqReceiver | None = None
-    batched: BatchReceiver | None = None
+    zeromq: ZeromqReceiver | None = None
+    batches: BatchReceiver | None = None
 
     @classmethod
     def of(
@@ -67,66 +67,66 @@ class StreamDecoders:
         subscribe: Iterable[bytes] | None,
         subjects: Iterable[str] | None,
     ) -> StreamDecoders:
-        """For these streams of a node. Raises `UsageError` for subscriptions that none of them has."""
-        framed_ports = [one.data_port for one in streams if one.framing == "zeromq"]
-        batch_ports = [one.data_port for one in streams if one.framing == "batch"]
+        """Make the decoders for these streams of a node. Raises `UsageError` for subscriptions that no stream has."""
+        framed_ports = [stream.data_port for stream in streams if stream.framing == "zeromq"]
+        batch_ports = [stream.data_port for stream in streams if stream.framing == "batch"]
         if subscribe is not None and not framed_ports:
-            raise not_framed("subscriptions by prefix")
+            raise zeromq_required("subscriptions by prefix")
         if subjects is not None and not batch_ports:
-            raise not_batched("subjects")
-        found = cls()
+            raise batches_required("subjects")
+        decoders = cls()
         if framed_ports:
             prefixes = Subscriptions() if subscribe is None else Subscriptions(subscribe)
-            found.framed = ZeromqReceiver(framed_ports, plan.parameters.max_apdu, prefixes, core.counters)
+            decoders.zeromq = ZeromqReceiver(framed_ports, plan.parameters.max_apdu, prefixes, core.counters)
         if batch_ports:
-            found.batched = BatchReceiver(batch_ports, plan.name, SubjectFilter(subjects), core.counters)
-        return found
+            decoders.batches = BatchReceiver(batch_ports, plan.name, SubjectFilter(subjects), core.counters)
+        return decoders
 
     @property
     def is_plain(self) -> bool:
-        """Whether items are handed on as they are."""
-        return self.framed is None and self.batched is None
+        """Return whether items reach the application unchanged."""
+        return self.zeromq is None and self.batches is None
 
     def take(self, item: BatchItem) -> Iterable[BatchItem]:
-        """What an item of the streams of packets is in the streams of messages."""
-        items: Iterable[BatchItem] = (item,) if self.framed is None else self.framed.take(item)
-        if self.batched is None:
+        """Return the items of messages that an item of packets yields."""
+        items: Iterable[BatchItem] = (item,) if self.zeromq is None else self.zeromq.take(item)
+        if self.batches is None:
             return items
-        return itertools.chain.from_iterable(map(self.batched.take, items))
+        return itertools.chain.from_iterable(map(self.batches.take, items))
 
     def subscribe(self, pattern: str | bytes, tag: Any) -> Subscription | None:
-        """Take more messages: of a pattern of subjects, or, with ZeroMQ's framing, of a prefix."""
+        """Add a subscription: a pattern of subjects, or, with ZeroMQ's framing, a prefix in octets."""
         if isinstance(pattern, bytes):
-            self._require_framed().subscriptions.add(pattern)
+            self._require_zeromq().subscriptions.add(pattern)
             return None
-        return self._require_batched().subjects.add(pattern, tag)
+        return self._require_batches().subjects.add(pattern, tag)
 
     def unsubscribe(self, which: str | bytes | Subscription) -> None:
-        """Take fewer. Raises `UsageError` for what is not subscribed."""
+        """Remove a subscription. Raises `UsageError` if it does not exist."""
         if isinstance(which, bytes):
-            self._require_framed().subscriptions.remove(which)
+            self._require_zeromq().subscriptions.remove(which)
         else:
-            self._require_batched().subjects.remove(which)
+            self._require_batches().subjects.remove(which)
 
     def matching(self, subject: str) -> tuple[Subscription, ...]:
-        """The subscriptions that a subject matches."""
-        return self._require_batched().subjects.matching(subject)
+        """Return the subscriptions that a subject matches."""
+        return self._require_batches().subjects.matching(subject)
 
     def wanted(self, item: BatchItem) -> BatchItem | None:
-        """The item without the messages that nobody subscribes to any more; None if nothing is left of it."""
-        found: BatchItem | None = item
-        if self.framed is not None:
-            found = self.framed.wanted(item)
-        if self.batched is not None and found is not None:
-            found = self.batched.wanted(found)
-        return found
+        """Return the item without messages that no subscription matches any more; None if none is left."""
+        rest: BatchItem | None = item
+        if self.zeromq is not None:
+            rest = self.zeromq.wanted(item)
+        if self.batches is not None and rest is not None:
+            rest = self.batches.wanted(rest)
+        return rest
 
-    def _require_framed(self) -> ZeromqReceiver:
-        if self.framed is None:
-            raise not_framed("subscriptions by prefix")
-        return self.framed
+    def _require_zeromq(self) -> ZeromqReceiver:
+        if self.zeromq is None:
+            raise zeromq_required("subscriptions by prefix")
+        return self.zeromq
 
-    def _require_batched(self) -> BatchReceiver:
-        if self.batched is None:
-            raise not_batched("subjects")
-        return self.batched
+    def _require_batches(self) -> BatchReceiver:
+        if self.batches is None:
+            raise batches_required("subjects")
+        return self.batches

@@ -1,4 +1,4 @@
-"""What a receiver hands to the application, in stream order."""
+"""Items that a receiver hands to the application, in stream order."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pgm.wire.formats import Tsi
 from pgm.wire.train import Octets
 
 
-@attrs.define(unsafe_hash=True)  # not frozen: making a frozen one takes three times as long
+@attrs.define(unsafe_hash=True)  # not frozen: construction of a frozen one takes three times as long
 class Message:
     """One message. `sqn` is the 64-bit number of its first packet; the payload is a copy.
 
-    With ZeroMQ's framing a message may have several parts, and a packet several messages. The payload is all parts
-    in a row.
+    With ZeroMQ's framing a message may have several parts, and a packet several messages. The payload is the
+    concatenation of all parts.
     """
 
     payload: bytes
     sqn: int
     tsi: Tsi
-    _parts: Parts = ()  # if there are several
+    _parts: Parts = ()  # only if there are several
     subject: str | None = None  # of streams with batches
 
     @property
     def parts(self) -> Parts:
-        """The parts as they were sent; without ZeroMQ's framing there is one."""
+        """Return the parts as they were sent; one part without ZeroMQ's framing."""
         return self._parts or (self.payload,)
 
 
@@ -41,20 +41,20 @@ class Message:
 class Batch:
     """Consecutive messages of equal size, without an object for each.
 
-    `payloads` is a (count, size) view of receive memory; keeping it keeps that memory from being reused,
-    so an application that holds on to it calls `copy()`.
+    `payloads` is a (count, size) view of receive memory. That memory is not reused while the view exists, so an
+    application that keeps the batch calls `copy()`.
     """
 
     tsi: Tsi
     first_sqn: int
     payloads: Octets
-    packets_each: int = 1  # packets that each message came in
+    packets_each: int = 1  # packets of each message
 
     def __len__(self) -> int:
         return int(self.payloads.shape[0])
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each message as octets of its own."""
+        """Iterate over the messages, each as its own byte string."""
         octets, size = self.payloads.tobytes(), self.payloads.shape[1]
         for at in range(0, len(octets), size or 1):
             yield octets[at : at + size]
@@ -62,13 +62,16 @@ class Batch:
             yield from (b"" for _ in range(len(self)))
 
     def copy(self) -> Batch:
-        """The same in memory of its own."""
+        """Return a copy of the batch in memory of its own."""
         return attrs.evolve(self, payloads=self.payloads.copy())
 
 
 @attrs.frozen(eq=False)
 class MultipartBatch:
-    """Successive messages of a stream with ZeroMQ's framing: the parts of each, and the sqn of its first packet."""
+    """Successive messages of a stream with ZeroMQ's framing.
+
+    `messages` has the parts of each, `sqns` the sqn of its first packet.
+    """
 
     tsi: Tsi
     messages: Sequence[Parts]
@@ -78,51 +81,54 @@ class MultipartBatch:
         return len(self.messages)
 
     def __iter__(self) -> Iterator[Parts]:
-        """Each message as a tuple of its parts."""
+        """Iterate over the messages, each as a tuple of its parts."""
         return iter(self.messages)
 
 
-_AT_ONCE = 512  # messages that become objects together: fewer cost more each, more make the first one wait
+_OBJECTS_AT_ONCE = 512  # messages that become objects together: fewer cost more each, more delay the first one
 
 
 class Unpacker:
-    """Takes a batch apart message by message. A loop that is left early and begun again goes on where it stopped."""
+    """Iterator over a batch, message by message.
+
+    A loop that stops early and starts again continues at the same message.
+    """
 
     def __init__(self) -> None:
         self._batch: AnyBatch | None = None
-        self._made = 0  # messages of the batch that became objects
-        self.messages: Iterator[Message] = iter(())  # those of them that were not taken yet
+        self._converted = 0  # messages of the batch that became objects
+        self.messages: Iterator[Message] = iter(())  # the objects that the application has not taken yet
 
     @property
     def has_rest(self) -> bool:
-        """Whether a batch is open."""
+        """Return whether a batch is open."""
         return self._batch is not None
 
     def open(self, batch: AnyBatch) -> Message | None:
-        """Begin with a batch; returns its first message."""
-        self._batch, self._made = batch, 0
-        return self._make()
+        """Open a batch. Return its first message."""
+        self._batch, self._converted = batch, 0
+        return self._convert()
 
     def next(self) -> Message | None:
-        """The next message of the batch, or None behind its last."""
+        """Return the next message of the batch; None after its last."""
         message = next(self.messages, None)
-        return self._make() if message is None else message
+        return self._convert() if message is None else message
 
-    def _make(self) -> Message | None:
-        batch, first = self._batch, self._made
+    def _convert(self) -> Message | None:
+        batch, first = self._batch, self._converted
         if batch is None or first >= len(batch):
             self._batch = None
             return None
-        self._made = min(first + _AT_ONCE, len(batch))
-        self.messages = iter(_messages_of(batch, first, self._made))
+        self._converted = min(first + _OBJECTS_AT_ONCE, len(batch))
+        self.messages = iter(_messages_of(batch, first, self._converted))
         return next(self.messages)
 
     def take_rest(self) -> AnyBatch | None:
-        """What was not taken of the batch: the caller's from here on."""
+        """Return the messages of the batch that were not taken, and close it; None if there are none."""
         batch = self._batch
         if batch is None:
             return None
-        taken = self._made - length_hint(self.messages)
+        taken = self._converted - length_hint(self.messages)
         self._batch, self.messages = None, iter(())
         if taken >= len(batch):
             return None
@@ -134,17 +140,20 @@ class Unpacker:
 
 
 def _messages_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
-    """Some messages as objects. By loops of the interpreter's own: with small messages all time goes here."""
+    """Return messages `first` to `end - 1` as objects.
+
+    C-level loops (`map`) do it, because small messages spend most time here.
+    """
     if isinstance(batch, PackedBatch):
         part = batch if end - first == len(batch) else batch.part(first, end)
         more = repeat(batch.tsi), repeat(()), part.subjects_of_all()
         return list(map(Message, part.columns.payloads(), part.sqns.tolist(), *more))
     if isinstance(batch, MultipartBatch):
-        found = []
+        messages = []
         for parts, sqn in zip(batch.messages[first:end], batch.sqns[first:end], strict=True):
             several = len(parts) > 1
-            found.append(Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ()))
-        return found
+            messages.append(Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ()))
+        return messages
     payloads = attrs.evolve(batch, payloads=batch.payloads[first:end])
     return list(map(Message, payloads, range(batch.first_sqn + first, batch.first_sqn + end), repeat(batch.tsi)))
 
@@ -154,10 +163,12 @@ Item = Message | Lost | Opened | Closed
 BatchItem = AnyBatch | Lost | Opened | Closed
 
 
-def batch_of(found: WholeMessages | LargeMessage | Message) -> Batch:
-    """What reassembly gave, or a message that came alone, as a batch."""
-    if isinstance(found, Message):
-        return Batch(found.tsi, found.sqn, np.frombuffer(found.payload, np.uint8).reshape(1, len(found.payload)))
-    if isinstance(found, LargeMessage):
-        return Batch(found.tsi, found.first, np.frombuffer(found.payload, np.uint8).reshape(1, -1), found.count)
-    return Batch(found.tsi, found.run.first, found.payloads)
+def batch_of(content: WholeMessages | LargeMessage | Message) -> Batch:
+    """Return a result of reassembly, or a single message, as a batch."""
+    if isinstance(content, Message):
+        return Batch(
+            content.tsi, content.sqn, np.frombuffer(content.payload, np.uint8).reshape(1, len(content.payload))
+        )
+    if isinstance(content, LargeMessage):
+        return Batch(content.tsi, content.first, np.frombuffer(content.payload, np.uint8).reshape(1, -1), content.count)
+    return Batch(content.tsi, content.run.first, content.payloads)

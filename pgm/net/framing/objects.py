@@ -15,7 +15,7 @@ from pgm.wire.formats import Tsi
 
 @attrs.define
 class Object:
-    """One message's value. Where the codec did not understand it, `value` is None and `error` says why."""
+    """Value of one message. If the codec cannot decode it, `value` is None and `error` says why."""
 
     value: Any
     sqn: int
@@ -28,7 +28,10 @@ ObjectItem = Object | Lost | Opened | Closed
 
 
 def object_of(item: Item, codec: Codec, counters: Counters) -> ObjectItem:
-    """The value of a message; anything else as it is. What cannot be understood is counted, and told in its place."""
+    """Return the value of a message, or any other item unchanged.
+
+    An undecodable message is counted and gives an `Object` with an error.
+    """
     if not isinstance(item, Message):
         return item
     try:

@@ -1,4 +1,4 @@
-"""Messages of a stream with batches, as a receiver hands them out: many at once, without an object for each."""
+"""Messages of a stream with batches, without an object for each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from pgm.wire.formats import Tsi
 class PackedBatch:
     """Successive messages of a stream with `framing = "batch"`, in memory of their own.
 
-    They lie in one buffer, `octets`; message i is `octets[offsets[i]:offsets[i + 1]]`, `batch[i]` a view of it and
-    `batch.subject(i)` its subject. Iterating gives each as octets of its own. Messages that are for other nodes or of subjects
-    that are not subscribed are not in it. `packet_sqns` and `packet_counts` say how many came in which packet.
+    All messages lie in one buffer, `octets`. Message i is `octets[offsets[i]:offsets[i + 1]]`; `batch[i]` is a view of
+    it and `batch.subject(i)` its subject. Iteration gives each message as its own byte string. Messages for other nodes
+    and of subjects without a subscription are left out. `packet_sqns` and `packet_counts` give the number of messages
+    of each packet.
     """
 
     tsi: Tsi
@@ -33,11 +34,11 @@ class PackedBatch:
         return self.columns.count
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each message as octets of its own."""
+        """Iterate over the messages, each as its own byte string."""
         return iter(self.columns.payloads())
 
     def __getitem__(self, place: int) -> memoryview:
-        """One message, as a view that copies nothing."""
+        """Return one message as a view that copies nothing. Raises IndexError."""
         count = self.columns.count
         if not -count <= place < count:
             raise IndexError(f"{place} of {count} messages")
@@ -49,17 +50,17 @@ class PackedBatch:
 
     @property
     def octets(self) -> Octets:
-        """The octets of all messages in a row."""
+        """Return the octets of all messages, one after the other."""
         return self.columns.data
 
     @property
     def offsets(self) -> Offsets:
-        """Where messages begin and end in `octets`, one more than there are messages."""
+        """Return the begin and end of each message in `octets`; one entry more than there are messages."""
         return self.columns.ends
 
     @property
     def payloads(self) -> Octets:
-        """Messages of equal size as a (count, size) view. Raises `UsageError` if they are not."""
+        """Return messages of equal size as a (count, size) view. Raises `UsageError` if sizes differ."""
         if self.columns.offsets is not None:
             raise UsageError(
                 "these messages are not all of one size", remedy="use octets and offsets, iterate, or call arrow()"
@@ -68,44 +69,44 @@ class PackedBatch:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The table of subjects; not all of them need have a message."""
+        """Return the table of subjects; some may have no message."""
         return self.columns.subjects
 
     @property
     def subject_indexes(self) -> Indexes:
-        """For each message the place of its subject in `subjects`, counted from 1; 0 for none."""
-        found = self.columns.subject
-        return np.full(self.columns.count, found, np.uint32) if isinstance(found, int) else found
+        """Return for each message the index of its subject in `subjects`, counted from 1; 0 for none."""
+        indexes = self.columns.subject
+        return np.full(self.columns.count, indexes, np.uint32) if isinstance(indexes, int) else indexes
 
     def subject(self, place: int) -> str | None:
-        """The subject of one message."""
-        found = self.columns.subject
-        index = found if isinstance(found, int) else int(found[place])
+        """Return the subject of one message."""
+        indexes = self.columns.subject
+        index = indexes if isinstance(indexes, int) else int(indexes[place])
         return self.columns.subjects[index - 1] if index else None
 
     def subjects_of_all(self) -> list[str | None]:
-        """The subject of each message."""
+        """Return the subject of each message."""
         return self.columns.names_of_all()[0]
 
     @property
     def sqns(self) -> npt.NDArray[np.int64]:
-        """For each message the sqn of its packet, of a large one of its first."""
+        """Return for each message the sqn of its packet; for a large message that of its first packet."""
         return np.repeat(self.packet_sqns, self.packet_counts)
 
     def copy(self) -> PackedBatch:
-        """The same in memory of its own, as it has already: what was read is never in it."""
+        """Return the batch itself: its memory is never receive memory, so nothing needs a copy."""
         return self
 
     def part(self, first: int, end: int) -> PackedBatch:
-        """Messages `first` to `end - 1`, sharing memory."""
+        """Return messages `first` to `end - 1`, sharing memory."""
         ends = np.cumsum(self.packet_counts)
         counts = np.clip(np.minimum(ends, end) - np.maximum(ends - self.packet_counts, first), 0, None)
         return attrs.evolve(self, columns=self.columns.part(first, end), packet_counts=counts)
 
     def arrow(self) -> Any:
-        """The payloads as an array of Arrow, sharing memory. Raises `UsageError` where pyarrow is missing.
+        """Return the payloads as an Arrow array that shares memory.
 
-        Of equal sizes it is of fixed size, else `large_binary`.
+        The type is a fixed-size binary for equal sizes, else `large_binary`. Raises `UsageError` if pyarrow is missing.
         """
         pa = _pyarrow()
         data = pa.py_buffer(self.columns.data)
@@ -115,7 +116,10 @@ class PackedBatch:
         return pa.Array.from_buffers(pa.large_binary(), self.columns.count, [None, offsets, data])
 
     def table(self) -> Any:
-        """An Arrow table with `sqn`, `subject` (a dictionary) and `payload`. Raises `UsageError` where pyarrow is missing."""
+        """Return an Arrow table with `sqn`, `subject` (a dictionary) and `payload`.
+
+        Raises `UsageError` if pyarrow is missing.
+        """
         pa = _pyarrow()
         indexes = self.subject_indexes.astype(np.int32) - 1
         names = pa.array(self.columns.subjects, pa.string())

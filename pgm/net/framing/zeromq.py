@@ -1,4 +1,4 @@
-"""ZeroMQ's framing between a session's packets and an application's messages: put on at the source, taken off at the receiver."""
+"""ZeroMQ's framing between packets and messages: added at the source, removed at the receiver."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
 
 
 class ZeromqSender:
-    """A source's messages into packets of ZeroMQ's size (INT-Z6), several to a packet.
+    """Packer of a source's messages into packets of ZeroMQ's size (INT-Z6), several to a packet.
 
-    A packet that is not full leaves when nothing else waits to be sent: a message that is sent alone is not
-    held up, and what is sent faster than the rate allows fills its packets.
+    A packet that is not full leaves when nothing else waits to be sent. A lone message is therefore not delayed, and
+    messages sent faster than the rate allows fill their packets.
+
+    Raises `UsageError` if the transmit window has no room for a packet.
     """
 
     def __init__(self, core: SourceCore, max_message: int) -> None:
@@ -38,12 +40,12 @@ class ZeromqSender:
 
     @property
     def has_rest(self) -> bool:
-        """Whether something was taken and is in no packet yet."""
+        """Return whether a message waits that is in no packet yet."""
         return self._packer.has_rest
 
     def submit(self, messages: Sequence[Sequence[Payload]]) -> None:
-        """Take messages in, each a sequence of parts. Raises `PayloadTooLarge`, `SourceClosed` or ValueError."""
-        self._core.submit(())  # which raises if the source is closed, before anything is taken
+        """Accept messages, each a sequence of parts. Raises `PayloadTooLarge`, `SourceClosed` or ValueError."""
+        self._core.submit(())  # raises if the source is closed, before anything is accepted
         for parts in messages:
             octets = weight(sum(map(len, parts)), len(parts))
             if octets > self._max_message:
@@ -57,16 +59,16 @@ class ZeromqSender:
         self.send_rest_if_idle()
 
     def flush(self, now_ns: int) -> None:
-        """Nothing waits for others anyway."""
+        """Send the partly filled packet if no packet waits ahead; this framing has no other delay."""
         self.send_rest_if_idle(now_ns)
 
     def send_rest_if_idle(self, now_ns: int = 0) -> None:
-        """Let the packet that is not full go, unless others wait before it."""
+        """Send the partly filled packet if no packet waits ahead."""
         if self._packer.has_rest and not self._core.window.has_unsent:
             self.send_rest()
 
     def send_rest(self, now_ns: int = 0) -> None:
-        """Let the packet that is not full go. After an abort the stream has ended, and it stays."""
+        """Send the partly filled packet. After an abort the stream has ended, and the packet is dropped."""
         if self._packer.has_rest:
             try:
                 self._core.submit((self._packer.take_rest(),))
@@ -74,23 +76,23 @@ class ZeromqSender:
                 return
 
 
-def not_framed(what: str) -> UsageError:
-    """The error of whoever wants what only ZeroMQ's framing has."""
+def zeromq_required(feature: str) -> UsageError:
+    """Return the error for a feature that only ZeroMQ's framing has."""
     return UsageError(
-        f"only streams with ZeroMQ's framing have {what}",
+        f"only streams with ZeroMQ's framing have {feature}",
         remedy='open an epgm:// address, or say framing = "zeromq" of the stream',
     )
 
 
 def messages_of(payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> list[tuple[Payload]]:
-    """Payloads, or the rows of an array, as messages of one part."""
+    """Return payloads, or the rows of an array, as messages of one part."""
     if isinstance(payloads, np.ndarray):
         return [(row.tobytes(),) for row in payloads]
     return [(payload,) for payload in payloads]
 
 
 class ZeromqReceiver:
-    """A receiver's packets into messages: one decoder for each session of a framed stream, one filter for all."""
+    """Unpacker of framed packets. Each session has a decoder; all share one filter."""
 
     def __init__(
         self, data_ports: Iterable[int], max_message: int, subscriptions: Subscriptions, counters: Counters
@@ -102,33 +104,35 @@ class ZeromqReceiver:
         self._decoders: dict[Tsi, Decoder] = {}
 
     def take(self, item: BatchItem) -> Iterator[BatchItem]:
-        """What an item of the stream of packets is in the stream of messages: itself, if the stream is not framed."""
+        """Yield the messages of an item; yield the item itself if its stream is not framed."""
         if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:
             self._decoders[item.tsi] = Decoder(self._max_message)
         decoder = self._decoders.get(item.tsi)
         if decoder is None:
             yield item
         elif isinstance(item, Batch):
-            yield from self._found(item.tsi, decoder.add(item.first_sqn, item.payloads))
+            yield from self._items_of(item.tsi, decoder.add(item.first_sqn, item.payloads))
         else:
             if isinstance(item, Lost) or (isinstance(item, Closed) and item.cause is not CloseCause.SILENT):
-                yield from self._found(item.tsi, decoder.lost())
+                yield from self._items_of(item.tsi, decoder.lost())
             if isinstance(item, Closed) and item.cause is not CloseCause.SILENT:
                 del self._decoders[item.tsi]
             yield item
 
-    def _found(self, tsi: Tsi, found: Sequence[DecodedMessages | UnusedPackets]) -> Iterator[BatchItem]:
-        for one in found:
-            if isinstance(one, DecodedMessages):
-                batch = self.wanted(MultipartBatch(tsi, one.messages, one.sqns))
+    def _items_of(self, tsi: Tsi, results: Sequence[DecodedMessages | UnusedPackets]) -> Iterator[BatchItem]:
+        for result in results:
+            if isinstance(result, DecodedMessages):
+                batch = self.wanted(MultipartBatch(tsi, result.messages, result.sqns))
                 if batch is not None:
                     yield batch
             else:
-                self._counters.framing_rejects += one.count if one.is_malformed else 0
-                yield Lost(tsi, one.first, one.count, LossCause.MALFORMED if one.is_malformed else LossCause.FRAGMENT)
+                self._counters.framing_rejects += result.count if result.is_malformed else 0
+                yield Lost(
+                    tsi, result.first, result.count, LossCause.MALFORMED if result.is_malformed else LossCause.FRAGMENT
+                )
 
     def wanted(self, item: BatchItem) -> BatchItem | None:
-        """The item without the messages that nobody subscribed to; None if nothing is left of it."""
+        """Return the item without messages that no subscription matches; None if none is left."""
         if not isinstance(item, MultipartBatch):
             return item
         chosen = self.subscriptions.select(item.messages)

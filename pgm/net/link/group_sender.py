@@ -1,7 +1,7 @@
-"""Sending to a group by a socket that is connected to it: nothing goes along with a call but what is sent.
+"""Sending to a group by a socket that is connected to it: a call carries only octets.
 
-The kernel reads no address then, and cuts all trains by the size that was set last. All that takes nothing else along goes
-by this one socket: what goes by two leaves a network card with several queues by two of them, and does not stay in order.
+The kernel then parses no address, and cuts trains by the size that was set last. All data without control messages goes
+by this one socket. Data on two sockets uses two queues of a network card with several, and does not stay in order.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pgm.wire.train import Octets
 
 
 class GroupSender:
-    """A connected socket, and by which size the kernel cuts what is sent by it; it takes single packets up to that size as they are."""
+    """Connected socket with a segment size for the kernel. Packets up to that size leave unchanged."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._send, self._sendmsg = sock.send, sock.sendmsg
-        self._stride = 0  # it cuts nothing
+        self._stride = 0  # 0: no segmentation
 
     def send(self, pieces: Sequence[bytes | memoryview | Octets], stride: int) -> None:
-        """Send pieces of memory as one: a train where they are more than `stride` octets, else a packet. Raises OSError."""
+        """Send pieces of memory as one: a train if they exceed `stride` octets, else a packet. Raises OSError."""
         octets = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         is_train = octets > stride
         if is_train:
@@ -35,14 +35,14 @@ class GroupSender:
         except OSError as error:
             if error.errno in BUSY:
                 raise
-            # What answers an earlier packet, by ICMP, is told instead of sending this one. And there are kernels that refuse
-            # even a single packet where those that they would cut are larger than the line takes by now.
+            # The call may report an ICMP answer to an earlier packet instead of sending this one. Some kernels also
+            # refuse a single packet if the segment size exceeds the current MTU.
             if not is_train:
                 self._cut_by(0)
             self._put(pieces)
 
     def send_alone(self, packet: bytes) -> bool:
-        """Send one packet; says whether it went."""
+        """Send one packet. Return whether it went."""
         try:
             if 0 < self._stride < len(packet):
                 self._cut_by(0)
@@ -58,8 +58,8 @@ class GroupSender:
             self._sendmsg(pieces)  # type: ignore[arg-type]
 
     def _cut_by(self, stride: int) -> None:
-        """Have what is sent from now on cut into packets of so many octets, 0 for not at all."""
+        """Let the kernel cut later sends into packets of `stride` octets; 0 for no segmentation."""
         if stride != self._stride:
-            self._stride = 1  # as if it cut everything: a signal's handler may raise before it is noted what it cuts
+            self._stride = 1  # as if every size were cut: a signal's handler may raise before the new size is recorded
             self.sock.setsockopt(SOL_UDP, UDP_SEGMENT, stride)
             self._stride = stride

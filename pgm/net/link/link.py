@@ -1,7 +1,8 @@
-"""One segment on the wire: trains in, trains out, one system call each where the kernel can (UDP GSO and GRO).
+"""One segment on the wire: trains in and out, one system call each by GSO and GRO.
 
-Where it cannot, as over IP protocol 113, a train out is a call for each of its packets, and a train in is what such calls
-find waiting. On a unicast leg what is for all is sent to each peer in turn, as if it lay behind one another as often as there are peers.
+Without GSO, as over IP protocol 113, an outgoing train is a call for each of its packets. Without GRO, an incoming
+train is the packets that such calls find waiting. On a unicast leg, data for all goes to each peer in turn, as one
+sequence with a copy for each peer.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ from pgm.wire.train import Octets, packets_a_train
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
 _SEGMENTS = SOL_UDP, UDP_SEGMENT
-_DONTWAIT = int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
-_Piece = bytes | memoryview | Octets  # of what leaves
-_Name = tuple[str | int, ...]  # what the system calls an address
-# What a driver never will take, unlike what it refuses for a while.
+_DONTWAIT = int(socket.MSG_DONTWAIT)  # plain int: enum operators run in Python
+_Piece = bytes | memoryview | Octets  # of outgoing data
+_SocketName = tuple[str | int, ...]  # address in the form of system calls
+# Errors that a network driver returns for every train, unlike those of a full queue.
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
 
 class WouldBlock(Exception):
-    """A socket of the link takes no more now; `at` is the octet to go on from, counted over all peers of a unicast leg."""
+    """A socket of the link takes no more now.
+
+    `at` is the octet to continue from, counted over all peers of a unicast leg.
+    """
 
     def __init__(self, at: int, sock: socket.socket) -> None:
         super().__init__(at)
@@ -46,7 +50,7 @@ class WouldBlock(Exception):
 
 
 class Link(SegmentReader):
-    """The sockets of one segment of one node."""
+    """Sockets of one segment of one node, for reads and sends."""
 
     def __init__(
         self,
@@ -57,7 +61,8 @@ class Link(SegmentReader):
         injector: Injector | None,
     ) -> None:
         self.plan = plan
-        # Draws what is lost on the way out, trains with holes then. What a topology file asks for is lost on the way in.
+        # Draws losses on the way out, which leave holes in trains. A topology file's impairments are losses on the way
+        # in.
         self.outgoing: Injector | None = None
         sockets = open_sockets(plan, parameters)
         interface = sockets.interface
@@ -80,7 +85,7 @@ class Link(SegmentReader):
         self.sockets.close()
 
     def send(self, send: Send, at: int = 0) -> None:
-        """Send a train from octet `at` on. Raises `WouldBlock` where the link takes no more."""
+        """Send a train from octet `at` on. Raises `WouldBlock` if the link takes no more."""
         if self.to_group is not None and send.to is None and send.hops is None:
             self._put(send, at, (), None)
         elif send.to is not None or self.plan.peers is None:
@@ -96,14 +101,17 @@ class Link(SegmentReader):
                 at = 0
 
     def packets_left(self, send: Send, at: int) -> int:
-        """How many packets of a train did not go where `send` stopped at octet `at`: on a unicast leg there is a copy for every peer."""
+        """Return how many packets of a train are left if `send` stopped at octet `at`.
+
+        On a unicast leg each peer gets a copy, and all copies count.
+        """
         length = len(send.octets)
         copies = 1 if send.to is not None or self.plan.peers is None else len(self.plan.peers)
         done, at = divmod(at, length)
         return -(-(length - at) // send.stride) + (copies - 1 - done) * -(-length // send.stride)
 
     def send_alone(self, packet: bytes) -> bool:
-        """Send one packet to the group; False, and nothing was sent, where `send` has more to say."""
+        """Send one packet to the group. Return False, with nothing sent, if the general path `send` must do it."""
         return self.to_group is not None and self.outgoing is None and self.to_group.send_alone(packet)
 
     def _send_to(self, to: Nla | None, send: Send, at: int) -> None:
@@ -113,31 +121,34 @@ class Link(SegmentReader):
         packet = memoryview(send.octets)[: send.stride]  # type: ignore[arg-type]
         self._put(send, at, self._ancillary(packet, to, send.hops), destination)
 
-    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _Name | None) -> None:
-        """Send from octet `at` on: trains where the kernel cuts them, packet by packet where it does not.
+    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _SocketName | None) -> None:
+        """Send from octet `at` on: as trains if the kernel cuts them, else packet by packet.
 
-        Without a destination by the socket that is connected to the group.
+        Without a destination the socket connected to the group sends.
         """
         octets, stride = send.octets, send.stride
         if len(octets) <= stride:
-            if self._send_left(octets, stride, ancillary, destination) is None:
+            if self._send_with_losses(octets, stride, ancillary, destination) is None:
                 raise WouldBlock(0, self._sock_to(destination))
             return
         view = memoryview(octets)  # type: ignore[arg-type]
         if self.sockets.gso and len(view) - at > stride:
             at = self._send_trains(view, at, stride, ancillary, destination)
         for start in range(at, len(view), stride):
-            if self._send_left(view[start : start + stride], stride, ancillary, destination) is None:
+            if self._send_with_losses(view[start : start + stride], stride, ancillary, destination) is None:
                 raise WouldBlock(start, self._sock_to(destination))
 
     def _send_trains(
-        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> int:
-        """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
-        along = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
+        """Send from octet `at` on, a train a call. Return the octet to continue from.
+
+        That is the end, or the first octet that the kernel refuses to segment.
+        """
+        messages = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
         step = packets_a_train(stride) * stride
         for start in range(at, len(view), step):
-            done = self._send_left(view[start : start + step], stride, along, destination)
+            done = self._send_with_losses(view[start : start + step], stride, messages, destination)
             if done is None:
                 raise WouldBlock(start, self._sock_to(destination))
             if not done:
@@ -145,34 +156,34 @@ class Link(SegmentReader):
                 return start
         return len(view)
 
-    def _sock_to(self, destination: _Name | None) -> socket.socket:
+    def _sock_to(self, destination: _SocketName | None) -> socket.socket:
         return self.sockets.own if destination is not None or self.to_group is None else self.to_group.sock
 
-    def _send_left(
-        self, octets: _Piece, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+    def _send_with_losses(
+        self, octets: _Piece, stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> bool | None:
-        """What `_send_once` does, for what is not lost on the way out."""
+        """Send as `_send_once`, without the packets that injected losses drop."""
         outgoing = self.outgoing
         if outgoing is None:
             return self._send_once((octets,), stride, ancillary, destination)
         packets = -(-len(octets) // stride)
         lost = () if outgoing.spares(packets) else outgoing.draw_places(packets)
-        is_gone: bool | None = True
+        is_sent: bool | None = True
         if len(lost) < packets:
-            left = _without(octets, stride, lost) if lost else (octets,)
-            is_gone = self._send_once(left, stride, ancillary, destination)
-        if is_gone:
+            pieces = _parts_between(octets, stride, lost) if lost else (octets,)
+            is_sent = self._send_once(pieces, stride, ancillary, destination)
+        if is_sent:
             self.counters.injected_losses += len(lost)
         else:
             outgoing.give_back(packets, lost)
-        return is_gone
+        return is_sent
 
     def _send_once(
-        self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+        self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> bool | None:
         """Send pieces of memory as one.
 
-        True when gone or counted as an error, False when the kernel will not segment, None when it is busy.
+        True if sent or counted as an error, False if the kernel refuses to segment, None if it is busy.
         """
         try:
             if destination is None:
@@ -191,13 +202,13 @@ class Link(SegmentReader):
         return True
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
-        """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""
-        found: list[Ancillary] = []
+        """Return a packet's control messages: its own hop limit, and router alert over IP itself."""
+        ancillary: list[Ancillary] = []
         if hops is not None and to is None:
-            found.append(self._hop_limit(hops))
+            ancillary.append(self._hop_limit(hops))
         if self._is_raw and wants_router_alert(packet, is_unicast=to is not None):
-            found.append(ROUTER_ALERT[self.sockets.family])
-        return found
+            ancillary.append(ROUTER_ALERT[self.sockets.family])
+        return ancillary
 
     def _hop_limit(self, hops: int) -> Ancillary:
         if self.sockets.family == socket.AF_INET6:
@@ -205,15 +216,15 @@ class Link(SegmentReader):
         return socket.IPPROTO_IP, socket.IP_TTL, _INT.pack(hops)
 
 
-def _without(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
-    """What lies between packets of a train that are left out."""
-    left: list[_Piece] = []
+def _parts_between(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
+    """Return the parts of a train between lost packets."""
+    parts: list[_Piece] = []
     begin = 0
     for place in lost:
-        left.append(octets[begin : place * stride])
+        parts.append(octets[begin : place * stride])
         begin = (place + 1) * stride
-    left.append(octets[begin:])
-    return left
+    parts.append(octets[begin:])
+    return parts
 
 
 def open_links(
@@ -221,8 +232,8 @@ def open_links(
 ) -> list[Link]:
     """Open every segment of a node. Raises `TransportError` and leaves nothing open then.
 
-    Segments with an impairment get an injector, seeded by `seed`, node and segment. `has_single_consumer` is true of a receiver: what
-    is read nobody else has to do with.
+    Segments with an impairment get an injector, seeded by `seed`, node and segment. `has_single_consumer` is true for a
+    receiver, whose core is the only user of the memory read.
     """
     links: list[Link] = []
     try:
@@ -247,7 +258,10 @@ def close_links(links: Sequence[Link]) -> None:
 
 @contextmanager
 def closed_on_error(links: Sequence[Link]) -> Iterator[None]:
-    """Close links if the block fails in which what is to close them is made: whoever keeps the error would keep them open."""
+    """Close links if the block fails that makes the owner of the links.
+
+    A kept exception would otherwise keep the links open.
+    """
     try:
         yield
     except BaseException:

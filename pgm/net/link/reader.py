@@ -1,4 +1,4 @@
-"""What comes in on one segment: the reads of its sockets, each of which gives a train, or several that go together."""
+"""Reads of one segment's sockets; each gives a train, or several that were gathered into one."""
 
 from __future__ import annotations
 
@@ -31,32 +31,36 @@ from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, Octets, Train
 _INT = struct.Struct("=i")
 _U32 = struct.Struct("=I")
 _MASK = 0xFFFFFFFF
-_TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
-# What a driver refuses for a while: a full queue.
+_TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # plain ints: enum operators run in Python
+# Errors of a network driver with a full queue.
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NOTHING_THERE = BUSY | {errno.EINTR}
-_MOST_APART = 8  # NCFs among the data of one call: of so many more NAKs than losses need, each may cut it
-_LEAST_CHUNK = 4 * ROOM  # of what a receiver reads to: for a read, one gathered behind it, and room for what is missing
-_WINDOW_CHUNKS = 8  # that a window holds at least, where chunks may be so small
-# Datagrams of the first call for many, and of one behind which a train was found. Each may be a train of 64 KB, to be copied twice.
-_FEW = 8
+_MOST_MOVED = 8  # NCFs moved out of one call's data; more would cut the train, and more than losses need are excessive
+_LEAST_CHUNK = 4 * ROOM  # of a receiver's chunks: for a read, a gathered read behind it, and gaps
+_WINDOW_CHUNKS = 8  # chunks in a window, at least, if chunks may be that small
+# Datagrams of the first call for many, and of the call after a train. Each may be a train of 64 KB, which is copied
+# twice.
+_FIRST_BATCH = 8
 
 
 @functools.lru_cache(maxsize=4096)
-def _spelled(host: str) -> Nla:
-    """An IPv6 address as all else spells it, without the scope that the kernel adds."""
+def _canonical(host: str) -> Nla:
+    """Return an IPv6 address in the spelling used elsewhere, without the scope that the kernel adds."""
     return str(ipaddress.ip_address(host.partition("%")[0]))
 
 
 def receiving_arena(parameters: Parameters) -> Arena:
-    """What a receiver reads to, as much of it touched as `rxw_warm_bytes` says. A packet that waits keeps a whole chunk: a small window has small ones."""
+    """Return the arena for a receiver's reads, prefaulted up to `rxw_warm_bytes`.
+
+    A waiting packet keeps a whole chunk, so a small window has small chunks.
+    """
     chunk_octets = max(_LEAST_CHUNK, min(READING_OCTETS, parameters.rxw_bytes // _WINDOW_CHUNKS))
     return Arena(chunk_octets, warm_octets=min(parameters.rxw_warm_bytes, parameters.rxw_bytes))
 
 
 @attrs.define
 class SocketRead:
-    """One read: a train, how it came, and from whom; and whether the socket was found empty behind it."""
+    """One read: a train, its channel and sender, and whether the socket was empty afterwards."""
 
     train: Train
     channel: Channel
@@ -64,64 +68,68 @@ class SocketRead:
     is_last: bool
 
 
-TakeAlone = Callable[[bytes, Nla], bool]  # is offered a packet and its sender, and says whether it took it
+TakeAlone = Callable[[bytes, Nla], bool]  # is offered a packet and its sender, and returns whether it took the packet
 
 
 @attrs.define
-class _Read:
-    """What one system call gave."""
+class _ReadResult:
+    """Result of one system call."""
 
     octets: int
     stride: int
     peer: Nla
-    # The sender, as the kernel gave it, and what came beside, where the same again would say the same of so many octets.
+    # Sender and control messages as the kernel gave them, if the same again means the same; else None.
     name: tuple[str, int] | None = None
-    beside: list[Ancillary] | None = None
+    ancillary: list[Ancillary] | None = None
 
-    def goes_on(self, first: _Read) -> bool:
-        """Whether this is of the same sender and packets of the same size, or a shorter one, which may end a train."""
+    def continues(self, first: _ReadResult) -> bool:
+        """Return whether this read continues a train.
+
+        Sender and packet size must agree; a last packet may be shorter.
+        """
         is_short = self.octets == self.stride < first.stride
         return self.peer == first.peer and (self.stride == first.stride or is_short)
 
 
-_NOTHING = _Read(0, 0, "")
+_NOTHING = _ReadResult(0, 0, "")
 
 
 class SegmentReader:
-    """The sockets of one segment of one node, as far as they are read."""
+    """Read side of the sockets of one segment of one node."""
 
     def __init__(
         self, sockets: SegmentSockets, segment: Segment, arena: Arena, injector: Injector | None, *, is_raw: bool
     ) -> None:
-        # Whether nobody but one receiver's core has to do with what is read, so that it may make room for what is missing.
+        # Whether one receiver's core is the only user of the memory read, so that it may leave room for gaps.
         self.has_single_consumer = False
         self.sockets = sockets
         self.segment = segment
         self.injector = injector
         self._arena = arena
-        self.counters = Counters()  # until a driver puts the core's here
+        self.counters = Counters()  # a driver replaces them by the core's
         self._is_raw = is_raw
         self._is_v6 = sockets.family == socket.AF_INET6
         self._own_name: tuple[str, int] = sockets.own.getsockname()[:2]
         self._group_channel = Channel(segment, True)
         self._unicast_channel = Channel(segment, False)
         self._kernel_drops: dict[socket.socket, int] = {}
-        self._held: dict[socket.socket, deque[tuple[Octets, _Read]]] = {}
-        self._many = None if is_raw else Recvmmsg.or_none()
-        self._asks_many = _FEW  # datagrams of the next call for many
-        self._singles: dict[socket.socket, Recvmsg] = {}  # of those that were looked at for single packets
+        self._held: dict[socket.socket, deque[tuple[Octets, _ReadResult]]] = {}
+        self._recvmmsg = None if is_raw else Recvmmsg.or_none()
+        self._batch_size = _FIRST_BATCH  # datagrams of the next call for many
+        self._recvmsgs: dict[socket.socket, Recvmsg] = {}  # of sockets that were polled for single packets
 
     @property
     def inputs(self) -> tuple[socket.socket, ...]:
-        """The sockets to wait on."""
+        """Return the sockets to wait on."""
         return self.sockets.inputs
 
     def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeAlone | None = None) -> SocketRead | None:
-        """What waits, as one train, or None when nothing does. Own echoes and what injected losses leave nothing of are passed over.
+        """Read what waits as one train; None if nothing waits.
 
-        With `gathers` several reads become one train where they fit together, at the cost of a call in vain when there is but one.
-        The octets lie in the arena at a place that the next read reuses, unless `keep` is called. A packet that came alone is
-        offered to `take` before: None also if that takes it.
+        Own multicast and trains of which injected losses leave nothing are skipped. With `gathers` several reads become
+        one train if they fit together; a lone read then costs an extra call. The next read reuses the place of the
+        octets in the arena, unless `keep` is called. A single packet is first offered to `take`; None is returned if
+        `take` takes it.
         """
         while True:
             chunk, at, room = self._arena.reading_room(self._room_behind)
@@ -145,82 +153,84 @@ class SegmentReader:
             if left is not None:
                 if self.has_single_consumer:
                     left.has_room_behind()
-                return self._arrival(sock, left, read.peer, is_last=is_last)
+                return self._socket_read(sock, left, read.peer, is_last=is_last)
             if is_last:
                 return None
 
     @property
     def _room_behind(self) -> int:
-        """Octets to leave behind a read: what is missing wants room there."""
+        """Return the octets to leave free behind a read, for packets that fill gaps."""
         return ROOM if self.has_single_consumer else 0
 
     @property
     def reads_alone(self) -> bool:
-        """Whether `read_alone` is of use: not where octets of IP come first, nor where losses are drawn."""
+        """Return whether `read_alone` can be used: not with IP headers, nor with injected losses."""
         return not self._is_raw and self.injector is None
 
     def read_alone(self, sock: socket.socket, take: TakeAlone, most: int = 1) -> int:
-        """Read so often at most where a single packet is looked for, and offer what came to `take`; returns which look brought something, 0 for none.
+        """Poll for a single packet at most `most` times, and offer it to `take`.
 
-        Less than 0: what it brought is not one packet, or was not taken, and is held for `read`, which costs a long train a copy.
+        Returns the number of the poll that brought data, 0 for none. A negative number means that the data is not one
+        packet, or was not taken. It is then held for `read`, which costs a long train a copy.
         """
-        single = self._singles.get(sock) or self._single(sock)
+        single = self._recvmsgs.get(sock) or self._make_recvmsg(sock)
         number, header = single.number, single.header
-        for look in range(1, most + 1):
+        for poll in range(1, most + 1):
             octets = receive_message(number, header, _DONTWAIT)
             if octets >= 0:
                 break
             error = get_errno()
             if error not in _NOTHING_THERE and not self._is_busy(OSError(error, os.strerror(error))):
-                return look
+                return poll
         else:
             return 0
-        if octets and single.told == single.usual:
-            single.told[CONTROL_WORD] = CONTROL_OCTETS
+        if octets and single.metadata == single.expected_metadata:
+            single.metadata[CONTROL_WORD] = CONTROL_OCTETS
             read, packet = None, single.data[:octets].tobytes()
             is_taken = take(packet, single.peer)
         else:
-            read = self._judged_single(sock, octets, single)
+            read = self._single_result(sock, octets, single)
             if not read.octets:
-                return look
+                return poll
             packet = single.data[: read.octets].tobytes()
             is_taken = read.octets == read.stride and take(packet, read.peer)
         if is_taken:
             counters = self.counters
             counters.trains_in += 1
             counters.packets_in += 1
-            return look
-        read = read or _Read(octets, octets, single.peer)
+            return poll
+        read = read or _ReadResult(octets, octets, single.peer)
         self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8), read))
-        return -look
+        return -poll
 
-    def _single(self, sock: socket.socket) -> Recvmsg:
-        single = self._singles[sock] = Recvmsg(sock)
+    def _make_recvmsg(self, sock: socket.socket) -> Recvmsg:
+        single = self._recvmsgs[sock] = Recvmsg(sock)
         return single
 
-    def _judged_single(self, sock: socket.socket, octets: int, single: Recvmsg) -> _Read:
-        """As `_judged`; where it is a packet, what was told of it is what is told of the next of its sender most likely."""
-        ancillary, flags, name = single.beside()
-        read = self._judged(sock, octets, ancillary, flags, name)
+    def _single_result(self, sock: socket.socket, octets: int, single: Recvmsg) -> _ReadResult:
+        """Like `_result_of`. The sender's next packet will probably have the same metadata, so remember it."""
+        ancillary, flags, name = single.parsed_metadata()
+        read = self._result_of(sock, octets, ancillary, flags, name)
         if read.octets and not flags and not any(kind == UDP_GRO and level == SOL_UDP for level, kind, _ in ancillary):
             single.expect(read.peer)
-        single.told[CONTROL_WORD] = CONTROL_OCTETS
+        single.metadata[CONTROL_WORD] = CONTROL_OCTETS
         return read
 
-    def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> SocketRead:
+    def _socket_read(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> SocketRead:
         self.counters.trains_in += 1
         self.counters.packets_in += train.count
         channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
         return SocketRead(train, channel, peer, is_last)
 
     def holds(self, sock: socket.socket) -> bool:
-        """Whether a packet of this socket was read and not given yet, so that nobody should wait for more."""
+        """Return whether a packet of this socket is held. The next read must not wait then."""
         return sock in self._held
 
-    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _Read) -> tuple[int, bool]:
-        """Read on behind a packet or train while what comes looks like it: for all together work is done but once.
+    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _ReadResult) -> tuple[int, bool]:
+        """Gather further reads that continue a packet or train: one train costs the work once.
 
-        Returns the octets of all, and whether nothing waits behind them. What looks otherwise is held for the next read.
+        Returns the octets of all reads, and whether the socket is empty. A read that does not fit is held for the next
+        read.
         """
         length, stride = first.octets, first.stride
         end = chunk.nbytes - self._room_behind
@@ -229,7 +239,7 @@ class SegmentReader:
         was_single = first.octets == stride
         while length <= most:
             start = at + length
-            if sock in self._held and not self._held[sock][0][1].goes_on(first):
+            if sock in self._held and not self._held[sock][0][1].continues(first):
                 break
             read = self._receive(sock, chunk, start, view[start : start + ROOM], first)
             if read is first and first.octets > stride:
@@ -240,60 +250,60 @@ class SegmentReader:
                 return length, True
             if not read.octets:
                 continue
-            if not read.goes_on(first):
-                # Before what is held behind it.
+            if not read.continues(first):
+                # Before packets held earlier, which came behind it.
                 self._held.setdefault(sock, deque()).appendleft((chunk[start : start + read.octets].copy(), read))
                 break
             length += read.octets
             if read.octets % stride:
                 break
             is_single = read.octets == stride
-            if self._many is not None and is_single and was_single and length <= most and sock not in self._held:
-                return self._gather_singles(self._many, sock, chunk[at:end], length, first)
-            was_single = is_single  # among trains one alone: others follow
+            if self._recvmmsg is not None and is_single and was_single and length <= most and sock not in self._held:
+                return self._gather_singles(self._recvmmsg, sock, chunk[at:end], length, first)
+            was_single = is_single  # a single packet among trains: trains follow
         return length, False
 
     def _gather_singles(
-        self, many: Recvmmsg, sock: socket.socket, room: Octets, length: int, first: _Read
+        self, recvmmsg: Recvmmsg, sock: socket.socket, room: Octets, length: int, first: _ReadResult
     ) -> tuple[int, bool]:
-        """Read on where packets come one by one, many by a call: the same as `_gather`."""
+        """Read on with many single packets a call. Returns the same as `_gather`."""
         stride = first.stride
         most = min(MAX_READ_OCTETS, MAX_READ_PACKETS * stride, len(room)) - stride
         while length <= most:
-            asked = min(self._asks_many, (most - length) // stride + 1)
-            found = many.read(sock, asked)
-            if found.is_odd is not None:
-                self._asks_many = _FEW
-            elif len(found) == self._asks_many:
-                self._asks_many = min(2 * asked, MOST)
-            if found.drops is not None:
-                self._note_drops(sock, found.drops)
-            fits = self._fitting(found, first)
-            if sock in self._held and PacketType.NCF in found.rows[:fits, TYPE_AT]:
-                fits = 0  # an earlier call has set NCFs apart, and this one came behind them
-            apart = self._ncfs_between(found, fits, first) if self.has_single_consumer and fits < len(found) else []
-            if apart:
-                fits = len(found)
+            count = min(self._batch_size, (most - length) // stride + 1)
+            batch = recvmmsg.read(sock, count)
+            if batch.is_odd is not None:
+                self._batch_size = _FIRST_BATCH
+            elif len(batch) == self._batch_size:
+                self._batch_size = min(2 * count, MOST)
+            if batch.drops is not None:
+                self._note_drops(sock, batch.drops)
+            fits = self._fitting(batch, first)
+            if sock in self._held and PacketType.NCF in batch.rows[:fits, TYPE_AT]:
+                fits = 0  # an earlier call has moved NCFs, and this NCF came behind them
+            moved = self._ncfs_between(batch, fits, first) if self.has_single_consumer and fits < len(batch) else []
+            if moved:
+                fits = len(batch)
             begin = 0
-            for end in (*apart, fits):
+            for end in (*moved, fits):
                 octets = (end - begin) * stride
-                room[length : length + octets].reshape(-1, stride)[:] = found.rows[begin:end, :stride]
+                room[length : length + octets].reshape(-1, stride)[:] = batch.rows[begin:end, :stride]
                 length, begin = length + octets, end + 1
-            for index in apart:
-                self._hold(sock, found, index, index + 1)
-            if fits < len(found):
-                # Behind what an earlier call had set apart nothing may end the train: it may be an NCF as well.
-                tail = 0 if sock in self._held else self._tail_of(found, fits, first)
-                room[length : length + tail] = found.rows[fits, :tail]
-                self._hold(sock, found, fits + (tail > 0), len(found))
-                return length + tail, len(found) < asked and sock not in self._held
-            if len(found) < asked:
+            for index in moved:
+                self._hold(sock, batch, index, index + 1)
+            if fits < len(batch):
+                # No packet may end the train behind packets that an earlier call moved: it may be an NCF as well.
+                tail = 0 if sock in self._held else self._tail_of(batch, fits, first)
+                room[length : length + tail] = batch.rows[fits, :tail]
+                self._hold(sock, batch, fits + (tail > 0), len(batch))
+                return length + tail, len(batch) < count and sock not in self._held
+            if len(batch) < count:
                 length += self._held_tail(sock, room[length:], stride)
                 return length, sock not in self._held
         return length + self._held_tail(sock, room[length:], stride), False
 
     def _held_tail(self, sock: socket.socket, room: Octets, stride: int) -> int:
-        """Let an NCF that was set apart end the train; returns its octets."""
+        """Let a moved NCF end the train if it fits. Return its octets."""
         if sock not in self._held:
             return 0
         octets, read = self._held[sock][0]
@@ -305,62 +315,67 @@ class SegmentReader:
             del self._held[sock]
         return read.octets
 
-    def _ncfs_between(self, found: DatagramBatch, fits: int, first: _Read) -> list[int]:
-        """Where NCFs lie between packets that go on with a train, of whose sender they are, and nothing else does; empty where that is not so.
+    def _ncfs_between(self, batch: DatagramBatch, fits: int, first: _ReadResult) -> list[int]:
+        """Return the indexes of NCFs between packets that continue a train.
 
-        They are given behind the train, which they would cut: what an NCF says is no less true behind what came after it.
+        The list is empty if anything else lies between. The NCFs must come from the train's sender. They would cut the
+        train, so they are returned behind it. An NCF is still valid behind later packets.
         """
-        others: list[int] = np.flatnonzero(found.lengths != first.stride).tolist()
-        are_few = len(others) <= _MOST_APART and found.is_odd is None
-        if not (are_few and found.are_of_one_sender and self._is_of(found.host(0), first.peer)):
+        others: list[int] = np.flatnonzero(batch.lengths != first.stride).tolist()
+        are_few = len(others) <= _MOST_MOVED and batch.is_odd is None
+        if not (are_few and batch.are_of_one_sender and self._is_from(batch.host(0), first.peer)):
             return []
-        are_ncfs = found.rows[:, TYPE_AT] == PacketType.NCF  # none of which may be among what goes on
+        are_ncfs = batch.rows[:, TYPE_AT] == PacketType.NCF  # no continuing packet may be an NCF
         return others if np.count_nonzero(are_ncfs) == np.count_nonzero(are_ncfs[others]) == len(others) else []
 
-    def _tail_of(self, found: DatagramBatch, index: int, first: _Read) -> int:
-        """Octets of a shorter packet of the same sender's, which may end a train; 0 if it is something else."""
-        is_odd = found.is_odd is not None and index < len(found) and found.is_odd[index]
-        is_there = index < len(found) and not is_odd and found.lengths[index] < first.stride
-        return int(found.lengths[index]) if is_there and self._is_of(found.host(index), first.peer) else 0
+    def _tail_of(self, batch: DatagramBatch, index: int, first: _ReadResult) -> int:
+        """Return the octets of a shorter packet of the same sender, which may end a train; else 0."""
+        is_odd = batch.is_odd is not None and index < len(batch) and batch.is_odd[index]
+        is_there = index < len(batch) and not is_odd and batch.lengths[index] < first.stride
+        return int(batch.lengths[index]) if is_there and self._is_from(batch.host(index), first.peer) else 0
 
-    def _fitting(self, found: DatagramBatch, first: _Read) -> int:
-        """How many of what was read, from its beginning, go on with a train."""
-        if not len(found) or not self._is_of(found.host(0), first.peer):
+    def _fitting(self, batch: DatagramBatch, first: _ReadResult) -> int:
+        """Return how many datagrams, from the first on, continue a train."""
+        if not len(batch) or not self._is_from(batch.host(0), first.peer):
             return 0
-        if found.are_alike(first.stride):
-            return len(found)
-        return found.alike_from(0) if found.lengths[0] == first.stride else 0
+        if batch.are_uniform(first.stride):
+            return len(batch)
+        return batch.uniform_from(0) if batch.lengths[0] == first.stride else 0
 
-    def _hold(self, sock: socket.socket, found: DatagramBatch, index: int, end: int) -> None:
-        """Hold what was read from this one to before another for the next reads, those that are alike as a train."""
+    def _hold(self, sock: socket.socket, batch: DatagramBatch, index: int, end: int) -> None:
+        """Hold datagrams `index` to `end - 1` for the next reads; equal ones form a train."""
         while index < end:
-            read, count = self._odd_one(sock, found, index), 1
+            read, count = self._result_at(sock, batch, index), 1
             if read.octets:
-                count = max(1, min(found.alike_from(index), end - index, ROOM // read.octets))
-                octets = found.rows[index : index + count, : read.octets].reshape(-1).copy()
+                count = max(1, min(batch.uniform_from(index), end - index, ROOM // read.octets))
+                octets = batch.rows[index : index + count, : read.octets].reshape(-1).copy()
                 held = self._held.setdefault(sock, deque())
-                held.append((octets, _Read(len(octets), read.stride, read.peer)))
+                held.append((octets, _ReadResult(len(octets), read.stride, read.peer)))
             index += count
 
-    def _odd_one(self, sock: socket.socket, found: DatagramBatch, index: int) -> _Read:
-        """One of several that were read, as if it had been read alone."""
-        name, octets = found.host(index), int(found.lengths[index])
-        stride = self._read_ancillary(sock, found.ancillary(index)) or octets
-        return _NOTHING if not octets or self._is_own(name) else _Read(octets, stride, self._peer_of(name))
+    def _result_at(self, sock: socket.socket, batch: DatagramBatch, index: int) -> _ReadResult:
+        """Return one of several datagrams as if it had been read alone."""
+        name, octets = batch.host(index), int(batch.lengths[index])
+        stride = self._read_ancillary(sock, batch.ancillary(index)) or octets
+        return _NOTHING if not octets or self._is_own(name) else _ReadResult(octets, stride, self._peer_of(name))
 
-    def _is_of(self, name: tuple[str, int], peer: Nla) -> bool:
-        """Whether a sender is this one: others on our address are, we are not."""
+    def _is_from(self, name: tuple[str, int], peer: Nla) -> bool:
+        """Return whether a name is this sender's.
+
+        Other processes may share this node's address; the node itself is excluded.
+        """
         return self._peer_of(name) == peer and not self._is_own(name)
 
     def _peer_of(self, name: tuple[str, int]) -> Nla:
-        return _spelled(name[0]) if self._is_v6 else name[0]
+        return _canonical(name[0]) if self._is_v6 else name[0]
 
     def _receive(
-        self, sock: socket.socket, chunk: Octets, at: int, room: memoryview, first: _Read = _NOTHING
-    ) -> _Read | None:
-        """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits.
+        self, sock: socket.socket, chunk: Octets, at: int, room: memoryview, first: _ReadResult = _NOTHING
+    ) -> _ReadResult | None:
+        """Read one datagram, or a GRO train. Return None if nothing waits.
 
-        `room` is the chunk's octets from `at` on, as many as are read at most; `first` the first read of the train, given again where this is the same.
+        Input to be ignored gives `_NOTHING`. `room` is the part of the chunk from `at` on, and bounds the read. `first`
+        is the first read of the train; a read with the same facts returns `first` itself.
         """
         if sock in self._held:
             octets, read = self._held[sock].popleft()
@@ -372,28 +387,32 @@ class SegmentReader:
             count, ancillary, flags, name = sock.recvmsg_into((room,), CONTROL_OCTETS)
         except OSError as error:
             return None if self._is_busy(error) else _NOTHING
-        if name == first.name and ancillary == first.beside and not flags:
+        if name == first.name and ancillary == first.ancillary and not flags:
             if count == first.octets:
                 return first
-            if count and first.octets > first.stride:  # a train of packets of the same size, of which some were lost
-                return _Read(count, first.stride, first.peer, name, ancillary)
+            if count and first.octets > first.stride:  # a train of packets of the same size, some of them lost
+                return _ReadResult(count, first.stride, first.peer, name, ancillary)
         if self._is_raw and not self._is_v6:
             count = strip_header(chunk, at, count)
-        return self._judged(sock, count, ancillary, flags, name)
+        return self._result_of(sock, count, ancillary, flags, name)
 
     @staticmethod
     def _is_busy(error: OSError) -> bool:
-        """Whether a read found nothing. Raises what is no answer to an earlier send: that met a closed port, and its timer deals with it."""
+        """Return whether a read found nothing.
+
+        An error that answers an earlier send gives False: the send met a closed port, and its timer handles that.
+        Raises other errors.
+        """
         if error.errno in BUSY:
             return True
         if error.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
             return False
         raise error
 
-    def _judged(
+    def _result_of(
         self, sock: socket.socket, count: int, ancillary: list[Ancillary], flags: int, name: tuple[str, int]
-    ) -> _Read:
-        """What a read of so many octets gave, by what came beside it."""
+    ) -> _ReadResult:
+        """Return the result of a read of `count` octets, by its control messages."""
         stride = count if not ancillary else self._read_ancillary(sock, ancillary) or count
         if flags & _TRUNCATED:
             self.counters.truncated_reads += 1
@@ -401,20 +420,20 @@ class SegmentReader:
         host = name[0]
         if count <= 0 or (host == self._own_name[0] and self._is_own(name)):
             return _NOTHING
-        peer = _spelled(host) if self._is_v6 else host
+        peer = _canonical(host) if self._is_v6 else host
         is_plain = not (flags or self._is_raw)
-        return _Read(count, stride, peer, name, ancillary) if is_plain else _Read(count, stride, peer)
+        return _ReadResult(count, stride, peer, name, ancillary) if is_plain else _ReadResult(count, stride, peer)
 
     def _is_own(self, name: tuple[str, int]) -> bool:
-        """Whether this is what we multicast ourselves; over protocol 113 there is but the address to know it by."""
+        """Return whether this is the node's own multicast; over protocol 113 only the address tells."""
         return name[0] == self._own_name[0] and (self._is_raw or name[1] == self._own_name[1])
 
     def keep(self, train: Train) -> None:
-        """Say that the octets of the last train read must stay where they are."""
+        """Keep the octets of the last train read in their place."""
         self._arena.keep_if_current(train.buffer, train.octets_to_keep)
 
     def warm_up(self, octets: int) -> None:
-        """Have memory for so much ready: a piece of it, if some is wanting."""
+        """Prefault a piece of memory if fewer than `octets` are ready."""
         self._arena.warm_up(octets)
 
     def _impair(self, train: Train) -> Train | None:
@@ -427,7 +446,7 @@ class SegmentReader:
         return left
 
     def _read_ancillary(self, sock: socket.socket, ancillary: Sequence[tuple[int, int, bytes]]) -> int:
-        """The segment size of a GRO train, or 0. Takes note of what the kernel dropped."""
+        """Return the segment size of a GRO train, or 0. Record the kernel's drop count."""
         stride = 0
         for level, kind, octets in ancillary:
             if level == SOL_UDP and kind == UDP_GRO:
@@ -438,6 +457,6 @@ class SegmentReader:
 
     def _note_drops(self, sock: socket.socket, total: int) -> None:
         more = (total - self._kernel_drops.get(sock, 0)) & _MASK
-        if more <= _MASK >> 1:  # else it came with an earlier packet than the newest number
+        if more <= _MASK >> 1:  # else the number came with a packet older than the newest number
             self.counters.socket_drops += more
             self._kernel_drops[sock] = total

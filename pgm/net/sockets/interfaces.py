@@ -1,4 +1,4 @@
-"""Finding the interface that a topology means: by name, address or CIDR, never by host name."""
+"""Lookup of a topology's interface by name, address or CIDR, never by host name."""
 
 from __future__ import annotations
 
@@ -23,68 +23,71 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @attrs.frozen
 class Interface:
-    """A local interface and the address on it that serves a segment."""
+    """Local interface, and its address that serves a segment."""
 
     name: str
     index: int
     address: str
-    network: str | None = None  # the network that the address is in
+    network: str | None = None  # the network of the address
 
 
 @attrs.frozen
-class _Local:
+class _LocalAddress:
     name: str
     index: int
     address: IpAddress
     network: ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def _local_addresses() -> list[_Local]:
-    found = []
+def _local_addresses() -> list[_LocalAddress]:
+    addresses = []
     for adapter in ifaddr.get_adapters():
         for ip in adapter.ips:
             text = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
             address = ipaddress.ip_address(text)
             network = ipaddress.ip_network(f"{text}/{ip.network_prefix}", strict=False)
-            found.append(_Local(adapter.name, adapter.index or 0, address, network))
-    return found
+            addresses.append(_LocalAddress(adapter.name, adapter.index or 0, address, network))
+    return addresses
 
 
 def find_interface(spec: str, family: int, address: str | None, *, is_unicast: bool = False) -> Interface:
-    """The interface that `spec` names, for IPv4 (4) or IPv6 (6), with `address` or else its own first one.
+    """Return the interface that `spec` names, for IPv4 (4) or IPv6 (6).
 
-    Raises `TransportError` when there is none, when it is down, or, unless `is_unicast`, when it cannot do multicast.
+    The address is `address`, or else the first one of the interface. Raises `TransportError` if no interface matches,
+    if it is down, or, unless `is_unicast`, if it has no multicast.
     """
-    local = [one for one in _local_addresses() if one.address.version == family]
-    # An address that works without a scope goes before a link-local one.
-    matches = sorted((one for one in local if _matches(one, spec)), key=lambda one: one.address.is_link_local)
+    entries = [entry for entry in _local_addresses() if entry.address.version == family]
+    # An address that needs no scope goes before a link-local one.
+    matches = sorted(
+        (entry for entry in entries if _matches(entry, spec)), key=lambda entry: entry.address.is_link_local
+    )
     if not matches:
-        known = ", ".join(f"{one.name} {one.address}/{one.network.prefixlen}" for one in local) or "none"
+        known = ", ".join(f"{entry.name} {entry.address}/{entry.network.prefixlen}" for entry in entries) or "none"
         raise TransportError(
             f"no IPv{family} interface matches {spec!r}", remedy=f"name one of the interfaces of this host: {known}"
         )
     chosen = matches[0]
     if address is not None:
         wanted = ipaddress.ip_address(address)
-        chosen = next((one for one in matches if one.address == wanted), chosen)
+        chosen = next((entry for entry in matches if entry.address == wanted), chosen)
     _require_flags(chosen, family, is_unicast=is_unicast)
     return Interface(chosen.name, chosen.index, address or str(chosen.address), str(chosen.network))
 
 
 def is_own_address(address: str) -> bool:
-    """Whether an address is one of this host's; all of 127/8 is."""
+    """Return whether an address is one of this host's; all of 127/8 is."""
     wanted = ipaddress.ip_address(address)
-    return (wanted.version == 4 and wanted.is_loopback) or any(one.address == wanted for one in _local_addresses())
+    return (wanted.version == 4 and wanted.is_loopback) or any(entry.address == wanted for entry in _local_addresses())
 
 
 def multicast_interfaces() -> list[str]:
-    """The interfaces that are up and can do multicast, without loopback."""
-    names = dict.fromkeys(one.name for one in _local_addresses())
-    wanted = _IFF_UP | _IFF_MULTICAST
-    return [name for name in names if _flags(name) & (wanted | _IFF_LOOPBACK) == wanted]
+    """Return the names of interfaces that are up and have multicast, without loopback."""
+    names = dict.fromkeys(entry.name for entry in _local_addresses())
+    required = _IFF_UP | _IFF_MULTICAST
+    return [name for name in names if _flags(name) & (required | _IFF_LOOPBACK) == required]
 
 
-def _matches(local: _Local, spec: str) -> bool:
+def _matches(local: _LocalAddress, spec: str) -> bool:
     if local.name == spec:
         return True
     try:
@@ -94,16 +97,16 @@ def _matches(local: _Local, spec: str) -> bool:
     if network.version != local.address.version:
         return False
     if network.prefixlen == network.max_prefixlen:
-        # An address: the interface that has it, or, on loopback, the one whose network contains it.
+        # A single address matches the interface that has it, or the loopback interface whose network contains it.
         return local.address == network.network_address or (
             local.address.is_loopback and network.network_address in local.network
         )
-    # The loopback interface owns all of 127/8 whichever part of it a segment names.
+    # The loopback interface owns all of 127/8, regardless of the part that a segment names.
     return local.address in network or (local.address.is_loopback and network.network_address in local.network)
 
 
 def needs_scope(address: str) -> bool:
-    """Whether an address means something only together with an interface: IPv6 of link or interface scope."""
+    """Return whether an address needs an interface: IPv6 of link or interface scope."""
     octets = ipaddress.ip_address(address).packed
     if len(octets) == 4:
         return False
@@ -113,14 +116,14 @@ def needs_scope(address: str) -> bool:
 
 
 def _flags(name: str) -> int:
-    """The interface's flags, asked of the kernel: /sys may show another network namespace's interfaces."""
+    """Return the interface's flags from the kernel. /sys may show interfaces of another network namespace."""
     request = _IFREQ.pack(name.encode(), 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, request)
     return int(_IFREQ.unpack(answer)[1])
 
 
-def _require_flags(local: _Local, family: int, *, is_unicast: bool) -> None:
+def _require_flags(local: _LocalAddress, family: int, *, is_unicast: bool) -> None:
     flags = _flags(local.name)
     if not flags & _IFF_UP:
         raise TransportError(f"interface {local.name} is down", remedy=f"ip link set {local.name} up")

@@ -1,4 +1,4 @@
-"""What `recvmsg` and `recvmmsg` of the system's library take and fill in, for who calls them past Python's own: see `recvmsg(2)`."""
+"""Structures of the C library's `recvmsg` and `recvmmsg`, for direct calls; see `recvmsg(2)`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import struct
 import sys
 
 NAME_OCTETS = 28  # of sockaddr_in6, the longest
-CONTROL_OCTETS = socket.CMSG_SPACE(4) * 2  # the size of a train's packets, and the number of those dropped so far
+CONTROL_OCTETS = socket.CMSG_SPACE(4) * 2  # the size of a train's packets, and the drop count
 CONTROL_HEADER = struct.Struct("@Nii")  # cmsghdr
 
 ControlMessage = tuple[int, int, bytes]  # level, kind, octets: as `recvmsg` gives it
 
 
 class IoVec(ctypes.Structure):
-    """struct iovec."""
+    """C structure `iovec`."""
 
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 class MsgHdr(ctypes.Structure):
-    """struct msghdr."""
+    """C structure `msghdr`."""
 
     _fields_ = (
         ("name", ctypes.c_void_p),
@@ -37,7 +37,7 @@ class MsgHdr(ctypes.Structure):
 
 @functools.lru_cache(maxsize=4096)
 def host_of(name: bytes) -> tuple[str, int]:
-    """Address and port of a sockaddr."""
+    """Return address and port of a sockaddr."""
     family = int.from_bytes(name[:2], sys.byteorder)
     port = int.from_bytes(name[2:4], "big")
     if family == socket.AF_INET6:
@@ -46,12 +46,12 @@ def host_of(name: bytes) -> tuple[str, int]:
 
 
 def ancillary_of(octets: bytes) -> list[ControlMessage]:
-    """The control messages that came beside a datagram."""
-    found, at = [], 0
+    """Return the control messages of a datagram."""
+    messages, at = [], 0
     while at + CONTROL_HEADER.size <= len(octets):
         length, level, kind = CONTROL_HEADER.unpack_from(octets, at)
         if length < CONTROL_HEADER.size:
             break
-        found.append((level, kind, octets[at + CONTROL_HEADER.size : at + length]))
+        messages.append((level, kind, octets[at + CONTROL_HEADER.size : at + length]))
         at += socket.CMSG_SPACE(length - CONTROL_HEADER.size)
-    return found
+    return messages

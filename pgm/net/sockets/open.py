@@ -1,13 +1,14 @@
 """Opening the sockets of a segment.
 
-Per (node, segment) there are two; on a unicast leg only the second. The group's socket is bound to (group, port), shares the port with others on the
-host, and takes only the membership it joined itself. The node's own socket is bound to (address,
-unicast port) exclusively: its address is the node's identity, and a second process gets EADDRINUSE instead
-of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.sockets.raw_ip`.
+A node has two sockets on each segment; on a unicast leg it has only the second. The group socket is bound to (group,
+port). It shares the port with other processes on the host, and receives only the membership that it joined itself. The
+node's own socket is bound exclusively to (address, unicast port). That address is the node's identity, so a second
+process gets EADDRINUSE and cannot steal NAKs. IP protocol 113 has no ports: see `pgm.net.sockets.raw_ip`.
 
-Who has others below has a third, of the same address and port and connected to the group, for what goes there
-without a hop limit of its own (`pgm.net.link.group_sender`); all else leaves by the node's own. The way there is looked for each time all the same,
-so who joins the group on this host later is not missed.
+A node with nodes below it has a third socket of the same address and port, connected to the group. That socket sends
+all multicast without a hop limit of its own (`pgm.net.link.group_sender`). All other packets leave by the node's own
+socket. The kernel still looks up the route for each packet, so processes that join the group on this host later receive
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SO_RXQ_OVFL = 40
 SO_RCVBUFFORCE = 33
 MCAST_BLOCK_SOURCE = 43
 SO_SNDBUFFORCE = 32
-_ECN_BITS = 2  # below DSCP, in the octet of the traffic class
+_ECN_BITS = 2  # below DSCP, in the traffic class octet
 
 _MREQN = struct.Struct("@4s4si")
 _MREQ6 = struct.Struct("@16sI")
@@ -45,7 +46,7 @@ _GROUP_SOURCE = struct.Struct("@I4x128s128s")  # interface, group and source, ea
 
 @attrs.frozen
 class BufferSizes:
-    """Socket buffer sizes in octets: asked for, and granted by the kernel."""
+    """Socket buffer sizes in octets, requested and granted by the kernel."""
 
     asked_rcvbuf: int
     rcvbuf: int
@@ -54,7 +55,7 @@ class BufferSizes:
 
     @property
     def complaint(self) -> str:
-        """A sentence with the remedy if the kernel granted less, else empty."""
+        """Return a sentence with the remedy if the kernel granted less; else an empty string."""
         if self.rcvbuf >= self.asked_rcvbuf:
             return ""
         return (
@@ -65,7 +66,7 @@ class BufferSizes:
 
 @attrs.define
 class SegmentSockets:
-    """The sockets of a segment; on a unicast leg there is no group."""
+    """Sockets of a segment; a unicast leg has no group socket."""
 
     interface: Interface
     family: socket.AddressFamily
@@ -74,25 +75,26 @@ class SegmentSockets:
     gso: bool
     gro: bool
     buffers: BufferSizes
-    # Of who sends data: connected to the group, and receives nothing, since nothing comes from one.
+    # For a node that sends data: connected to the group, and without input, because no packet has the group as its
+    # sender.
     to_group: socket.socket | None
-    claim: socket.socket | None = None  # of the address, where there are no ports
+    claim: socket.socket | None = None  # of the address, if the transport has no ports
 
     @property
     def inputs(self) -> tuple[socket.socket, ...]:
-        """What can be read, the group first."""
+        """Return the sockets to read, the group first."""
         return (self.own,) if self.group is None else (self.group, self.own)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all sockets."""
         for sock in (self.group, self.own, self.to_group, self.claim):
             if sock is not None:
                 sock.close()
 
 
 @attrs.frozen
-class _Seat:
-    """What opening the sockets of a segment is about."""
+class _SocketSpec:
+    """Facts needed to open the sockets of a segment."""
 
     plan: SegmentPlan
     interface: Interface
@@ -104,16 +106,20 @@ class _Seat:
 
     @property
     def own_port(self) -> int:
-        """A receiver that nobody addresses takes any free port; several such may share an address."""
+        """Return the port of the node's own socket; 0 for any free port.
+
+        A receiver that no node addresses takes any free port, so several such receivers may share an address.
+        """
         is_addressed = self.plan.address is not None or self.plan.downstream
         return self.plan.unicast_port if is_addressed and not self.is_raw else 0
 
     @property
-    def speaks_alone(self) -> bool:
-        """Whether nothing that this node needs of the group comes from its own address, whoever shares that.
+    def ignores_own_address(self) -> bool:
+        """Return whether this node needs no multicast from its own address.
 
-        So it is for a source, and for a relay below which others on its host may be: what they ask they ask by unicast.
-        A receiver, and an element on the LAN of its source, must hear a source that has the same address.
+        Other processes may share that address. The result is true for a source. It is true for a relay, too: other
+        nodes on its host may be below it, and ask it by unicast. A receiver, and an element on the LAN of its source,
+        must hear a source that has the same address.
         """
         return self.plan.downstream and not self.plan.upstream
 
@@ -122,7 +128,7 @@ class _Seat:
         return 0 if self.is_raw else self.plan.port
 
     def socket(self) -> socket.socket:
-        """A new one of the segment's transport."""
+        """Return a new socket of the segment's transport."""
         if self.is_raw:
             return open_raw(self.family, self.plan.name)
         return socket.socket(self.family, socket.SOCK_DGRAM)
@@ -132,75 +138,78 @@ class _Seat:
 
 
 def socket_name(host: str, port: int, interface: Interface, family: socket.AddressFamily) -> tuple[str | int, ...]:
-    """What `bind` and `sendmsg` take for an address."""
+    """Return an address in the form that `bind` and `sendmsg` take."""
     if family != socket.AF_INET6:
         return host, port
     return host, port, 0, interface.index if needs_scope(host) else 0
 
 
 def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
-    """Open, bind and join. Raises `TransportError` with the remedy; leaves nothing open then."""
+    """Open, bind and join the sockets of a segment. Raises `TransportError`, and leaves nothing open then."""
     is_v6 = ":" in plan.group
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
     interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
-    seat = _Seat(plan, interface, family)
+    spec = _SocketSpec(plan, interface, family)
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(_own_socket(seat, parameters))
-        claimed = stack.enter_context(claim(interface, plan.name)) if seat.is_raw else None
-        group = stack.enter_context(_group_socket(seat)) if plan.peers is None else None
+        own = stack.enter_context(_own_socket(spec, parameters))
+        claimed = stack.enter_context(claim(interface, plan.name)) if spec.is_raw else None
+        group = stack.enter_context(_group_socket(spec)) if plan.peers is None else None
         inputs = (own,) if group is None else (group, own)
-        gro = parameters.gro and not seat.is_raw and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in inputs)
-        gso = parameters.gso and not seat.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
-        connects = plan.downstream and plan.peers is None and not seat.is_raw
-        to_group = stack.enter_context(_connected_socket(seat, own, parameters)) if connects else None
+        gro = parameters.gro and not spec.is_raw and all(_try_option(sock, SOL_UDP, UDP_GRO, 1) for sock in inputs)
+        gso = parameters.gso and not spec.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
+        connects = plan.downstream and plan.peers is None and not spec.is_raw
+        to_group = stack.enter_context(_connected_socket(spec, own, parameters)) if connects else None
         buffers = _size_buffers(own, inputs, parameters)
         if to_group is not None:
             _size_sndbuf(to_group, parameters)
-        for one in inputs:
-            _try_option(one, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
-            one.setblocking(False)
+        for sock in inputs:
+            _try_option(sock, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+            sock.setblocking(False)
         stack.pop_all()
     return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed)
 
 
-def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
-    sock = seat.socket()
+def _own_socket(spec: _SocketSpec, parameters: Parameters) -> socket.socket:
+    sock = spec.socket()
     try:
-        if seat.is_raw and seat.family == socket.AF_INET6:
-            # For a raw IPv6 socket every group on the host would do, whatever address it is bound to.
+        if spec.is_raw and spec.family == socket.AF_INET6:
+            # A raw IPv6 socket would receive every group on the host, regardless of its bound address.
             sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
-        sock.bind(seat.name(seat.interface.address, seat.own_port))
-        if seat.plan.peers is None:
-            _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        sock.bind(spec.name(spec.interface.address, spec.own_port))
+        if spec.plan.peers is None:
+            _choose_interface(sock, spec.interface, spec.family, parameters.multicast_hops)
         if parameters.dscp:
-            _mark(sock, seat.family, parameters.dscp)
-        _require_route(seat)
+            _mark(sock, spec.family, parameters.dscp)
+        _require_route(spec)
     except OSError as error:
         sock.close()
-        raise _explain(error, seat, seat.own_port) from error
+        raise _explain(error, spec, spec.own_port) from error
     except TransportError:
         sock.close()
         raise
     return sock
 
 
-def _connected_socket(seat: _Seat, own: socket.socket, parameters: Parameters) -> socket.socket:
-    """One that sends to the group from the name of the node's own. That is shared for no longer than this takes."""
-    sock = seat.socket()
+def _connected_socket(spec: _SocketSpec, own: socket.socket, parameters: Parameters) -> socket.socket:
+    """Return a socket that sends to the group from the own socket's address.
+
+    Both share that address only while `bind` runs.
+    """
+    sock = spec.socket()
     try:
-        for one in (own, sock):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for either in (own, sock):
+            either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(own.getsockname())
-        for one in (own, sock):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        for either in (own, sock):
+            either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        _choose_interface(sock, spec.interface, spec.family, parameters.multicast_hops)
         if parameters.dscp:
-            _mark(sock, seat.family, parameters.dscp)
-        sock.connect(seat.name(seat.plan.group, seat.plan.port))
+            _mark(sock, spec.family, parameters.dscp)
+        sock.connect(spec.name(spec.plan.group, spec.plan.port))
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise _explain(error, seat, seat.own_port) from error
+        raise _explain(error, spec, spec.own_port) from error
     return sock
 
 
@@ -216,61 +225,61 @@ def _choose_interface(sock: socket.socket, interface: Interface, family: socket.
 
 
 def _mark(sock: socket.socket, family: socket.AddressFamily, dscp: int) -> None:
-    """Give what the socket sends a traffic class: DSCP is the upper six bits of the octet, the others are the network's."""
+    """Set the traffic class of sent packets. DSCP is the upper six bits; the lower two belong to the network (ECN)."""
     level, option = (
         (socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if family == socket.AF_INET6 else (socket.IPPROTO_IP, socket.IP_TOS)
     )
     sock.setsockopt(level, option, dscp << _ECN_BITS)
 
 
-def _require_route(seat: _Seat) -> None:
-    """Ask the kernel for a route to the group or the peers the way sending will, so that a missing one shows now."""
-    plan = seat.plan
+def _require_route(spec: _SocketSpec) -> None:
+    """Check that the kernel has a route to the group or the peers. A missing one raises OSError now."""
+    plan = spec.plan
     for host in (plan.group,) if plan.peers is None else plan.peers:
-        with socket.socket(seat.family, socket.SOCK_DGRAM) as probe:
+        with socket.socket(spec.family, socket.SOCK_DGRAM) as probe:
             if plan.peers is None:
-                _choose_interface(probe, seat.interface, seat.family, 1)
+                _choose_interface(probe, spec.interface, spec.family, 1)
             else:
-                probe.bind(seat.name(seat.interface.address, 0))
-            probe.connect(seat.name(host, plan.port))
+                probe.bind(spec.name(spec.interface.address, 0))
+            probe.connect(spec.name(host, plan.port))
 
 
-def _group_socket(seat: _Seat) -> socket.socket:
-    plan, interface = seat.plan, seat.interface
-    sock = seat.socket()
+def _group_socket(spec: _SocketSpec) -> socket.socket:
+    plan, interface = spec.plan, spec.interface
+    sock = spec.socket()
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if seat.family == socket.AF_INET6:
+        if spec.family == socket.AF_INET6:
             _try_option(sock, socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
-            # Unlike IPv4, the kernel does not ask on which interface a group was joined.
+            # Unlike for IPv4, the kernel ignores on which interface the group was joined.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
-            sock.bind(seat.name(plan.group, seat.group_port))
-            request = _MREQ6.pack(socket.inet_pton(seat.family, plan.group), interface.index)
+            sock.bind(spec.name(plan.group, spec.group_port))
+            request = _MREQ6.pack(socket.inet_pton(spec.family, plan.group), interface.index)
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
         else:
             _try_option(sock, socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-            sock.bind(seat.name(plan.group, seat.group_port))
+            sock.bind(spec.name(plan.group, spec.group_port))
             request = _MREQN.pack(socket.inet_aton(plan.group), bytes(4), interface.index)
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-        if seat.speaks_alone:
-            _block_echo(sock, seat)
+        if spec.ignores_own_address:
+            _block_echo(sock, spec)
     except OSError as error:
         sock.close()
-        raise _explain(error, seat, plan.port) from error
+        raise _explain(error, spec, plan.port) from error
     return sock
 
 
-def _block_echo(sock: socket.socket, seat: _Seat) -> None:
-    """Have the kernel keep back what this node multicasts itself; where it cannot, `Link` passes it over."""
-    host, group = seat.interface.address, seat.plan.group
-    request = _GROUP_SOURCE.pack(seat.interface.index, _sockaddr(group), _sockaddr(host))
+def _block_echo(sock: socket.socket, spec: _SocketSpec) -> None:
+    """Let the kernel drop this node's own multicast. If the kernel cannot, `Link` ignores it."""
+    host, group = spec.interface.address, spec.plan.group
+    request = _GROUP_SOURCE.pack(spec.interface.index, _sockaddr(group), _sockaddr(host))
     with contextlib.suppress(OSError):
-        level = socket.IPPROTO_IPV6 if seat.family == socket.AF_INET6 else socket.IPPROTO_IP
+        level = socket.IPPROTO_IPV6 if spec.family == socket.AF_INET6 else socket.IPPROTO_IP
         sock.setsockopt(level, MCAST_BLOCK_SOURCE, request)
 
 
 def _sockaddr(host: str) -> bytes:
-    """An address without a port as the kernel's socket options take it."""
+    """Return an address without a port in the form of the kernel's socket options."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return (
         struct.pack("@HH", family, 0)
@@ -288,7 +297,7 @@ def _try_option(sock: socket.socket, level: int, option: int, value: int) -> boo
 
 
 def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> BufferSizes:
-    """Ask for the buffers and read back what was granted. The kernel doubles what it grants for its own use."""
+    """Request buffer sizes, and read what was granted. The kernel doubles each size for its own use."""
     for sock in inputs:
         if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, parameters.so_rcvbuf)
@@ -303,20 +312,20 @@ def _size_sndbuf(sock: socket.socket, parameters: Parameters) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, parameters.so_sndbuf)
 
 
-def _explain(error: OSError, seat: _Seat, port: int) -> TransportError:
-    plan, interface = seat.plan, seat.interface
+def _explain(error: OSError, spec: _SocketSpec, port: int) -> TransportError:
+    plan, interface = spec.plan, spec.interface
     where = f"segment {plan.name} ({interface.name})"
-    is_v6 = seat.family == socket.AF_INET6
+    is_v6 = spec.family == socket.AF_INET6
     if error.errno == errno.EADDRINUSE:
         return TransportError(
             f"{where}: {interface.address} port {port} is in use by another process",
             remedy=f"find it with: ss -lunp 'sport = :{port}'; or give this node an address of its own",
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        found_out = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
+        dad_hint = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
         return TransportError(
             f"{where}: {interface.address} is not an address of this host",
-            remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{found_out}",
+            remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{dad_hint}",
         )
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENODEV):
         if plan.peers is not None:

@@ -1,7 +1,8 @@
-"""IP protocol 113: PGM directly over IP, as the RFC has it (W-01), with the router alert option (W-30).
+"""PGM directly over IP (protocol 113, W-01), with the router alert option (W-30).
 
-There are no ports, so an address belongs to one process of a host; and no segmentation offload, so every packet is a
-call of its own. A raw IPv4 socket reads the IP header too, a raw IPv6 socket does not; neither sends one.
+The protocol has no ports, so an address belongs to one process of a host. There is no segmentation offload either, so
+every packet is a system call of its own. A raw IPv4 socket also reads the IP header, a raw IPv6 socket does not.
+Neither sends one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ PROTOCOL = 113
 
 # RFC 2113: option 148, four octets, value 0.
 _ALERT_IPV4 = bytes((0x94, 4, 0, 0))
-# RFC 2711, in a hop-by-hop header of one unit, with its filling. Nobody gave PGM a value of its own. 0 would say MLD, and
-# Linux routers forward nothing else under it; 2 says active networks, programs on the way like ours.
+# RFC 2711, in a hop-by-hop header of one unit, with padding. No registry assigns PGM a value. Value 0 means MLD, and
+# Linux routers forward nothing else under it. Value 2 means active networks: programs on the path, as here.
 _ALERT_IPV6 = bytes((0, 0, 5, 2, 0, 2, 1, 0))
 
 Ancillary = tuple[int, int, bytes]
@@ -30,7 +31,7 @@ ROUTER_ALERT: dict[socket.AddressFamily, Ancillary] = {
 
 
 def open_raw(family: socket.AddressFamily, segment: str) -> socket.socket:
-    """A socket of protocol 113. Raises `TransportError` with the remedy when the process may not have one."""
+    """Return a socket of protocol 113. Raises `TransportError` if the process lacks the privilege."""
     try:
         return socket.socket(family, socket.SOCK_RAW, PROTOCOL)
     except OSError as error:
@@ -43,10 +44,11 @@ def open_raw(family: socket.AddressFamily, segment: str) -> socket.socket:
 
 
 def claim(interface: Interface, segment: str) -> socket.socket:
-    """Hold an address for protocol 113 on this host until closed. Raises `TransportError` when another process does.
+    """Hold an address for protocol 113 on this host until the returned socket is closed.
 
-    Every raw socket bound to an address gets all that comes to it, and tells its own packets by the address. The claim is
-    a socket in the abstract namespace, which every network namespace has for itself.
+    Every raw socket bound to an address receives all packets to that address, and recognises its own packets by the
+    address. The claim is a socket in the abstract namespace, which is separate in every network namespace. Raises
+    `TransportError` if another process holds the address.
     """
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     scope = f"%{interface.index}" if interface.address.startswith("fe80:") else ""
@@ -62,7 +64,7 @@ def claim(interface: Interface, segment: str) -> socket.socket:
 
 
 def strip_header(chunk: Octets, at: int, count: int) -> int:
-    """Move a packet that a raw IPv4 socket read to where its IP header lies; returns what is left of `count`."""
+    """Move a packet from a raw IPv4 socket to the place of its IP header. Return the octets left of `count`."""
     words = int(chunk[at]) & 0x0F if count else 0
     left = max(0, count - 4 * words)
     chunk[at : at + left] = chunk[at + count - left : at + count]

@@ -1,7 +1,7 @@
-"""Many datagrams by one system call, where they come one by one: `recvmmsg`, which Python does not offer.
+"""Reads of many datagrams by one `recvmmsg` call, which Python does not offer.
 
-With GRO a train comes whole and this is not needed. Other senders, and lines that cut trains up, fill a socket with single
-packets, and a call for each would be most of what they cost.
+With GRO a train arrives as one read, and `recvmmsg` is not needed. Other senders, and lines that split trains, fill a
+socket with single packets. A system call for each of them would be most of their cost.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from pgm.net.sockets.msghdr import (
 from pgm.net.sockets.open import SO_RXQ_OVFL
 from pgm.wire.train import Octets
 
-MOST = 128  # datagrams a call: half as many cost a receiver of single packets some 3 % of its CPU
-_DONTWAIT, _TRUNCATED = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC)  # the flags themselves compute in Python
-# What comes beside every packet once the kernel has dropped one: their number so far, and nothing else.
+MOST = 128  # datagrams a call: with half as many a receiver of single packets uses some 3 % more CPU
+_DONTWAIT, _TRUNCATED = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC)  # plain ints: enum operators run in Python
+# Control message beside every packet after the kernel has dropped one: the drop count so far.
 _DROPS = np.frombuffer(CONTROL_HEADER.pack(socket.CMSG_LEN(4), socket.SOL_SOCKET, SO_RXQ_OVFL), np.uint8)
 
 
 class _Message(ctypes.Structure):
-    """struct mmsghdr."""
+    """C structure `mmsghdr`."""
 
     _fields_ = (("header", MsgHdr), ("length", ctypes.c_uint32))
 
@@ -49,15 +49,15 @@ _recvmmsg = getattr(ctypes.CDLL(None, use_errno=True), "recvmmsg", None)
 
 @attrs.frozen(eq=False)
 class DatagramBatch:
-    """What one call gave: row by row the octets, their lengths, and from whom; what is odd has a mark in `is_odd`."""
+    """Datagrams of one `recvmmsg` call: a row of octets, a length and a sender for each."""
 
     rows: Octets  # (count, ROOM)
     lengths: npt.NDArray[np.uint32]
     names: Octets  # (count, 28), sockaddr
     is_odd: (
         npt.NDArray[np.bool_] | None
-    )  # came with more beside it than the number of packets dropped so far, or cut off; None: none did
-    drops: int | None  # that number, where the kernel says it
+    )  # has control messages beside the drop count, or was truncated; None if no datagram is
+    drops: int | None  # drop count so far, if the kernel reports it
     _controls: Octets
     _control_lengths: npt.NDArray[np.uint64]
 
@@ -65,61 +65,64 @@ class DatagramBatch:
         return len(self.lengths)
 
     def host(self, index: int) -> tuple[str, int]:
-        """The address and port of a sender."""
+        """Return the address and port of a sender."""
         return host_of(self.names[index].tobytes())
 
-    def are_alike(self, octets: int) -> bool:
-        """Whether all have this length, come from one sender, and none is odd."""
+    def are_uniform(self, octets: int) -> bool:
+        """Return whether all have this length, come from one sender, and none is odd."""
         if self.is_odd is not None or np.count_nonzero(self.lengths == octets) != len(self):
             return False
         return self.are_of_one_sender
 
     @property
     def are_of_one_sender(self) -> bool:
-        """Whether all come from the same address and port."""
+        """Return whether all come from the same address and port."""
         names = self.names.tobytes()
         return names == names[:NAME_OCTETS] * len(self)
 
-    def alike_from(self, index: int) -> int:
-        """How many from this one on have its length and its sender, and are not odd; 0 if it is."""
-        alike = (self.lengths[index:] == self.lengths[index]) & (self.names[index:] == self.names[index]).all(axis=1)
+    def uniform_from(self, index: int) -> int:
+        """Count the datagrams from `index` on that are like that one.
+
+        Like means the same length and sender, and not odd. Returns 0 if that datagram is odd.
+        """
+        uniform = (self.lengths[index:] == self.lengths[index]) & (self.names[index:] == self.names[index]).all(axis=1)
         if self.is_odd is not None:
-            alike &= ~self.is_odd[index:]
-        return len(alike) if alike.all() else int(alike.argmin())
+            uniform &= ~self.is_odd[index:]
+        return len(uniform) if uniform.all() else int(uniform.argmin())
 
     def ancillary(self, index: int) -> list[ControlMessage]:
-        """What came beside a datagram, as `recvmsg` gives it."""
+        """Return the control messages of a datagram, as `recvmsg` gives them."""
         return ancillary_of(self._controls[index, : int(self._control_lengths[index])].tobytes())
 
 
-def _number_of(control: Octets) -> int:
-    """Of packets dropped so far."""
+def _drop_count(control: Octets) -> int:
+    """Return the drop count in a control message."""
     return int.from_bytes(control[len(_DROPS) : len(_DROPS) + 4].tobytes(), sys.byteorder)
 
 
-def _rows() -> Octets:
-    """A row for each datagram, of which as many pages are touched as datagrams reach into.
+def _allocate_rows() -> Octets:
+    """Return memory with a row for each datagram; only pages that datagrams reach are touched.
 
-    numpy would ask for huge pages. Each of them takes up to 5 ms to have, and 32 rows need one: the first packets that come
-    one by one at a high rate, which are those behind a full buffer, would fill it again meanwhile.
+    numpy would ask for huge pages. The kernel takes up to 5 ms for each, and 32 rows need one. The first single packets
+    at a high rate come after a full buffer, and would fill it again in that time.
     """
     memory = mmap.mmap(-1, MOST * ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel that does not know of huge pages
+    with contextlib.suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.ndarray((MOST, ROOM), np.uint8, memory)
 
 
 class Recvmmsg:
-    """Room for as many datagrams as one call takes. What a call gave is good until the next."""
+    """Buffers for the datagrams of one call; the result of a call is valid until the next one."""
 
     def __init__(self) -> None:
-        self._rows: Octets = _rows()
+        self._allocate_rows: Octets = _allocate_rows()
         self._names: Octets = np.zeros((MOST, NAME_OCTETS), np.uint8)
         self._controls: Octets = np.zeros((MOST, CONTROL_OCTETS), np.uint8)
         self._vectors = (IoVec * MOST)()
         self._messages = (_Message * MOST)()
         for index in range(MOST):
-            self._vectors[index] = IoVec(self._rows[index].ctypes.data, ROOM)
+            self._vectors[index] = IoVec(self._allocate_rows[index].ctypes.data, ROOM)
             self._messages[index].header = MsgHdr(
                 name=self._names[index].ctypes.data,
                 iov=ctypes.addressof(self._vectors[index]),
@@ -133,11 +136,11 @@ class Recvmmsg:
 
     @staticmethod
     def or_none() -> Recvmmsg | None:
-        """None where the system has no such call."""
+        """Return buffers for `recvmmsg`; None if the system has no such call."""
         return Recvmmsg() if _recvmmsg is not None else None
 
     def read(self, sock: socket.socket, most: int) -> DatagramBatch:
-        """Take up to `most` datagrams that wait. Raises OSError but for an empty socket."""
+        """Read up to `most` datagrams without blocking; none from an empty socket. Raises OSError."""
         assert _recvmmsg is not None
         most = min(most, MOST)
         self._name_lengths[:most] = NAME_OCTETS
@@ -150,12 +153,12 @@ class Recvmmsg:
             count = 0
         control_lengths, is_odd, drops = self._control_lengths[:count], None, None
         if np.count_nonzero(control_lengths):
-            is_odd, drops = self._told_of_drops(control_lengths)
+            is_odd, drops = self._drops_of(control_lengths)
         is_cut = self._flags[:count] & _TRUNCATED
         if np.count_nonzero(is_cut):
             is_odd = is_cut != 0 if is_odd is None else is_odd | (is_cut != 0)
         return DatagramBatch(
-            self._rows[:count],
+            self._allocate_rows[:count],
             self._lengths[:count],
             self._names[:count],
             is_odd,
@@ -164,16 +167,19 @@ class Recvmmsg:
             control_lengths,
         )
 
-    def _told_of_drops(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
-        """Which datagrams came with something else than the number of those dropped, if any, and the newest such number."""
+    def _drops_of(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
+        """Return marks of odd datagrams, and the newest drop count.
+
+        A datagram is odd if it has control messages beside the drop count. Each result is None if there is none.
+        """
         controls, count = self._controls[: len(lengths)], len(lengths)
         if np.count_nonzero(lengths == socket.CMSG_SPACE(4)) == count:
             heads = controls[:, : len(_DROPS)].tobytes()
-            if heads == _DROPS.tobytes() * count:  # as it is for ever after the first one was dropped
-                return None, _number_of(controls[-1])
-        tells = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
-        told = np.flatnonzero(tells)
-        if not len(told):
+            if heads == _DROPS.tobytes() * count:  # the usual case after the first drop
+                return None, _drop_count(controls[-1])
+        has_drops = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
+        places = np.flatnonzero(has_drops)
+        if not len(places):
             return lengths > 0, None
-        is_odd = (lengths > 0) & ~tells
-        return is_odd if np.count_nonzero(is_odd) else None, _number_of(controls[told[-1]])
+        is_odd = (lengths > 0) & ~has_drops
+        return is_odd if np.count_nonzero(is_odd) else None, _drop_count(controls[places[-1]])

@@ -1,4 +1,7 @@
-"""Unix sockets by which a node answers to its own user: in the runtime folder, for their owner only, removed at the end."""
+"""Unix sockets on which a node answers its own user.
+
+They lie in the runtime folder, belong to the owner alone, and are removed at the end.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,22 @@ import trio
 from pgm.errors import ProcessError
 from pgm.net.sockets.trusted_folders import check_folder, check_peer, make_folder
 
-_BACKLOG = 16  # askers that wait
+_BACKLOG = 16  # connections that wait
 
 
 @asynccontextmanager
-async def listening(path: Path, what: str) -> AsyncIterator[trio.socket.SocketType]:
-    """Listen at `path` for the length of a block; `what` says in words what the socket is for.
+async def listening(path: Path, purpose: str) -> AsyncIterator[trio.socket.SocketType]:
+    """Listen at `path` for the length of a block; `purpose` names the socket in messages.
 
-    The stale socket of a dead process is replaced. Raises `ProcessError` if a process answers already, if there can be no
-    socket, or if another user can change the folder or one above it.
+    A stale socket of a dead process is replaced. Raises `ProcessError` if a process answers already, if the socket
+    cannot be made, or if another user can change the folder or one above it.
     """
     try:
         _prepare(path)
-        sock = await _bound(path)
+        sock = await _bind(path)
     except OSError as error:
         raise ProcessError(
-            f"cannot make the {what} socket {path}: {error.strerror or error}",
+            f"cannot make the {purpose} socket {path}: {error.strerror or error}",
             remedy="set PGM_RUNTIME_DIR (for `pgm demo` TMPDIR) to a folder with a short path in which this user may write",
         ) from error
     try:
@@ -41,14 +44,14 @@ async def listening(path: Path, what: str) -> AsyncIterator[trio.socket.SocketTy
 def connect(sock: socket.socket, path: Path) -> None:
     """Connect to the socket of a node that this user trusts.
 
-    Raises `ProcessError` if another user can change the folder or answers, and `OSError` if nobody answers.
+    Raises `ProcessError` if another user can change the folder or answers, and `OSError` if no process answers.
     """
     check_folder(path.parent)
     sock.connect(str(path))
     check_peer(sock, path)
 
 
-async def _bound(path: Path) -> trio.socket.SocketType:
+async def _bind(path: Path) -> trio.socket.SocketType:
     sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         await sock.bind(str(path))
@@ -69,7 +72,7 @@ def _remove(path: Path) -> None:
 
 
 def _prepare(path: Path) -> None:
-    """Make the folder; refuse a socket on which a process answers, remove one on which none does."""
+    """Make the folder, and remove a stale socket. Raises `ProcessError` if a process answers on it."""
     make_folder(path.parent)
     if not path.exists():
         return

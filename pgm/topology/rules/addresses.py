@@ -18,7 +18,7 @@ _NO_PORT = 0
 
 
 def _segments(tree: Tree) -> Iterator[SegmentTable]:
-    return (one for one in tree.topology.segments.values() if one.group)
+    return (segment for segment in tree.topology.segments.values() if segment.group)
 
 
 def _group(tree: Tree) -> Iterator[RuleFinding]:
@@ -32,7 +32,7 @@ def _group(tree: Tree) -> Iterator[RuleFinding]:
 def _segment_clash(tree: Tree) -> Iterator[RuleFinding]:
     seen: dict[tuple[str, int], list[SegmentTable]] = {}
     for segment in _segments(tree):
-        # IP protocol 113 has no ports: there the group alone tells segments apart.
+        # IP protocol 113 has no ports, so the group alone distinguishes segments.
         others = seen.setdefault((segment.group, segment.port if segment.transport == "udp" else _NO_PORT), [])
         for other in others:
             if may_overlap(other.interface, segment.interface):
@@ -59,7 +59,7 @@ def _seats(node: NodeTable) -> Iterator[tuple[KeyPath, NodePlace]]:
 
 
 def _held(node: NodeTable) -> Iterator[tuple[KeyPath, str, Range]]:
-    """Every address, or range of them, that a node holds, with its segment."""
+    """Yield every address or range of addresses that a node holds: path, segment, range."""
     for path, place in _seats(node):
         if place.address is not None:
             address = ipaddress.ip_address(place.address)
@@ -96,7 +96,7 @@ def _family(tree: Tree) -> Iterator[RuleFinding]:
 def _unicast(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for path, _, pair in _held(node):
-            if any(one.is_multicast or one.is_unspecified for one in pair):
+            if any(end.is_multicast or end.is_unspecified for end in pair):
                 message = f"{node.name!r} cannot have the address {_spell(pair)}"
                 yield RuleFinding(path, message, "write the address of one interface of this node")
 
@@ -106,7 +106,7 @@ def _inside(tree: Tree) -> Iterator[RuleFinding]:
         for path, name, pair in _held(node):
             segment = tree.topology.segments.get(name)
             network = network_of(segment.interface) if segment and segment.interface else None
-            if network is None or network.version != pair[0].version or all(one in network for one in pair):
+            if network is None or network.version != pair[0].version or all(end in network for end in pair):
                 continue
             message = f"{node.name!r} has the address {_spell(pair)}, outside {network} of {name}"
             yield RuleFinding(path, message, f"choose an address of {network}, or correct the interface of {name}")
@@ -134,7 +134,7 @@ def _kind(segment: SegmentTable) -> str:
 
 
 def _example(segment: SegmentTable, number: int = 2) -> str:
-    """An address that would do on a segment, for a remedy."""
+    """Return a valid address on a segment, for a remedy."""
     network = network_of(segment.interface)
     if network is None or network.num_addresses <= number:
         is_v6 = ":" in segment.group or version_of(segment.interface) == 6
@@ -161,7 +161,10 @@ def _pool(tree: Tree) -> Iterator[RuleFinding]:
 
 
 def _socket_clash(tree: Tree) -> Iterator[RuleFinding]:
-    """Two sockets on one (address, unicast port), or on one address without ports: the second process would fail."""
+    """Find two sockets on one (address, unicast port), or on one address without ports.
+
+    The second process would fail to open its socket.
+    """
     held = []
     for node in tree.nodes:
         for path, name, pair in _held(node):
@@ -169,13 +172,13 @@ def _socket_clash(tree: Tree) -> Iterator[RuleFinding]:
             if segment is not None:
                 port = segment.own_port if segment.transport == "udp" else _NO_PORT
                 held.append((pair[0].version, port, int(pair[0]), int(pair[1]), path, node, pair))
-    held.sort(key=lambda one: one[:4])
+    held.sort(key=lambda entry: entry[:4])
     for index, (version, port, _, last, _, node, pair) in enumerate(held):
-        end = bisect_left(held, (version, port, last + 1), index, key=lambda one: one[:3])
+        end = bisect_left(held, (version, port, last + 1), index, key=lambda entry: entry[:3])
         for *_, path, other, clash in held[index + 1 : end]:
-            who = f"{node.name!r} and {other.name!r}" if node is not other else f"two places of {node.name!r}"
+            users = f"{node.name!r} and {other.name!r}" if node is not other else f"two places of {node.name!r}"
             where = f"{_spell(clash)} port {port}" if port else f"IP protocol 113 on {_spell(clash)}"
-            message = f"{who} both use {where}" + (f" (within {_spell(pair)})" if pair != clash else "")
+            message = f"{users} both use {where}" + (f" (within {_spell(pair)})" if pair != clash else "")
             remedy = "give each its own address" + (", or their segments different unicast_port" if port else "")
             yield RuleFinding(path, message, remedy)
 
@@ -193,7 +196,7 @@ RULES: Iterable[Rule] = (
     Rule("group", "A group is a multicast address.", _group),
     Rule(
         "segment-clash",
-        "Two segments on one interface differ in group or port; over IP protocol 113 in group.",
+        "Two segments on one interface differ in group or port. Over IP protocol 113 the segments differ in group.",
         _segment_clash,
     ),
     Rule("family", "Group, interface and addresses of a segment are all IPv4 or all IPv6.", _family),
@@ -201,17 +204,17 @@ RULES: Iterable[Rule] = (
     Rule("inside", "An address lies within the network that its segment names as interface.", _inside),
     Rule(
         "address",
-        "Sources and elements have an address on every segment, on loopback and unicast legs receivers too.",
+        "Sources and elements have an address on every segment. On loopback and unicast legs receivers have one too.",
         _missing,
     ),
     Rule(
         "pool",
-        "A pattern has an address for each of its nodes, or, off loopback and unicast legs, none at all.",
+        "A pattern has an address for each of its nodes. Away from loopback and unicast legs a pattern may have none at all.",
         _pool,
     ),
     Rule(
         "socket-clash",
-        "Two nodes do not share an address and unicast port; over IP protocol 113, which has no ports, no address.",
+        "Two nodes do not share an address and unicast port. Over IP protocol 113, which has no ports, the nodes do not share an address.",
         _socket_clash,
     ),
     Rule("loopback-ipv6", "Loopback multicast is IPv4 only.", _loopback_ipv6, is_warning=True),

@@ -20,13 +20,13 @@ def _lines(tree: Tree) -> Iterator[tuple[NodeTable, LineTable, tuple[str | int, 
 def _seats(tree: Tree) -> Iterator[RuleFinding]:
     for node, line, path in _lines(tree):
         if node.role is Role.AGGREGATOR:
-            message = f"the aggregator {node.name!r} has lines, but keeps nothing by which to tell a second copy"
+            message = f"the aggregator {node.name!r} has lines, but keeps no data to detect a second copy"
             yield RuleFinding(path, message, f"make {node.name!r} a repairer, or have an aggregator for each line")
             continue
         seats = [place.segment for place in node.places]
         if seats.count(line.segment) > 1:
             message = f"{node.name!r} has the segment {line.segment!r} twice"
-            yield RuleFinding(path, message, "name a segment that carries the streams by another way")
+            yield RuleFinding(path, message, "name another segment that carries the streams")
 
 
 def _addresses(tree: Tree) -> Iterator[RuleFinding]:
@@ -60,12 +60,12 @@ def _parents(tree: Tree) -> Iterator[RuleFinding]:
                 (*path, "parents"), f"the source {node.name!r} has parents on {line.segment}", "remove them"
             )
             continue
-        answering = {one.name for one in tree.answering_on(line.segment)} - {node.name}
+        answering = {other.name for other in tree.answering_on(line.segment)} - {node.name}
         for index, name in enumerate(line.parents):
             if name in tree.topology.nodes and name not in answering:
-                message = f"{name!r}, whom {node.name!r} asks on {line.segment}, does not answer there"
-                near = ", ".join(sorted(answering)) or "nobody"
-                yield RuleFinding((*path, "parents", index), message, f"name one of those who do: {near}")
+                message = f"{name!r}, a parent of {node.name!r} on {line.segment}, does not answer there"
+                near = ", ".join(sorted(answering)) or "none"
+                yield RuleFinding((*path, "parents", index), message, f"name a node that answers there: {near}")
 
 
 def _brings_the_same(tree: Tree) -> Iterator[RuleFinding]:
@@ -92,23 +92,25 @@ def _flows(tree: Tree) -> Iterator[RuleFinding]:
             if stream.flow == "pgmcc":
                 message = (
                     f"the stream {stream.name!r} of {node.name!r} has lines and flow = 'pgmcc': "
-                    "nobody reports what one line loses and another brings, so a full line would slow nobody down"
+                    "no receiver reports a packet that one line loses and another brings, so a full line would not slow the source"
                 )
-                yield RuleFinding(path, message, 'write flow = "rate" or "acked", or leave it one line')
+                yield RuleFinding(path, message, 'write flow = "rate" or "acked", or keep one line')
 
 
 RULES = (
-    Rule("line-seat", "A line is a segment of its own, of a source, a receiver or a repairer.", _seats),
-    Rule("line-address", "A node has an address on all of its lines or, receivers, on none.", _addresses),
-    Rule("line-parent", "The parents of a line answer on it; a source has none.", _parents),
+    Rule("line-seat", "A line is a separate segment of a source, a receiver or a repairer.", _seats),
+    Rule(
+        "line-address", "A node has an address on all of its lines. A receiver may have an address on none.", _addresses
+    ),
+    Rule("line-parent", "The parents of a line answer on it. A source has no parents.", _parents),
     Rule(
         "line-fed",
-        "A line brings the streams that the node's first segment brings, of the same sources.",
+        "A line brings the streams of the node's first segment, from the same sources.",
         _brings_the_same,
     ),
     Rule(
         "line-flow",
-        "Streams that come by several lines have no congestion control: what a full line loses another one hides.",
+        "Streams with several lines have no congestion control: one line hides the losses of a full line.",
         _flows,
     ),
 )

@@ -1,4 +1,4 @@
-"""Rules about parity: groups that can be numbered and coded."""
+"""Rules about parity: valid group sizes and codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgm.topology.precedence import Settings, settings_of, streams_of, value_of
 from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
-_MOST_PACKETS = 255  # data and parity of one group: the points of GF(2^8) but 0
+_MOST_PACKETS = 255  # data and parity of one group: the points of GF(2^8) except 0
 
 
 def _path_of(settings: Settings, key: str, node: NodeTable) -> KeyPath:
@@ -43,7 +43,7 @@ def _of_source(node: NodeTable, settings: Settings) -> Iterator[RuleFinding]:
         below = max(2, 1 << size.bit_length() - 1)
         yield RuleFinding(
             path,
-            f"fec_group = {size} is no power of two from 2 to 128",
+            f"fec_group = {size} is not a power of two from 2 to 128",
             f"set fec_group = {below}" + (f" or {2 * below}" if 2 < size < 64 else ""),
         )
     if size + unasked >= _MOST_PACKETS:
@@ -71,16 +71,14 @@ def _legacy(tree: Tree) -> Iterator[RuleFinding]:
             if value_of(settings, "fec_group"):
                 size = value_of(settings, "fec_group")
                 message = f"fec_group = {size} with the profile legacy: OpenPGM's receivers end when they get parity"
-                yield RuleFinding(
-                    _path_of(settings, "fec_group", node), message, "leave fec_group out for streams that they take"
-                )
+                yield RuleFinding(_path_of(settings, "fec_group", node), message, "omit fec_group for their streams")
                 return
 
 
 RULES = (
     Rule(
         "parity",
-        "A stream's transmission group is a power of two of packets, has at most 254 with its parity, and some parity is offered.",
+        "A stream's transmission group is a power of two of packets, and at most 254 packets with its parity. The source offers some parity.",
         _groups,
     ),
     Rule("parity-legacy", "A stream for receivers of other implementations has no parity.", _legacy, is_warning=True),

@@ -1,4 +1,4 @@
-"""What a rule of `check` is."""
+"""Rules of `check`, and their findings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pgm.topology.tree import Tree
 
 @attrs.frozen
 class RuleFinding:
-    """One violation: the key it is about, what is wrong with which values, and what to write instead.
+    """One violation of a rule: the key, the message with its values, and the remedy.
 
-    `rests_on` begins the paths of other tables that it follows from: where one of them could not be read, it says nothing.
+    `rests_on` holds path prefixes of the tables from which the finding follows. If one of these tables could not be read,
+    `check` drops the finding.
     """
 
     path: KeyPath
@@ -25,7 +26,7 @@ class RuleFinding:
 
 @attrs.frozen
 class Rule:
-    """One thing that `check` looks at. `sentence` states what must hold, for the reference."""
+    """One rule of `check`. `sentence` states its condition for the reference."""
 
     name: str
     sentence: str

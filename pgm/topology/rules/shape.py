@@ -1,4 +1,4 @@
-"""Rules about single entries: names, what each role must and may say, names that lead nowhere."""
+"""Rules about single entries: names, keys of each role, and unknown names."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ _ELEMENTS = (Role.AGGREGATOR, Role.REPAIRER)
 def _names(tree: Tree) -> Iterator[RuleFinding]:
     topology = tree.topology
     remedy = "use letters, digits, dots, dashes and underscores"
-    # The tree's name is part of paths and of unit names. That there is none at all has been said already.
+    # The tree's name is part of paths and of unit names. Another error reports a missing name.
     if not _NAME.fullmatch(topology.name) and (topology.name or ("name",) in topology.lines):
-        yield RuleFinding(("name",), f"{topology.name!r} is no name for a tree", remedy)
+        yield RuleFinding(("name",), f"{topology.name!r} is not a valid name of a tree", remedy)
     for section, names in (("streams", topology.streams), ("segments", topology.segments)):
         for name in names:
             if not _NAME.fullmatch(name):
-                yield RuleFinding((section, name), f"{name!r} is no name for one of the {section}", remedy)
+                yield RuleFinding((section, name), f"{name!r} is not a valid name in {section}", remedy)
     for name in topology.nodes:
         if not _NAME.fullmatch(name.replace("*", "1")):
-            yield RuleFinding(("nodes", name), f"{name!r} is no name for a node", f"{remedy}, and one * in a pattern")
+            yield RuleFinding(
+                ("nodes", name), f"{name!r} is not a valid name of a node", f"{remedy}, and one * in a pattern"
+            )
 
 
 def _nodes(tree: Tree) -> Iterator[RuleFinding]:
@@ -46,10 +48,10 @@ def _pattern(tree: Tree) -> Iterator[RuleFinding]:
         path = ("nodes", node.name)
         if node.name.count("*") > 1:
             yield RuleFinding(
-                path, f"the pattern {node.name!r} has more than one *", "keep the one where the number goes"
+                path, f"the pattern {node.name!r} has more than one *", "keep one * at the place of the number"
             )
         if node.is_pattern and node.role is not Role.RECEIVER:
-            message = f"the pattern {node.name!r} is a {node.role.value}: only receivers come in any number"
+            message = f"the pattern {node.name!r} is a {node.role.value}: only receivers can be a pattern"
             yield RuleFinding(path, message, "give every source and element an entry of its own")
         if node.is_pattern and node.address is not None:
             message = f"the pattern {node.name!r} has the single address {node.address}"
@@ -63,7 +65,7 @@ def _pattern(tree: Tree) -> Iterator[RuleFinding]:
 
 
 def number_of(pattern: str, name: str) -> int | None:
-    """The number by which a name matches a pattern, counted from 1, or None."""
+    """Return the number by which a name matches a pattern, from 1, or None."""
     head, _, tail = pattern.partition("*")
     middle = name[len(head) : len(name) - len(tail)]
     fits = name == head + middle + tail and _NUMBER.fullmatch(middle)
@@ -71,7 +73,7 @@ def number_of(pattern: str, name: str) -> int | None:
 
 
 def _patterns_of(name: str) -> Iterator[tuple[str, int]]:
-    """Every pattern that a name may be of, and the number it then is."""
+    """Yield every pattern that a name may match, with its number."""
     for start in range(len(name)):
         for end in range(start + 1, len(name) + 1):
             if not _NUMBER.fullmatch(name, start, end):
@@ -82,7 +84,7 @@ def _patterns_of(name: str) -> Iterator[tuple[str, int]]:
 def _same_name(tree: Tree) -> Iterator[RuleFinding]:
     patterns = {node.name: node for node in tree.nodes if node.is_pattern and node.name.count("*") == 1}
     for node in tree.nodes:
-        # Of two patterns, "a-*" and "a-1*", the first number of the one may be a number of the other.
+        # Two patterns such as "a-*" and "a-1*" may share a node name, which the first number of one of them shows.
         for name, number in _patterns_of(node.name.replace("*", "1")):
             pattern = patterns.get(name)
             if pattern is not None and pattern is not node and number <= pattern.instances and node.instances:
@@ -129,7 +131,7 @@ def _seats(node: NodeTable) -> Iterator[RuleFinding]:
             yield RuleFinding(("nodes", node.name, "downstream"), message, "name every segment once")
 
 
-# Keys that only some roles read, and which ones do.
+# Keys that only some roles read, with these roles.
 _READ_BY: dict[str, tuple[Role, ...]] = {
     "parents": (Role.RECEIVER, *_ELEMENTS),
     "repairers": (Role.AGGREGATOR,),
@@ -143,9 +145,9 @@ def _role(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for key, roles in _READ_BY.items():
             if getattr(node, key) and node.role not in roles:
-                who = " and ".join(f"{role.value}s" for role in roles)
+                readers = " and ".join(f"{role.value}s" for role in roles)
                 message = f"the {node.role.value} {node.name!r} has {key}"
-                yield RuleFinding(("nodes", node.name, key), message, f"remove it: only {who} read {key}")
+                yield RuleFinding(("nodes", node.name, key), message, f"remove it: only {readers} read {key}")
         if node.role is Role.SOURCE and not node.streams:
             known = ", ".join(f'"{name}"' for name in tree.topology.streams) or '"..."'
             yield RuleFinding(
@@ -199,7 +201,7 @@ def _data_ports(tree: Tree) -> Iterator[RuleFinding]:
         other = seen.setdefault(stream.data_port, stream.name)
         if other != stream.name and stream.data_port:
             message = f"streams {other!r} and {stream.name!r} have the same data_port {stream.data_port}"
-            remedy = f"give {stream.name!r} another one: receivers tell streams apart by it"
+            remedy = f"give {stream.name!r} another data_port: receivers distinguish streams by it"
             yield RuleFinding(("streams", stream.name, "data_port"), message, remedy)
 
 
@@ -207,12 +209,12 @@ def _disagreement(tree: Tree) -> Iterator[RuleFinding]:
     topology = tree.topology
     for node in tree.nodes:
         places = [topology.segments[place.segment] for place in node.downs if place.segment in topology.segments]
-        below = [(f"segment {one.name}", one.parameters) for one in places if node.is_relay]
-        said = set(node.parameters).union(*(parameters for _, parameters in below))
+        below = [(f"segment {segment.name}", segment.parameters) for segment in places if node.is_relay]
+        overridden = set(node.parameters).union(*(parameters for _, parameters in below))
         streams = [] if node.role is Role.SOURCE else streams_of(topology, node)
-        above = [(f"stream {one.name}", one.parameters) for one in streams]
+        above = [(f"stream {stream.name}", stream.parameters) for stream in streams]
         for key, first, second in [
-            *((key, a, b) for key, a, b in _differences(above) if key not in said and key != "txw_max_rte"),
+            *((key, a, b) for key, a, b in _differences(above) if key not in overridden and key != "txw_max_rte"),
             *(
                 (key, a, b)
                 for key, a, b in _differences(below)
@@ -227,13 +229,13 @@ def _disagreement(tree: Tree) -> Iterator[RuleFinding]:
 def _differences(levels: list[tuple[str, Overrides]]) -> Iterator[tuple[str, str, str]]:
     first: dict[str, tuple[str, object]] = {}
     reported = set()
-    for who, parameters in levels:
+    for level, parameters in levels:
         for key, value in parameters.items():
-            other, known = first.setdefault(key, (who, value))
+            other, known = first.setdefault(key, (level, value))
             if known != value and key not in reported:
                 reported.add(key)
                 spell = ROWS[key].spell
-                yield key, f"{spell(known)} from {other}", f"{spell(value)} from {who}"
+                yield key, f"{spell(known)} from {other}", f"{spell(value)} from {level}"
 
 
 def _unread(tree: Tree) -> Iterator[RuleFinding]:
@@ -247,7 +249,7 @@ def _unread(tree: Tree) -> Iterator[RuleFinding]:
 
 
 def _records(tree: Tree) -> Iterator[RuleFinding]:
-    """Two recorders in one directory would each find the other's lock."""
+    """Find nodes that would record into one directory. The lock of one would block the other."""
     seen: dict[str, str] = {}
     for node in tree.nodes:
         if node.record is None:
@@ -260,7 +262,7 @@ def _records(tree: Tree) -> Iterator[RuleFinding]:
         elif node.instances > 1:
             message = f"the {node.instances} nodes of {node.name!r} would all record into {node.record.directory!r}"
             yield RuleFinding(
-                path, message, "give the one that records an entry of its own, or name a directory by --dir"
+                path, message, "give the recording node an entry of its own, or name a directory by --dir"
             )
 
 
@@ -269,16 +271,18 @@ RULES = (
     Rule("nodes", "A tree has nodes.", _nodes),
     Rule(
         "pattern",
-        "A name with one `*` is a pattern of receivers; only a pattern has `count` and `addresses`.",
+        "A name with one `*` is a pattern of receivers. Only a pattern has `count` and `addresses`.",
         _pattern,
     ),
     Rule("same-name", "No name is also a number of a pattern.", _same_name),
-    Rule("shape", "A node has `segment`, or, as a relay, `upstream` and `downstream` on different segments.", _shape),
-    Rule("role", "A node says only what its role reads, and a source says its streams.", _role),
+    Rule(
+        "shape", "A node has `segment`. A relay has `upstream` and `downstream` instead, on different segments.", _shape
+    ),
+    Rule("role", "A node has only keys that its role reads, and a source names its streams.", _role),
     Rule("record", "Every `record.directory` belongs to one node.", _records),
-    Rule("unknown-name", "Every segment, stream, parent, repairer and relay that is named exists.", _unknown),
-    Rule("twice", "A list names nothing twice.", _twice),
+    Rule("unknown-name", "Every named segment, stream, parent, repairer and relay exists.", _unknown),
+    Rule("twice", "A list names each entry once.", _twice),
     Rule("data-port", "Every stream has a `data_port` of its own.", _data_ports),
     Rule("disagreement", "The streams and segments of one node do not contradict each other.", _disagreement),
-    Rule("unread", "A node's own parameters are ones its role reads.", _unread, is_warning=True),
+    Rule("unread", "A node sets only parameters that its role reads.", _unread, is_warning=True),
 )

@@ -1,4 +1,4 @@
-"""Rules about who may send a stream."""
+"""Rules about the permitted sources of a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgm.topology.tree import Tree
 
 
 def listed_addresses(tree: Tree, stream: StreamTable) -> set[str]:
-    """The addresses in a stream's list of sources, in their usual spelling."""
+    """Return the addresses in a stream's list of sources, in their usual spelling."""
     return {parse_address(entry) for entry in stream.sources if entry not in tree.topology.nodes}
 
 
@@ -25,13 +25,13 @@ def _entries(tree: Tree) -> Iterator[RuleFinding]:
             path = ("streams", stream.name, "sources", index)
             if entry in tree.topology.nodes:
                 if entry not in senders:
-                    message = f"{entry!r}, which is to send {stream.name!r}, does not"
-                    yield RuleFinding(path, message, f"name one of those who do: {', '.join(senders) or 'nobody'}")
+                    message = f"{entry!r} is a source of {stream.name!r}, but does not send it"
+                    yield RuleFinding(path, message, f"name a node that sends it: {', '.join(senders) or 'none'}")
                 continue
             try:
                 parse_address(entry)
             except UnitError:
-                message = f"the source {entry!r} of {stream.name!r} is no node and no address"
+                message = f"the source {entry!r} of {stream.name!r} is neither a node nor an address"
                 yield RuleFinding(path, message, suggestion(entry, senders))
 
 
@@ -46,12 +46,12 @@ def _all_listed(tree: Tree) -> Iterator[RuleFinding]:
             if addresses and addresses <= set(stream.sources):
                 continue
             message = (
-                f"{node.name!r} sends {stream.name!r} and is not among its sources: nobody would take what it sends"
+                f"{node.name!r} sends {stream.name!r} and is not among its sources: all nodes would drop its packets"
             )
             yield RuleFinding(("streams", stream.name, "sources"), message, f"add {node.name!r}, or remove the list")
 
 
 RULES = (
-    Rule("source-list", "The `sources` of a stream are sources of it, by name, or addresses.", _entries),
-    Rule("unlisted-source", "Whoever sends a stream with `sources` is one of them.", _all_listed),
+    Rule("source-list", "The `sources` of a stream are nodes that send it, or addresses.", _entries),
+    Rule("unlisted-source", "Each node that sends a stream with `sources` is one of them.", _all_listed),
 )

@@ -1,6 +1,6 @@
 """Rules about timers and sizes, most of them between nodes.
 
-A finding prints the inequality that is broken, with its values, and values that would do.
+A finding shows the broken inequality with its values, and gives valid values.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 from pgm.units import SECOND, format_duration, format_octets, format_rate
 
-_SHOWN = 3  # nodes named in one finding
+_SHOWN = 3  # maximum node names in one finding
 
 
 @attrs.frozen
 class _Term:
-    """One parameter of one node, in an inequality."""
+    """Parameter of one node, as a term of an inequality."""
 
     node: NodeTable
     settings: Settings
@@ -36,19 +36,19 @@ class _Term:
 
     @property
     def text(self) -> str:
-        what = f"{self.factor} x {self.key}" if self.factor > 1 else self.key
-        return f"{what} = {format_duration(self.value)}"
+        name = f"{self.factor} x {self.key}" if self.factor > 1 else self.key
+        return f"{name} = {format_duration(self.value)}"
 
     @property
     def path(self) -> KeyPath | None:
-        """Where the file says so; None for what the profile or the default gives."""
+        """Return the key that sets the value, or None for a value of the profile or the default."""
         setting = self.settings.get(self.key)
         return None if setting is None or setting.path == ("profile",) else setting.path
 
 
 @attrs.frozen
 class _Bound:
-    """The inequality small < large, or small <= large."""
+    """Inequality small < large, or small <= large."""
 
     small: _Term
     large: _Term
@@ -60,7 +60,7 @@ class _Bound:
 
 
 def _findings(bounds: Iterable[_Bound]) -> Iterator[RuleFinding]:
-    """The bounds that do not hold. One mistake at the top of the file is one finding, not one a node."""
+    """Yield the bounds that do not hold. One mistake at the top of the file is one finding for all nodes."""
     groups: dict[tuple[KeyPath | None, KeyPath | None, str, str], list[_Bound]] = {}
     for bound in bounds:
         if not bound.holds:
@@ -78,10 +78,10 @@ def _message(group: list[_Bound]) -> str:
     small, large = group[0].small, group[0].large
     sign = "above" if group[0].may_equal else "not below"
     if small.node is large.node:
-        return f"{small.text} is {sign} {large.text} ({_names(one.large.node for one in group)})"
+        return f"{small.text} is {sign} {large.text} ({_names(bound.large.node for bound in group)})"
     return (
-        f"{small.text} ({_names(one.small.node for one in group)}) is {sign} "
-        f"{large.text} ({_names(one.large.node for one in group)})"
+        f"{small.text} ({_names(bound.small.node for bound in group)}) is {sign} "
+        f"{large.text} ({_names(bound.large.node for bound in group)})"
     )
 
 
@@ -92,7 +92,7 @@ def _names(nodes: Iterable[NodeTable]) -> str:
 
 
 def _remedy(bound: _Bound) -> str:
-    """Values that would do, for either side, as far as the parameters' own bounds allow."""
+    """Return valid values for either side, within the parameters' own bounds."""
     small, large = bound.small, bound.large
     apart = 1 if bound.may_equal else 2
     more, less = apart * small.value, large.value // (apart * small.factor)
@@ -111,7 +111,7 @@ def _pair(
 
 
 def _of_streams(tree: Tree, source: NodeTable) -> list[Settings]:
-    """The settings of each stream of a source."""
+    """Return the settings of each stream of a source."""
     return [settings_of(tree.topology, source, [stream]) for stream in streams_of(tree.topology, source)]
 
 
@@ -121,11 +121,11 @@ def _of_sources(tree: Tree) -> Iterator[tuple[NodeTable, Settings]]:
 
 
 def _largest(tree: Tree, key: str) -> dict[str, _Term]:
-    """The parameter of every source and repairer; of a source the largest among its streams."""
+    """Return a parameter of every node by name. A source has the largest value of its streams."""
     terms = {}
     for node in tree.nodes:
         candidates = (_of_streams(tree, node) if node.role is Role.SOURCE else []) or [tree.settings[node.name]]
-        terms[node.name] = _Term(node, max(candidates, key=lambda one: value_of(one, key)), key)
+        terms[node.name] = _Term(node, max(candidates, key=lambda settings: value_of(settings, key)), key)
     return terms
 
 
@@ -167,7 +167,7 @@ def _silence(tree: Tree) -> Iterator[RuleFinding]:
 
 
 def _slowest(tree: Tree, node: NodeTable, terms: Mapping[str, _Term]) -> list[_Term]:
-    """The largest of the values of the sources above a node; none if there is no source."""
+    """Return the largest term of the sources above a node, or [] without a source."""
     above = [terms[source.name] for source in tree.sources_above(node)]
     return [max(above, key=lambda term: term.value)] if above else []
 
@@ -177,7 +177,7 @@ def _takeover(tree: Tree) -> Iterator[RuleFinding]:
 
     def bounds() -> Iterator[_Bound]:
         for name, standbys in tree.standbys.items():
-            for relay in tree.named([name, *(one.name for one in standbys)]):
+            for relay in tree.named([name, *(standby.name for standby in standbys)]):
                 takeover = _Term(relay, tree.settings[relay.name], "relay_takeover_ivl")
                 for terms in spm_timers:
                     yield from (_Bound(term, takeover) for term in _slowest(tree, relay, terms))
@@ -196,7 +196,7 @@ def _served(key: str) -> Callable[[Tree], Iterator[RuleFinding]]:
 
 
 def _served_nodes(tree: Tree) -> Iterator[tuple[NodeTable, Settings, NodeTable]]:
-    """Who asks, and who may answer."""
+    """Yield each node that sends NAKs, with its settings and each server that may answer them."""
     for node, own in _of_roles(tree, Role.RECEIVER, Role.REPAIRER):
         for server in tree.servers_of(node):
             yield node, own, server
@@ -223,7 +223,7 @@ def _elimination(tree: Tree) -> Iterator[RuleFinding]:
 
 
 def _back_off(tree: Tree) -> Iterator[RuleFinding]:
-    """Only where it is tuned: else nobody looks at the bounds."""
+    """Check the bounds of the back-off. Nodes read these bounds only if they tune the back-off."""
 
     def bounds() -> Iterator[_Bound]:
         for node, own in _of_roles(tree, Role.SOURCE, Role.AGGREGATOR, Role.REPAIRER):
@@ -251,7 +251,7 @@ def _cache(tree: Tree) -> Iterator[RuleFinding]:
         needed = rate * lasts // SECOND
         setting = own.get("cache_bytes") or own.get("cache_secs")
         if setting is None or octets >= needed:
-            continue  # who says nothing of the cache takes what the default holds
+            continue  # a node without cache settings accepts the size of the default
         message = (
             f"the cache of {node.name!r} holds {format_octets(octets)}: less than "
             f"{format_rate(rate)} x {format_duration(lasts)} = {_rounded(needed)}"
@@ -276,19 +276,19 @@ RULES = (
     ),
     Rule(
         "ignore",
-        "`rdata_ignore_ivl` of whoever repairs < `nak_rdata_ivl` of those who ask, also through aggregators.",
+        "`rdata_ignore_ivl` of each server < `nak_rdata_ivl` of the nodes that send it NAKs, also through aggregators.",
         _served("rdata_ignore_ivl"),
     ),
     Rule(
         "repeat",
-        "2 x `rdata_ignore_ivl` of whoever repairs <= `nak_rdata_min_ivl` and `nak_rdata_ivl` of those who ask, also through aggregators: "
-        "else the first repeat of a NAK is taken for an echo, and the packet comes one wait later.",
+        "2 x `rdata_ignore_ivl` of each server <= `nak_rdata_min_ivl` and `nak_rdata_ivl` of the nodes that send it NAKs, "
+        "also through aggregators. Otherwise the server may ignore the first repeat of a NAK, and the repair comes one wait later.",
         _repeats,
         is_warning=True,
     ),
     Rule(
         "hold",
-        "`rdata_hold_ivl` of whoever repairs < `nak_rdata_ivl` of those who ask, also through aggregators.",
+        "`rdata_hold_ivl` of each server < `nak_rdata_ivl` of the nodes that send it NAKs, also through aggregators.",
         _served("rdata_hold_ivl"),
     ),
     Rule(
@@ -298,7 +298,7 @@ RULES = (
     ),
     Rule(
         "back-off",
-        "`nak_bo_ivl_min` <= `nak_bo_ivl_default` <= `nak_bo_ivl_max` where `nak_bo_tuning` is on.",
+        "`nak_bo_ivl_min` <= `nak_bo_ivl_default` <= `nak_bo_ivl_max` if `nak_bo_tuning` is on.",
         _back_off,
     ),
     Rule("polls", "2 x `poll_bo_ivl` <= `poll_ivl` and `poll_dlr_ivl`, unless those are 0.", _polls),

@@ -1,4 +1,4 @@
-"""Rules about how nodes hang together: parents, relays, standbys, and whether the streams arrive."""
+"""Rules about the links between nodes: parents, relays, standbys, and the arrival of streams."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pgm.topology.node_plan import Role
 from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
-MANY_RECEIVERS = 20  # from here on a subnet without a repairer is worth a warning; a guess
+MANY_RECEIVERS = 20  # receivers above which `check` warns about a segment without a repairer; an estimate
 
 
 def _cycles(edges: dict[str, list[str]]) -> Iterator[list[str]]:
-    """Cycles of a graph as [a, b, ..., a], each broken before the next is looked for."""
+    """Yield cycles of a graph as [a, b, ..., a]. Each cycle is broken before the search for the next."""
     edges = {name: list(others) for name, others in edges.items()}
     while True:
         try:
             TopologicalSorter(edges).prepare()
         except CycleError as error:
-            cycle = list(reversed(error.args[1]))  # the sorter gives it against the direction of the edges
+            cycle = list(reversed(error.args[1]))  # the sorter returns the cycle against the direction of the edges
             yield cycle
             edges[cycle[0]].remove(cycle[1])
         else:
@@ -30,10 +30,12 @@ def _cycles(edges: dict[str, list[str]]) -> Iterator[list[str]]:
 
 
 def _parent_loop(tree: Tree) -> Iterator[RuleFinding]:
-    edges = {node.name: [one.name for one in tree.named(node.parents)] for node in tree.nodes}
+    edges = {node.name: [parent.name for parent in tree.named(node.parents)] for node in tree.nodes}
     for cycle in _cycles(edges):
         message = f"the parents form a loop: {' asks '.join(cycle)}"
-        remedy = f"remove {cycle[1]!r} from the parents of {cycle[0]!r}, or whichever is nearer to the source"
+        remedy = (
+            f"remove {cycle[1]!r} from the parents of {cycle[0]!r}, or break the loop at the node nearest to the source"
+        )
         yield RuleFinding(("nodes", cycle[0], "parents"), message, remedy)
 
 
@@ -51,7 +53,9 @@ def _segment_loop(tree: Tree) -> Iterator[RuleFinding]:
         relays = [carriers[step] for step in pairwise(cycle)]
         names = ", ".join(relay.name for relay in relays)
         message = f"data would run in a circle: {' -> '.join(cycle)}, carried by {names}"
-        yield RuleFinding(("nodes", relays[-1].name, "downstream"), message, "let one of them end somewhere else")
+        yield RuleFinding(
+            ("nodes", relays[-1].name, "downstream"), message, "give one of them other downstream segments"
+        )
 
 
 def _parents(tree: Tree) -> Iterator[RuleFinding]:
@@ -72,14 +76,14 @@ def _parents(tree: Tree) -> Iterator[RuleFinding]:
 
 
 def _exist(tree: Tree, *segments: str) -> bool:
-    """Whether all of these are segments of the file; else another rule has spoken."""
+    """Return whether all names are segments of the file. Another rule reports unknown names."""
     return all(name in tree.topology.segments for name in segments)
 
 
 def _parent_remedy(tree: Tree, node: NodeTable, name: str) -> str:
     assert node.up is not None
     segment = node.up.segment
-    near = [one.name for one in tree.answering_on(segment) if one is not node]
+    near = [other.name for other in tree.answering_on(segment) if other is not node]
     if not near:
         return f"remove {name!r}, or give it an address on {segment}"
     return f"remove {name!r}; on {segment} there are {', '.join(near[:5])}"
@@ -97,7 +101,7 @@ def _repairers(tree: Tree) -> Iterator[RuleFinding]:
             if repairer.role is not Role.REPAIRER:
                 message = f"{node.name!r} lists the {repairer.role.value} {name!r} among its repairers"
                 yield RuleFinding(
-                    path, message, "list nodes of role repairer; others go to parents", (("nodes", name),)
+                    path, message, "list nodes of role repairer here, and other nodes in parents", (("nodes", name),)
                 )
             elif not below.intersection(answers) and _exist(tree, *answers):
                 where = " and ".join(answers) or "no segment"
@@ -114,7 +118,7 @@ def _speakers(tree: Tree) -> Iterator[RuleFinding]:
         for index, place in enumerate(node.downstream):
             other = speaking.setdefault(place.segment, node)
             if other is not node:
-                message = f"the relays {other.name!r} and {node.name!r} both speak on {place.segment}"
+                message = f"the relays {other.name!r} and {node.name!r} are both active on {place.segment}"
                 remedy = f'write standby_of = "{other.name}" for {node.name!r}, or give it another segment below'
                 yield RuleFinding(("nodes", node.name, "downstream", index), message, remedy)
 
@@ -125,22 +129,20 @@ def _standby(tree: Tree) -> Iterator[RuleFinding]:
         for standby in standbys:
             path = ("nodes", standby.name, "standby_of")
             if not standby.is_relay:
-                message = f"{standby.name!r} stands in for {relay_name!r} and is no relay"
+                message = f"{standby.name!r} is a standby of {relay_name!r} and is not a relay"
                 yield RuleFinding(path, message, "give it upstream and downstream like the relay's")
             if relay is None or not _exist(tree, *(place.segment for place in (*relay.places, *standby.places))):
                 continue
             if relay is standby or relay.standby_of or not relay.is_relay:
-                what = "itself" if relay is standby else "a standby" if relay.standby_of else "no relay"
-                message = f"{standby.name!r} stands in for {relay_name!r}, which is {what}"
-                yield RuleFinding(path, message, "name the relay that speaks", (("nodes", relay_name),))
+                kind = "itself" if relay is standby else "a standby" if relay.standby_of else "not a relay"
+                message = f"{standby.name!r} is a standby of {relay_name!r}, which is {kind}"
+                yield RuleFinding(path, message, "name the active relay", (("nodes", relay_name),))
             elif standby.is_relay and _seats_of(relay) != _seats_of(standby):
                 sides = f"{_seats_of(standby)} and {_seats_of(relay)}"
-                message = f"{standby.name!r} stands in for {relay_name!r}, and their segments differ: {sides}"
+                message = f"{standby.name!r} is a standby of {relay_name!r}, and their segments differ: {sides}"
                 yield RuleFinding(path, message, "put both on the same segments", (("nodes", relay_name),))
             if standby is not standbys[0]:
-                message = (
-                    f"{standbys[0].name!r} and {standby.name!r} both stand in for {relay_name!r}: both would take over"
-                )
+                message = f"{standbys[0].name!r} and {standby.name!r} are both standbys of {relay_name!r}: both would take over"
                 yield RuleFinding(path, message, "keep one standby for each relay")
 
 
@@ -150,8 +152,11 @@ def _seats_of(relay: NodeTable) -> str:
 
 
 def _silent_segments(tree: Tree) -> Iterator[RuleFinding]:
-    """Segments where nothing arrives although somebody listens; those below one that is silent itself follow from it."""
-    feeders: defaultdict[str, list[str]] = defaultdict(list)  # segment -> those from which relays carry data to it
+    """Find segments with listening nodes where no stream arrives.
+
+    A segment below a silent segment is not reported, because it follows from that one.
+    """
+    feeders: defaultdict[str, list[str]] = defaultdict(list)  # segment -> upstream segments of the relays that feed it
     for node in tree.nodes:
         if node.is_relay and not node.standby_of and node.upstream is not None:
             for place in node.downstream:
@@ -205,15 +210,15 @@ def _offers(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         mode = tree.settings[node.name].get("dlr_mode")
         if mode is not None and mode.value != "off" and node.role is Role.REPAIRER and node.is_relay:
-            message = f"the relay {node.name!r} offers itself as a repairer ({mode.value}): those below ask it anyway"
+            message = f"the relay {node.name!r} offers itself as a repairer ({mode.value}): the nodes below send their NAKs to it in any case"
             yield RuleFinding(mode.path, message, 'write dlr_mode = "off" for it, or give it one segment')
 
 
 def _no_parents(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         if node.role is not Role.SOURCE and not node.parents:
-            near = [one.name for one in tree.answering_on(node.up.segment if node.up else "") if one is not node]
-            message = f"the {node.role.value} {node.name!r} has no parents: it asks whoever the SPMs name"
+            near = [other.name for other in tree.answering_on(node.up.segment if node.up else "") if other is not node]
+            message = f"the {node.role.value} {node.name!r} has no parents: its NAKs go to the node that the SPMs name"
             named = ", ".join(f'"{name}"' for name in near[:3]) or '"..."'
             yield RuleFinding(("nodes", node.name), message, f"write parents = [{named}]")
 
@@ -228,15 +233,19 @@ def _no_repairer(tree: Tree) -> Iterator[RuleFinding]:
 
 
 RULES = (
-    Rule("parent-loop", "Asking for repairs ends: no node is its own parent, however far up.", _parent_loop),
-    Rule("segment-loop", "Data run one way: no relay leads back to a segment above it.", _segment_loop),
+    Rule(
+        "parent-loop",
+        "No node is its own parent, directly or through other nodes, so that requests for repairs end.",
+        _parent_loop,
+    ),
+    Rule("segment-loop", "Data flow one way: no relay leads back to a segment above it.", _segment_loop),
     Rule("parent-segment", "A parent is a source or an element that answers on the node's upstream segment.", _parents),
     Rule("repairer-segment", "The `repairers` of an aggregator are repairers on its downstream segments.", _repairers),
-    Rule("one-speaker", "One relay speaks on a segment; another one is its standby.", _speakers),
-    Rule("standby", "A standby is a relay on the same segments as the one relay it stands in for.", _standby),
-    Rule("fed", "Every stream that a node names is sent and reaches it, from segment to segment.", _fed),
+    Rule("one-speaker", "One relay is active on a segment. A second relay is its standby.", _speakers),
+    Rule("standby", "A standby is a relay on the same segments as its active relay, which has one standby.", _standby),
+    Rule("fed", "Every stream that a node names has a source, and reaches the node from segment to segment.", _fed),
     Rule("stream-segment", "A stream that names a segment has its source there.", _stream_segment),
-    Rule("offer", "A repairer that offers itself by `dlr_mode` sits on one segment.", _offers),
+    Rule("offer", "A repairer that offers itself by `dlr_mode` is on one segment.", _offers),
     Rule("no-parents", "Receivers and elements name their parents.", _no_parents, is_warning=True),
     Rule(
         "no-repairer",

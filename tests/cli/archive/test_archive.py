@@ -71,7 +71,7 @@ def test_a_range_without_rows_is_told(archive: Path) -> None:
     invoked("archive", "cat", archive, "--first", "10", "--end", "10").complains(2, "--first 10 --end 10")
     beyond = invoked("archive", "cat", archive, "--first", "5000", "--json")
     assert (beyond.code, beyond.out) == (0, "")
-    assert f"nothing of session {TSI_TEXT} is in this range; held are the sqns 0 to {ROWS + 9}" in beyond.err
+    assert f"session {TSI_TEXT} has no rows in this range; the archive holds the sqns 0 to {ROWS + 9}" in beyond.err
 
 
 def test_archive_ls_of_only_damaged_files_is_not_called_empty(archive: Path) -> None:
@@ -99,8 +99,8 @@ def test_archive_verify_ignores_segments_dropped_meanwhile(
         files[place].unlink()
         return archives
 
-    monkeypatch.setattr("deploy.archive.inspect._open_found", opened)
+    monkeypatch.setattr("deploy.archive.inspect._open_nonempty", opened)
     done = invoked("archive", "verify", directory, "--json")
     assert done.json["batches"] == 3
-    gone = [f"{files[1]} is gone, and with it the sqns 100 to 199"] if place else []
+    gone = [f"{files[1]} is gone, with the sqns 100 to 199"] if place else []
     assert (done.code, done.json["problems"]) == (len(gone), gone)

@@ -18,9 +18,9 @@ from tests.net.support.places import Place, one_segment
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--publish-node", "source"], "--publish-node goes with --publish"),
-        (["--publish-stream", "s"], "--publish-stream goes with --publish"),
-        (["--publish-state", "state.json"], "--publish-state goes with --publish"),
+        (["--publish-node", "source"], "--publish-node needs --publish"),
+        (["--publish-stream", "s"], "--publish-stream needs --publish"),
+        (["--publish-state", "state.json"], "--publish-state needs --publish"),
         (["--publish", "tree.toml"], "--publish-node NAME"),
         (["--publish", "pgm://239.192.9.1?interface=lo", "--publish-node", "x"], "leave out --publish-node"),
         (["--listen", "nonsense"], "HOST:PORT"),
@@ -57,7 +57,7 @@ def test_serve_bad_certificate_is_not_blamed_on_the_address(tmp_path: Path) -> N
 
 
 def test_a_name_that_no_host_has_is_told_as_such(tmp_path: Path) -> None:
-    invoked("serve", tmp_path, "--listen", "127.0.0..1:3057").complains(1, "127.0.0..1:3057", "it is no host's name")
+    invoked("serve", tmp_path, "--listen", "127.0.0..1:3057").complains(1, "127.0.0..1:3057", "it is no host name")
 
 
 def test_a_token_that_is_no_text_is_told_of(tmp_path: Path) -> None:

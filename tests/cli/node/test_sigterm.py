@@ -10,17 +10,17 @@ import pytest
 
 _PROGRAM = """
 import os, signal, trio
-from deploy.node.sigterm import LAST_WORD
+from deploy.node.sigterm import SIGTERM_HANDLER
 from pgm.net.element_process import cancel_on_signal
 
 async def run():
     async with trio.open_nursery() as nursery:
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
-        LAST_WORD.has_ended = {has_ended}
+        SIGTERM_HANDLER.has_ended = {has_ended}
         nursery.cancel_scope.cancel()
     os.kill(os.getpid(), signal.SIGTERM)
 
-with LAST_WORD.installed():
+with SIGTERM_HANDLER.installed():
     trio.run(run)
     print("the account")
 """

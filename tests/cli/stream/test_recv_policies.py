@@ -89,4 +89,4 @@ def test_slow(tmp_path: Path, slow: str) -> None:
 @pytest.mark.parametrize(("option", "value"), [("--on-loss", "raise"), ("--slow", "close")])
 def test_files_have_no_policies(option: str, value: str) -> None:
     done = invoked("recv", "tree.toml", "--node", "desk-1", "--into", "downloads", option, value)
-    done.complains(2, "files go into a folder, whole")
+    done.complains(2, "--into and --replace exclude the options for messages")

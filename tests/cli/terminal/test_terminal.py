@@ -64,7 +64,7 @@ def test_nothing_is_said_behind_the_line_that_tells_how_far_it_is(tmp_path: Path
     finally:
         desk.process.kill()
     assert any(line.startswith("sent ") for line in said), said
-    assert "pgm: all sent; serving repairs until nobody asks any more" in said
-    assert any(re.fullmatch(r"recorded .* MB wait +", line) for line in recorded), recorded
+    assert "pgm: all messages are sent; serving repairs until no more NAKs come" in said
+    assert any(re.fullmatch(r"recorded .* MB queued +", line) for line in recorded), recorded
     for beginning in ("opened: ", "closed: ", "account: "):
         assert any(line.startswith(beginning) for line in recorded), recorded

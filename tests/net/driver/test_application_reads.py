@@ -164,11 +164,11 @@ async def test_the_drivers_task_sleeps_while_messages_come_one_by_one(place: Pla
 async def test_application_reader_item_by_another_way_ends_the_wait(place: Place) -> None:
     """Else it would wait for the next packet."""
     async with pgm.open_receiver(place.url(), rx_look_ivl="10ms") as receiver:
-        assert receiver.driver.lead is not None
+        assert receiver.driver.application_reader is not None
         for sqn in range(20):  # trio draws who is first
             closed = Closed(bytes(8), sqn, CloseCause.FIN)
-            receiver.driver.lead.looks.woke(0)
-            assert receiver.driver.lead.looks.ivl
+            receiver.driver.application_reader.polling.woke(0)
+            assert receiver.driver.application_reader.polling.ivl
             with trio.fail_after(PATIENCE_S):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(receiver.next_batch)
@@ -222,7 +222,7 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
     url = place.url(fin_quiet_ivl="50ms")
     async with pgm.open_receiver(url, rx_look_ivl="10ms") as receiver, pgm.open_source(url) as source:
         await first_of(receiver, source)
-        lead = receiver.driver.lead
+        lead = receiver.driver.application_reader
         assert lead is not None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turns.take)
@@ -232,7 +232,7 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
                 for _ in range(50):
                     await source.send(b"answer")
                     got += isinstance(await receiver.next_batch(), Batch)
-                    lead.looks.woke(0)
+                    lead.polling.woke(0)
                     with trio.move_on_after(0.001):
                         await receiver.next_batch()
             nursery.cancel_scope.cancel()
@@ -247,7 +247,7 @@ async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
     url = place.url(fin_quiet_ivl="50ms")
     async with pgm.open_receiver(url, rx_look_ivl="300us") as receiver, pgm.open_source(url) as source:
         await first_of(receiver, source)
-        lead = receiver.driver.lead
+        lead = receiver.driver.application_reader
         assert lead is not None
 
         async def send() -> None:
@@ -259,7 +259,7 @@ async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
             nursery.start_soon(send)
             with trio.fail_after(PATIENCE_S):
                 while len(got) < len(sent):
-                    lead.looks.woke(0)
+                    lead.polling.woke(0)
                     item = await receiver.next_batch()
                     assert isinstance(item, Batch)
                     got += item

@@ -413,12 +413,12 @@ url = "pgm://239.192.1.1:23000?interface=lo&data_port=7500&so_sndbuf=16KiB&rate=
 sent = [b"%d" % number + bytes(1000) for number in range(300)]
 held = 0
 with pgm.blocking.open_receiver(url, busy_poll=True) as receiver, pgm.blocking.open_source(url, busy_poll=True) as source:
-    turn = source.driver.spinner.turn
+    turn = source.driver.loop.turn
     def counted():
         global held
         held += bool(source.driver.held)
         turn()
-    source.driver.spinner.turn = counted
+    source.driver.loop.turn = counted
     for message in sent:
         source.send(message)
     got = []

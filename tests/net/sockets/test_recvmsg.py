@@ -46,7 +46,7 @@ def test_all_is_told_of_a_datagram(ends: tuple[socket.socket, socket.socket]) ->
     """Trains, datagrams without octets, and how many were dropped; of each one the kernel is asked twice, and lets it go but once."""
     one, other = ends
     rng, single = random.Random(1), Recvmsg(other)
-    told: set[int] = set()
+    metadata: set[int] = set()
     for _ in range(200):
         for _ in range(rng.choice([1, 1, 3, 40])):
             size = rng.choice([0, 1, 124, 1400])
@@ -56,11 +56,11 @@ def test_all_is_told_of_a_datagram(ends: tuple[socket.socket, socket.socket]) ->
         while (octets := receive_message(single.number, single.header, socket.MSG_PEEK)) >= 0:
             packet, ancillary, flags, name = other.recvmsg(1 << 16, CONTROL_OCTETS)
             assert single.data[:octets].tobytes() == packet
-            assert single.beside() == (ancillary, flags, name[:2])
-            told.update(kind for _, kind, _ in ancillary)
-            single.told[CONTROL_WORD] = CONTROL_OCTETS
+            assert single.parsed_metadata() == (ancillary, flags, name[:2])
+            metadata.update(kind for _, kind, _ in ancillary)
+            single.metadata[CONTROL_WORD] = CONTROL_OCTETS
         assert ctypes.get_errno() == errno.EAGAIN
-    assert told == {UDP_GRO, SO_RXQ_OVFL}
+    assert metadata == {UDP_GRO, SO_RXQ_OVFL}
 
 
 def test_recvmsg_errors_are_those_of_the_general_path(place: Place) -> None:

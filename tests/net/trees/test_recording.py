@@ -280,7 +280,7 @@ def _publish(client: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("record", "tree.toml"), "say which one with --node"),
+        (("record", "tree.toml"), "name one with --node"),
         (("record", "pgm://239.1.1.1:3056?interface=lo&data_port=7500"), "--dir DIRECTORY"),
         (("archive", "ls", "nowhere"), "nowhere is no directory"),
         (("serve", ".", "--tls-cert", "x"), "--tls-key"),

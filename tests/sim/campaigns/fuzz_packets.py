@@ -377,12 +377,12 @@ class World:
     def _settle(self) -> None:
         """Delivered and lost is what lies between the first and the next sqn, but for what a stream with parity has skipped."""
         for session in self.receiver.sessions:
-            account = self._accounts.get(session.path.tsi)
+            account = self._accounts.get(session.state.tsi)
             if account is None or account.is_over or not (session.is_running or session.is_over):
                 continue
             if not account.loose and account.next_sqn > session.window.next_sqn:
                 self.fail("receiver", f"{session.status(self.now)}, and the account is {account}")
-            self._reach(session.path.tsi, account, session.window.next_sqn)
+            self._reach(session.state.tsi, account, session.window.next_sqn)
             assert account.loose == isinstance(session.window, UnorderedWindow)
         passed_over = self._passed_over + sum(one.passed_over for one in self._accounts.values())
         skipped = self.receiver.counters.skipped_sqns

@@ -128,7 +128,7 @@ def test_publications_failed_batch_is_finished_first(tmp_path: Path) -> None:
     publications.publish("", [b"between"])
     assert life.sent == [*_values(7), b"between"]
     assert _batch(publications, 7) == {"published": 0, "repeated": True}
-    assert said == ["batch 7 of w goes on at row 200: what session one sent from sqn 200 on comes again in session one from sqn 200 on"]  # fmt: skip
+    assert said == ["batch 7 of w resumes at row 200: rows that session one sent from sqn 200 on come again in session one from sqn 200 on"]  # fmt: skip
     (repeat,) = publications.do(ACTION_PUBLISHED, {})["repeats"]
     assert (repeat["first"], repeat["end"], repeat["row"], repeat["rows"]) == (200, 200, 200, _ROWS - 200)
 

@@ -132,7 +132,7 @@ def test_service_errors_carry_their_code(writer: ArchiveWriter) -> None:
         assert "ask for one of holdings, sqn_at, files, publish_batch, discard_batch, published" in str(unknown.value)
         with pytest.raises(flight.FlightServerError, match="time_us is missing"):
             _ask(client, "sqn_at")
-        with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: nothing is published here"):
+        with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: this service does not publish"):
             _put(client, [b"x"])
     octets = bytearray(path_of(writer.directory, 1).read_bytes())
     octets[-100] ^= 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.stream.recv import _WRITE_OCTETS, _waiting
+from deploy.stream.recv import _WRITE_OCTETS, _next_items
 from pgm.messages.columns import Columns
 from pgm.net.framing.items import Batch, BatchItem, MultipartBatch
 from pgm.net.framing.packed_batch import PackedBatch
@@ -46,7 +46,7 @@ class Busy:
 @pytest.mark.parametrize("make", [plain, multipart, packed])
 async def test_recv_continuous_input_is_written(make: Any) -> None:
     receiver: Any = Busy(make())
-    items, goes_on = await _waiting(receiver)
+    items, goes_on = await _next_items(receiver)
     assert goes_on
     assert len(items) == -(-_WRITE_OCTETS // _OCTETS)
 
@@ -64,4 +64,6 @@ def test_two_formats_are_one_too_many(verb: str) -> None:
 
 def test_a_file_comes_whole_and_so_from_its_beginning(tmp_path: Path) -> None:
     target = "pgm://239.192.9.1?interface=lo&data_port=7500"
-    invoked("recv", target, "--into", tmp_path, "--from", "now").complains(2, "files go into a folder, whole")
+    invoked("recv", target, "--into", tmp_path, "--from", "now").complains(
+        2, "--into and --replace exclude the options for messages"
+    )

@@ -20,7 +20,7 @@ from pgm.files.packets import (
     FilePacketKind,
     TransferAnswer,
     TransferState,
-    few,
+    covering_ranges,
     packet,
     read,
     rows,
@@ -218,11 +218,11 @@ def test_packets_of_several_kinds_and_places_are_told_apart() -> None:
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 20)), max_size=60), st.integers(1, 10))
 def test_a_few_ranges_cover_the_many(drawn: list[tuple[int, int]], most: int) -> None:
     ranges = [(first, first + count) for first, count in drawn]
-    found = few(ranges, most)
+    found = covering_ranges(ranges, most)
     assert len(found) <= most
     assert all(a[1] < b[0] for a, b in itertools.pairwise(found))
     covered = {octet for first, end in found for octet in range(first, end)}
     wanted = {octet for first, end in ranges for octet in range(first, end)}
     assert wanted <= covered
-    if len(few(ranges, None)) <= most:
+    if len(covering_ranges(ranges, None)) <= most:
         assert wanted == covered

@@ -130,7 +130,7 @@ def test_a_row_that_no_column_has_room_for_is_left_out_and_told(tmp_path: Path) 
 
 def test_a_folder_that_cannot_be_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ProcessError, match="choose a folder"):
+    with pytest.raises(ProcessError, match="choose a writable folder"):
         EventLog(tmp_path / "file" / "events", "node", LIMITS)
 
 

@@ -110,7 +110,7 @@ WRONG = [
     (("10.0.0.0/24", "10.0.0.0/33"), "/33", "segments.core.interface: '10.0.0.0/33' is not a network"),
     (("10.0.0.0/24", "an interface of mine"), "mine", "is not an interface name"),
     (('interface = "10.0.0.0/24"\n', ""), "segments.core", 'segments.core has no interface (add interface = "10.0.0.0/24")'),
-    (('interface = "10.0.0.0/24"', 'interface = "lo"\nloss = { loss = "101%" }'), "101%", "segments.core.loss.loss: '101%' is more than everything"),
+    (('interface = "10.0.0.0/24"', 'interface = "lo"\nloss = { loss = "101%" }'), "101%", "segments.core.loss.loss: '101%' is more than 100 %"),
     (('interface = "10.0.0.0/24"', 'interface = "lo"\nloss = { lost = "1%" }'), "lost", "unknown key 'lost' (did you mean 'loss'?)"),
     (('interface = "10.0.0.0/24"', "interface = \"lo\"\nloss = { burst_length = 0.5 }"), "burst_", "0.5 is not a mean length of bursts"),
     (('role = "source"', 'role = "sauce"'), "sauce", "nodes.exchange.role: 'sauce' is unknown (did you mean 'source'?)"),

@@ -85,6 +85,31 @@ def test_losses_of_several_groups_are_one_nak_and_a_group_is_never_asked_for_mor
     assert asked(reader) == [[(0, 7), (SIZE, SIZE), (2 * SIZE, SIZE)]]
 
 
+def test_parity_recovery_with_a_small_store_asks_for_few_groups():
+    """The next group is asked for at once when one is rebuilt, and what others ask for has no room here, either."""
+    most, many = 4, 40
+    reader = reader_of(fec_groups=most)
+    reader.hear(data_train(range(1, SIZE)))
+    reader.hear(data_train([many * SIZE]))
+    reader.wait(20 * MS)
+    assert asked(reader) == [[(group * SIZE, SIZE) for group in range(1, 1 + most)]]
+    reader.hear(ncf_packet(request_sqn(30 * SIZE, SIZE), parity=True))
+    for group in range(2, many):  # not in order: the first group is late
+        before = reader.now
+        for one in parity(group * SIZE, *range(SIZE)):
+            reader.hear(one)
+        reader.wait(0)
+        following = group + most - 1
+        if following < many:
+            assert asked(reader)[-1] == [(following * SIZE, SIZE)]
+        assert reader.now == before
+    for one in parity(SIZE, *range(SIZE)):
+        reader.hear(one)
+    assert reader.delivered() == list(range(many * SIZE + 1))
+    assert reader.core.counters.parity_packets_unused == 0
+    assert reader.core.deadline_ns > reader.now + SECOND
+
+
 def test_parity_of_many_groups_makes_no_more_ranges_than_there_may_be():
     """A gap stays one range, whatever groups parity comes of: nothing is given up for that."""
     many = 40

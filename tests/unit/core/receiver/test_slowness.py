@@ -53,4 +53,4 @@ def test_what_was_dropped_before_a_session_began_is_not_told_of_its_losses() -> 
     assert not any(isinstance(one, Notice) for one in loser.lose())
     loser.core.counters.socket_drops += 1
     [notice] = [one for one in loser.lose() if isinstance(one, Notice)]
-    assert "dropped 1 of this receiver's own socket" in notice.text
+    assert "dropped 1 at this receiver's own socket" in notice.text

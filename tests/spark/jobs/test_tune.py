@@ -28,7 +28,7 @@ from deploy.tune.command import (
     with_timers_of,
 )
 from deploy.tune.search import Score, SearchResult, TimerSearch, front, value_of
-from deploy.tune.space import child_of, draw, knobs, rounded_up, sound
+from deploy.tune.space import child_of, draw, rounded_up, sound, tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, applied, run
 from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
@@ -56,7 +56,7 @@ def place(messages: int = 120) -> TrialSetting:
 
 def test_a_candidate_is_what_the_nodes_run_with() -> None:
     topology = load_checked(HALL)
-    all_knobs = knobs(topology, dict(place().delays))
+    all_knobs = tunable_parameters(topology, dict(place().delays))
     rng = random.Random(1)
     for _ in range(40):
         candidate = sound(lambda: child_of(rng, draw(rng, all_knobs), all_knobs), topology)
@@ -70,7 +70,7 @@ def test_a_candidate_is_what_the_nodes_run_with() -> None:
 @pytest.mark.parametrize("file", sorted(Path("deploy/topologies").glob("*.toml")), ids=lambda file: file.stem)
 def test_the_file_that_is_written_says_what_was_chosen(file: Path) -> None:
     topology = load_checked(file)
-    all_knobs = knobs(topology, delays_of(topology, {}, ()))
+    all_knobs = tunable_parameters(topology, delays_of(topology, {}, ()))
     rng = random.Random(3)
     candidate = sound(lambda: draw(rng, all_knobs), topology)
     why = {(knob.segment, knob.key): f"because of {knob.key}" for knob in all_knobs}
@@ -127,7 +127,7 @@ def test_a_search_on_spark_finds_better_and_the_same_again(spark: SparkSession) 
 
     def search() -> tuple[Score, Score]:
         sweep = Sweep(spark, run, 0.02)
-        all_knobs = knobs(load_checked(HALL), dict(where.delays))
+        all_knobs = tunable_parameters(load_checked(HALL), dict(where.delays))
         found = TimerSearch(sweep, where, all_knobs, load_checked(HALL), 1, 100, said.append).go([])
         assert sweep.usage.runs > 80
         assert sweep.usage.cpu_s > 0
@@ -137,7 +137,7 @@ def test_a_search_on_spark_finds_better_and_the_same_again(spark: SparkSession) 
     assert best.value < 0.9
     assert best.outcome.p99_ms < file.outcome.p99_ms
     assert search() == (file, best)
-    assert said[:4] == ["any settings", "neighbours of the best", "the finalists", "caches"]
+    assert said[:4] == ["random settings", "neighbours of the best", "finalists", "caches"]
     assert delays_of(load_checked(HALL), {}, ("hall=3ms",))["hall"] == 3 * MILLISECOND
 
 
@@ -166,7 +166,7 @@ def test_tune_writes_sufficient_caches_with_a_margin() -> None:
     nothing = SearchResult(file, file, [], [], [], [])
     candidate, why = with_caches(enough, free)
     assert candidate.overrides == (("hall", (("cache_secs", 3600 * MILLISECOND),)),)
-    assert "4 times what was enough" in why["hall", "cache_secs"]
+    assert "4 times the sufficient time" in why["hall", "cache_secs"]
     text = tuned_text(without, free, candidate, cache_lines(enough), why)
     assert plan_all(loads(text))["hall-repairer"].parameters.cache_secs == 3600 * MILLISECOND
     assert "keep packets for 900ms repair as well as with the file's caches; 450ms does worse" in text
@@ -186,8 +186,8 @@ def test_tune_unwritable_output_is_told_before_the_search(tmp_path: Path) -> Non
 def test_tune_change_from_zero_is_not_called_unchanged() -> None:
     assert [gain(ours, theirs) for ours, theirs in ((1.0, 2.0), (0.0, 0.0), (0.1, 0.0))] == [
         "-50 %",
-        "as before",
-        "none before",
+        "unchanged",
+        "was 0",
     ]
 
 
@@ -201,7 +201,7 @@ def test_tune_compared_file_needs_the_same_tree_and_seeds(spark: SparkSession) -
     by_hand = Path("docs/by-hand/lossy-hall.toml")
     topology, where = load_checked(HALL), place(60)
     other = same_tree(HALL, topology, by_hand)
-    all_knobs, candidate = with_timers_of(other, knobs(topology, dict(where.delays)))
+    all_knobs, candidate = with_timers_of(other, tunable_parameters(topology, dict(where.delays)))
     assert {key: value for key, value in dict(candidate.overrides)["hall"] if key != "rdata_hold_ivl"} == {
         "nak_bo_ivl": 8 * MILLISECOND,
         "nak_rpt_ivl": 15 * MILLISECOND,
@@ -220,7 +220,7 @@ def test_tune_compared_file_needs_the_same_tree_and_seeds(spark: SparkSession) -
     worse = attrs.evolve(found, known=[attrs.evolve(known, value=float("inf"))])
     with screen.capture() as shown:
         screen.print(comparison(worse, HALL, by_hand, 120))
-    assert [line.split()[0] for line in shown.get().splitlines() if line.endswith(" out")] == [str(by_hand)]
+    assert [line.split()[0] for line in shown.get().splitlines() if line.endswith(" rejected")] == [str(by_hand)]
     with pytest.raises(UsageError, match=r"has another tree than .*lossy-hall\.toml: desk, device-"):
         same_tree(HALL, topology, Path("docs/by-hand/lossy-wan.toml"))
 
@@ -249,7 +249,7 @@ def test_an_interrupt_ends_it_in_silence(tmp_path: Path) -> None:
         said = []
         for text in tuning.stderr:
             said.append(text)
-            if "any settings" in text:
+            if "random settings" in text:
                 tuning.send_signal(signal.SIGINT)
                 break
         said += tuning.stderr.readlines()
@@ -272,8 +272,8 @@ def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     sizes = [parse_duration(one["cache_secs"]) for one in done.json["caches"]]
     assert sizes == sorted(sizes, reverse=True)
     text = out.read_text()
-    assert f"the losses seen in {tmp_path / 'events'}" in text
-    assert "keep packets for" in text or "leave these as they are" in text
+    assert f"the losses in {tmp_path / 'events'}" in text
+    assert "keep packets for" in text or "do not change the caches" in text
     assert out.with_suffix(".svg").read_text().startswith("<svg")
     # Twice the loss of the file: what is simulated is what was seen.
     where = attrs.evolve(place(ENOUGH), counts=(("device-*", 3),))
@@ -287,9 +287,9 @@ def test_a_long_step_tells_how_far_it_is_and_a_log_stays_short() -> None:
     say = paced(told.append, lambda: seconds[0])
     for at in range(100):
         seconds[0] = at / 2
-        say(f"any settings: {at} of 100 simulations")
+        say(f"random settings: {at} of 100 simulations")
     say("caches")
-    assert told == [*(f"any settings: {at} of 100 simulations" for at in (0, 30, 60, 90)), "caches"]
+    assert told == [*(f"random settings: {at} of 100 simulations" for at in (0, 30, 60, 90)), "caches"]
 
 
 def test_bounds_by_measured_round_trips_are_written_with_two_digits() -> None:
@@ -301,5 +301,5 @@ def test_bounds_by_measured_round_trips_are_written_with_two_digits() -> None:
     ]
     topology = load_checked(HALL)
     delays = dict.fromkeys(topology.segments, 12171504)
-    least = {knob.key: knob.values[0] for knob in knobs(topology, delays)}
+    least = {knob.key: knob.values[0] for knob in tunable_parameters(topology, delays)}
     assert (least["nak_rpt_ivl"], least["nak_rdata_ivl"]) == (49_000_000, 74_000_000)

@@ -43,7 +43,7 @@ def test_the_page_is_whole_and_names_the_worst_link(told: summary.Summary) -> No
         "needs nothing from elsewhere"
     )
     assert text.index("north &gt; north-1") < text.index("north &gt; north-2")
-    assert "packets lost for good" in text
+    assert "packets never repaired" in text
 
 
 def test_every_column_has_a_heading(told: summary.Summary) -> None:
