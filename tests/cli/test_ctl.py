@@ -36,7 +36,7 @@ from tests.net.support.processes import Processes, count, processes
 from tests.unit.core.source.sources import source
 
 RATE = "16Mbit/s"
-PAGE = (ROOT / "docs/operations.md").read_text()
+PAGE = (ROOT / "docs/guide/operations.md").read_text()
 
 
 @pytest.fixture(scope="module")

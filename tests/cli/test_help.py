@@ -95,12 +95,12 @@ def test_no_command_at_all_shows_the_overview() -> None:
     "page",
     [
         "README.md",
-        "docs/command.md",
-        "docs/design.md",
-        "docs/monitoring.md",
-        "docs/telemetry.md",
-        "docs/topology.md",
-        "docs/tuning.md",
+        "docs/reference/command.md",
+        "docs/internals/design.md",
+        "docs/guide/monitoring.md",
+        "docs/guide/telemetry.md",
+        "docs/reference/topology.md",
+        "docs/guide/tuning.md",
     ],
 )
 def test_commands_in_the_documents_are_true(page: str) -> None:
@@ -117,5 +117,5 @@ def test_commands_in_the_documents_are_true(page: str) -> None:
 
 
 def test_every_command_is_told_of_in_the_page_about_them() -> None:
-    page = (ROOT / "docs" / "command.md").read_text()
+    page = (ROOT / "docs" / "reference" / "command.md").read_text()
     assert [name for name in COMMANDS if f"| `{name}` |" not in page] == []

@@ -1,4 +1,4 @@
-"""ZeroMQ and us: cases with processes of their own, our commands, and the examples of docs/zeromq.md (checklist section 12.5)."""
+"""ZeroMQ and us: cases with processes of their own, our commands, and the examples of docs/guide/zeromq.md (checklist section 12.5)."""
 
 from __future__ import annotations
 
@@ -218,9 +218,9 @@ def test_their_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
 
 
 def test_the_examples_of_the_page_do_what_it_says(scene_of: SceneOf) -> None:
-    """Source and receivers as they stand in docs/zeromq.md, on the interface that the hosts here have."""
+    """Source and receivers as they stand in docs/guide/zeromq.md, on the interface that the hosts here have."""
     scene = scene_of(TO_THEM)
-    publish, receive, theirs = (block.replace("eth0", "up") for block in blocks(page("zeromq.md"), "python"))
+    publish, receive, theirs = (block.replace("eth0", "up") for block in blocks(page("guide/zeromq.md"), "python"))
     group = "239.192.1.1"
     theirs = theirs.replace("10.1.0.12", scene.yard.seat(LATE, "up").address)
 
@@ -242,7 +242,7 @@ def test_the_examples_of_the_page_do_what_it_says(scene_of: SceneOf) -> None:
 
 
 def test_the_tree_of_the_page_is_a_tree(tmp_path: Path) -> None:
-    (tmp_path / "quotes.toml").write_text(blocks(page("zeromq.md"), "toml")[0])
+    (tmp_path / "quotes.toml").write_text(blocks(page("guide/zeromq.md"), "toml")[0])
     topology = load_checked(tmp_path / "quotes.toml")
     assert topology.streams["quotes"].framing == "zeromq"
     assert topology.nodes["relay"].is_relay

@@ -16,7 +16,7 @@ import attrs
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = Path(__file__).parent / "requirements"
-PAGE = ROOT / "docs" / "rfc-coverage.md"
+PAGE = ROOT / "docs" / "reference" / "rfc-coverage.md"
 
 FAMILIES = {
     "W": "Wire format",
@@ -152,7 +152,7 @@ def the_25() -> dict[int, Claim]:
 
 
 def _link(claim: Claim, *, spelled: str = "") -> str:
-    return f"[{spelled or claim.test}](../{claim.file})"
+    return f"[{spelled or claim.test}](../../{claim.file})"
 
 
 def _done(row: Requirement, tests: list[Claim]) -> str:
@@ -180,7 +180,7 @@ def _summary(rows: dict[str, Requirement], found: dict[str, list[Claim]]) -> lis
 
 
 def render() -> str:
-    """docs/rfc-coverage.md."""
+    """docs/reference/rfc-coverage.md."""
     rows, found = requirements(), claims()
     strengths = ", ".join(f"{short} {long}" for short, long in STRENGTHS.items())
     lines = [

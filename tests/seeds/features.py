@@ -1,4 +1,4 @@
-"""What older systems can do and what of it is here: `python -m tests.seeds.features --write` prints docs/seed-features.md.
+"""What older systems can do and what of it is here: `python -m tests.seeds.features --write` prints docs/reference/seed-features.md.
 
 The rows are in `tests/seeds/features.toml`. A test is named by file::function under `tests`, or file::* for all of a file.
 """
@@ -14,7 +14,7 @@ import attrs
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).parent / "features.toml"
-PAGE = ROOT / "docs" / "seed-features.md"
+PAGE = ROOT / "docs" / "reference" / "seed-features.md"
 EVERY_TEST = "*"
 
 # By prefix: whose features, and how many are numbered from 1 on.
@@ -78,7 +78,7 @@ def functions_of(file: str) -> set[str]:
 
 def _link(test: str) -> str:
     file, _, name = test.partition("::")
-    return f"[{Path(file).stem if name == EVERY_TEST else name}](../tests/{file})"
+    return f"[{Path(file).stem if name == EVERY_TEST else name}](../../tests/{file})"
 
 
 def _here(row: Feature) -> str:
@@ -107,7 +107,7 @@ def _summary(rows: dict[str, Feature]) -> list[str]:
 
 
 def render() -> str:
-    """docs/seed-features.md."""
+    """docs/reference/seed-features.md."""
     rows = features()
     lines = [
         "# What older systems can do, and what of it is here",

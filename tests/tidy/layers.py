@@ -1,4 +1,4 @@
-"""Who may import whom: the table that `test_imports` holds and `docs/design.md` shows."""
+"""Who may import whom: the table that `test_imports` holds and `docs/internals/design.md` shows."""
 
 from __future__ import annotations
 

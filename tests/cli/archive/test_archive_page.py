@@ -1,4 +1,4 @@
-"""The examples of docs/archive.md do what the page says."""
+"""The examples of docs/guide/archive.md do what the page says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.net.support.pages import blocks, page
 from tests.net.support.places import Place
 from tests.net.support.processes import Process
 
-PAGE = page("archive.md")
+PAGE = page("guide/archive.md")
 
 
 def test_every_column_is_told_of() -> None:

@@ -1,4 +1,4 @@
-"""The alarms of docs/monitoring.md as Prometheus reads them: promtool checks the rules, and says which of them fire of what comes."""
+"""The alarms of docs/guide/monitoring.md as Prometheus reads them: promtool checks the rules, and says which of them fire of what comes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ AT_REST = [
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     """The rules of the page in a file."""
-    page = (ROOT / "docs/monitoring.md").read_text()
+    page = (ROOT / "docs/guide/monitoring.md").read_text()
     [found] = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("groups:")]
     file = tmp_path / "rules.yml"
     file.write_text(found)

@@ -1,4 +1,4 @@
-"""The examples of docs/flow-control.md, run unchanged but for this test's own addresses."""
+"""The examples of docs/guide/flow-control.md, run unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.net.support.pages import blocks, page
 from tests.net.support.places import Place
 
-PAGE = page("flow-control.md")
+PAGE = page("guide/flow-control.md")
 SECONDS = 60
 
 

@@ -1,4 +1,4 @@
-"""The example of docs/parity.md, unchanged but for this test's own addresses."""
+"""The example of docs/guide/parity.md, unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.net.support.pages import blocks, page
 from tests.net.support.places import Place
 
 PATIENCE_S = 60
-PAGE = page("parity.md")
+PAGE = page("guide/parity.md")
 
 
 def block(language: str) -> str:

@@ -27,7 +27,7 @@ from tests.net.support.processes import streaming
 PATIENCE_S = 60
 FIVE = 'loss = { loss = "5%" }'
 LINE_OF_DESK = 'parents = ["exchange"]\nlines = [{'
-PAGE = page("ab-feeds.md")
+PAGE = page("guide/ab-feeds.md")
 
 
 def block(language: str, number: int = 0) -> str:

@@ -73,7 +73,7 @@ def test_the_command_refuses_it_before_spark_starts(tmp_path: Path, monkeypatch:
 
 def test_every_segment_that_could_do_with_a_repairer_can_have_one() -> None:
     """Also where receivers have lines besides."""
-    tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
+    tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/guide/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
     topology = loads(tree)
     assert shapes_of(topology) == ["line-a"]
     plans = plan_all(applied(topology, Candidate(repairer_on="line-a")))
