@@ -40,11 +40,11 @@ from pgm.wire.train import Data, Run
 
 
 def offer_of(spm: Spm, state: SessionState) -> ParityPrm | None:
-    """Return the parity that an SPM offers; None if this node cannot use it, or the session's first SPM did not offer it.
+    """Return the parity that an SPM offers; None if this node cannot use it.
 
-    Parity never begins in the middle of a stream: a forged SPM could turn losses into sqns that were never sent.
+    Return None also if the session's first SPM offered no parity. Parity never begins in the middle of a stream, because
+    a forged SPM could turn losses into sqns that were never sent.
     """
-
     offer = find(spm.options, ParityPrm)
     if offer is None or not state.group_size or not state.keeps_group_size:
         return None
@@ -57,7 +57,6 @@ class ParityRecovery:
     `store` has the packets. `kept` is the same store if the packets are kept for parity alone. After each call that
     learns of packets or groups, `take_skipped` returns missing sqns that were never used. `regain` takes back a skipped
     span when evidence shows that sqns of its group were sent after all.
-
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class ParityRecovery:
         self._hold_until_ns = 0  # end of the hold of losses in the first open group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # number of packets in each short group
         self._holes: list[int] = []  # short groups without a packet from a later group so far
-
         self._stock = ParityStore(self.size, parameters.fec_groups, counters)
         self._corrupt: OrderedDict[int, None] = OrderedDict()
         self._usual = 0  # proactive parity packets of a group
@@ -112,16 +110,22 @@ class ParityRecovery:
         self.review(now_ns)
 
     def sent(self, first: int, end: int, now_ns: int) -> None:
-        """Learn that sqns `first` to `end - 1` were sent, before they are taken in: no group that they are in ends before them."""
+        """Note that `first` to `end - 1` were sent, before these packets are taken.
+
+        A group that has any of these sqns cannot end before them.
+        """
         if self._shorts:
             for group in range(group_of(first, self.size), end, self.size):
                 if group in self._shorts and group + self._shorts[group] < end:
                     self._reopen(group, self.size, now_ns)
 
     def _reopen(self, group: int, actual: int, now_ns: int) -> None:
-        """A group is longer than was said. What was skipped of it is missing again, or a loss."""
+        """Correct a group that is longer than announced.
+
+        Its skipped sqns are missing again, or lost.
+        """
         del self._shorts[group]
-        self._holes = [one for one in self._holes if one != group]
+        self._holes = [hole for hole in self._holes if hole != group]
         self._counters.short_groups_denied += 1
         for span in self._left_out.pop(group, ()):
             self._regain(span, now_ns)
@@ -133,8 +137,10 @@ class ParityRecovery:
             self._learn(group, actual)
 
     def _learn(self, group: int, actual: int) -> None:
-        """Record a short group, unless a sqn that the group left out has come or the source says that it was sent."""
+        """Record a short group.
 
+        A group cannot be short by a sqn that has come, or that the source has announced.
+        """
         first, end = group + actual, group + self.size
         if not 0 < actual < self.size or group in self._shorts or self._state.was_told_of(first, end):
             return
@@ -319,7 +325,6 @@ class ParityRecovery:
 
         The count of such a group is at least the number of packets missing here. A group without room in the store does
         not count: parity for other receivers would be dropped here.
-
         """
         asked = [requested(self._state.unwrap(sqn), self.size) for sqn in nak.sqns]
         end = self._recovery.asks_before_sqn

@@ -47,7 +47,7 @@ class GapDetector:
         return parts, filled
 
     def regain(self, span: Span, now_ns: int) -> None:
-        """Miss again what was skipped: it was sent after all."""
+        """Note a skipped span as missing again, because its sqns were sent after all."""
         self._recovery.detect(max(span[0], self.first), span[1], now_ns)
 
     def reveal(self, end: int, now_ns: int) -> None:

@@ -1,8 +1,8 @@
-"""Probe of a transmission group that may be short, by a node that requests single packets.
+"""Probe of a group that may be short, by a node that requests single packets.
 
-A source that is idle ends its group early, and the sqns up to the next group are never used. A node that lacks such a group
-cannot tell. The node asks for the last sqn of the group first. The answer is that packet, or parity that says how short the
-group is. A node that asked for all sqns would be limited as a child with excessive NAKs.
+An idle source ends its group early, and the sqns up to the next group are never used. A node that lacks packets of such
+a group does not know its size. The node requests the last sqn of the group first. The answer is that packet, or parity
+with the size of the group. Without the probe the node would request many unused sqns, and be limited for excessive NAKs.
 """
 
 from __future__ import annotations
@@ -18,18 +18,24 @@ from pgm.wire.parity import group_of
 
 @attrs.frozen
 class GroupProbe:
-    """The probe for groups of `size` sqns. No group that has partly left the window is probed: no parity of it is made."""
+    """Probe for groups of `size` sqns.
+
+    A group that has partly left the window is not probed, because no parity of it can be made.
+    """
 
     size: int
 
     def is_held(self, missing: TimedRanges[MissingRange], gap: MissingRange, trail: int) -> bool:
-        """Return whether a range waits until the last sqn of its group is not missing any more."""
+        """Return whether a range must wait until the last sqn of its group has come."""
         return group_of(gap.first, self.size) >= trail and not self._has_last(gap) and self._lacks_last(missing, gap)
 
     def asked_first(
         self, missing: TimedRanges[MissingRange], gap: MissingRange, trail: int, most: int
     ) -> list[MissingRange]:
-        """Cut and return up to `most` parts of a range to request: last sqns of groups, and parts that wait for no probe."""
+        """Cut and return up to `most` parts of a range to request.
+
+        The parts are last sqns of groups, and parts that wait for no probe.
+        """
         if self.is_held(missing, gap, trail):
             return []
         size = self.size

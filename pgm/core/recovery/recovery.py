@@ -63,11 +63,10 @@ class Recovery:
         self._source_is_closing = False  # the source will leave soon, so waits are short
         self.missing: TimedRanges[MissingRange] = TimedRanges()
         self._outstanding_limit = OutstandingLimit(parameters, counters)
-        self.group_limit: GroupLimit | None = None  # of a session that asks for parity
-        self.asks_before_sqn = NEVER  # sqns from this one on wait for room by that limit
-        self.group_probe: GroupProbe | None = (
-            None  # of a session without parity requests whose source ends groups early
-        )
+        self.group_limit: GroupLimit | None = None  # for a session that requests parity
+        self.asks_before_sqn = NEVER  # sqns from this one on wait for room by the group limit
+        # For a session without parity requests whose source ends groups early.
+        self.group_probe: GroupProbe | None = None
         self._waits_for_group = False  # parked ranges wait for the group limit or the probe alone
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.cached_below_sqn = 0  # a repairer has offered all data below this sqn
@@ -472,7 +471,10 @@ class Recovery:
             self.asks_before_sqn = self.group_limit.end(self.missing, trail)
 
     def _within_groups(self, ready: list[MissingRange]) -> list[MissingRange]:
-        """Return the ranges below `asks_before_sqn`, cut there unless the table has no place for the remainder."""
+        """Return the ranges below `asks_before_sqn`, cut there if they extend beyond.
+
+        A range is not cut if the table has no place for the rest.
+        """
         end = self.asks_before_sqn
         within = [missing for missing in ready if missing.first < end]
         for missing in within:
@@ -481,7 +483,10 @@ class Recovery:
         return within
 
     def _asked_first(self, ready: list[MissingRange], probe: GroupProbe, trail: int) -> list[MissingRange]:
-        """Return the parts of ready ranges to request first, within the room; all ranges if the table is full."""
+        """Return the parts of ready ranges to request first, within the room.
+
+        Return all ranges if the table is full.
+        """
         most = min(self._room, (self._parameters.rxw_gaps - len(self.missing)) // 2)
         if most <= 0:
             return ready
@@ -493,7 +498,10 @@ class Recovery:
         return parts
 
     def learnt_group(self, now_ns: int) -> None:
-        """Note that a group proved short: ranges that wait for the end of the group may be admitted."""
+        """Note that a group proved short.
+
+        Ranges that wait for the end of the group may now be admitted.
+        """
         if self._waits_for_group and self.group_probe is not None and self._has_worthwhile_room:
             self._admit_at_ns = min(self._admit_at_ns, now_ns)
 
@@ -513,7 +521,7 @@ class Recovery:
         return self._room >= self._outstanding_limit.worthwhile(self.missing.sqns - self._outstanding, self.budget)
 
     def _has_room_after(self, arrived: list[MissingRange]) -> bool:
-        """Return whether parked ranges may be admitted now that the ranges `arrived` have left the table."""
+        """Return whether the arrival of these ranges lets parked ranges be admitted."""
         if self._waits_for_group and self.group_limit is not None:
             return self.group_limit.is_freed(self.missing, arrived)
         if self._waits_for_group and self.group_probe is not None and not self.group_probe.is_freed(arrived):
@@ -540,7 +548,7 @@ class Recovery:
         return parked
 
     def _askable(self, sqn: int = -NEVER) -> Iterator[MissingRange]:
-        """Return the ranges from that of `sqn` on whose groups have room."""
+        """Return the ranges from the one at `sqn` on, within the group limit."""
         ranges, end = self.missing.reaching(sqn), self.asks_before_sqn
         return ranges if end == NEVER else itertools.takewhile(lambda missing: missing.first < end, ranges)
 

@@ -42,8 +42,8 @@ class SessionState:
         self._counters = counters
         self.spm: Spm | None = None  # the last one taken
         self.path_nla: Nla | None = None
-        self.group_size = 0  # of the parity that the first SPM offered; 0 for none
-        self.keeps_group_size = True  # whether the last SPM taken offers the same
+        self.group_size = 0  # group size of the parity in the first SPM, 0 without parity
+        self.keeps_group_size = True  # the last SPM taken has the same group size
         self.trail = 0
         self.lead = -1
         self._announced_lead = -1  # newest sqn of data or an SPM; an NCF may have moved `lead` beyond it
@@ -166,7 +166,10 @@ class SessionState:
         return verdict
 
     def _note_group_size(self, spm: Spm) -> None:
-        """Settle the group size by the first SPM, and note whether later SPMs agree: it is constant for a session (FEC-02)."""
+        """Record the group size of the first SPM, and whether later SPMs agree.
+
+        The group size is constant for the session (FEC-02), so an SPM with another size is in doubt.
+        """
         offer = find(spm.options, ParityPrm) if spm.options else None
         size = 0 if offer is None else offer.tgsize
         if self.spm is None:
