@@ -359,8 +359,8 @@ def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Pl
             assert arrival is not None
             [item], _ = arrival.train.parse_scattered_untrusted()
             assert isinstance(item, DataWithGaps)
-            assert not item.spread(0)
-            assert item.spread(2)
+            assert not item.open_gaps(0)
+            assert item.open_gaps(2)
             assert [piece.wire_sqn for piece in item.pieces()] == [first for first in some if first - 1 not in some]
             runs.append(item.spread_run(some[0]))
             link.keep(arrival.train)
@@ -409,7 +409,7 @@ def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> 
     assert not rejects
     assert isinstance(item, DataWithGaps)
     assert isinstance(found, Nak)
-    assert item.spread(3)
+    assert item.open_gaps(3)
     run = item.spread_run(5)
     assert arrival.train.octets_to_keep == run.octets
     assert [run.rows[sqn - 5].tobytes() for sqn in (5, 6, 8, 9, 12, 13)] == sent
@@ -489,4 +489,4 @@ def test_read_gathering_shared_reads_are_not_moved(link: Link, place: Place) -> 
     assert arrival is not None
     [item], _ = arrival.train.parse_scattered_untrusted()
     assert isinstance(item, DataWithGaps)
-    assert not item.spread(8)
+    assert not item.open_gaps(8)
