@@ -414,7 +414,7 @@ class BusyPollDriver(EffectPerformer):
             raise
 
     def push(self) -> None:
-        """Send at once what the core has accepted, as far as rate and link allow."""
+        """Send accepted data at once, as far as rate and link allow."""
         now_ns = time.monotonic_ns()
         try:
             if not self.held:
@@ -425,7 +425,7 @@ class BusyPollDriver(EffectPerformer):
             self.loop.turn_if_due(now_ns)
 
     def send_now(self, send: Send) -> None:
-        """Send data that the core gave outside of its deadline; hold what the link refuses."""
+        """Send data that the core gave outside of its deadline; hold data that the link refuses."""
         if self.observer is not None:
             self.observer.performed((send,), time.monotonic_ns())
         self._send_data_now(send)
@@ -456,7 +456,7 @@ class BusyPollDriver(EffectPerformer):
             effects = self._application.after()
 
     def _send_data_now(self, send: Send) -> None:
-        """Send data behind all held data; hold what the link refuses."""
+        """Send data behind all held data; hold data that the link refuses."""
         if not self.held:
             try:
                 self.links[send.segment.index].send(send)

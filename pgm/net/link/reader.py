@@ -124,7 +124,7 @@ class SegmentReader:
         return self.sockets.inputs
 
     def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeAlone | None = None) -> SocketRead | None:
-        """Read what waits as one train; None if nothing waits.
+        """Read waiting data as one train; None if nothing waits.
 
         Own multicast and trains of which injected losses leave nothing are skipped. With `gathers` several reads become
         one train if they fit together; a lone read then costs an extra call. The next read reuses the place of the

@@ -297,7 +297,7 @@ def _try_option(sock: socket.socket, level: int, option: int, value: int) -> boo
 
 
 def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> BufferSizes:
-    """Request buffer sizes, and read what was granted. The kernel doubles each size for its own use."""
+    """Request buffer sizes, and read the granted sizes. The kernel doubles each size for its own use."""
     for sock in inputs:
         if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, parameters.so_rcvbuf)

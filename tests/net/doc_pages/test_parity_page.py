@@ -40,7 +40,8 @@ def test_the_example_does_what_the_page_says(place: Place, tmp_path: Path, on_de
     assert done.stderr == ""
     said = sorted(done.stdout.splitlines())
     assert said[::2] == [f"{node}: 10000 messages, 0 lost" for node in ("desk-1", "desk-2")]
-    # Whoever reads late finds the repairs that the other asked for, which are not parity then, beside what it lacks.
+    # A late receiver finds repairs that the other one requested. They are no parity, and come beside the late
+    # receiver's own.
     rebuilt = {line for line in said[1::2] if line.endswith("rebuilt some packets: True")}
     assert len(rebuilt) >= (2 if on_demand else 1)
 

@@ -168,7 +168,7 @@ async def test_application_reader_item_by_another_way_ends_the_wait(place: Place
     """Otherwise the application would wait for the next packet."""
     async with pgm.open_receiver(place.url(), rx_look_ivl="10ms") as receiver:
         assert receiver.driver.application_reader is not None
-        for sqn in range(20):  # trio draws who is first
+        for sqn in range(20):  # trio draws the order of tasks
             closed = Closed(bytes(8), sqn, CloseCause.FIN)
             receiver.driver.application_reader.polling.woke(0)
             assert receiver.driver.application_reader.polling.ivl

@@ -147,7 +147,7 @@ def test_single_packets_of_several_sizes_that_wait_are_all_read(place: Place) ->
 
 
 def test_two_senders_by_turns_do_not_keep_a_turn_from_ending(place: Place) -> None:
-    """Behind each packet lies one that does not fit its train; timers must still get their turn."""
+    """The next packet never fits the train of the one before it; timers must still get their turn."""
     with (
         pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
         sender(place.address(1)) as one,
@@ -217,7 +217,7 @@ def test_a_message_whose_call_is_interrupted_is_repaired(place: Place) -> None:
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    # Where an SPM is due a message goes another way.
+    # A message takes the general path while an SPM is due.
     rarely = {"fin_quiet_ivl": "100ms", "ihb_min": "9s", "ihb_max": "9s", "ambient_spm_ivl": "9s"}
     with (
         pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,

@@ -61,7 +61,7 @@ def test_read_ahead_is_off_when_each_message_is_awaited(
 
         def then_send(link: Link, sock: object, take: TakeAlone, _most: int = 1) -> int:
             found = read_alone(link, sock, take)  # type: ignore[arg-type]
-            # A turn in a send may have read what was sent, which waits for the application then.
+            # A turn in a send may have read the message, which then waits for the application.
             if not found and len(got) % 3 < 2 and len(got) + len(rest) == len(SENT):
                 source.send(rest.pop())
             return found

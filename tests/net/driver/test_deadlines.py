@@ -66,7 +66,7 @@ async def test_a_deadline_that_moved_is_served_in_time(ahead: list[int]) -> None
             driver.reschedule()
             if one >= LONG_NS:
                 await trio.testing.wait_all_tasks_blocked()
-                assert core.looks == looks + 1  # nobody woke
+                assert core.looks == looks + 1  # no task woke
         with trio.fail_after(PATIENCE_S):
             await core.is_served.wait()
         assert len(core.served) == 1

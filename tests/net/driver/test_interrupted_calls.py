@@ -18,7 +18,7 @@ from pgm.net.framing.items import Item
 from tests.net.support.places import Place
 
 PATIENCE_S = 20.0
-SHORT_S = 0.02  # for whoever waits to be asleep
+SHORT_S = 0.02  # until the waiting thread sleeps
 
 
 class Interrupted(Exception):

@@ -184,7 +184,7 @@ def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool)
         began = time.monotonic()
         source.send_batch(np.zeros((300, 1000), np.uint8))
         source.flush()
-        assert time.monotonic() - began > 0.28  # 300 packets of 1024 octets, less what the bucket holds
+        assert time.monotonic() - began > 0.28  # 300 packets of 1024 octets, less the content of the bucket
         for wrong in ("800Mbit/s", 1, "8"):
             with pytest.raises((pgm.UsageError, UnitError)):
                 source.set_rate(wrong)

@@ -105,7 +105,7 @@ async def test_with_and_without_offload_the_result_is_the_same(place: Place, gso
         await source.send_batch(sent)
     assert taken.messages == sent
     trains = taken.counters.packets_in / taken.counters.trains_in
-    assert trains > 3 if gso and gro else trains >= 1  # the link gathers what waits, if the kernel does not
+    assert trains > 3 if gso and gro else trains >= 1  # the link gathers waiting packets if the kernel does not
 
 
 async def test_two_receivers_without_addresses_of_their_own_on_one_host(place: Place) -> None:

@@ -128,7 +128,7 @@ def test_group_sender_keeps_one_card_queue_despite_icmp(address: str, group: str
             by_queue = [row["packets"] for row in rows if row["kind"] == "pfifo"]
             host.run("tc", "qdisc", "del", "dev", "card", "root")
             assert max(by_queue) >= ROUNDS * PACKETS_A_ROUND
-            assert sum(by_queue) - max(by_queue) < ROUNDS  # what the kernel says by itself
+            assert sum(by_queue) - max(by_queue) < ROUNDS  # packets of the kernel itself
 
 
 def test_group_sender_disables_gso_where_the_kernel_refuses(

@@ -26,7 +26,7 @@ from tests.net.support.opened import messages_of_sizes
 from tests.net.support.places import Place, one_segment
 
 SEEDS = range(12)
-Read = tuple[str, int, bytes]  # from whom, how long the packets are, and all of them
+Read = tuple[str, int, bytes]  # sender, length of the packets, and all packets
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ async def test_a_leg_on_one_machine(place: Place) -> None:
             await tree.sources["source"].aclose()
         for found in taken.values():
             assert found.messages == [row.tobytes() for row in rows]
-        assert tree.core("west").counters.odata_packets == 1000  # counted once, whatever the copies
+        assert tree.core("west").counters.odata_packets == 1000  # counted once, regardless of the copies
         assert tree.receivers["other"].counters.repaired_sqns > 0
         assert {session.state.path_nla for session in tree.core("east").sessions} == {place.address(3)}
         assert {session.state.path_nla for session in tree.receivers["other"]._core.sessions} == {place.address(3)}

@@ -57,7 +57,7 @@ class Child:
                 if stream is not None:
                     stream.close()
             except BrokenPipeError:
-                continue  # what was still in the buffer of a process that is gone
+                continue  # the buffer of an ended process has a rest
 
     def _join_readers(self) -> None:
         for reader in self._readers:

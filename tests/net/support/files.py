@@ -49,8 +49,8 @@ _PATIENT = {
 }
 _WINDOW = "30min"  # of the source
 _CHUNK_OCTETS = 1 << 24  # of the file, at a time
-_POLL_S = 0.02  # between two looks at the groups
-_WATCH_S = 1.0  # between two looks at what was written
+_POLL_S = 0.02  # between two checks of the groups
+_WATCH_S = 1.0  # between two checks of the output
 
 
 class Way(enum.Enum):
@@ -99,10 +99,10 @@ class Hop:
     """Losses of data on one last hop, or by one receiver's injector."""
 
     name: str
-    seen: int  # packets or trains of whatever type
+    seen: int  # packets or trains of any type
     lost: int
     train: float  # packets in a unit of data that came, on average
-    runs: tuple[int, ...]  # lengths in packets of what was lost in a row
+    runs: tuple[int, ...]  # lengths of runs of losses, in packets
 
     @property
     def share(self) -> float:
@@ -123,7 +123,7 @@ class Outcome:
     seconds: float  # from the start of `pgm send` to the end of the last process
     stream_seconds: float  # from the first sign of the stream at a receiver to the end of the last receiver
     digest: str  # of the file
-    digests: dict[str, str]  # of what each receiver wrote
+    digests: dict[str, str]  # of each receiver's output
     exits: dict[str, int]
     counters: dict[str, dict[str, int]]  # of source, relay and receivers, as far as they said
     hops: tuple[Hop, ...]
@@ -279,7 +279,7 @@ def transfer(net: Net, case: Case, patience_s: float = PATIENCE_S, watch: Callab
         )
 
 
-# What was counted
+# Counts
 
 
 def _counters(process: Process) -> dict[str, int]:

@@ -15,7 +15,7 @@ from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import BatchItem
 
 PATIENCE_S = 30.0
-_LOOK_S = 0.001  # between two looks at what tells nobody of itself
+_LOOK_S = 0.001  # between two checks of a condition without an event
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -17,8 +17,8 @@ import attrs
 
 from deploy.node.ports import OF_TESTS
 
-# Numbers that are used at the same time differ by their ports: so nobody meets who has no address but 127.0.0.1, or
-# binds the port at all addresses.
+# Numbers in use at the same time differ by their ports. Nodes with no address but 127.0.0.1, or with a port bound at
+# all addresses, therefore do not meet.
 _NUMBERS = 40 * OF_TESTS.count
 
 
@@ -89,7 +89,7 @@ class Place:
 
 # Timers of tests that end their streams: the source leaves soon, and losses are noticed soon.
 BRISK = 'fin_quiet_ivl = "300ms", ihb_min = "20ms", open_hold_ivl = "200ms", spmr_bo_ivl = "50ms"'
-# Where packets are lost, one repair and two NAKs that are lost in turn take that long: the source stays for several more.
+# With losses, one repair and two NAKs lost in turn take that long: the source stays for several more.
 LOSSY = BRISK.replace('"300ms"', '"1s"')
 
 

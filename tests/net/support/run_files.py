@@ -28,7 +28,7 @@ from tests.net.support.lab import why_not  # noqa: E402
 _SHOW_S = 10.0  # between two lines of progress where no terminal is
 # Nothing but its rate slows a source down. A fifth lost asks of receivers to read half as much again as is sent.
 _RATES = ("200Mbit/s", "100Mbit/s")
-_MOST_LINES = 40  # of the logs of what failed
+_MOST_LINES = 40  # of the logs of a failure
 
 # heading, width; text is set to the left
 _COLUMNS = (

@@ -19,7 +19,7 @@ from pgm.wire.checksum import checksum
 ROUNDS = 20
 PACKETS_A_ROUND = 12
 _UNREACHABLE, _PORT = 3, 3
-_TOO_BIG, _MTU = 2, 1400  # larger than what is sent
+_TOO_BIG, _MTU = 2, 1400  # larger than the packets sent
 _ANSWER = struct.Struct("!BB2s4s")
 _IP = struct.Struct("!BBHHHBBH4s4s")
 _IP6 = struct.Struct("!IHBB16s16s")

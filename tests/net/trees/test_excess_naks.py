@@ -56,7 +56,7 @@ def test_a_crying_baby_is_found_out_and_the_others_get_everything(place: Place) 
             tree.running["repairer"].line_with("crying-child: session")
             found_at = time.monotonic()
             stream.until_delivered(1000)
-            assert time.monotonic() - found_at < 25  # what the baby was admitted with before goes first
+            assert time.monotonic() - found_at < 25  # NAKs admitted earlier are answered first
             snapshot = tree.until("repairer", lambda one: count(one, "nak_packets_of_crying"))
             assert count(snapshot, "children_crying") >= 1  # again, if it had calmed down
             cries = [line for line in tree.running["repairer"].log.splitlines() if "crying-child: session" in line]

@@ -120,7 +120,7 @@ def tree_of(place: Place) -> str:
 DESKS = ["desk-1", "desk-2", "desk-3"]
 
 
-# (a) What only repairs
+# (a) Elements that only repair
 
 
 @pytest.mark.parametrize("victim", ["repairer", "aggregator"])

@@ -32,7 +32,7 @@ from tests.reference import data_packet, sealed
 
 SEED = int(os.environ.get("PGM_SEED", "1"))
 SHOTS = 400  # datagrams or trains at each port
-# What junk may raise at a node; everything else must stay as it was.
+# Counters that junk may raise at a node; everything else must stay as it was.
 JUNK = {
     "foreign_packets",
     "nak_packets_foreign",
@@ -42,7 +42,7 @@ JUNK = {
     "ncf_packets_below",
     "injected_losses",
 }
-# Nobody says anything by itself.
+# No node sends anything by itself.
 QUIET = (
     'ambient_spm_ivl = "1000s", ihb_min = "1000s", ihb_max = "1000s", stall_ivl = "2000s", peer_expiry = "3000s", '
     'session_expiry = "3600s"'

@@ -148,7 +148,7 @@ def test_recording_goes_on_after_kills_with_reported_losses(tmp_path: Path) -> N
             tree.until("repairer", lambda _: _recorded(archive) > 300)
             first = tree.running["repairer"]
             children = Path(f"/proc/{first.process.pid}/task/{first.process.pid}/children").read_text().split()
-            os.kill(int(children[0]), signal.SIGKILL)  # what writes the archive
+            os.kill(int(children[0]), signal.SIGKILL)  # the process that writes the archive
             before = _recorded(archive)
             first.line_with("recorder-died: ")
             tree.until("repairer", lambda snapshot: count(snapshot, "recorder_deaths") == 1)
