@@ -38,7 +38,7 @@ _MOST_READY = 16
 _POLLS = 12
 # Bounds of the row of single packets, each found by the first poll, after which a read gathers: that read takes 4 to 7
 # us longer. Answers may come as fast without a stream behind them. If gathering found nothing, the bound doubles, up to
-# what takes a millisecond or two.
+# one or two milliseconds of packets.
 _FEWEST_SINGLES, _MOST_SINGLES = 1, 256
 # Deadlines served in a row before the sockets get their turn.
 _DEADLINES_IN_A_ROW = 4
@@ -67,7 +67,7 @@ class _Input:
     def poll(self, most: int) -> int:
         """Poll at most `most` times for a single packet on the fast path.
 
-        Return the number of the successful poll; 0 if none.
+        Returns the number of the successful poll; 0 if none.
         """
         driver, link, sock = self._driver, self._link, self._sock
         take = driver.take_alone
@@ -193,9 +193,9 @@ class BusyPollLoop:
         self.turn()
 
     def turn_if_due(self, now_ns: int) -> None:
-        """Take a turn between two sends if the last turn without data was long ago:
+        """Take a turn between two sends if the last turn without data was long ago.
 
-        NAKs must not wait for the last send.
+        NAKs must not wait until the last send.
         """
         if now_ns >= self.now_ns + _TURN_IVL:
             self.turn()
