@@ -1,1 +1,4 @@
-"""The whole tree in virtual time: the production cores and codecs, a network that is told how to misbehave, and checkers."""
+"""Simulation of a whole tree in virtual time: production cores and codecs.
+
+The network has configurable faults, and checkers observe every run.
+"""

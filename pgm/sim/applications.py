@@ -1,7 +1,7 @@
-"""What uses the cores in a simulation: applications that offer messages, and applications that take them.
+"""Applications of a simulation: they offer messages, or take them.
 
-A source's application writes down what it offers in a `SentMessages`; a receiver's keeps an account of every
-session as a `DeliveryCheck`, which complains when what comes is not what was offered.
+The application of a source records its messages in a `SentMessages`. The application of a receiver keeps a
+`DeliveryCheck` for every session. A delivery that differs from the offered messages fails the run.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ from pgm.wire.train import Octets
 
 
 class ApplicationHost(Protocol):
-    """What an application needs of the node it runs on."""
+    """Interface of the node on which an application runs."""
 
     @property
     def now_ns(self) -> int:
-        """Virtual time."""
+        """Virtual time, ns."""
 
     @property
     def parameters(self) -> Parameters:
-        """The node's parameters."""
+        """Parameters of the node."""
 
     @property
     def ledgers(self) -> dict[Tsi, SentMessages]:
-        """The truth of all sessions."""
+        """Messages sent in every session."""
 
     def later(self, at_ns: int, action: Action) -> None:
         """Run an action at an instant, unless the core has been replaced by then."""
 
     def rearm(self) -> None:
-        """The core was called outside of the driver: look at its deadline again."""
+        """Read the core's deadline again, after a call from outside the driver."""
 
     def perform(self, effects: Effects) -> None:
-        """Do what the core wants."""
+        """Carry out the effects of a core."""
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, problem: str) -> NoReturn:
         """Raise `InvariantBroken`."""
 
 
 @attrs.frozen
 class Traffic:
-    """What a source's application offers. Times in ns, sizes in octets."""
+    """Messages that a source's application offers. Times in ns, sizes in octets."""
 
     messages: int
     size: int = 1000
-    size_until: int = 0  # draw each size from `size` to this; 0: all of one size
-    rate: int = 0  # messages a second; 0: as fast as the source takes them
+    size_until: int = 0  # draw each size from `size` to this one; 0: all of one size
+    rate: int = 0  # messages a second; 0: as fast as the source accepts them
     burst: int = 1  # messages offered at a time
     start_ns: int = 0
-    close_at_ns: int = 0  # close when all is offered, but not before; NEVER: leave it open
+    close_at_ns: int = 0  # close once all messages are offered, but not before; NEVER: leave the session open
 
 
 class SourceApplication:
-    """Offers messages to a source, waits while it has no room, closes it."""
+    """Application of a source: it offers messages, waits for room, closes the source."""
 
     def __init__(self, host: ApplicationHost, traffic: Traffic, generator: np.random.Generator) -> None:
         self._host = host
@@ -79,7 +79,10 @@ class SourceApplication:
         self.is_waiting = False  # for room
 
     def started(self, core: object) -> None:
-        """A new source, after a restart a new session, for the messages that are left."""
+        """Start a new session for the remaining messages.
+
+        Runs at each start of the source.
+        """
         assert isinstance(core, SourceCore)
         self._core = core
         self._ledger = self._host.ledgers[core.setup.tsi] = SentMessages(core.window.end, core.setup.data_port)
@@ -93,11 +96,11 @@ class SourceApplication:
         return self.traffic.messages - self._left
 
     def take(self, effect: Effect) -> None:
-        """A source delivers nothing."""
+        """Fail the run: a source delivers nothing."""
         self._host.fail(f"a source returned {effect}")
 
     def turn(self) -> None:
-        """The core has run: perhaps it has room again."""
+        """Offer more if the source has room again; runs after each call of the core."""
         if self.is_waiting and self._core is not None and self._core.room_octets > 0:
             self.is_waiting = False
             self._offer()
@@ -139,7 +142,7 @@ class SourceApplication:
             payloads = [self._octets(int(size)) for size in self._generator.integers(low, high, count, endpoint=True)]
             core.submit([payload.tobytes() for payload in payloads])
             for payload in payloads:
-                self._note(payload)
+                self._record(payload)
         if self._ledger.end != core.window.end:
             self._host.fail(f"{self._ledger.end} sqns were expected, the source has {core.window.end}")
 
@@ -148,11 +151,11 @@ class SourceApplication:
 
     @property
     def _largest(self) -> int:
-        """Octets of a message that fits one packet."""
+        """Octets of the largest message that fits one packet."""
         assert self._core is not None
         return self._core.max_tpdu - DATA_HEADER_OCTETS
 
-    def _note(self, payload: Octets) -> None:
+    def _record(self, payload: Octets) -> None:
         if len(payload) <= self._largest:
             self._ledger.add_rows(payload.reshape(1, -1))
         else:
@@ -161,15 +164,15 @@ class SourceApplication:
 
 @attrs.frozen
 class ConsumptionRate:
-    """How a receiver's application takes what is delivered. At once, unless told otherwise."""
+    """Rate at which a receiver's application takes deliveries; by default at once."""
 
     octets_per_s: int = 0  # 0: at once
-    stops_at_ns: int = NEVER  # takes nothing from then on ...
-    resumes_at_ns: int = NEVER  # ... until then
+    stops_at_ns: int = NEVER  # the application takes nothing from this instant ...
+    resumes_at_ns: int = NEVER  # ... until this one
 
 
 class ReceiverApplication:
-    """Takes deliveries at its own speed and keeps the accounts."""
+    """Application that takes deliveries at its own rate and checks them."""
 
     def __init__(
         self, host: ApplicationHost, appetite: ConsumptionRate, unordered_ports: frozenset[int] = frozenset()
@@ -180,32 +183,32 @@ class ReceiverApplication:
         self._core: ReceiverCore | None = None
         self.streams: dict[Tsi, DeliveryCheck] = {}  # the present session of each source
         self.past: list[DeliveryCheck] = []  # sessions of earlier cores, and sessions that were opened again
-        self._granted = 0  # octets taken and not yet told to the core
-        self._queue: deque[int] = deque()  # octets of each delivery that waits to be taken
+        self._granted = 0  # octets taken and not yet granted to the core
+        self._queue: deque[int] = deque()  # octets of each delivery that is not taken yet
         self._queued = 0
-        self._is_eating = False
-        self.is_waiting = False  # for a turn
+        self._is_consuming = False
+        self.is_waiting = False  # for the end of the present call
 
     def started(self, core: object) -> None:
-        """A new receiver, with nothing opened."""
+        """Start with a new core that has no session."""
         assert isinstance(core, ReceiverCore)
         self._core = core
         self.past += self.streams.values()
         self.streams = {}
         self._queue.clear()
         self._granted = self._queued = 0
-        self._is_eating = self.is_waiting = False
+        self._is_consuming = self.is_waiting = False
 
     @property
     def all_streams(self) -> list[DeliveryCheck]:
-        """Every session that ever was."""
+        """Every session so far."""
         return [*self.past, *self.streams.values()]
 
     def take(self, effect: Effect) -> None:
-        """What the core says to the application."""
+        """Handle one effect of the core."""
         if isinstance(effect, Deliver):
             self._stream(effect).delivered(effect)
-            self._eat(effect.run.octets, effect.run.stride)
+            self._consume(effect.run.octets, effect.run.stride)
         elif isinstance(effect, Lost):
             self._stream(effect).lost_some(effect)
         elif isinstance(effect, Opened):
@@ -234,8 +237,11 @@ class ReceiverApplication:
         kind = UnorderedDeliveryCheck if opened.data_port in self._unordered_ports else DeliveryCheck
         self.streams[opened.tsi] = kind(opened, ledger, self._host.parameters.max_apdu, self._host.fail)
 
-    def _eat(self, octets: int, packet: int) -> None:
-        """Take at once, or in time. The queue may exceed its bound by the one packet that did not fit any more."""
+    def _consume(self, octets: int, packet: int) -> None:
+        """Take a delivery at once, or at the application's rate.
+
+        The queue may exceed its bound by one packet.
+        """
         appetite = self._appetite
         if not appetite.octets_per_s and appetite.stops_at_ns == NEVER:
             self._granted += octets
@@ -244,31 +250,31 @@ class ReceiverApplication:
         self._queue.append(octets)
         self._queued += octets
         if self._queued >= self._host.parameters.inbox_bytes + packet:
-            self._host.fail(f"{self._queued} octets delivered and not taken, over inbox_bytes")
-        self._eat_next()
+            self._host.fail(f"{self._queued} octets delivered and not taken exceed inbox_bytes")
+        self._consume_next()
 
-    def _eat_next(self) -> None:
-        if self._is_eating or not self._queue:
+    def _consume_next(self) -> None:
+        if self._is_consuming or not self._queue:
             return
-        self._is_eating = True
+        self._is_consuming = True
         appetite, now_ns = self._appetite, self._host.now_ns
         ivl = self._queue[0] * SECOND // appetite.octets_per_s if appetite.octets_per_s else 0
         at_ns = now_ns + ivl
         if appetite.stops_at_ns <= at_ns < appetite.resumes_at_ns:
             at_ns = appetite.resumes_at_ns
         if at_ns < NEVER:
-            self._host.later(at_ns, self._eaten)
+            self._host.later(at_ns, self._consumed)
 
-    def _eaten(self) -> None:
+    def _consumed(self) -> None:
         octets = self._queue.popleft()
         self._queued -= octets
         self._granted += octets
-        self._is_eating = False
+        self._is_consuming = False
         self.turn()
-        self._eat_next()
+        self._consume_next()
 
     def turn(self) -> None:
-        """The effects of a call are done: tell the core what was taken since."""
+        """Grant the core the octets taken; runs after the effects of each call."""
         self.is_waiting = False
         octets, self._granted = self._granted, 0
         if octets and self._core is not None:
@@ -276,7 +282,7 @@ class ReceiverApplication:
 
 
 class NoApplication:
-    """Aggregators and repairers have none."""
+    """Application of aggregators and repairers, which have none."""
 
     is_waiting = False
 
@@ -284,14 +290,14 @@ class NoApplication:
         self._host = host
 
     def started(self, core: object) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def take(self, effect: Effect) -> None:
-        """An element delivers nothing."""
+        """Fail the run: an element delivers nothing."""
         self._host.fail(f"an element returned {effect}")
 
     def turn(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 Application = SourceApplication | ReceiverApplication | NoApplication

@@ -1,4 +1,4 @@
-"""Things that go wrong at a given time: crashes, stops, partitions, outages."""
+"""Faults at given times: crashes, stops, partitions, outages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ KINDS = FOR_GOOD + LASTING
 
 @attrs.frozen
 class Fault:
-    """One thing that goes wrong: one of `KINDS`, the node, when and for how long, in ns. A crash is for good."""
+    """One fault: a kind of `KINDS`, the node, the start and the duration, ns.
+
+    A crash has no end.
+    """
 
     kind: str
     node: str
@@ -27,15 +30,21 @@ class Fault:
 
 
 class Faults:
-    """Schedules faults in a world. Times in ns; `for_ns` later everything is as before."""
+    """Schedule of the faults of a world.
+
+    Times in ns. The fault ends after `for_ns`.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.healed_at_ns = 0  # when the last fault that heals will have healed
-        self.begun_at_ns = 0  # when all will have happened
+        self.healed_at_ns = 0  # end of the last fault that ends
+        self.begun_at_ns = 0  # start of the last fault
 
     def add(self, fault: Fault) -> None:
-        """Schedule a fault; it hits every stream of a source. Raises `UsageError` for an unknown kind or node."""
+        """Schedule a fault; a fault of a source hits all its streams.
+
+        Raises `UsageError` for an unknown kind or node.
+        """
         if fault.kind not in KINDS:
             raise UsageError(f"a fault cannot be {fault.kind!r}", remedy=f"choose one of {', '.join(KINDS)}")
         names = [node.name for node in self._world.nodes.values() if fault.node in (node.name, node.host)]
@@ -61,11 +70,14 @@ class Faults:
             self.deafen([name], fault.at_ns, fault.for_ns)
 
     def crash(self, node: str, at_ns: int) -> None:
-        """Kill a process. It says nothing, and nothing is left of it."""
+        """Kill a process, without a last packet and without any state left."""
         self._world.at(at_ns, self._world.nodes[node].stop)
 
     def restart(self, node: str, at_ns: int) -> None:
-        """Start a process with a fresh core under the old addresses; kills it first if it still runs."""
+        """Start a process with a fresh core and the same addresses.
+
+        A running process is killed first.
+        """
         self._world.at(at_ns, functools.partial(self._world.start, node))
         self._heals(at_ns)
 
@@ -75,20 +87,23 @@ class Faults:
         self.restart(node, at_ns + for_ns)
 
     def pause(self, node: str, at_ns: int, for_ns: int) -> None:
-        """Stop a process and let it go on, as SIGSTOP and SIGCONT do: what arrives waits in its socket."""
+        """Stop a process and resume it, as SIGSTOP and SIGCONT do.
+
+        Arriving packets wait in the process's sockets.
+        """
         self._world.at(at_ns, self._world.nodes[node].pause)
         self._world.at(at_ns + for_ns, self._world.nodes[node].resume)
         self._heals(at_ns + for_ns)
 
     def partition(self, node: str, at_ns: int, for_ns: int, segment: str | None = None) -> None:
-        """Cut a node off one segment, or all of its segments, in both directions."""
+        """Cut a node off one segment, or off all its segments, in both directions."""
         for attachment in self._attachments(node, segment):
             self._world.at(at_ns, functools.partial(attachment.cut, True))
             self._world.at(at_ns + for_ns, functools.partial(attachment.cut, False))
         self._heals(at_ns + for_ns)
 
     def deafen(self, nodes: Iterable[str], at_ns: int, for_ns: int, segment: str | None = None) -> None:
-        """Lose everything that some nodes would hear."""
+        """Drop all packets to some nodes."""
         for node in nodes:
             for attachment in self._attachments(node, segment):
                 self._world.at(at_ns, functools.partial(attachment.deafen, True))
@@ -96,7 +111,11 @@ class Faults:
         self._heals(at_ns + for_ns)
 
     def _attachments(self, node: str, segment: str | None) -> list[Attachment]:
-        return [one for one in self._world.nodes[node].attachments if segment is None or one.segment.name == segment]
+        return [
+            attachment
+            for attachment in self._world.nodes[node].attachments
+            if segment is None or attachment.segment.name == segment
+        ]
 
     def _heals(self, at_ns: int) -> None:
         self.healed_at_ns = max(self.healed_at_ns, at_ns)

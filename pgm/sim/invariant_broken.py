@@ -1,4 +1,7 @@
-"""The one error of the simulator: an invariant did not hold, and how to see it happen again."""
+"""Error of the simulator for a broken invariant.
+
+The text has the command that repeats the run.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from pgm.units import SECOND
 
 
 class InvariantBroken(AssertionError):
-    """A checker found the protocol wrong.
+    """Broken invariant that a checker found.
 
-    `seed`, `now_ns`, `node` and `what` say which run, when, where and what; the text also has the command
-    that repeats the run.
+    The attributes are the seed of the run, the virtual time in ns, the node, and the problem. The text also has the
+    command that repeats the run.
     """
 
     def __init__(self, seed: int, now_ns: int, node: str, what: str, repeat: str = "") -> None:

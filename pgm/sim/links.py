@@ -1,9 +1,11 @@
-"""One direction of one node's place on a segment: delay, rate and queue, loss, duplication, reordering, outages.
+"""Link of a node to a segment, in one direction.
 
-A link works on trains. Where nothing happens to a train the link only says when it arrives, so that a
-segment can hand one and the same train to all its nodes; otherwise it gives copies without the packets that
-were lost. Fates are drawn ahead in blocks by a generator of the link's own: a train that gets through costs a
-comparison, and what happens on one link never depends on another.
+A link has delay, rate, queue, loss, duplication, reordering and outages. A link carries trains. For an untouched train
+the link only returns the arrival time, so that all nodes of a segment can share one object. Otherwise the link returns
+copies without the lost packets.
+
+Losses are drawn ahead in blocks by a generator of each link. An untouched train then costs one comparison, and no link
+influences another.
 """
 
 from __future__ import annotations
@@ -15,61 +17,68 @@ from pgm.impairments import Impairment, Injector, Lost, seeded
 from pgm.units import KIB, MICROSECOND, NEVER, SECOND
 from pgm.wire.train import Train
 
-Arrival = tuple[int, Train]  # when, what
+Arrival = tuple[int, Train]  # arrival time, train
 
 
 @attrs.frozen
 class LinkSetup:
-    """What one direction of an attachment is like. Times in ns, rate in octets/s (0: no limit), queue in octets."""
+    """Properties of one direction of an attachment.
+
+    Times in ns, rate in octets/s (0: no limit), queue in octets.
+    """
 
     delay: int = 50 * MICROSECOND
-    jitter: int = 0  # at most this much more, drawn per train; trains do not overtake each other by it
+    jitter: int = 0  # additional delay of at most this, drawn per train; trains keep their order
     rate: int = 0
-    queue: int = 256 * KIB  # what waits for the rate; packets beyond it are dropped
+    queue: int = 256 * KIB  # octets that wait for the rate; packets beyond are dropped
     impairment: Impairment = Impairment()
-    # Losses take every packet for at most this long, ns; then their burst ends. The length of a burst is drawn in packets:
-    # on a link with one packet a second a burst of 30 packets lasts as long as an outage of 30 seconds.
+    # Losses take every packet for at most this long, ns; then their burst ends. The length of a burst is drawn in
+    # packets: on a link with one packet a second a burst of 30 packets lasts as long as an outage of 30 seconds.
     burst_ivl: int = NEVER
 
 
 class SimulatedLink:
-    """One direction of one attachment. Counts what it does to packets."""
+    """One direction of one attachment, with counts of lost and changed packets."""
 
     def __init__(self, setup: LinkSetup, seed: str) -> None:
         self.setup = setup
-        self.is_cut = False  # nothing passes: a partition, or total loss
+        self.is_cut = False  # no packet passes: a partition, or total loss
         self.packets = 0
         self.lost = 0
-        self.silenced_ns = NEVER  # since when drawn losses have taken every packet; NEVER: something else was the last
+        # since when drawn losses have taken every packet; NEVER: the last packet had another fate
+        self.silenced_ns = NEVER
         self.overflowed = 0
         self.duplicated = 0
         self.reordered = 0
         impairment = setup.impairment
         self._losses = None if impairment.is_lossless else Injector(impairment, f"{seed}:loss")
-        self._doubles = (
+        self._duplicate_draws = (
             Injector(Impairment(loss=impairment.duplicate), f"{seed}:twice") if impairment.duplicate else None
         )
-        self._laggards = Injector(Impairment(loss=impairment.reorder), f"{seed}:late") if impairment.reorder else None
+        self._late_draws = Injector(Impairment(loss=impairment.reorder), f"{seed}:late") if impairment.reorder else None
         self._rng = seeded(seed, "jitter")
         self._is_steady = not setup.jitter and not setup.rate
         self._delay = setup.delay
         self._busy_until_ns = 0
-        self._newest_ns = 0  # when the last train arrives
+        self._newest_ns = 0  # arrival time of the newest train
 
     @property
     def free_at_ns(self) -> int:
-        """When what waits for the rate will have left."""
+        """Time at which the queue will be empty, ns."""
         return self._busy_until_ns
 
     def has_room(self, octets: int, now_ns: int) -> bool:
-        """Whether a train of `octets` fits the queue. A longer one fits the empty queue."""
+        """Return whether a train of `octets` fits the queue.
+
+        A longer train fits the empty queue.
+        """
         setup = self.setup
         if not setup.rate or self._busy_until_ns <= now_ns:
             return True
         return self._waiting_octets(now_ns) + octets <= setup.queue
 
     def room_at_ns(self, octets: int) -> int:
-        """When `has_room` will say yes."""
+        """Return the time at which `has_room` becomes true, ns."""
         spare = max(0, self.setup.queue - octets)
         return self._busy_until_ns - spare * SECOND // max(1, self.setup.rate)
 
@@ -77,8 +86,11 @@ class SimulatedLink:
         return max(0, self._busy_until_ns - now_ns) * self.setup.rate // SECOND
 
     def pass_whole(self, train: Train, now_ns: int) -> int:
-        """When a train arrives to which nothing happens, or -1: then ask `carry`."""
-        if not self._is_steady or self.is_cut or self._doubles is not None or self._laggards is not None:
+        """Return the arrival time of a train that passes untouched, ns.
+
+        -1 means that the train may be changed: then call `carry`.
+        """
+        if not self._is_steady or self.is_cut or self._duplicate_draws is not None or self._late_draws is not None:
             return -1
         losses = self._losses
         if losses is not None and not losses.spares(train.count):
@@ -87,7 +99,7 @@ class SimulatedLink:
         return now_ns + self._delay
 
     def carry(self, train: Train, now_ns: int) -> list[Arrival]:
-        """What arrives of a train, and when, in order of sending."""
+        """Return the arrivals of a train, in order of sending."""
         self.packets += train.count
         if self.is_cut:
             self.lost += train.count
@@ -97,10 +109,10 @@ class SimulatedLink:
         if queued is None:
             self.silenced_ns = NEVER
             return []
-        left_ns, whole = queued
+        left_ns, queued_train = queued
         if now_ns - self.silenced_ns >= self.setup.burst_ivl and self._losses is not None:
             self._losses.end_burst()
-        survived = self._lose(whole)
+        survived = self._lose(queued_train)
         if survived is None:
             self.silenced_ns = min(self.silenced_ns, now_ns)
             return []
@@ -110,7 +122,7 @@ class SimulatedLink:
         return self._shuffle(survived, at_ns)
 
     def _queue(self, train: Train, now_ns: int) -> Arrival | None:
-        """When a train has left the queue, and what of it did not fit."""
+        """Return when a train has left the queue, and the part that fitted."""
         setup = self.setup
         if not setup.rate:
             return now_ns, train
@@ -138,10 +150,10 @@ class SimulatedLink:
         return self._rng.randint(0, self.setup.jitter) if self.setup.jitter else 0
 
     def _shuffle(self, train: Train, at_ns: int) -> list[Arrival]:
-        """Packets that come twice, and packets that leave their train and come later."""
+        """Return the arrivals of a train, with duplicates, and with late packets apart."""
         arrivals: list[Arrival] = []
-        late = self._laggards.draw(train.count) if self._laggards is not None else None
-        twice = self._doubles.draw(train.count) if self._doubles is not None else None
+        late = self._late_draws.draw(train.count) if self._late_draws is not None else None
+        twice = self._duplicate_draws.draw(train.count) if self._duplicate_draws is not None else None
         if late is not None:
             self.reordered += int(late.sum())
             arrivals += self._singles(train, late, at_ns)
@@ -155,7 +167,7 @@ class SimulatedLink:
         reorder_ivl = self.setup.impairment.reorder_ivl
         singles: list[Arrival] = []
         for index in np.flatnonzero(chosen).tolist():
-            one = train.without(np.arange(train.count) != index)
-            assert one is not None
-            singles.append((at_ns + 1 + self._rng.randint(reorder_ivl // 2, reorder_ivl), one))
+            single = train.without(np.arange(train.count) != index)
+            assert single is not None
+            singles.append((at_ns + 1 + self._rng.randint(reorder_ivl // 2, reorder_ivl), single))
         return singles

@@ -1,10 +1,11 @@
-"""Segments that carry octets between nodes: multicast to everybody attached but the sender, unicast by address.
+"""Segments that carry octets between nodes.
 
-On a unicast leg what is for all crosses to every peer by itself, each copy with losses of its own on the way out.
+Multicast goes to all nodes but the sender, unicast to one address. On a unicast leg a packet for all crosses to each
+peer separately, with losses of its own on the way out. No packet leaves a segment by itself, so every hop limit of 1 or
+more reaches the whole segment. Relays, which are nodes, connect segments.
 
-Nothing leaves a segment, so every hop limit of 1 or more reaches all of it; what joins segments is a relay, which is a node. The octets
-of a `Send` become one `Train`, and all receivers behind links that did nothing to it get the same object:
-its parse is remembered, so a thousand receivers cost one.
+The octets of a `Send` become one `Train`. All receivers behind links that did not touch the train get the same object.
+Its parse is cached, so a thousand receivers cost one parse.
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ Schedule = Callable[[int, Action], None]
 
 
 class Station(Protocol):
-    """What the network needs of a node."""
+    """Interface of a node towards the network."""
 
     name: str
 
     @property
     def host(self) -> str:
-        """Stations of one host share its addresses: the streams of a source."""
+        """Host of the station; stations of one host share its addresses.
+
+        The streams of a source are such stations.
+        """
 
     def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
-        """Take what arrived."""
+        """Handle a train that arrived."""
 
 
 @attrs.define(eq=False)
 class Attachment:
-    """One node on one segment: who it is there, and its link in each direction."""
+    """One node on one segment: its addresses there, and its link in each direction."""
 
     station: Station
     segment: Segment
@@ -48,7 +52,7 @@ class Attachment:
     ingress: SimulatedLink
     by_group: Channel = attrs.field(init=False)
     by_unicast: Channel = attrs.field(init=False)
-    _cuts: int = attrs.field(default=0, init=False)  # that last: faults may overlap
+    _cuts: int = attrs.field(default=0, init=False)  # in force now: faults may overlap
     _deafenings: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -56,13 +60,13 @@ class Attachment:
         self.by_unicast = Channel(self.segment, False)
 
     def cut(self, is_cut: bool) -> None:
-        """Partition the node from this segment, in both directions, or undo one such."""
+        """Partition the node from this segment in both directions, or undo one partition."""
         self._cuts += 1 if is_cut else -1
         self.egress.is_cut = self._cuts > 0
         self._listen()
 
     def deafen(self, is_deaf: bool) -> None:
-        """Lose everything the node would hear on this segment, or undo one such."""
+        """Drop all packets to the node on this segment, or undo one such fault."""
         self._deafenings += 1 if is_deaf else -1
         self._listen()
 
@@ -71,7 +75,7 @@ class Attachment:
 
 
 class _Arrival:
-    """A train that reaches some nodes at one instant."""
+    """Train that reaches some nodes at one instant."""
 
     __slots__ = ("_is_group", "_peer", "_targets", "_train")
 
@@ -92,7 +96,10 @@ class _Arrival:
 
 
 def targets_of(send: Send) -> tuple[Nla | None, ...]:
-    """Where a train goes: to an address, to the group (None), or on a unicast leg to every peer by itself."""
+    """Return the targets of a train.
+
+    A target is an address, the group (None), or each peer of a unicast leg.
+    """
     if send.hops == 0:
         return ()
     peers = send.segment.peers
@@ -108,33 +115,36 @@ class Network:
         self._by_address: dict[tuple[str, Nla], list[Attachment]] = {}
 
     def attach(self, attachment: Attachment) -> None:
-        """Put a node on a segment. Raises `UsageError` when its address is another host's there."""
+        """Attach a node to a segment.
+
+        Raises `UsageError` if its address belongs to another host there.
+        """
         key = (attachment.segment.name, attachment.segment.address)
-        there = self._by_address.setdefault(key, [])
-        for other in there:
-            if other.station.host != attachment.station.host:
+        attachments = self._by_address.setdefault(key, [])
+        for taken_by in attachments:
+            if taken_by.station.host != attachment.station.host:
                 raise UsageError(
-                    f"{key[1]} is taken on segment {key[0]} by {other.station.name}",
+                    f"{key[1]} is taken on segment {key[0]} by {taken_by.station.name}",
                     remedy="give every node of a segment an address of its own",
                 )
-        there.append(attachment)
+        attachments.append(attachment)
         self._members.setdefault(attachment.segment.name, []).append(attachment)
 
     def has(self, segment: str, address: Nla) -> bool:
-        """Whether a node on a segment has this address."""
+        """Return whether a node on a segment has this address."""
         return (segment, address) in self._by_address
 
     def members(self, segment: str) -> tuple[Attachment, ...]:
-        """Who is attached to a segment, in order of attaching."""
+        """Return the attachments of a segment, in order of attaching."""
         return tuple(self._members.get(segment, ()))
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The names of all segments."""
+        """Names of all segments."""
         return tuple(self._members)
 
     def send(self, source: Attachment, send: Send, train: Train, now_ns: int) -> None:
-        """Carry the train of a `Send` to whomever it is for."""
+        """Carry the train of a `Send` to all its targets."""
         for to in targets_of(send):
             self.leave(source, to, train, now_ns)
 
@@ -144,41 +154,44 @@ class Network:
         arrivals = [(at_ns, train)] if at_ns >= 0 else source.egress.carry(train, now_ns)
         for left_ns, survived in arrivals:
             if left_ns == now_ns:
-                self._spread(source, to, survived, now_ns)
+                self._distribute(source, to, survived, now_ns)
             else:
                 self._schedule(left_ns, _Crossing(self, source, to, survived, left_ns))
 
-    def _spread(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
-        """From the segment to the nodes on it. Nodes whose links do nothing to the train share one event."""
+    def _distribute(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
+        """Deliver a train from the segment to its nodes.
+
+        Nodes whose links do not touch the train share one event.
+        """
         if to is None:
             members = self._members[source.segment.name]
         else:
             members = self._by_address.get((source.segment.name, to), [])
         peer, is_group = source.segment.address, to is None
-        together: dict[int, list[Attachment]] = {}
+        by_arrival: dict[int, list[Attachment]] = {}
         for member in members:
             if member is source:
                 continue
             ingress = member.ingress
             at_ns = ingress.pass_whole(train, now_ns)
             if at_ns >= 0:
-                together.setdefault(at_ns, []).append(member)
+                by_arrival.setdefault(at_ns, []).append(member)
                 continue
             for arrives_ns, arrived in ingress.carry(train, now_ns):
                 if arrived is train:
-                    together.setdefault(arrives_ns, []).append(member)
+                    by_arrival.setdefault(arrives_ns, []).append(member)
                 else:
                     self._schedule(arrives_ns, _Arrival([member], arrived, is_group, peer))
-        for arrives_ns, targets in together.items():
+        for arrives_ns, targets in by_arrival.items():
             self._schedule(arrives_ns, _Arrival(targets, train, is_group, peer))
 
     def cross(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
-        """A train that took its time on the way out reaches the segment."""
-        self._spread(source, to, train, now_ns)
+        """Deliver a train that was delayed on its way out."""
+        self._distribute(source, to, train, now_ns)
 
 
 class _Crossing:
-    """A train between the link of its sender and the segment."""
+    """Train between the link of its sender and the segment."""
 
     __slots__ = ("_at_ns", "_network", "_source", "_to", "_train")
 

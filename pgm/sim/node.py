@@ -1,8 +1,8 @@
-"""One node: a core, its driver in virtual time, its application.
+"""Node of a simulation: a core, its driver in virtual time, its application.
 
-The driver keeps to the contract of `pgm.core.interface`: control is sent at once or dropped; data that the link does
-not take is held, and until it is gone the core is not asked for more, or, where it came of what was read, the socket
-that brought that is not read; a deadline is served when it comes, and one that lies in the past is served now.
+The driver keeps the contract of `pgm.core.interface`. Control is sent at once or dropped. Data that the link refuses is
+held. Until held data has left, the core's deadline is not served. For data that came from a read, only the socket of
+that read stays unread. A deadline is served when it is due, and at once if it lies in the past.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.train import Train
 
-# A core that is called this often at one instant is in a loop. What it may do at once is bounded by its buckets, a few trains.
-_MOST_IDLE_CALLS = 16
-_MOST_CALLS = 10_000
+# A core that is called this often at one instant is in a loop. Its buckets bound the work at one instant to a few
+# trains.
+_MAX_IDLE_CALLS = 16
+_MAX_CALLS = 10_000
 
 
-STREAM_MARK = "/"  # between a source's name and that of one of its streams
+STREAM_MARK = "/"  # between a source's name and the name of one of its streams
 
 
 @attrs.define
-class _Leaving:
-    """A train on its way to the link."""
+class _OutgoingTrain:
+    """Train on its way to the link."""
 
     attachment: Attachment
     send: Send
     train: Train
-    handed_ns: int  # when the core gave it
-    channel: Channel | None  # that brought what it came of; None: it was due
-    copies: int = 0  # that have left
+    handed_ns: int  # when the core returned the train
+    channel: Channel | None  # channel of the read that caused the train; None: a deadline caused it
+    copies: int = 0  # copies that have left
 
     def has_room(self, now_ns: int) -> bool:
         return self.attachment.egress.has_room(self.train.length, now_ns)
@@ -58,42 +59,45 @@ class _Leaving:
 
 @attrs.define
 class _Unread:
-    """What waits in a socket."""
+    """Unread trains of a socket."""
 
-    # With a number each in the order in which they came, of all sockets.
+    # Each with its number in the order of arrival at all sockets.
     arrivals: deque[tuple[int, Train, Channel, Nla]] = attrs.field(factory=deque)
     octets: int = 0
 
 
 class NodeObserver:
-    """Hooks into the life of all nodes. A world calls only the hooks that an observer defines."""
+    """Hooks into the life of all nodes.
+
+    A world calls only the hooks that an observer defines.
+    """
 
     def attach(self, world: object) -> None:
-        """Take the world that the observer is added to."""
+        """Store the world that the observer is added to."""
 
     def started(self, node: SimulatedNode) -> None:
-        """A node has got a new core."""
+        """Handle a new core of a node."""
 
     def resumed(self, node: SimulatedNode) -> None:
-        """A stopped node goes on."""
+        """Handle a stopped node that resumes."""
 
     def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
-        """A train is about to be handed to a core."""
+        """Handle a train before a core gets it."""
 
     def called(self, node: SimulatedNode) -> None:
-        """A core has run and its effects are done."""
+        """Handle the end of a call of a core, after its effects."""
 
     def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        """A node puts octets on a segment."""
+        """Handle octets that a node puts on a segment."""
 
     def performs(self, node: SimulatedNode, effects: Effects) -> None:
-        """A core has returned these."""
+        """Handle the effects that a core returned."""
 
     def effect(self, node: SimulatedNode, effect: Effect) -> None:
-        """An application has received an effect."""
+        """Handle an effect that an application received."""
 
     def finish(self) -> None:
-        """The run is over."""
+        """Handle the end of the run."""
 
 
 HOOKS = ("started", "resumed", "received", "called", "sent", "performs", "effect")
@@ -101,7 +105,7 @@ HOOKS = ("started", "resumed", "received", "called", "sent", "performs", "effect
 
 @attrs.define
 class Hooks:
-    """The observers of a world, by the hook that they define."""
+    """Observers of a world, by the hook that they define."""
 
     started: list[NodeObserver] = attrs.field(factory=list)
     resumed: list[NodeObserver] = attrs.field(factory=list)
@@ -120,7 +124,10 @@ class Hooks:
 
 @attrs.frozen
 class NodeContext:
-    """The parts of a world that its nodes share. Drivers sleep in steps of `timer_slack_ns`."""
+    """Parts of a world that all nodes share.
+
+    Drivers sleep in steps of `timer_slack_ns`.
+    """
 
     scheduler: Scheduler
     log: RunLog
@@ -131,7 +138,7 @@ class NodeContext:
 
 
 class SimulatedNode:
-    """A node of the simulated tree."""
+    """Node of the simulated tree."""
 
     def __init__(self, context: NodeContext, index: int, plan: NodePlan) -> None:
         self.context = context
@@ -146,45 +153,49 @@ class SimulatedNode:
         self.core: Core | None = None
         self.starts = 0
         self.counters: list[Counters] = []  # of every core that ran here
-        self.paused_ns = 0  # since when it is paused
-        self._pauses = 0  # that last: faults may overlap
-        self.handed_ns = 0  # when the core gave what is being sent: before now where it waited for the line
+        self.paused_ns = 0  # start of the present pause
+        self._pauses = 0  # in force now: faults may overlap
+        # when the core returned the train being sent: earlier than now if the train waited for the line
+        self.handed_ns = 0
         self._armed_ns = NEVER
-        self._held: defaultdict[int, deque[_Leaving]] = defaultdict(deque)  # by index of the segment
+        self._held: defaultdict[int, deque[_OutgoingTrain]] = defaultdict(deque)  # by index of the segment
         self._unread: defaultdict[Channel, _Unread] = defaultdict(_Unread)
-        self._arrivals = 0  # that had to wait
-        self._postponed: list[Action] = []  # what the application would have done while stopped
+        self._arrivals = 0  # trains that had to wait
+        self._postponed: list[Action] = []  # actions of the application that a stop delayed
         self._served_ns = -1
         self._calls = 0
         self._idle_calls = 0
 
     @property
     def host(self) -> str:
-        """The node of the topology file that this is, or is a stream of."""
+        """Name of the node in the topology file, without the stream of a source."""
         return self.name.partition(STREAM_MARK)[0]
 
-    # What applications use
+    # The application's interface
 
     @property
     def now_ns(self) -> int:
-        """Virtual time."""
+        """Virtual time, ns."""
         return self._scheduler.now_ns
 
     @property
     def parameters(self) -> Parameters:
-        """The node's parameters."""
+        """Parameters of the node."""
         return self.plan.parameters
 
     @property
     def ledgers(self) -> dict[Tsi, SentMessages]:
-        """The truth of all sessions."""
+        """Messages sent in every session."""
         return self.context.ledgers
 
     def later(self, at_ns: int, action: Action) -> None:
-        """Run an action at an instant, unless the core has been replaced by then; a stopped process waits."""
-        self._scheduler.at(at_ns, functools.partial(self._act, self.starts, action))
+        """Run an action at an instant, unless the core has been replaced by then.
 
-    def _act(self, starts: int, action: Action) -> None:
+        A stopped process runs the action when it resumes.
+        """
+        self._scheduler.at(at_ns, functools.partial(self._run_action, self.starts, action))
+
+    def _run_action(self, starts: int, action: Action) -> None:
         if starts != self.starts or self.core is None:
             return
         if self.is_paused:
@@ -192,15 +203,15 @@ class SimulatedNode:
         else:
             action()
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, problem: str) -> NoReturn:
         """Raise `InvariantBroken`."""
-        self.context.log.fail(self.name, what)
+        self.context.log.fail(self.name, problem)
 
     def total(self, counter: str) -> int:
-        """A counter over all cores that ran here."""
+        """Return the sum of a counter over all cores that ran here."""
         return sum(getattr(counters, counter) for counters in self.counters)
 
-    # Life
+    # Life cycle
 
     def start(self, core: Core) -> None:
         """Run a new core."""
@@ -218,7 +229,7 @@ class SimulatedNode:
         self.rearm()
 
     def stop(self) -> None:
-        """End the process: nothing more is heard or said."""
+        """End the process: nothing more is received or sent."""
         self.core = None
 
     @property
@@ -227,13 +238,16 @@ class SimulatedNode:
         return self._pauses > 0
 
     def pause(self) -> None:
-        """Stop the process without ending it. What arrives waits in its sockets' buffers, of so_rcvbuf octets each."""
+        """Stop the process without ending it.
+
+        Arriving trains wait in its sockets' buffers, of so_rcvbuf octets each.
+        """
         if not self.is_paused:
             self.paused_ns = self._scheduler.now_ns
         self._pauses += 1
 
     def resume(self) -> None:
-        """Undo one `pause`; let a stopped process go on with the last of them."""
+        """Undo one `pause`; undoing the last one resumes the process."""
         was_paused = self.is_paused
         self._pauses = max(0, self._pauses - 1)
         if self.is_paused or not was_paused:
@@ -253,10 +267,10 @@ class SimulatedNode:
     # The driver
 
     def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
-        """Take what arrived."""
+        """Handle a train that arrived."""
         if self.core is None:
             return
-        if self.is_paused or self._is_held_up(channel):
+        if self.is_paused or self._is_blocked(channel):
             self._wait(train, channel, peer)
         else:
             self._take(self.core, train, channel, peer)
@@ -270,11 +284,14 @@ class SimulatedNode:
         effects = core.receive(train, channel, peer, self._scheduler.now_ns)
         if effects:
             self.perform(effects, channel)
-        self._after()
+        self._finish_call()
 
-    def _is_held_up(self, channel: Channel | None) -> bool:
-        """Whether a line has not taken all that came of what a channel brought; None: of what was due."""
-        return bool(self._held) and any(one.channel is channel for held in self._held.values() for one in held)
+    def _is_blocked(self, channel: Channel | None) -> bool:
+        """Return whether a line still holds data that a channel's reads caused.
+
+        None asks for data that a deadline caused.
+        """
+        return bool(self._held) and any(train.channel is channel for held in self._held.values() for train in held)
 
     def _wait(self, train: Train, channel: Channel, peer: Nla) -> None:
         assert self.core is not None
@@ -287,12 +304,14 @@ class SimulatedNode:
         self._arrivals += 1
 
     def _read(self) -> None:
-        """Take what waits in sockets that are not held up, in the order in which it came."""
+        """Read the waiting trains of sockets that are not blocked, in order of arrival."""
         while self.core is not None:
-            ready = [one for channel, one in self._unread.items() if one.arrivals and not self._is_held_up(channel)]
+            ready = [
+                queue for channel, queue in self._unread.items() if queue.arrivals and not self._is_blocked(channel)
+            ]
             if not ready:
                 return
-            unread = min(ready, key=lambda one: one.arrivals[0][0])
+            unread = min(ready, key=lambda queue: queue.arrivals[0][0])
             _, train, channel, peer = unread.arrivals.popleft()
             unread.octets -= train.length
             self._take(self.core, train, channel, peer)
@@ -300,30 +319,30 @@ class SimulatedNode:
     def wake(self) -> None:
         """Serve the core's deadline."""
         scheduler, core = self._scheduler, self.core
-        if self._armed_ns > scheduler.now_ns or core is None or self.is_paused or self._is_held_up(None):
+        if self._armed_ns > scheduler.now_ns or core is None or self.is_paused or self._is_blocked(None):
             return
         self._armed_ns = NEVER
         if core.deadline_ns > scheduler.now_ns:
             self.rearm()
             return
         effects = core.handle_deadline(scheduler.now_ns)
-        self._watch(bool(effects))
+        self._check_progress(bool(effects))
         if effects:
             self.perform(effects)
-        self._after()
+        self._finish_call()
         if isinstance(core, SourceCore) and core is self.core and core.is_finished(scheduler.now_ns):
             self.stop()
 
-    def _watch(self, has_acted: bool) -> None:
-        """A core that asks to run again and again at one instant must be getting somewhere."""
+    def _check_progress(self, has_acted: bool) -> None:
+        """Fail the run if a core asks to run without end at one instant."""
         if self._served_ns != self._scheduler.now_ns:
             self._served_ns, self._calls, self._idle_calls = self._scheduler.now_ns, 0, 0
         self._calls += 1
         self._idle_calls = 0 if has_acted else self._idle_calls + 1
-        if self._idle_calls > _MOST_IDLE_CALLS or self._calls > _MOST_CALLS:
-            self.fail(f"asks for its deadline without end: {self._calls} calls, {self._idle_calls} without effects")
+        if self._idle_calls > _MAX_IDLE_CALLS or self._calls > _MAX_CALLS:
+            self.fail(f"sets its deadline without end: {self._calls} calls, {self._idle_calls} without effects")
 
-    def _after(self) -> None:
+    def _finish_call(self) -> None:
         if self.application.is_waiting:
             self.application.turn()
         for observer in self._hooks.called:
@@ -331,7 +350,10 @@ class SimulatedNode:
         self.rearm()
 
     def rearm(self) -> None:
-        """Look at the core's deadline; an earlier one gets an event, a later one is found when the earlier comes."""
+        """Schedule an event for the core's deadline, if none that early is scheduled.
+
+        A later deadline is read again when the earlier event runs.
+        """
         core = self.core
         if core is None:
             return
@@ -347,7 +369,10 @@ class SimulatedNode:
             self._scheduler.at(deadline_ns, self.wake)
 
     def perform(self, effects: Effects, channel: Channel | None = None) -> None:
-        """Do what the core wants, in order. `channel` is the one that brought what it wants this for."""
+        """Carry out effects in order.
+
+        `channel` is that of the read that caused the effects.
+        """
         for observer in self._hooks.performs:
             observer.performs(self, effects)
         for effect in effects:
@@ -364,43 +389,46 @@ class SimulatedNode:
     def _send(self, send: Send, channel: Channel | None) -> None:
         index = send.segment.index
         train = Train.of(send.octets, send.stride)
-        leaving = _Leaving(self.attachments[index], send, train, self._scheduler.now_ns, channel)
+        outgoing = _OutgoingTrain(self.attachments[index], send, train, self._scheduler.now_ns, channel)
         is_behind = send.is_data and index in self._held
-        if not is_behind and leaving.has_room(self._scheduler.now_ns) and self._put(leaving):
+        if not is_behind and outgoing.has_room(self._scheduler.now_ns) and self._put(outgoing):
             return
         if send.is_data:
-            self._hold(leaving)
+            self._hold(outgoing)
             return
         assert self.core is not None
-        self.core.counters.sends_dropped += leaving.train.count
+        self.core.counters.sends_dropped += outgoing.train.count
 
-    def _hold(self, leaving: _Leaving) -> None:
-        held = self._held[leaving.send.segment.index]
-        held.append(leaving)
+    def _hold(self, outgoing: _OutgoingTrain) -> None:
+        held = self._held[outgoing.send.segment.index]
+        held.append(outgoing)
         if len(held) == 1:
-            self._scheduler.at(leaving.room_at_ns, functools.partial(self._release, leaving.send.segment.index))
+            self._scheduler.at(outgoing.room_at_ns, functools.partial(self._release, outgoing.send.segment.index))
 
-    def _put(self, leaving: _Leaving) -> bool:
-        """Put a train on the wire, on a unicast leg as often as there are peers; says whether that was all. A copy of data without room waits, another is dropped."""
-        if not leaving.copies:
-            self.handed_ns = leaving.handed_ns
-            self.context.log.add_send(self.index, leaving.send, leaving.train)
+    def _put(self, outgoing: _OutgoingTrain) -> bool:
+        """Put a train on the wire, on a unicast leg once for each peer.
+
+        Return whether all copies have left. A copy of data without room waits; a copy of control is dropped.
+        """
+        if not outgoing.copies:
+            self.handed_ns = outgoing.handed_ns
+            self.context.log.add_send(self.index, outgoing.send, outgoing.train)
             for observer in self._hooks.sent:
-                observer.sent(self, leaving.send, leaving.train)
-        targets = targets_of(leaving.send)
-        for to in targets[leaving.copies :]:
-            if leaving.copies and not leaving.has_room(self._scheduler.now_ns):
-                if leaving.send.is_data:
+                observer.sent(self, outgoing.send, outgoing.train)
+        targets = targets_of(outgoing.send)
+        for to in targets[outgoing.copies :]:
+            if outgoing.copies and not outgoing.has_room(self._scheduler.now_ns):
+                if outgoing.send.is_data:
                     return False
                 assert self.core is not None
-                self.core.counters.sends_dropped += leaving.train.count
+                self.core.counters.sends_dropped += outgoing.train.count
             else:
-                self.context.network.leave(leaving.attachment, to, leaving.train, self._scheduler.now_ns)
-            leaving.copies += 1
+                self.context.network.leave(outgoing.attachment, to, outgoing.train, self._scheduler.now_ns)
+            outgoing.copies += 1
         return True
 
     def _release(self, index: int) -> None:
-        """A link takes what was held; then sockets may be read again, and the core be asked."""
+        """Send held trains while the link has room; then read the sockets, and rearm."""
         if self.core is None:
             self._held.clear()
         held = self._held.get(index)

@@ -19,7 +19,10 @@ _KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3}
 
 
 class RunLog:
-    """Log of the sends, effects and notices of all nodes. `repeat` is the command that repeats the run."""
+    """Log of the sends, effects and notices of all nodes.
+
+    `repeat` is the command that repeats the run.
+    """
 
     def __init__(self, scheduler: Scheduler, seed: int, repeat: str) -> None:
         self.last_activity_ns = 0  # last send that is neither SPM, SPMR, poll nor ack, or last effect
@@ -31,7 +34,10 @@ class RunLog:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def fail(self, node: str, reason: str) -> NoReturn:
-        """Raise `InvariantBroken` for this run, with the seed, the instant and the command that repeats the run."""
+        """Raise `InvariantBroken` for this run.
+
+        The error has the seed, the instant and the command that repeats the run.
+        """
         raise InvariantBroken(self._seed, self._scheduler.now_ns, node, reason, self._repeat)
 
     def digest(self) -> str:

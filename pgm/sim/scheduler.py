@@ -1,6 +1,7 @@
-"""Virtual time: an integer of nanoseconds, and events in the order of (time, order of scheduling).
+"""Virtual time: an integer of nanoseconds, and a queue of events.
 
-The same seed gives the same run on any machine. Nothing ticks: a run costs only the events that happen.
+Events run by time, then in the order of scheduling. The same seed gives the same run on any machine. A run costs only
+the events that happen.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self.events = 0  # that have run
+        self.events = 0  # events that have run
         self._heap: list[tuple[int, int, Action]] = []
         self._order = 0
 
     def at(self, time_ns: int, action: Action) -> None:
-        """Schedule an action at an instant, after the actions already scheduled for the same instant."""
+        """Schedule an action at an instant.
+
+        The action runs after the actions already scheduled for the same instant.
+        """
         self._order += 1
         heapq.heappush(self._heap, (time_ns, self._order, action))
 

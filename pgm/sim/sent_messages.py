@@ -1,7 +1,7 @@
-"""What a source was given to send, by sqn: the truth that deliveries are compared with.
+"""Messages of a source by sqn: the reference for deliveries.
 
-Sqns are those of the source. A receiver that saw data before an SPM may count from another multiple of 2^32, so a
-ledger is asked by any number with the right lower half.
+Sqns are those of the source. A receiver that saw data before an SPM may count from another multiple of 2^32. The
+methods therefore accept any number with the right lower half.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from pgm.wire.train import Octets, Run
 
 @attrs.define(eq=False)
 class _Block:
-    """Messages of one packet each, by row; or one message of `count` packets, as a single row."""
+    """Messages of one packet each, as rows; or one longer message, as one row.
+
+    The longer message has `count` packets.
+    """
 
     first: int
     count: int
@@ -27,35 +30,35 @@ class _Block:
 
 
 class SentMessages:
-    """The messages of one session, in order."""
+    """Messages of one session, in order."""
 
     def __init__(self, first: int, data_port: int) -> None:
         self.first = first
-        self.data_port = data_port  # the stream's
-        self.end = first  # the sqn behind the last packet
+        self.data_port = data_port  # of the stream
+        self.end = first  # the sqn after the last packet
         self.messages = 0
-        self.closed_ns = NEVER  # when its application closed the session
+        self.closed_ns = NEVER  # when the application closed the session
         self._firsts: list[int] = []
         self._blocks: list[_Block] = []
-        # The run looked at last. Trains reach many receivers one after the other, so this saves most comparisons.
-        self._same: tuple[Octets, int, int, int] | None = None
+        # The run that matched last. Trains reach many receivers one after another, so this saves most comparisons.
+        self._last_matched: tuple[Octets, int, int, int] | None = None
 
     def add_rows(self, rows: Octets) -> None:
-        """Note messages of one packet each, as a (count, size) array."""
+        """Add messages of one packet each, as a (count, size) array."""
         self._add(_Block(self.end, rows.shape[0], rows, False))
         self.messages += rows.shape[0]
 
     def add_large(self, payload: bytes, packets: int) -> None:
-        """Note one message that takes several packets."""
+        """Add one message that takes several packets."""
         self._add(_Block(self.end, packets, np.frombuffer(payload, np.uint8).reshape(1, -1), True))
         self.messages += 1
 
     def skip_to(self, sqn: int) -> None:
-        """The sqns before this one are not used: a group of packets has ended early."""
+        """Mark the sqns before `sqn` as unused, after a group of packets that ended early."""
         self.end = sqn
 
     def is_unused(self, first: int, end: int) -> bool:
-        """Whether the source never gave the sqns from `first` to `end - 1` to a packet."""
+        """Return whether the source gave no packet a sqn from `first` to `end - 1`."""
         low, high = self.own(first), self.own(end)
         index = bisect_right(self._firsts, high - 1) - 1
         return index >= 0 and self._blocks[index].first + self._blocks[index].count <= low < high <= self.end
@@ -66,12 +69,12 @@ class SentMessages:
         self.end += block.count
 
     def own(self, sqn: int) -> int:
-        """The source's number for a sqn as some receiver counts it."""
+        """Return the source's number for a sqn as some receiver counts it."""
         return unwrap(wrap(sqn), self.end)
 
     def has_rows(self, run: Run) -> bool:
-        """Whether the packets of a run are messages with these payloads."""
-        if self._is_same(run):
+        """Return whether the packets of a run are messages with these payloads."""
+        if self._is_last_matched(run):
             return True
         payloads = run.payloads
         at, row = self.own(run.first), 0
@@ -84,15 +87,18 @@ class SentMessages:
             if not np.array_equal(block.rows[low : low + count], payloads[row : row + count]):
                 return False
             at, row = at + count, row + count
-        self._same = (run.buffer, run.offset, run.first, run.count)
+        self._last_matched = (run.buffer, run.offset, run.first, run.count)
         return True
 
-    def _is_same(self, run: Run) -> bool:
-        same = self._same
-        return same is not None and same[0] is run.buffer and same[1:] == (run.offset, run.first, run.count)
+    def _is_last_matched(self, run: Run) -> bool:
+        matched = self._last_matched
+        return matched is not None and matched[0] is run.buffer and matched[1:] == (run.offset, run.first, run.count)
 
     def has_large(self, first: int, count: int, payload: bytes | memoryview) -> bool:
-        """Whether `count` packets from `first` on are one message with this payload."""
+        """Return whether a range of sqns is one message with this payload.
+
+        The range is `count` packets from `first` on.
+        """
         block = self._at(self.own(first))
         return (
             block is not None

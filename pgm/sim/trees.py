@@ -1,6 +1,7 @@
-"""Trees built by hand: names in, node plans out, as the planner of topology files would make them.
+"""Trees built in code: node plans made from names.
 
-For scenarios that are drawn or written in code. Addresses are 10.segment.x.y in order of naming, or fd00:segment::n.
+The plans equal those of the planner of topology files. The trees serve drawn and hand-written scenarios. Addresses are
+10.segment.x.y in order of naming, or fd00:segment::n.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NO_LINES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 @attrs.define
-class _Wish:
+class _NodeRequest:
     name: str
     role: Role
     up: str | None
@@ -32,12 +33,12 @@ class _Wish:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        above = (self.up, *self.lines) if self.up is not None else ()
-        return (*above, *(down for down in self.downs if down not in above))
+        upper = (self.up, *self.lines) if self.up is not None else ()
+        return (*upper, *(down for down in self.downs if down not in upper))
 
 
 class TreeBuilder:
-    """A tree in the making. Name nodes in any order, then take `plans`."""
+    """Builder of a tree. Add nodes in any order, then read `plans`."""
 
     def __init__(
         self,
@@ -48,18 +49,22 @@ class TreeBuilder:
         order: str = "ordered",
         flow: str = "rate",
     ) -> None:
-        """`legs` are the segments carried by unicast, `ipv6` those with IPv6 addresses; `order` and `flow` are the stream's."""
+        """Create an empty tree.
+
+        `legs` are the segments carried by unicast, `ipv6` those with IPv6 addresses. `order` and `flow` are those of
+        the stream.
+        """
         self._order = order
         self._parameters = parameters
         self._legs = frozenset(legs)
         self._ipv6 = frozenset(ipv6)
         self._flow = flow
-        self._wishes: dict[str, _Wish] = {}
+        self._requests: dict[str, _NodeRequest] = {}
         self._segments: dict[str, dict[str, str]] = {}  # segment -> node -> address
 
     def source(self, name: str, segment: str, *lines: str, parameters: Parameters | None = None) -> str:
-        """A source on a segment, or on several with the same."""
-        return self._wish(name, Role.SOURCE, None, (segment, *lines), parameters=parameters)
+        """Add a source on a segment, or on several that carry the same data."""
+        return self._add(name, Role.SOURCE, None, (segment, *lines), parameters=parameters)
 
     def receiver(
         self,
@@ -69,8 +74,11 @@ class TreeBuilder:
         parameters: Parameters | None = None,
         lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
-        """A receiver; parents in order of preference, on its segment. `lines` are further segments, with parents there."""
-        return self._wish(name, Role.RECEIVER, segment, (), parents, parameters=parameters, lines=lines)
+        """Add a receiver with parents on its segment, in order of preference.
+
+        `lines` are further segments, with the parents there.
+        """
+        return self._add(name, Role.RECEIVER, segment, (), parents, parameters=parameters, lines=lines)
 
     def aggregator(
         self,
@@ -82,8 +90,8 @@ class TreeBuilder:
         standby_of: str | None = None,
         parameters: Parameters | None = None,
     ) -> str:
-        """An aggregator: a relay from `up` to `downs`, or on-LAN without `downs`."""
-        return self._wish(name, Role.AGGREGATOR, up, downs or (up,), parents, repairers, standby_of, parameters)
+        """Add an aggregator: a relay from `up` to `downs`, or on-LAN without `downs`."""
+        return self._add(name, Role.AGGREGATOR, up, downs or (up,), parents, repairers, standby_of, parameters)
 
     def repairer(
         self,
@@ -95,10 +103,13 @@ class TreeBuilder:
         parameters: Parameters | None = None,
         lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
-        """A repairer: a relay from `up`, and `lines`, to `downs`, or on-LAN, on all lines, without `downs`."""
-        return self._wish(name, Role.REPAIRER, up, downs or (up, *lines), parents, (), standby_of, parameters, lines)
+        """Add a repairer: a relay from `up` and `lines` to `downs`.
 
-    def _wish(
+        Without `downs` the repairer is on-LAN, on all lines.
+        """
+        return self._add(name, Role.REPAIRER, up, downs or (up, *lines), parents, (), standby_of, parameters, lines)
+
+    def _add(
         self,
         name: str,
         role: Role,
@@ -110,11 +121,13 @@ class TreeBuilder:
         parameters: Parameters | None = None,
         lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
-        if name in self._wishes:
+        if name in self._requests:
             raise UsageError(f"node {name} is there already", remedy="choose another name")
-        wish = _Wish(name, role, up, downs, parents, repairers, standby_of, parameters or self._parameters, lines)
-        self._wishes[name] = wish
-        for segment in wish.segments:
+        request = _NodeRequest(
+            name, role, up, downs, parents, repairers, standby_of, parameters or self._parameters, lines
+        )
+        self._requests[name] = request
+        for segment in request.segments:
             nodes = self._segments.setdefault(segment, {})
             place = len(nodes) + 1
             number = list(self._segments).index(segment) + 1
@@ -129,47 +142,50 @@ class TreeBuilder:
 
     @property
     def plans(self) -> dict[str, NodePlan]:
-        """The plan of every node, in order of naming. Raises `UsageError` for names that do not fit."""
-        return {name: self._plan(wish) for name, wish in self._wishes.items()}
+        """Plan of every node, in order of naming.
+
+        Raises `UsageError` for names that do not fit.
+        """
+        return {name: self._plan(request) for name, request in self._requests.items()}
 
     def address(self, name: str, segment: str) -> str:
-        """A node's address on a segment. Raises `UsageError`."""
+        """Return a node's address on a segment. Raises `UsageError`."""
         try:
             return self._segments[segment][name]
         except KeyError:
             raise UsageError(f"{name} is not on segment {segment}", remedy="name nodes of the same segment") from None
 
-    def _plan(self, wish: _Wish) -> NodePlan:
-        segments = tuple(self._segment(wish, segment) for segment in wish.segments)
-        above = wish.up or wish.downs[0]
+    def _plan(self, request: _NodeRequest) -> NodePlan:
+        segments = tuple(self._segment(request, segment) for segment in request.segments)
+        upper = request.up or request.downs[0]
         return NodePlan(
             topology="simulated",
-            name=wish.name,
-            role=wish.role,
+            name=request.name,
+            role=request.role,
             segments=segments,
             streams=(StreamPlan("stream", DATA_PORT, self._order, self._flow),),
-            parameters=wish.parameters,
-            parents=tuple(self.address(parent, above) for parent in wish.parents),
-            repairers=self._repairers(wish),
-            partners=self._partners(wish),
-            is_standby=wish.standby_of is not None,
+            parameters=request.parameters,
+            parents=tuple(self.address(parent, upper) for parent in request.parents),
+            repairers=self._repairers(request),
+            partners=self._partners(request),
+            is_standby=request.standby_of is not None,
             lines=tuple(
                 LinePlan(
                     line,
                     tuple(self.address(parent, line) for parent in parents),
                     tuple(sorted(self._repairers_on(line))),
                 )
-                for line, parents in wish.lines.items()
+                for line, parents in request.lines.items()
             ),
-            local_repairers=self._local_repairers(wish),
-            keepers=tuple(self.address(name, above) for name in self._keepers(wish, above)),
-            asks_below_trail=any(self._wishes[parent].role is Role.REPAIRER for parent in wish.parents),
+            local_repairers=self._local_repairers(request),
+            keepers=tuple(self.address(name, upper) for name in self._keepers(request, upper)),
+            asks_below_trail=any(self._requests[parent].role is Role.REPAIRER for parent in request.parents),
         )
 
-    def _segment(self, wish: _Wish, segment: str) -> SegmentPlan:
+    def _segment(self, request: _NodeRequest, segment: str) -> SegmentPlan:
         number = list(self._segments).index(segment) + 1
         is_v6 = segment in self._ipv6
-        address = self.address(wish.name, segment)
+        address = self.address(request.name, segment)
         if segment in self._legs:
             group = "::" if is_v6 else "0.0.0.0"
             peers = tuple(other for other in self._segments[segment].values() if other != address)
@@ -182,54 +198,59 @@ class TreeBuilder:
             unicast_port=3056,
             interface="lo",
             address=address,
-            upstream=segment == wish.up or segment in wish.lines,
-            downstream=segment in wish.downs,
+            upstream=segment == request.up or segment in request.lines,
+            downstream=segment in request.downs,
             peers=peers,
         )
 
-    def _repairers(self, wish: _Wish) -> tuple[tuple[str, ...], ...]:
-        if not wish.repairers:
+    def _repairers(self, request: _NodeRequest) -> tuple[tuple[str, ...], ...]:
+        if not request.repairers:
             return ()
         return tuple(
-            tuple(self._segments[down][name] for name in wish.repairers if name in self._segments[down])
-            for down in wish.downs
+            tuple(self._segments[down][name] for name in request.repairers if name in self._segments[down])
+            for down in request.downs
         )
 
-    def _partners(self, wish: _Wish) -> frozenset[str]:
+    def _partners(self, request: _NodeRequest) -> frozenset[str]:
         partners = [
             other
-            for other in self._wishes.values()
-            if other.name == wish.standby_of or (other.standby_of is not None and other.standby_of == wish.name)
+            for other in self._requests.values()
+            if other.name == request.standby_of or (other.standby_of is not None and other.standby_of == request.name)
         ]
         return frozenset(
             self.address(other.name, segment)
             for other in partners
             for segment in other.segments
-            if segment in wish.segments
+            if segment in request.segments
         )
 
-    def _local_repairers(self, wish: _Wish) -> frozenset[str]:
-        if wish.role is not Role.RECEIVER:
+    def _local_repairers(self, request: _NodeRequest) -> frozenset[str]:
+        if request.role is not Role.RECEIVER:
             return frozenset()
-        return frozenset().union(*(self._repairers_on(segment) for segment in wish.segments))
+        return frozenset().union(*(self._repairers_on(segment) for segment in request.segments))
 
-    def _keepers(self, wish: _Wish, above: str) -> list[str]:
-        """Whom history may be had of: repairers of the segment above a relay, and parents that are no source."""
-        is_relay = wish.up is not None and wish.up not in wish.downs and wish.role is not Role.RECEIVER
-        beside = [name for name, one in self._wishes.items() if one.role is Role.REPAIRER and above in one.downs]
-        found: dict[str, None] = {}
-        waiting = [*(beside if is_relay else ()), *wish.parents]
-        while waiting:
-            one = self._wishes[waiting.pop(0)]
-            if one.role is Role.AGGREGATOR and one.up in one.downs:
-                waiting = [*one.parents, *waiting]
-            elif one.role is not Role.SOURCE and one.name != wish.name:
-                found[one.name] = None
-        return list(found)
+    def _keepers(self, request: _NodeRequest, upper: str) -> list[str]:
+        """Return the sources of history: parents that are no source, and repairers above.
+
+        Repairers of the segment above count for a relay.
+        """
+        is_relay = request.up is not None and request.up not in request.downs and request.role is not Role.RECEIVER
+        beside = [
+            name for name, other in self._requests.items() if other.role is Role.REPAIRER and upper in other.downs
+        ]
+        names: dict[str, None] = {}
+        pending = [*(beside if is_relay else ()), *request.parents]
+        while pending:
+            other = self._requests[pending.pop(0)]
+            if other.role is Role.AGGREGATOR and other.up in other.downs:
+                pending = [*other.parents, *pending]
+            elif other.role is not Role.SOURCE and other.name != request.name:
+                names[other.name] = None
+        return list(names)
 
     def _repairers_on(self, segment: str) -> frozenset[str]:
         return frozenset(
             address
             for name, address in self._segments[segment].items()
-            if self._wishes[name].role is Role.REPAIRER and segment in self._wishes[name].downs
+            if self._requests[name].role is Role.REPAIRER and segment in self._requests[name].downs
         )

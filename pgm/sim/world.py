@@ -1,4 +1,7 @@
-"""A simulated tree: nodes, their network and applications, built from plans and run in virtual time."""
+"""Simulated tree: nodes, network and applications, built from plans.
+
+The tree runs in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +38,20 @@ CoreFactory = Callable[[NodePlan, random.Random, Tsi, int], Core]
 
 @attrs.frozen
 class Wiring:
-    """Both directions of an attachment. Packets leave at once and take their time on the way in."""
+    """Both directions of an attachment.
+
+    By default packets leave at once, and the delay lies on the way in.
+    """
 
     ingress: LinkSetup = LinkSetup()
     egress: LinkSetup = LinkSetup(delay=0)
 
 
 class World:
-    """A simulated tree.
+    """Simulated tree.
 
-    `timer_slack_ns` is the step in which drivers sleep: deadlines are served at the next multiple of it.
-    `repeat` is the command that repeats the run, for the text of a failure.
+    Drivers sleep in steps of `timer_slack_ns`: a deadline is served at the next multiple. `repeat` is the command that
+    repeats the run, for the text of a failure.
     """
 
     def __init__(self, factory: CoreFactory, *, seed: int = 0, timer_slack_ns: int = 0, repeat: str = "") -> None:
@@ -65,7 +71,10 @@ class World:
     # Building
 
     def add_checker(self, checker: NodeObserver) -> None:
-        """Add an observer; add it before any node, since it sees only later events."""
+        """Add an observer.
+
+        An observer sees only later events, so add it before any node.
+        """
         checker.attach(self)
         self.checkers.append(checker)
         self.hooks.add(checker)
@@ -79,9 +88,9 @@ class World:
         appetite: ConsumptionRate | None = None,
         starts_at_ns: int = 0,
     ) -> SimulatedNode:
-        """Put a node in the tree and start it; a source sends its first stream. `wiring` may differ by segment.
+        """Add a node to the tree and start it; a source sends its first stream.
 
-        What the plan does to packets comes on top of it unless it has losses of its own.
+        `wiring` may differ by segment. The plan's impairment applies unless the wiring has losses of its own.
         """
         if plan.role is Role.SOURCE:
             plan = attrs.evolve(plan, parameters=plan.parameters_of(plan.streams[0]))
@@ -94,8 +103,8 @@ class World:
             generator = np.random.default_rng(list(f"{self.seed}:{plan.name}:messages".encode()))
             node.application = SourceApplication(node, traffic or Traffic(0), generator)
         elif plan.role is Role.RECEIVER:
-            loose = frozenset(stream.data_port for stream in plan.streams if stream.order != "ordered")
-            node.application = ReceiverApplication(node, appetite or ConsumptionRate(), loose)
+            unordered_ports = frozenset(stream.data_port for stream in plan.streams if stream.order != "ordered")
+            node.application = ReceiverApplication(node, appetite or ConsumptionRate(), unordered_ports)
         else:
             node.application = NoApplication(node)
         self.nodes[plan.name] = node
@@ -103,15 +112,20 @@ class World:
         return node
 
     def _with_addresses(self, plan: NodePlan) -> NodePlan:
-        """A plan whose open addresses are filled in: 10.x.y.z or fd00:x::n by segment and order of attaching."""
+        """Return a plan with all open addresses filled in.
+
+        The address is 10.x.y.z or fd00:x::n, by segment and order of attaching.
+        """
         segments = []
         for segment in plan.segments:
             if segment.address is None:
                 names = [*self.network.segments, segment.name]
-                place = len(self.network.members(segment.name)) + 1
+                number_on_segment = len(self.network.members(segment.name)) + 1
                 number = 128 + names.index(segment.name)
-                while self._is_taken(segment.name, address := _address(number, place, is_v6=":" in segment.group)):
-                    place += 1
+                while self._is_taken(
+                    segment.name, address := _address(number, number_on_segment, is_v6=":" in segment.group)
+                ):
+                    number_on_segment += 1
                 segment = attrs.evolve(segment, address=address)
             segments.append(segment)
         return attrs.evolve(plan, segments=tuple(segments))
@@ -133,25 +147,28 @@ class World:
     # Life of nodes
 
     def start(self, name: str) -> None:
-        """Start a node, or restart it with a fresh core under the same addresses. A restarted source is a new session."""
+        """Start a node, or restart it with a fresh core and the same addresses.
+
+        A restarted source is a new session.
+        """
         node = self.nodes[name]
         rng = seeded(self.seed, name, "core", str(node.starts))
         node.start(self._factory(node.plan, rng, tsi_of(name, node.starts), self.now_ns))
 
     def core_of(self, name: str) -> Core:
-        """The running core of a node."""
+        """Return the running core of a node."""
         core = self.nodes[name].core
         assert core is not None, f"{name} is down"
         return core
 
     @property
     def sources(self) -> list[SimulatedNode]:
-        """All sources, in order."""
+        """All sources, in order of adding."""
         return [node for node in self.nodes.values() if node.plan.role is Role.SOURCE]
 
     @property
     def receivers(self) -> list[SimulatedNode]:
-        """All receivers, in order."""
+        """All receivers, in order of adding."""
         return [node for node in self.nodes.values() if node.is_receiver]
 
     # Time
@@ -162,7 +179,10 @@ class World:
         return self.scheduler.now_ns
 
     def at(self, time_ns: int, action: Action) -> None:
-        """Schedule an action at an instant, after the actions already scheduled for the same instant."""
+        """Schedule an action at an instant.
+
+        The action runs after the actions already scheduled for the same instant.
+        """
         self.scheduler.at(time_ns, action)
 
     def run_until(self, until_ns: int) -> None:
@@ -170,9 +190,10 @@ class World:
         self.scheduler.run_until(until_ns)
 
     def run_until_quiet(self, limit_ns: int, *, quiet_ns: int) -> int:
-        """Run until for `quiet_ns` nothing but SPMs and SPMRs was sent and nothing delivered; returns the last activity.
+        """Run until only heartbeats happen for `quiet_ns`; return the last activity.
 
-        Raises `InvariantBroken` if that does not happen before `limit_ns`.
+        Heartbeats are SPMs, SPMRs, polls and acks. The returned instant is in ns. Raises `InvariantBroken` if that does
+        not happen before `limit_ns`.
         """
         while self.now_ns < self.log.last_activity_ns + quiet_ns:
             if self.log.last_activity_ns + quiet_ns > limit_ns:
@@ -185,10 +206,17 @@ class World:
         self.log.fail(node, reason)
 
 
-def _address(number: int, place: int, *, is_v6: bool) -> Nla:
-    return f"fd00:{number:x}::{place:x}" if is_v6 else f"10.{number}.{place >> 8}.{place & 255}"
+def _address(number: int, number_on_segment: int, *, is_v6: bool) -> Nla:
+    return (
+        f"fd00:{number:x}::{number_on_segment:x}"
+        if is_v6
+        else f"10.{number}.{number_on_segment >> 8}.{number_on_segment & 255}"
+    )
 
 
 def tsi_of(node: str, starts: int) -> Tsi:
-    """The session of a node's nth start: a GSI from its name, and a port that counts."""
+    """Return the session of a node's nth start.
+
+    The GSI comes from the node's name, and the port counts the starts.
+    """
     return hashlib.blake2b(node.encode(), digest_size=6).digest() + (0x1000 + starts & 0xFFFF).to_bytes(2, "big")

@@ -1,1 +1,1 @@
-"""Checks of simulated runs: invariants, deliveries, NAK timing, completion, latency."""
+"""Checks of simulated runs: invariants, deliveries, NAK timing, latency."""

@@ -12,6 +12,6 @@ class Checker(NodeObserver):
     world: World
 
     def attach(self, world: object) -> None:
-        """Take the world that the checker watches."""
+        """Store the world that the checker observes."""
         assert isinstance(world, World)
         self.world = world

@@ -1,4 +1,4 @@
-"""The end of a run: everybody complete, or told why not, and nothing on the wire but heartbeats."""
+"""End of a run: complete sessions, and only heartbeats on the wire."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING: frozenset[LossCause] = frozenset()
 
 
 def settle(world: World, *, within_ns: int, quiet_ns: int) -> int:
-    """Run until for `quiet_ns` there was nothing but heartbeats; returns the instant of the last activity.
+    """Run until `quiet_ns` pass with only heartbeats; return the last activity, ns.
 
     Raises `InvariantBroken` if that takes longer than `within_ns` from now.
     """
@@ -28,10 +28,12 @@ def check_complete(
     may_lose: Mapping[str, Collection[LossCause]] | None = None,
     cut_short: Collection[Tsi] = (),
 ) -> None:
-    """Every running receiver has everything of every session since it was opened, in order, and knows that it is over.
+    """Check that every running receiver has all data of every session, in order.
 
-    `may_lose` names, per receiver, causes of loss that the scenario explains. Sessions in `cut_short` lost their source: of
-    those only the end must have been told. Raises `InvariantBroken`.
+    The data counts from the opening of the session. Each receiver must also know that the session is over.
+
+    `may_lose` lists for each receiver the causes of loss that the scenario explains. Sessions in `cut_short` lost their
+    source; for them only the end must have been reported. Raises `InvariantBroken`.
     """
     for node in world.receivers:
         application = node.application
@@ -53,28 +55,28 @@ def _check_losses(node: SimulatedNode, stream: DeliveryCheck, allowed: frozenset
 
 
 def _is_cut_off(node: SimulatedNode, stream: DeliveryCheck) -> bool:
-    """Whether a receiver can only say that it hears nothing any more, and has said so.
+    """Return whether a receiver could only report silence, and has reported it.
 
-    That is so where the losses that were drawn for its links have taken every packet since before the source closed, each
-    FIN too: nobody has told it how far the stream goes.
+    That is so if drawn losses on its links took every packet since before the source closed. The FINs are then lost
+    too, and the receiver cannot know how far the stream goes.
     """
     assert stream.ledger is not None
-    silenced_ns = max(one.ingress.silenced_ns for one in node.attachments)
+    silenced_ns = max(attachment.ingress.silenced_ns for attachment in node.attachments)
     return stream.closed is CloseCause.EXPIRED and silenced_ns < stream.ledger.closed_ns
 
 
 def _check_end(node: SimulatedNode, stream: DeliveryCheck | None, tsi: Tsi, is_cut_short: bool) -> None:
     if stream is None:
         if not is_cut_short:
-            node.fail(f"never heard of {tsi_text(tsi)}")
+            node.fail(f"no packet of session {tsi_text(tsi)} arrived")
         return
     if is_cut_short:
         if stream.closed is None:
-            node.fail(f"{tsi_text(tsi)} lost its source and was not closed")
+            node.fail(f"{tsi_text(tsi)} lost its source and was never closed")
         return
     assert stream.ledger is not None
     if not stream.is_accounted and not _is_cut_off(node, stream):
-        stands = stream.ledger.own(stream.next_sqn)
-        node.fail(f"{tsi_text(tsi)} stands at {stands} of {stream.ledger.end}, closed: {stream.closed}")
+        position = stream.ledger.own(stream.next_sqn)
+        node.fail(f"{tsi_text(tsi)} stands at {position} of {stream.ledger.end}, closed: {stream.closed}")
     if stream.closed not in (CloseCause.FIN, CloseCause.SILENT, CloseCause.EXPIRED):
         node.fail(f"{tsi_text(tsi)} is complete and closed: {stream.closed}")

@@ -1,8 +1,8 @@
-"""Invariants that hold at every event of every run, whatever goes wrong.
+"""Invariants that hold at every event of every run, whichever faults occur.
 
-Order and content of deliveries are checked by `pgm.sim.delivery_check`, the rhythm of NAKs by `pgm.sim.checks.nak_timing_check`.
-Here: NCF before RDATA, rates, memory, and who speaks for a session. Every checker works from what is on the
-wire and from the parameters, by an accounting of its own, and complains by `InvariantBroken`.
+`pgm.sim.delivery_check` checks order and content of deliveries. `pgm.sim.checks.nak_timing_check` checks the timing of
+NAKs. This module checks NCF before RDATA, rates, memory, and the one active node for each session of a segment. Every
+checker uses only the wire and the parameters, keeps its own accounts, and raises `InvariantBroken`.
 """
 
 from __future__ import annotations
@@ -40,72 +40,76 @@ __all__ = [
     "cheap_checkers",
 ]
 
-_MOST_NAK_OCTETS = 1024  # more than the longest list of the longest addresses takes
-_MOST_SPM_OCTETS = 128  # an SPM with every option that our sources put on it
+_MAX_NAK_OCTETS = 1024  # more than the longest NAK list with the longest addresses
+_MAX_SPM_OCTETS = 128  # an SPM with every option that these sources use
 
 
 def data_of(train: Train) -> Iterator[Data]:
-    """The data packets of a train."""
+    """Yield the data packets of a train."""
     return (item for item in train.parse_untrusted()[0] if isinstance(item, Data))
 
 
 def wire_sqns(data: Data) -> Iterator[int]:
-    """The sqns of data packets as they are on the wire."""
+    """Yield the sqns of data packets as they are on the wire."""
     return (wrap(data.wire_sqn + index) for index in range(data.count))
 
 
-_Ward = tuple[int, int, Tsi]  # node, segment, session
+_SessionPlace = tuple[int, int, Tsi]  # node, segment, session
 
 
 class NcfFirst(Checker):
-    """RDATA that answers a NAK is preceded by an NCF for that sqn on the segment of the NAK (RFC 5.1.3, 7.2).
+    """RDATA in answer to a NAK follows an NCF for that sqn on the NAK's segment.
 
-    An NCF that left less than `ncf_ivl` before the NAK confirms it too: the next one is put off. A NAK that a brake
-    refused is not being served, and a full line loses its NCF; what it asked for is forgotten.
+    RFC 5.1.3, 7.2. An NCF sent less than `ncf_ivl` before the NAK also confirms the NAK, since the next NCF is
+    postponed. A NAK refused by a limit is not served, and a full line drops its NCF. The checker forgets the sqns of
+    both.
     """
 
     def __init__(self) -> None:
-        self._owed: dict[_Ward, dict[int, bool]] = {}  # wire sqns that were asked for -> confirmed
-        self._confirmed_ns: dict[_Ward, dict[int, int]] = {}
-        self._asked_now: list[tuple[_Ward, int]] = []
+        self._requested: dict[_SessionPlace, dict[int, bool]] = {}  # requested wire sqns -> whether they are confirmed
+        self._confirmed_ns: dict[_SessionPlace, dict[int, int]] = {}
+        self._requested_now: list[tuple[_SessionPlace, int]] = []
         self._refused = self._dropped = 0
 
     def started(self, node: SimulatedNode) -> None:
-        """A new process owes nothing."""
-        for ward in [ward for ward in self._owed if ward[0] == node.index]:
-            del self._owed[ward]
-            self._confirmed_ns.pop(ward, None)
+        """Forget the requests to the former process."""
+        for place in [place for place in self._requested if place[0] == node.index]:
+            del self._requested[place]
+            self._confirmed_ns.pop(place, None)
 
     def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
-        """Note what is asked for."""
-        if node.is_receiver or channel.is_group or train.stride > _MOST_NAK_OCTETS:
+        """Record the requested sqns."""
+        if node.is_receiver or channel.is_group or train.stride > _MAX_NAK_OCTETS:
             return
         self._refused, self._dropped = _refused(node), _dropped(node)
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Nak) and item.kind is PacketType.NAK:
-                ward = (node.index, channel.segment.index, item.tsi)
-                owed = self._owed.setdefault(ward, {})
-                confirmed = self._confirmed_ns.get(ward, {})
-                long_ago = self.world.now_ns - node.parameters.ncf_ivl
-                for sqn in _asked_for(item, node):
-                    if sqn not in owed:
-                        owed[sqn] = confirmed.get(sqn, -1) > long_ago
-                        self._asked_now.append((ward, sqn))
+                place = (node.index, channel.segment.index, item.tsi)
+                requested = self._requested.setdefault(place, {})
+                confirmed = self._confirmed_ns.get(place, {})
+                recent_ns = self.world.now_ns - node.parameters.ncf_ivl
+                for sqn in _requested_by(item, node):
+                    if sqn not in requested:
+                        requested[sqn] = confirmed.get(sqn, -1) > recent_ns
+                        self._requested_now.append((place, sqn))
 
     def called(self, node: SimulatedNode) -> None:
-        """Forget what a brake refused. What the line lost has been confirmed as far as the node knows."""
-        if not self._asked_now:
+        """Forget requests that a limit refused.
+
+        An NCF that the line dropped still counts as sent, as far as the node knows.
+        """
+        if not self._requested_now:
             return
         was_dropped = _dropped(node) != self._dropped
         if was_dropped or _refused(node) != self._refused:
-            for ward, sqn in self._asked_now:
-                self._owed[ward].pop(sqn, None)
+            for place, sqn in self._requested_now:
+                self._requested[place].pop(sqn, None)
                 if was_dropped:
-                    self._confirmed_ns.setdefault(ward, {})[sqn] = self.world.now_ns
-        self._asked_now.clear()
+                    self._confirmed_ns.setdefault(place, {})[sqn] = self.world.now_ns
+        self._requested_now.clear()
 
     def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        """NCFs confirm, RDATA must have been confirmed."""
+        """Record NCFs as confirmations; fail for RDATA without one."""
         if node.is_receiver:
             return
         for item in train.parse_untrusted()[0]:
@@ -113,23 +117,23 @@ class NcfFirst(Checker):
             is_ncf = isinstance(item, Nak) and item.kind is PacketType.NCF
             if not is_rdata and not is_ncf:
                 continue
-            ward = (node.index, send.segment.index, item.tsi)
-            owed = self._owed.get(ward)
-            if owed is None:
+            place = (node.index, send.segment.index, item.tsi)
+            requested = self._requested.get(place)
+            if requested is None:
                 continue
             if isinstance(item, Nak):
-                owed.update((sqn, True) for sqn in _asked_for(item, node) if sqn in owed)
-                confirmed = self._confirmed_ns.setdefault(ward, {})
-                confirmed.update((sqn, self.world.now_ns) for sqn in _asked_for(item, node))
+                requested.update((sqn, True) for sqn in _requested_by(item, node) if sqn in requested)
+                confirmed = self._confirmed_ns.setdefault(place, {})
+                confirmed.update((sqn, self.world.now_ns) for sqn in _requested_by(item, node))
                 continue
             assert isinstance(item, Data)
             for sqn in _groups_of(wire_sqns(item), node) if item.parity else wire_sqns(item):
-                if owed.pop(sqn, True) is False:
+                if requested.pop(sqn, True) is False:
                     node.fail(f"RDATA for wire sqn {sqn} of {tsi_text(item.tsi)} without an NCF before it")
 
 
-def _asked_for(nak: Nak, node: SimulatedNode) -> Iterable[int]:
-    """What a NAK or NCF is about: sqns, or groups, which are told from sqns by being negative."""
+def _requested_by(nak: Nak, node: SimulatedNode) -> Iterable[int]:
+    """Return the sqns or groups of a NAK or NCF; groups are negative."""
     return _groups_of(nak.sqns, node) if nak.parity else nak.sqns
 
 
@@ -156,8 +160,11 @@ def _dropped(node: SimulatedNode) -> int:
 
 
 @attrs.define
-class _Level:
-    """A bucket kept exactly, in octets times nanoseconds: over any interval at most `bucket` + `rate` x time."""
+class _ExactBucket:
+    """Exact token bucket, in octets times nanoseconds.
+
+    Over any interval at most `bucket` + `rate` x time may pass.
+    """
 
     rate: int
     bucket: int
@@ -165,7 +172,10 @@ class _Level:
     at_ns: int = 0
 
     def add(self, octets: int, now_ns: int) -> bool:
-        """Note octets; says whether they were within the limit. What waited may be told of behind what came later."""
+        """Add octets; return whether they were within the limit.
+
+        A queued packet may be reported after a later one.
+        """
         passed_ns = max(0, now_ns - self.at_ns)
         self.level = max(0, self.level - self.rate * passed_ns) + octets * SECOND
         self.at_ns += passed_ns
@@ -173,33 +183,34 @@ class _Level:
 
 
 class RateLimits(Checker):
-    """RDATA of every node on every segment within its share, all of a source on each within TXW_MAX_RTE, over any time (SRC-03).
+    """RDATA of every node within its share, data of a source within TXW_MAX_RTE.
 
-    SPMs are control: they go at once and are charged afterwards, so a source may be ahead by one of them. What waits for a
-    line that is slower than that was within the limit when it was made, and may leave more closely.
+    SRC-03. Both limits hold on every segment and over any interval. SPMs are control: they go at once and are charged
+    afterwards, so a source may be ahead by one SPM. Packets that wait for a slower line were within the limit when they
+    were made, and may leave closer together.
     """
 
     def __init__(self) -> None:
-        self._repairs: dict[tuple[int, int], _Level] = {}  # by node and segment
-        self._all: dict[tuple[int, int], _Level] = {}  # of sources, by node and segment
+        self._repairs: dict[tuple[int, int], _ExactBucket] = {}  # by node and segment
+        self._all: dict[tuple[int, int], _ExactBucket] = {}  # of sources, by node and segment
 
     def started(self, node: SimulatedNode) -> None:
-        """A new process begins with full buckets."""
+        """Start with full buckets for a new process."""
         parameters = node.parameters
         share = max(1, round(parameters.txw_max_rte * parameters.rdata_share))
         for segment in range(len(node.plan.segments)):
-            self._repairs[node.index, segment] = _Level(share, _repair_bucket(parameters, share))
-            spm = _MOST_SPM_OCTETS * SECOND
+            self._repairs[node.index, segment] = _ExactBucket(share, _repair_bucket(parameters, share))
+            spm = _MAX_SPM_OCTETS * SECOND
             rate = parameters.txw_max_rte
-            self._all[node.index, segment] = _Level(rate, _bucket(parameters, rate) + spm)
+            self._all[node.index, segment] = _ExactBucket(rate, _bucket(parameters, rate) + spm)
 
     def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        """Account for what leaves."""
+        """Charge the octets that leave."""
         role = node.plan.role
         if role in (Role.RECEIVER, Role.AGGREGATOR):
-            return  # an aggregator passes on what others paced
+            return  # an aggregator forwards packets that others paced
         now_ns = node.handed_ns
-        repairs = sum(one.count * one.stride for one in data_of(train) if one.type is PacketType.RDATA)
+        repairs = sum(data.count * data.stride for data in data_of(train) if data.type is PacketType.RDATA)
         if repairs and not self._repairs[node.index, send.segment.index].add(repairs, now_ns):
             node.fail(f"{repairs} octets of RDATA exceed rdata_share")
         if role is not Role.SOURCE or not (send.is_data or _is_spm(train)):
@@ -209,15 +220,21 @@ class RateLimits(Checker):
 
 
 def _bucket(parameters: Parameters, rate: int) -> int:
-    """Octets times nanoseconds that may leave at once: txw_burst_ivl, but always one packet and the slack."""
+    """Return the bucket of a rate, octets times ns.
+
+    The size is txw_burst_ivl, but at least one packet and the slack.
+    """
     slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
     return max(parameters.txw_burst_ivl * rate, parameters.max_tpdu * SECOND + rate + rate * slack_ns)
 
 
 def _repair_bucket(parameters: Parameters, share: int) -> int:
-    """As many octets as the bucket of the whole rate, up to a second of the share."""
-    whole = _bucket(parameters, parameters.txw_max_rte)
-    return max(min(whole, share * SECOND), parameters.max_tpdu * SECOND + share)
+    """Return the bucket of repairs, octets times ns.
+
+    The size is that of the full rate's bucket, up to a second of the share.
+    """
+    full = _bucket(parameters, parameters.txw_max_rte)
+    return max(min(full, share * SECOND), parameters.max_tpdu * SECOND + share)
 
 
 def _is_spm(train: Train) -> bool:
@@ -225,80 +242,86 @@ def _is_spm(train: Train) -> bool:
 
 
 class OneSpeaker(Checker):
-    """Per (segment, TSI) one node sends SPMs at a time: it may hand over, but A, B, A within an interval is two speakers."""
+    """One node at a time sends the SPMs of a session on a segment.
+
+    A node may hand over to another. The order A, B, A within an ambient_spm_ivl means two active nodes.
+    """
 
     def __init__(self) -> None:
         self._now: dict[tuple[str, Tsi], str] = {}
         self._last_ns: dict[tuple[str, Tsi, str], int] = {}
 
     def started(self, node: SimulatedNode) -> None:
-        """A new process has not spoken yet."""
+        """Forget the SPMs of the former process."""
         for key in [key for key in self._last_ns if key[2] == node.name]:
             del self._last_ns[key]
 
     def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        """Note who speaks."""
+        """Record the sender of each SPM."""
         if send.is_data or send.to is not None or node.is_receiver:
             return
         segment = send.segment.name
         if node.attachments[send.segment.index].egress.is_cut:
-            return  # nobody hears it
+            return  # no node receives the SPM
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Spm):
-                self._spoke(node, (segment, item.tsi))
+                self._spm_sent(node, (segment, item.tsi))
 
-    def _spoke(self, node: SimulatedNode, key: tuple[str, Tsi]) -> None:
+    def _spm_sent(self, node: SimulatedNode, key: tuple[str, Tsi]) -> None:
         now_ns = self.world.now_ns
-        before = self._now.get(key)
-        spoken_ns = self._last_ns.get((*key, node.name))
-        if before not in (None, node.name) and spoken_ns is not None:
-            since = now_ns - spoken_ns
+        previous = self._now.get(key)
+        last_ns = self._last_ns.get((*key, node.name))
+        if previous not in (None, node.name) and last_ns is not None:
+            since = now_ns - last_ns
             if since < node.parameters.ambient_spm_ivl:
-                node.fail(f"speaks for {tsi_text(key[1])} on {key[0]}, so did {before}, and itself {since} ns ago")
+                node.fail(f"sends SPMs of {tsi_text(key[1])} on {key[0]}, so did {previous}, and itself {since} ns ago")
         self._now[key] = node.name
         self._last_ns[*key, node.name] = now_ns
 
 
 class MemoryBounds(Checker):
-    """Every table and every store within its parameter. Every `stride`th call of a node is looked at."""
+    """Every table and every store within its parameter.
+
+    Only every `stride`th call of a node is checked.
+    """
 
     def __init__(self, stride: int = 1) -> None:
         self._stride = stride
         self._calls = 0
 
     def called(self, node: SimulatedNode) -> None:
-        """Measure a core."""
+        """Compare the stores of a core with its parameters."""
         self._calls += 1
         if self._calls % self._stride:
             return
         core, limits = node.core, node.parameters
         if isinstance(core, ReceiverCore):
             for session in core.sessions:
-                self._hold(node, "rxw_bytes", session.window.held_octets)
-                self._hold(node, "rxw_gaps", session.missing_ranges)
+                self._check_limit(node, "rxw_bytes", session.window.held_octets)
+                self._check_limit(node, "rxw_gaps", session.missing_ranges)
         elif isinstance(core, SourceCore):
-            # What the application may hand over beyond the limit is one burst; chunks are pinned whole.
-            most = _window_octets(limits) + limits.txw_unsent_bytes + 3 * CHUNK_OCTETS
-            if core.window.held_octets > most:
-                node.fail(f"{core.window.held_octets} octets in the transmit window, over {most}")
+            # The application may exceed the limit by one burst; chunks stay pinned in full.
+            limit_value = _window_octets(limits) + limits.txw_unsent_bytes + 3 * CHUNK_OCTETS
+            if core.window.held_octets > limit_value:
+                node.fail(f"{core.window.held_octets} octets in the transmit window exceed {limit_value}")
         elif core is not None:
             self._element(node, core)
 
     def _element(self, node: SimulatedNode, core: Any) -> None:
         sessions = getattr(core, "sessions", ())
-        self._hold(node, "max_sessions", len(sessions))
+        self._check_limit(node, "max_sessions", len(sessions))
         for session in sessions:
             elimination = getattr(session, "elimination", None)
             if elimination is not None:
-                self._hold(node, "repair_states", len(elimination.repairs))
+                self._check_limit(node, "repair_states", len(elimination.repairs))
         cache = getattr(core, "cache", None)
         if cache is not None:
-            self._hold(node, "cache_bytes", cache.pinned_octets)
+            self._check_limit(node, "cache_bytes", cache.pinned_octets)
 
-    def _hold(self, node: SimulatedNode, limit: str, value: int) -> None:
-        most = getattr(node.parameters, limit)
-        if value > most:
-            node.fail(f"{value} is over {limit}, {most}")
+    def _check_limit(self, node: SimulatedNode, limit: str, value: int) -> None:
+        limit_value = getattr(node.parameters, limit)
+        if value > limit_value:
+            node.fail(f"{value} exceeds {limit}, {limit_value}")
 
 
 def _window_octets(limits: Parameters) -> int:
@@ -306,10 +329,10 @@ def _window_octets(limits: Parameters) -> int:
 
 
 def cheap_checkers() -> list[Checker]:
-    """What large runs can afford."""
+    """Return the checkers that are cheap enough for large runs."""
     return [RateLimits(), OneSpeaker(), MemoryBounds(stride=64)]
 
 
 def all_checkers() -> list[Checker]:
-    """Every checker there is."""
+    """Return all checkers."""
     return [NcfFirst(), RateLimits(), OneSpeaker(), MemoryBounds(), NakTimingCheck()]

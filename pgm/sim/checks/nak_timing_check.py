@@ -1,22 +1,20 @@
-"""When a receiver may send a NAK, and when it must: RFC 3208 section 6.3 told from outside.
+"""Instants at which a receiver may and must send a NAK: RFC 3208 section 6.3.
 
-The model knows nothing of the core's states. It sees what a receiver hears and says, asks only whether a sqn
-is missing there, and keeps per missing sqn two instants: before the first the receiver must not ask, by the
-second it must have asked or been told.
+The model works from outside and does not know the core's states. It sees the packets that a receiver gets and sends,
+and asks only whether a sqn is missing there. For each missing sqn it keeps two instants. Before the first, the receiver
+must not send a NAK. By the second, the receiver must have sent one or received an NCF.
 
-* After a NAK of its own, or of another receiver, it waits NAK_RPT_IVL.
-* After an NCF it waits NAK_RDATA_IVL; a NAK heard while it does so starts that wait anew. Once repairs were measured that
-  interval follows what they take: the session says how long it is now, and has to stay between its bounds. What was promised before
-  the first repair came then waits no longer either.
-* A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL, or `ab_hold_ivl` where
-  there are several lines. While answers are late
-  a wait may last up to `nak_max_ivl`.
+* After a NAK of its own, or of another receiver, the receiver waits NAK_RPT_IVL.
+* After an NCF it waits NAK_RDATA_IVL. A NAK of another receiver restarts that wait.
+* After the first measured repair, NAK_RDATA_IVL follows the repair times. The session reports the present value, which
+  must stay within its bounds. Waits that began before the first repair are shortened to it, too.
+* The end of a wait leads to a NAK within NAK_BO_IVL. A new gap leads to one within `reorder_ivl` + NAK_BO_IVL, or
+  `ab_hold_ivl` + NAK_BO_IVL with several lines. While answers are late, a wait may last up to `nak_max_ivl`.
 
-With parity on demand it asks for numbers of packets of a group, at the end of the group: that has a rhythm of its own, which this
-model does not know.
+With parity on demand a receiver requests a number of packets of a group, at the end of the group. That timing differs,
+and this model does not cover it.
 
-Nothing is demanded of a receiver that has not heard an SPM (RCV-22), and nothing while it may not ask for more
-at a time.
+The model requires nothing of a receiver without an SPM (RCV-22), nor of one at its limit on outstanding requests.
 """
 
 from __future__ import annotations
@@ -39,314 +37,334 @@ from pgm.wire.options import Fin, ParityPrm, Rst, find
 from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Data, Train
 
-_TIE = MICROSECOND  # instants are exact; this only spares a tie between a timer and an arrival
+_TIE = MICROSECOND  # instants are exact; this covers only a timer and an arrival at the same instant
 
 
 @attrs.define
 class _Wait:
-    """One missing sqn. `is_promised` after an NCF.
+    """Wait for one missing sqn.
 
-    `promised_until_ns` is the end of that wait by the most generous reading: a driver may serve it late.
+    `is_confirmed` holds after an NCF. `data_wait_end_ns` is the latest end of the wait for data, since a driver may
+    serve that end late.
     """
 
     not_before_ns: int = 0
     ask_by_ns: int = NEVER
-    is_promised: bool = False
-    promised_until_ns: int = -NEVER
-    promised_ns: int = 0  # when that wait began, or began anew
+    is_confirmed: bool = False
+    data_wait_end_ns: int = -NEVER
+    confirmed_ns: int = 0  # start or last restart of the wait for data
 
 
 @attrs.define
 class ReceiverModel:
-    """One session at one receiver, as seen from outside."""
+    """Model of one session at one receiver, as seen from outside."""
 
     node: SimulatedNode
     tsi: Tsi
-    end: int  # behind the newest sqn known
+    end: int  # sqn after the newest one known
     has_path: bool = False
-    resumed_ns: int = -1  # when the process last went on after a stop ...
-    slept_from_ns: int = 0  # ... which no timer was served since
-    busy_ns: int = -NEVER  # when more was missing than may be asked for at a time
-    longest_data_ivl: int = 0  # by which it may wait for what was promised since that interval last shrank
-    late_ns: int = -NEVER  # when it last waited longer than the parameters say, since answers are late
+    resumed_ns: int = -1  # when the process last resumed after a stop ...
+    slept_from_ns: int = 0  # ... during which no timer was served
+    at_limit_ns: int = -NEVER  # when the missing sqns last exceeded the limit on outstanding requests
+    longest_data_ivl: int = 0  # longest wait for data that began since the interval last shrank
+    late_ns: int = -NEVER  # when the receiver last used longer waits than its parameters, because answers were late
     waits: dict[int, _Wait] = attrs.field(factory=dict)
     due: list[tuple[int, int]] = attrs.field(factory=list)  # (ask_by_ns, sqn), stale entries included
-    fresh: list[tuple[int, int]] = attrs.field(factory=list)  # spans that may be new gaps
-    heard: list[tuple[int, int]] = attrs.field(factory=list)  # what now waits for data, by which interval
-    leaves: bool = False  # whether the source has said its end, since when waits may be cut short
-    promised: list[int] = attrs.field(factory=list)  # sqns in them that an NCF showed and promised at once
+    new_spans: list[tuple[int, int]] = attrs.field(factory=list)  # spans that may be new gaps
+    # sqns whose wait for data just began, and the interval used
+    data_waits: list[tuple[int, int]] = attrs.field(factory=list)
+    source_is_closing: bool = False  # the source has announced its end, after which waits may be cut short
+    confirmed_sqns: list[int] = attrs.field(factory=list)  # sqns in `new_spans` that an NCF both showed and confirmed
 
     @property
     def core(self) -> ReceiverCore:
-        """The receiver."""
+        """Core of the receiver."""
         core = self.node.core
         assert isinstance(core, ReceiverCore)
         return core
 
     @property
     def limits(self) -> Parameters:
-        """Its timers."""
+        """Parameters of the receiver."""
         return self.node.parameters
 
     def unwrapped(self, sqns: Iterable[int]) -> list[int]:
-        """Wire sqns as this receiver counts them."""
+        """Return wire sqns as this receiver counts them."""
         return [unwrap(sqn, self.end - 1) for sqn in sqns]
 
     def is_missing(self, sqn: int) -> bool:
-        """Whether the receiver lacks it."""
+        """Return whether the receiver lacks a sqn."""
         return self.core.is_missing(self.tsi, sqn)
 
     @property
-    def is_patient(self) -> bool:
-        """Whether the receiver waits longer than NAK_RPT_IVL or NAK_RDATA_IVL, or backs off for longer than NAK_BO_IVL."""
+    def has_long_waits(self) -> bool:
+        """Whether the waits exceed NAK_RPT_IVL or NAK_RDATA_IVL, or back-offs NAK_BO_IVL."""
         session = self.core.sessions.get(self.tsi)
         if session is None:
             return False
         is_silenced = session.state.spm is not None and not session.may_ask
-        is_told = session.nak_bo_ivl_ns > self.limits.nak_bo_ivl
-        return is_silenced or is_told or session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
+        has_long_back_off = session.nak_bo_ivl_ns > self.limits.nak_bo_ivl
+        return (
+            is_silenced
+            or has_long_back_off
+            or session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
+        )
 
     @property
     def data_ivl(self) -> int:
-        """How long it waits for a repair now. By what repairs take, within the bounds of its parameters."""
+        """Present wait for a repair, ns, within the bounds of the parameters.
+
+        Fails the run if the session's interval is out of bounds.
+        """
         session = self.core.sessions.get(self.tsi)
         if session is None:
             return self.limits.nak_rdata_ivl
         limits, ivl = self.limits, session.intervals_ns[1]
         least, most = min(limits.nak_rdata_ivl, limits.nak_rdata_min_ivl), max(limits.nak_rdata_ivl, limits.nak_max_ivl)
         if not least <= ivl <= most:
-            self.node.fail(f"waits {ivl} ns for repairs, which is beyond its bounds")
+            self.node.fail(f"waits {ivl} ns for repairs, which is out of bounds")
         return ivl
 
     @property
     def bo_ivl(self) -> int:
-        """The longest that it backs off: by its parameter, or by what it was told."""
+        """Longest back-off, ns: the parameter, or the parent's announcement if longer."""
         session = self.core.sessions.get(self.tsi)
         return self.limits.nak_bo_ivl if session is None else max(self.limits.nak_bo_ivl, session.nak_bo_ivl_ns)
 
     @property
-    def is_busy(self) -> bool:
-        """Whether more is missing than may be asked for at a time: then the oldest go first and the others wait."""
+    def is_at_limit(self) -> bool:
+        """Whether the missing sqns exceed the limit on outstanding requests.
+
+        The oldest are then requested first, and the others wait.
+        """
         session = self.core.sessions.get(self.tsi)
         return session is not None and session.missing_sqns > self.limits.nak_max_outstanding
 
     def set(self, sqn: int, wait: _Wait, ask_by_ns: int) -> None:
-        """Demand a sign by an instant."""
+        """Require a NAK or an NCF for a sqn by an instant."""
         # Two timers may lie between: the wait, then the back-off.
         wait.ask_by_ns = ask_by_ns + _TIE + 2 * self.node.context.timer_slack_ns
         heapq.heappush(self.due, (wait.ask_by_ns, sqn))
 
 
 class NakTimingCheck(Checker):
-    """NAKs neither too early nor too late, per receiver, session and sqn."""
+    """NAKs neither too early nor too late, for every receiver, session and sqn."""
 
     def __init__(self) -> None:
-        self._ears: dict[int, dict[Tsi, ReceiverModel]] = {}
-        self._parity: set[tuple[int, Tsi]] = set()  # sessions that offer parity, by who has heard so
+        self._models: dict[int, dict[Tsi, ReceiverModel]] = {}
+        self._parity: set[tuple[int, Tsi]] = set()  # (node, session) pairs whose SPMs offered parity
 
     def started(self, node: SimulatedNode) -> None:
-        """A new process knows nothing."""
-        self._ears[node.index] = {}
+        """Forget the sessions of the former process."""
+        self._models[node.index] = {}
 
     def resumed(self, node: SimulatedNode) -> None:
-        """A stopped process could not ask: what is due is due from now."""
-        for ear in self._ears.get(node.index, {}).values():
-            ear.resumed_ns, ear.slept_from_ns = self.world.now_ns, node.paused_ns
-            self._start_anew(ear)
+        """Restart the waits: a stopped process could not send NAKs."""
+        for model in self._models.get(node.index, {}).values():
+            model.resumed_ns, model.slept_from_ns = self.world.now_ns, node.paused_ns
+            self._restart_waits(model)
 
     def effect(self, node: SimulatedNode, effect: Effect) -> None:
-        """Sessions come and go."""
-        ears = self._ears[node.index]
+        """Follow opened and closed sessions."""
+        models = self._models[node.index]
         if isinstance(effect, Opened) and not effect.resumed and (node.index, effect.tsi) not in self._parity:
-            ears[effect.tsi] = ReceiverModel(node, effect.tsi, effect.first)
+            models[effect.tsi] = ReceiverModel(node, effect.tsi, effect.first)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
-            ears.pop(effect.tsi, None)
+            models.pop(effect.tsi, None)
 
-    # What it hears
+    # Received packets
 
     def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
-        """Note what promises or postpones, and which gaps this may show."""
+        """Record confirmations, postponements, and spans that may be new gaps."""
         if not node.is_receiver:
             return
-        ears = self._ears[node.index]
+        models = self._models[node.index]
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Spm) and item.options and find(item.options, ParityPrm) is not None:
                 self._parity.add((node.index, item.tsi))
-                ears.pop(item.tsi, None)
-            ear = ears.get(item.tsi)
-            if ear is None:
+                models.pop(item.tsi, None)
+            model = models.get(item.tsi)
+            if model is None:
                 continue
             if isinstance(item, Data):
-                first = ear.unwrapped([item.wire_sqn])[0]
-                self._reaches(ear, first, first + item.count)
+                first = model.unwrapped([item.wire_sqn])[0]
+                self._extend(model, first, first + item.count)
             elif isinstance(item, Spm):
-                self._heard_path(ear)
-                ear.leaves = ear.leaves or any(find(item.options, kind) is not None for kind in (Fin, Rst))
-                lead = ear.unwrapped([item.lead])[0]
-                self._reaches(ear, lead + 1, lead + 1)
+                self._on_spm(model)
+                model.source_is_closing = model.source_is_closing or any(
+                    find(item.options, kind) is not None for kind in (Fin, Rst)
+                )
+                lead = model.unwrapped([item.lead])[0]
+                self._extend(model, lead + 1, lead + 1)
             elif isinstance(item, Nak):
-                self._heard(ear, item)
+                self._on_nak(model, item)
 
-    def _heard_path(self, ear: ReceiverModel) -> None:
-        if not ear.has_path:
-            ear.has_path = True
-            self._start_anew(ear)
+    def _on_spm(self, model: ReceiverModel) -> None:
+        if not model.has_path:
+            model.has_path = True
+            self._restart_waits(model)
 
-    def _start_anew(self, ear: ReceiverModel) -> None:
-        """The receiver could not ask so far: what is due is due from now."""
-        limits = ear.limits
-        for sqn, wait in ear.waits.items():
-            ear.set(sqn, wait, max(wait.not_before_ns, self.world.now_ns + limits.nak_rpt_ivl) + limits.nak_bo_ivl)
+    def _restart_waits(self, model: ReceiverModel) -> None:
+        """Count all waits from now: the receiver could not send NAKs before."""
+        limits = model.limits
+        for sqn, wait in model.waits.items():
+            model.set(sqn, wait, max(wait.not_before_ns, self.world.now_ns + limits.nak_rpt_ivl) + limits.nak_bo_ivl)
 
-    def _reaches(self, ear: ReceiverModel, first: int, end: int) -> None:
-        if first > ear.end:
-            ear.fresh.append((ear.end, first))
-        ear.end = max(ear.end, end)
+    def _extend(self, model: ReceiverModel, first: int, end: int) -> None:
+        if first > model.end:
+            model.new_spans.append((model.end, first))
+        model.end = max(model.end, end)
 
-    def _heard(self, ear: ReceiverModel, nak: Nak) -> None:
-        sqns = ear.unwrapped(nak.sqns)
+    def _on_nak(self, model: ReceiverModel, nak: Nak) -> None:
+        sqns = model.unwrapped(nak.sqns)
         for sqn in sqns:
-            if not ear.is_missing(sqn):
+            if not model.is_missing(sqn):
                 continue
-            wait = ear.waits.setdefault(sqn, _Wait())
+            wait = model.waits.setdefault(sqn, _Wait())
             if nak.kind is PacketType.NCF:
-                self._promised(ear, sqn, wait)
+                self._on_ncf(model, sqn, wait)
             elif nak.kind is PacketType.NAK:
-                self._heard_nak(ear, sqn, wait)
-        if nak.kind is PacketType.NCF and max(sqns) <= ear.end - 1 + ear.limits.ncf_lead_sqns:
-            if max(sqns) >= ear.end:
-                ear.fresh.append((ear.end, max(sqns) + 1))
-                ear.promised += [sqn for sqn in sqns if sqn >= ear.end]
-            ear.end = max(ear.end, max(sqns) + 1)
+                self._on_foreign_nak(model, sqn, wait)
+        if nak.kind is PacketType.NCF and max(sqns) <= model.end - 1 + model.limits.ncf_lead_sqns:
+            if max(sqns) >= model.end:
+                model.new_spans.append((model.end, max(sqns) + 1))
+                model.confirmed_sqns += [sqn for sqn in sqns if sqn >= model.end]
+            model.end = max(model.end, max(sqns) + 1)
 
-    def _heard_nak(self, ear: ReceiverModel, sqn: int, wait: _Wait) -> None:
-        """A NAK of another receiver. Where the driver may not have served the end of a wait yet, both readings stand."""
-        now_ns, limits = self.world.now_ns, ear.limits
-        wait.is_promised = wait.is_promised and now_ns < wait.not_before_ns
-        served_ns = ear.slept_from_ns if ear.resumed_ns == now_ns else now_ns - self.world.timer_slack_ns
-        may_wait_for_data = served_ns <= wait.promised_until_ns
-        data_ivl = ear.data_ivl
-        if wait.is_promised:
-            wait.promised_ns = now_ns
-            ear.longest_data_ivl = max(ear.longest_data_ivl, data_ivl)
-            self._wait(ear, sqn, wait, data_ivl, data_ivl)
+    def _on_foreign_nak(self, model: ReceiverModel, sqn: int, wait: _Wait) -> None:
+        """Handle another receiver's NAK.
+
+        The driver may not have served the end of a wait yet. The model then accepts both orders.
+        """
+        now_ns, limits = self.world.now_ns, model.limits
+        wait.is_confirmed = wait.is_confirmed and now_ns < wait.not_before_ns
+        served_ns = model.slept_from_ns if model.resumed_ns == now_ns else now_ns - self.world.timer_slack_ns
+        may_wait_for_data = served_ns <= wait.data_wait_end_ns
+        data_ivl = model.data_ivl
+        if wait.is_confirmed:
+            wait.confirmed_ns = now_ns
+            model.longest_data_ivl = max(model.longest_data_ivl, data_ivl)
+            self._wait(model, sqn, wait, data_ivl, data_ivl)
         else:
             least = min(limits.nak_rpt_ivl, data_ivl) if may_wait_for_data else limits.nak_rpt_ivl
-            self._wait(ear, sqn, wait, least, limits.nak_rpt_ivl)
+            self._wait(model, sqn, wait, least, limits.nak_rpt_ivl)
         if may_wait_for_data:
-            wait.promised_until_ns = now_ns + data_ivl
-            ear.set(sqn, wait, now_ns + max(data_ivl, limits.nak_rpt_ivl) + limits.nak_bo_ivl)
-            ear.heard.append((sqn, data_ivl))
+            wait.data_wait_end_ns = now_ns + data_ivl
+            model.set(sqn, wait, now_ns + max(data_ivl, limits.nak_rpt_ivl) + limits.nak_bo_ivl)
+            model.data_waits.append((sqn, data_ivl))
 
-    def _promised(self, ear: ReceiverModel, sqn: int, wait: _Wait) -> None:
-        wait.is_promised = True
-        data_ivl = ear.data_ivl
-        self._wait(ear, sqn, wait, data_ivl, data_ivl)
-        wait.promised_ns = self.world.now_ns
-        ear.longest_data_ivl = max(ear.longest_data_ivl, data_ivl)
-        wait.promised_until_ns = wait.promised_ns + data_ivl
-        ear.heard.append((sqn, data_ivl))
+    def _on_ncf(self, model: ReceiverModel, sqn: int, wait: _Wait) -> None:
+        wait.is_confirmed = True
+        data_ivl = model.data_ivl
+        self._wait(model, sqn, wait, data_ivl, data_ivl)
+        wait.confirmed_ns = self.world.now_ns
+        model.longest_data_ivl = max(model.longest_data_ivl, data_ivl)
+        wait.data_wait_end_ns = wait.confirmed_ns + data_ivl
+        model.data_waits.append((sqn, data_ivl))
 
-    def _hastened(self, ear: ReceiverModel) -> None:
-        """The first repair shows what repairs take: what was promised before waits no longer than that."""
-        ivl = ear.data_ivl
-        if ivl < ear.longest_data_ivl:
-            for wait in ear.waits.values():
-                if wait.is_promised:
-                    wait.not_before_ns = min(wait.not_before_ns, max(self.world.now_ns, wait.promised_ns + ivl))
-        ear.longest_data_ivl = ivl
+    def _shorten_waits(self, model: ReceiverModel) -> None:
+        """Shorten confirmed waits to the interval that the first repair showed."""
+        ivl = model.data_ivl
+        if ivl < model.longest_data_ivl:
+            for wait in model.waits.values():
+                if wait.is_confirmed:
+                    wait.not_before_ns = min(wait.not_before_ns, max(self.world.now_ns, wait.confirmed_ns + ivl))
+        model.longest_data_ivl = ivl
 
-    def _measured(self, ear: ReceiverModel) -> None:
-        """A repair in the same train may have changed the interval before or after it was used: both readings stand."""
-        now_ns, ivl = self.world.now_ns, ear.data_ivl
-        for sqn, before in ear.heard:
-            wait = ear.waits.get(sqn)
-            if wait is None or ivl == before:
+    def _apply_measured_ivl(self, model: ReceiverModel) -> None:
+        """Accept the interval before and after a repair in the same train.
+
+        The repair may have changed the interval before or after its use.
+        """
+        now_ns, ivl = self.world.now_ns, model.data_ivl
+        for sqn, previous_ivl in model.data_waits:
+            wait = model.waits.get(sqn)
+            if wait is None or ivl == previous_ivl:
                 continue
             wait.not_before_ns = min(wait.not_before_ns, now_ns + ivl)
-            if ivl > before:
-                wait.promised_until_ns = max(wait.promised_until_ns, now_ns + ivl)
-                ear.set(sqn, wait, max(wait.ask_by_ns, now_ns + ivl + ear.limits.nak_bo_ivl))
-        ear.heard.clear()
-        if ear.leaves:
-            for wait in ear.waits.values():
-                if wait.is_promised:
+            if ivl > previous_ivl:
+                wait.data_wait_end_ns = max(wait.data_wait_end_ns, now_ns + ivl)
+                model.set(sqn, wait, max(wait.ask_by_ns, now_ns + ivl + model.limits.nak_bo_ivl))
+        model.data_waits.clear()
+        if model.source_is_closing:
+            for wait in model.waits.values():
+                if wait.is_confirmed:
                     wait.not_before_ns = min(wait.not_before_ns, now_ns + ivl)
 
-    def _wait(self, ear: ReceiverModel, sqn: int, wait: _Wait, least: int, most: int) -> None:
+    def _wait(self, model: ReceiverModel, sqn: int, wait: _Wait, least: int, most: int) -> None:
         wait.not_before_ns = self.world.now_ns + least
-        ear.set(sqn, wait, self.world.now_ns + most + ear.limits.nak_bo_ivl)
+        model.set(sqn, wait, self.world.now_ns + most + model.limits.nak_bo_ivl)
 
-    # What it says
+    # Sent packets
 
     def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        """A NAK of its own: not too early?"""
+        """Check that a NAK of the receiver is not too early."""
         if not node.is_receiver or send.is_data:
             return
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Nak) and item.kind is PacketType.NAK and not (send.to is None and send.hops == 1):
-                ear = self._ears[node.index].get(item.tsi)
-                if ear is not None:
-                    self._asked(ear, ear.unwrapped(item.sqns))
+                model = self._models[node.index].get(item.tsi)
+                if model is not None:
+                    self._on_own_nak(model, model.unwrapped(item.sqns))
 
-    def _asked(self, ear: ReceiverModel, sqns: list[int]) -> None:
+    def _on_own_nak(self, model: ReceiverModel, sqns: list[int]) -> None:
         now_ns = self.world.now_ns
         for sqn in sqns:
-            wait = ear.waits.setdefault(sqn, _Wait())
+            wait = model.waits.setdefault(sqn, _Wait())
             if now_ns < wait.not_before_ns:
-                after = "an NCF" if wait.is_promised else "a NAK"
-                ear.node.fail(f"NAK for {sqn} comes {wait.not_before_ns - now_ns} ns too early after {after}")
-            wait.is_promised, wait.promised_until_ns = False, -NEVER
-            self._wait(ear, sqn, wait, ear.limits.nak_rpt_ivl, ear.limits.nak_rpt_ivl)
+                after = "an NCF" if wait.is_confirmed else "a NAK"
+                model.node.fail(f"NAK for {sqn} comes {wait.not_before_ns - now_ns} ns too early after {after}")
+            wait.is_confirmed, wait.data_wait_end_ns = False, -NEVER
+            self._wait(model, sqn, wait, model.limits.nak_rpt_ivl, model.limits.nak_rpt_ivl)
 
-    # What it does not say
+    # Overdue NAKs
 
     def called(self, node: SimulatedNode) -> None:
-        """New gaps begin to count; what is overdue is an error."""
+        """Start the waits of new gaps; fail for an overdue NAK."""
         if not node.is_receiver:
             return
-        for ear in self._ears[node.index].values():
-            if ear.fresh:
-                self._find(ear)
-            if ear.heard or ear.leaves:
-                self._measured(ear)
-            if ear.waits:
-                self._hastened(ear)
-            if ear.is_busy:
-                ear.busy_ns = self.world.now_ns
-            if ear.is_patient:
-                ear.late_ns = self.world.now_ns
-            if ear.due and ear.due[0][0] < self.world.now_ns:
-                self._overdue(ear)
+        for model in self._models[node.index].values():
+            if model.new_spans:
+                self._find_gaps(model)
+            if model.data_waits or model.source_is_closing:
+                self._apply_measured_ivl(model)
+            if model.waits:
+                self._shorten_waits(model)
+            if model.is_at_limit:
+                model.at_limit_ns = self.world.now_ns
+            if model.has_long_waits:
+                model.late_ns = self.world.now_ns
+            if model.due and model.due[0][0] < self.world.now_ns:
+                self._overdue(model)
 
-    def _find(self, ear: ReceiverModel) -> None:
-        limits = ear.limits
-        settles_ivl = max(limits.reorder_ivl, limits.ab_hold_ivl if ear.node.plan.lines else 0)
-        until_ns = self.world.now_ns + settles_ivl + limits.nak_bo_ivl
-        for first, end in ear.fresh:
+    def _find_gaps(self, model: ReceiverModel) -> None:
+        limits = model.limits
+        settling_ivl = max(limits.reorder_ivl, limits.ab_hold_ivl if model.node.plan.lines else 0)
+        until_ns = self.world.now_ns + settling_ivl + limits.nak_bo_ivl
+        for first, end in model.new_spans:
             for sqn in range(first, end):
-                if sqn in ear.waits or not ear.is_missing(sqn):
+                if sqn in model.waits or not model.is_missing(sqn):
                     continue
-                wait = ear.waits[sqn] = _Wait()
-                if sqn in ear.promised:
-                    self._promised(ear, sqn, wait)
+                wait = model.waits[sqn] = _Wait()
+                if sqn in model.confirmed_sqns:
+                    self._on_ncf(model, sqn, wait)
                 else:
-                    ear.set(sqn, wait, until_ns)
-        ear.fresh.clear()
-        ear.promised.clear()
+                    model.set(sqn, wait, until_ns)
+        model.new_spans.clear()
+        model.confirmed_sqns.clear()
 
-    def _overdue(self, ear: ReceiverModel) -> None:
-        now_ns, limits = self.world.now_ns, ear.limits
-        patience = limits.nak_rpt_ivl + limits.nak_bo_ivl
-        longest = limits.nak_max_ivl + ear.bo_ivl
-        while ear.due and ear.due[0][0] < now_ns:
-            at_ns, sqn = heapq.heappop(ear.due)
-            wait = ear.waits.get(sqn)
+    def _overdue(self, model: ReceiverModel) -> None:
+        now_ns, limits = self.world.now_ns, model.limits
+        repeat_ivl = limits.nak_rpt_ivl + limits.nak_bo_ivl
+        longest = limits.nak_max_ivl + model.bo_ivl
+        while model.due and model.due[0][0] < now_ns:
+            at_ns, sqn = heapq.heappop(model.due)
+            wait = model.waits.get(sqn)
             if wait is None or wait.ask_by_ns != at_ns:
                 continue
-            if not ear.is_missing(sqn):
-                del ear.waits[sqn]
-            elif not ear.has_path or now_ns - ear.busy_ns <= patience or now_ns - ear.late_ns <= longest:
-                ear.set(sqn, wait, now_ns + patience)
+            if not model.is_missing(sqn):
+                del model.waits[sqn]
+            elif not model.has_path or now_ns - model.at_limit_ns <= repeat_ivl or now_ns - model.late_ns <= longest:
+                model.set(sqn, wait, now_ns + repeat_ivl)
             else:
-                ear.node.fail(f"{sqn} is missing, a NAK was due {now_ns - at_ns} ns ago")
+                model.node.fail(f"{sqn} is missing, a NAK was due {now_ns - at_ns} ns ago")

@@ -1,4 +1,7 @@
-"""How long repairs took in a simulated tree: a histogram over all receivers, without a row for each."""
+"""Repair latency in a simulated tree: one histogram over all receivers.
+
+No repair has a row of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +15,39 @@ from pgm.sim.node import SimulatedNode
 from pgm.units import MICROSECOND
 from pgm.wire.formats import Nla, PacketType, Tsi
 
-_STEPS_PER_E = 50  # of the histogram: two per cent apart
+_STEPS_PER_E = 50  # of the histogram: steps of two per cent
 
 
 class RepairLatency(Checker):
-    """Watches all receivers; hand it to `simulate`. It takes the place of telemetry at `Counters.watch`."""
+    """Observer of the repairs of all receivers, to pass to `simulate`.
+
+    The observer takes the place of telemetry at `Counters.watch`.
+    """
 
     def __init__(self) -> None:
-        self.waits: Counter[int] = Counter()  # packets, by step of latency
+        self.waits: Counter[int] = Counter()  # packets by step of latency
         self.sum_ns = 0
 
     def started(self, node: SimulatedNode) -> None:
-        """Watch a receiver's new core."""
+        """Observe a receiver's new core."""
         if node.is_receiver and node.core is not None:
             node.core.counters.watch = self
 
     @property
     def packets(self) -> int:
-        """How many were missed and came, late ones included."""
+        """Missed packets that arrived, late ones included."""
         return sum(self.waits.values())
 
     @property
     def mean_ns(self) -> float:
-        """The mean wait; 0 where nothing was missed."""
+        """Mean wait, ns; 0 if no packet was missed."""
         return self.sum_ns / max(1, self.packets)
 
     def quantile_ns(self, share: float) -> float:
-        """The wait that this share of the packets did not exceed, to two per cent; 0 where nothing was missed."""
+        """Return the wait that this share of the packets did not exceed, ns.
+
+        The value is exact to two per cent; 0 if no packet was missed.
+        """
         left = share * self.packets
         for step in sorted(self.waits):
             left -= self.waits[step]
@@ -47,38 +56,38 @@ class RepairLatency(Checker):
         return 0.0
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
-        """Add up what has come."""
-        for one in found:
-            waited, packets = now_ns - one.found_at_ns, one.end - one.first
+        """Add the waits of packets that arrived."""
+        for gap in found:
+            waited, packets = now_ns - gap.found_at_ns, gap.end - gap.first
             self.sum_ns += waited * packets
             self.waits[round(math.log(max(1, waited // MICROSECOND)) * _STEPS_PER_E)] += packets
 
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
-        """Nothing of this, and of what follows, is measured."""
+        """Do nothing: only arrivals count."""
 
     def filled(self, kind: PacketType, peer: Nla) -> None:
-        """By what does not matter."""
+        """Do nothing: the kind of the repair does not matter."""
 
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
-        """Nobody waits for these."""
+        """Do nothing: no packet arrived."""
 
     def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """The account has it."""
+        """Do nothing: the delivery check counts losses."""
 
     def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """Only the repair counts."""
+        """Do nothing: only arrivals count."""
 
     def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """Only the repair counts."""
+        """Do nothing: only arrivals count."""
 
     def timed_out(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """Only the repair counts."""
+        """Do nothing: only arrivals count."""
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
-        """Of aggregators."""
+        """Do nothing: this event belongs to aggregators."""
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
-        """Of no interest here."""
+        """Do nothing: lines are not compared."""
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
-        """Only the repair counts."""
+        """Do nothing: only arrivals count."""

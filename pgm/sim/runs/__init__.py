@@ -1,1 +1,1 @@
-"""Whole runs of the simulator: reports of a topology, drawn scenarios and their swarm, simulated telemetry."""
+"""Whole runs of the simulator: reports, drawn scenarios, simulated telemetry."""

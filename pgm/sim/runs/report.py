@@ -1,6 +1,6 @@
-"""Running a planned tree in virtual time, and the account of it: what `pgm sim` does and prints.
+"""Run of a planned tree in virtual time, and its report, as `pgm sim` prints it.
 
-The keys are those of `pgm demo --json`, with "seed" and "virtual_seconds" besides, so that the same scripts read both.
+The keys are those of `pgm demo --json`, and also "seed" and "virtual_seconds". The same scripts can read both.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
-Report = dict[str, Any]  # what json.dumps takes
+Report = dict[str, Any]  # value that json.dumps accepts
 
-_START_NS = SECOND  # by then every relay has found its voice and everybody has heard an SPM
+_START_NS = SECOND  # by then every relay has learnt its role, and all nodes have received an SPM
 _SLICE_NS = 100 * MILLISECOND  # virtual time between two calls of `progress`
-_PATIENCE_NS = 600 * SECOND  # a tree that has not come to rest so long after its last message never will
-_RATE_SHARE = 2  # offer half of txw_max_rte unless told otherwise: repairs want room
+_REST_LIMIT_NS = 600 * SECOND  # a tree still active so long after its last message will never come to rest
+_RATE_SHARE = 2  # the default offer is half of txw_max_rte, so that repairs have room
 
 
 @attrs.frozen
 class Progress:
-    """How far a run has come. Times in ns; `delivered` counts sqns over all receivers, `expected` what they should get."""
+    """Progress of a run.
+
+    Times in ns. `delivered` counts sqns over all receivers, `expected` the sqns that they should get.
+    """
 
     now_ns: int
     offered: int
@@ -58,14 +61,18 @@ def simulate(
     telemetry: str = "",
     checkers: Sequence[Checker] = (),
 ) -> Report:
-    """Run a tree and return its account.
+    """Run a tree and return its report.
 
-    Every source offers `messages` of `size` octets at `rate` messages a second (0: half of its txw_max_rte), closes, and
-    the tree comes to rest. `delay` is the way from a segment to a node in ns, `wiring` replaces it for nodes by
-    name, plans inject their own losses, `faults` happen besides, all of them. Raises `InvariantBroken` when an
-    invariant does not hold or there is no rest within `limit` ns of virtual time, without it within ten minutes of the
-    last message and the last fault. `telemetry` is a folder for the events of all nodes; `checkers` watch besides the usual
-    ones.
+    Every source offers `messages` of `size` octets at `rate` messages a second, and closes. A rate of 0 means half of
+    its txw_max_rte. The run then continues until the tree comes to rest.
+
+    `delay` is the delay from a segment to a node in ns. `wiring` replaces it for the named nodes. Losses configured in
+    plans and all `faults` also apply.
+
+    `limit` is the virtual time in ns within which the tree must rest. The default is ten minutes after the last message
+    and the last fault. `telemetry` is a folder for the events of all nodes. `checkers` run besides the usual ones.
+
+    Raises `InvariantBroken` if an invariant does not hold, or without rest within the limit.
     """
     world = World(factory, seed=seed, repeat=repeat)
     for checker in (*cheap_checkers(), *checkers):
@@ -73,26 +80,31 @@ def simulate(
     events = TelemetryChecker(telemetry, next(iter(plans.values())).parameters) if telemetry else None
     if events is not None:
         world.add_checker(events)
-    world.reserved.update((one.name, one.address) for plan in plans.values() for one in plan.segments if one.address)
-    usual = Wiring(ingress=LinkSetup(delay=delay))
-    for name, plan in _one_stream_each(plans).items():
+    world.reserved.update(
+        (segment.name, segment.address) for plan in plans.values() for segment in plan.segments if segment.address
+    )
+    default_wiring = Wiring(ingress=LinkSetup(delay=delay))
+    for name, plan in _split_streams(plans).items():
         traffic = _traffic(plan, messages, size, rate) if plan.role is Role.SOURCE else None
-        world.add_node(plan, wiring=(wiring or {}).get(name.partition(STREAM_MARK)[0], usual), traffic=traffic)
+        world.add_node(plan, wiring=(wiring or {}).get(name.partition(STREAM_MARK)[0], default_wiring), traffic=traffic)
     schedule = Faults(world)
     for fault in faults:
         schedule.add(fault)
-    calm_ns = 2 * max(_patience(node.plan) for node in world.nodes.values())
+    quiet_ns = 2 * max(_longest_retry_ns(node.plan) for node in world.nodes.values())
     busy_ns = max(schedule.begun_at_ns, schedule.healed_at_ns, _START_NS)
     try:
-        _run(world, busy_ns, calm_ns, limit, progress)
-    finally:  # what led to an invariant that does not hold is what telemetry is looked at for
+        _run(world, busy_ns, quiet_ns, limit, progress)
+    finally:  # telemetry is most useful for a run that broke an invariant
         if events is not None:
             events.finish()
     return account(world)
 
 
-def _one_stream_each(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
-    """A source of several streams is several sources at one address."""
+def _split_streams(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
+    """Return the plans, with one source for each stream of a source.
+
+    The sources of one plan share an address.
+    """
     split: dict[str, NodePlan] = {}
     for name, plan in plans.items():
         if plan.role is not Role.SOURCE or len(plan.streams) == 1:
@@ -107,46 +119,48 @@ def _one_stream_each(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
 def _traffic(plan: NodePlan, messages: int, size: int, rate: int) -> Traffic:
     octets, limits = size + DATA_HEADER_OCTETS, plan.parameters_of(plan.streams[0])
     per_s = rate or max(1, limits.txw_max_rte // _RATE_SHARE // octets)
-    # What a source is handed at a time: what it may send in one train, as an application that writes in batches does.
+    # A burst fills at most one train, like the batches of a typical application.
     burst = max(1, min(64, 65_507 // octets, per_s * limits.txw_burst_ivl // SECOND))
     return Traffic(messages=messages, size=size, rate=per_s, burst=burst, start_ns=_START_NS)
 
 
-def _patience(plan: NodePlan) -> int:
-    """The longest pause between two tries of a repair."""
+def _longest_retry_ns(plan: NodePlan) -> int:
+    """Return the longest pause between two attempts of a repair, ns."""
     limits = plan.parameters
-    wait_ns = max(limits.nak_rdata_ivl, limits.nak_rpt_ivl, limits.nak_max_ivl)  # waits in vain grow up to the last
-    told_ns = 0 if limits.nak_bo_tuning == "off" else limits.nak_bo_ivl_max  # by a parent, to those who ask it
-    return wait_ns + max(limits.nak_bo_ivl, told_ns) + limits.ne_nak_rpt_ivl
+    # waits without an answer grow up to nak_max_ivl
+    wait_ns = max(limits.nak_rdata_ivl, limits.nak_rpt_ivl, limits.nak_max_ivl)
+    # announced by a parent to its children
+    announced_ns = 0 if limits.nak_bo_tuning == "off" else limits.nak_bo_ivl_max
+    return wait_ns + max(limits.nak_bo_ivl, announced_ns) + limits.ne_nak_rpt_ivl
 
 
 def _run(
-    world: World, busy_ns: int, calm_ns: int, limit: int | None, progress: Callable[[Progress], None] | None
+    world: World, busy_ns: int, quiet_ns: int, limit: int | None, progress: Callable[[Progress], None] | None
 ) -> None:
     offered, limit_ns = -1, 0
     while True:
         world.run_until(world.now_ns + _SLICE_NS)
         if limit is not None:
             limit_ns = limit
-        elif (now_offered := sum(_offers(node).offered for node in world.sources)) != offered:
-            offered, limit_ns = now_offered, max(world.now_ns, busy_ns) + _PATIENCE_NS
+        elif (now_offered := sum(_source_application(node).offered for node in world.sources)) != offered:
+            offered, limit_ns = now_offered, max(world.now_ns, busy_ns) + _REST_LIMIT_NS
         if progress is not None:
             progress(_progress(world))
-        # A source that has closed leaves by itself; one that crashed has left, too.
+        # A closed source ends by itself, and a crashed one has ended.
         have_left = all(node.core is None for node in world.sources)
-        is_calm = world.now_ns >= world.log.last_activity_ns + calm_ns
-        if have_left and is_calm and world.now_ns > busy_ns:
+        is_quiet = world.now_ns >= world.log.last_activity_ns + quiet_ns
+        if have_left and is_quiet and world.now_ns > busy_ns:
             return
         if world.now_ns > limit_ns:
             world.fail("-", f"no rest within {limit_ns / SECOND:g} s of virtual time")
 
 
-def _offers(node: SimulatedNode) -> SourceApplication:
+def _source_application(node: SimulatedNode) -> SourceApplication:
     assert isinstance(node.application, SourceApplication)
     return node.application
 
 
-def _takes(node: SimulatedNode) -> ReceiverApplication:
+def _receiver_application(node: SimulatedNode) -> ReceiverApplication:
     assert isinstance(node.application, ReceiverApplication)
     return node.application
 
@@ -155,9 +169,11 @@ def _progress(world: World) -> Progress:
     receivers = world.receivers
     return Progress(
         now_ns=world.now_ns,
-        offered=sum(_offers(node).offered for node in world.sources),
-        messages=sum(_offers(node).traffic.messages for node in world.sources),
-        delivered=sum(stream.delivered_sqns for node in receivers for stream in _takes(node).all_streams),
+        offered=sum(_source_application(node).offered for node in world.sources),
+        messages=sum(_source_application(node).traffic.messages for node in world.sources),
+        delivered=sum(
+            stream.delivered_sqns for node in receivers for stream in _receiver_application(node).all_streams
+        ),
         expected=sum(_expected(world, node) for node in receivers),
     )
 
@@ -168,14 +184,14 @@ def _expected(world: World, node: SimulatedNode) -> int:
 
 
 def account(world: World) -> Report:
-    """Who got what from whom, over all cores that ran in a world."""
+    """Return the report of a world: the totals of each node over all its cores."""
     rows: dict[Role, list[Report]] = {role: [] for role in Role}
     for node in world.nodes.values():
         role = node.plan.role
         rows[role].append(_receiver_row(world, node) if role is Role.RECEIVER else _element_row(node))
     sources = rows[Role.SOURCE]
     receivers = rows[Role.RECEIVER]
-    begun_ns = min((_offers(node).traffic.start_ns for node in world.sources), default=0)
+    begun_ns = min((_source_application(node).traffic.start_ns for node in world.sources), default=0)
     report: Report = {
         "seed": world.seed,
         "virtual_seconds": round(world.now_ns / SECOND, 6),
@@ -220,8 +236,11 @@ def _element_row(node: SimulatedNode) -> Report:
 
 
 def _receiver_row(world: World, node: SimulatedNode) -> Report:
-    """One receiver. Duplicates, disorder and damage end a run by `InvariantBroken`, so their counts are 0 here."""
-    streams = _takes(node).all_streams
+    """Return the row of a receiver.
+
+    Duplicates, disorder and damage end a run with `InvariantBroken`, so their counts are 0 here.
+    """
+    streams = _receiver_application(node).all_streams
     ports = {stream.data_port for stream in node.plan.streams}
     have_all = {stream.tsi for stream in streams if stream.is_complete and stream.is_from_start}
     return {
@@ -236,18 +255,21 @@ def _receiver_row(world: World, node: SimulatedNode) -> Report:
         "repaired": node.total("repaired_sqns"),
         "repaired_locally": node.total("repaired_locally"),
         "late": node.total("late_sqns"),
-        # Every delivery was compared octet for octet with what the source offered, which says more than a hash.
+        # Every delivery was compared octet by octet with the offered messages, which is stronger than a hash.
         "sha256_ok": have_all == {tsi for tsi, ledger in world.ledgers.items() if ledger.data_port in ports},
     }
 
 
 def _unsent(world: World) -> list[str]:
-    """Sources that ended, by a fault, before they were given all messages: what nobody was sent is complete everywhere."""
-    offers = {node.name: _offers(node) for node in world.sources}
+    """Return the sources that a fault ended before they had offered all messages.
+
+    Unoffered messages count as complete at every receiver.
+    """
+    offers = {node.name: _source_application(node) for node in world.sources}
     return [
-        f"{name}: ended with {one.offered} of {one.traffic.messages} messages offered"
-        for name, one in offers.items()
-        if one.offered < one.traffic.messages
+        f"{name}: ended with {application.offered} of {application.traffic.messages} messages offered"
+        for name, application in offers.items()
+        if application.offered < application.traffic.messages
     ]
 
 
@@ -257,5 +279,5 @@ def _problems(receivers: list[Report]) -> list[str]:
         if row["lost"]:
             problems.append(f"{row['node']}: lost {row['lost']}")
         elif not row["sha256_ok"]:
-            problems.append(f"{row['node']}: delivered {row['delivered']}, not the whole of every session")
+            problems.append(f"{row['node']}: delivered {row['delivered']}, not all of every session")
     return problems

@@ -1,7 +1,7 @@
 """Scenarios drawn from one integer: tree, parameters, links, traffic and faults.
 
-What is drawn leaves the protocol a way out: windows outlast outages, there is always a parent that lives, and
-whoever may lose something is named in `may_lose`. Everything else must arrive.
+A drawn scenario always lets the protocol succeed. Windows outlast outages, and a live parent always exists. Receivers
+that may lose data are listed in `may_lose`. All other data must arrive.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pgm.sim.world import Wiring
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import KIB, MIB, MICROSECOND, MILLISECOND, SECOND
 
-START_NS = 2 * SECOND  # traffic begins when every relay has found its voice and everybody has heard an SPM
-_MOST_PACKETS = 1500  # in a run, so that each takes about a second
+START_NS = 2 * SECOND  # traffic begins once every relay has learnt its role, and all nodes have received an SPM
+_MAX_PACKETS = 1500  # in a run, which keeps the run short
 _REPAIR_NS = 8 * SECOND  # from the last fault and the last message to the close of the sources
 _LONGEST_OUTAGE_MS = 4000
 # Bursts of loss end after the longest outage that is drawn. Receivers repeat a request for some 20 s (`repair_budget`)
-# and then give up: a burst as long as that leaves no way out.
+# and then give up: with a burst that long a repair is impossible.
 _LONGEST_BURST_NS = _LONGEST_OUTAGE_MS * MILLISECOND
-_ON_DEMAND = 0.7  # of the scenarios with parity that sends some unasked
-_SERVES_SINGLE = 0.3  # of those with parity
-_CARRIED_OTHERWISE = 0.2  # of the segments are unicast legs, and as many are IPv6
+_ON_DEMAND = 0.7  # share of the scenarios with parity that send proactive parity and also serve requests
+_SERVES_SINGLE = 0.3  # share of the scenarios with parity
+_CARRIED_OTHERWISE = 0.2  # share of the segments that are unicast legs, and share that use IPv6
 
 
 @attrs.define
 class Scenario:
-    """Everything about one run."""
+    """All settings of one run."""
 
     seed: int
     plans: dict[str, NodePlan]
@@ -51,24 +51,26 @@ class Scenario:
     closes_ns: int
 
     def describe(self) -> str:
-        """A few lines for whoever looks at a failure."""
+        """Return a few lines that describe the scenario of a failure."""
         lines = [f"seed {self.seed}: {len(self.plans)} nodes, timer slack {self.timer_slack_ns} ns"]
         for plan in self.plans.values():
-            where = ", ".join(f"{s.name} {'u' * s.upstream}{'d' * s.downstream} {s.address}" for s in plan.segments)
-            lines.append(f"  {plan.name}: {plan.role.value} on {where}; parents {plan.parents} {plan.repairers or ''}")
+            segments = ", ".join(f"{s.name} {'u' * s.upstream}{'d' * s.downstream} {s.address}" for s in plan.segments)
+            lines.append(
+                f"  {plan.name}: {plan.role.value} on {segments}; parents {plan.parents} {plan.repairers or ''}"
+            )
         lines += [f"  {name}: {traffic} from {self.first_sqns[name]}" for name, traffic in self.traffic.items()]
         lines += [f"  {name}: {appetite}" for name, appetite in self.appetites.items()]
-        lines += [f"  {one}" for one in self.faults]
+        lines += [f"  {fault}" for fault in self.faults]
         return "\n".join(lines)
 
 
 def scenario(seed: int, *, parity: bool = False) -> Scenario:
-    """Draw a scenario. The same seed gives the same one; with `parity` its streams have parity of some kind."""
+    """Draw the scenario of a seed; with `parity` its streams have some kind of parity."""
     return ScenarioGenerator(seed, parity=parity).draw()
 
 
 class ScenarioGenerator:
-    """Draws one scenario, step by step."""
+    """Generator that draws one scenario, step by step."""
 
     def __init__(self, seed: int, *, parity: bool = False) -> None:
         self._seed = seed
@@ -81,35 +83,39 @@ class ScenarioGenerator:
         self._on_lan: list[str] = []
         self._relays: list[str] = []
         self._paired: set[str] = set()  # relays that are half of a pair
-        self._above: dict[str, tuple[str, ...]] = {}  # segment -> whom its nodes ask, in order
+        self._parents_on: dict[str, tuple[str, ...]] = {}  # segment -> parents of its nodes, in order of preference
 
     def _chance(self, share: float) -> bool:
         return self._rng.random() < share
 
     def _some_segments(self, purpose: str) -> frozenset[str]:
-        """Segments that are carried in another way, by a generator of its own: everything else is drawn as without it."""
+        """Return the segments with another kind of transport.
+
+        The draw uses a generator of its own, so that all other draws stay the same.
+        """
         rng = random.Random(f"{purpose}:{self._seed}")
         names = ["core", *(f"tier-{tier}-{index}-{letter}" for tier in (1, 2) for index in (0, 1) for letter in "ab")]
         return frozenset(name for name in names if rng.random() < _CARRIED_OTHERWISE)
 
     def draw(self) -> Scenario:
-        """All of it, in an order that never changes."""
+        """Draw the scenario, always in the same order."""
         self._draw_tree()
         traffic = self._draw_traffic()
-        offered_ns = max(START_NS + one.messages * SECOND // one.rate for one in traffic.values())
+        offered_ns = max(START_NS + stream.messages * SECOND // stream.rate for stream in traffic.values())
         faults = self._draw_faults(START_NS, offered_ns)
         appetites = self._draw_appetites()
-        crashed = frozenset(one.node for one in faults if one.node in self._sources and "crash" in one.kind)
+        crashed = frozenset(fault.node for fault in faults if fault.node in self._sources and "crash" in fault.kind)
         gone = {LossCause.SOURCE_GONE, LossCause.RETRIES} if crashed else set()
         overrun = {LossCause.OVERRUN, LossCause.OVERLOAD}
-        closes_ns = max(offered_ns, *(one.at_ns + one.for_ns for one in faults), 0) + _REPAIR_NS
+        closes_ns = max(offered_ns, *(fault.at_ns + fault.for_ns for fault in faults), 0) + _REPAIR_NS
         if self._paired:
-            closes_ns += self._parameters.relay_takeover_ivl  # before that nobody below knows what is missing
+            # before that time no node below knows which sqns are missing
+            closes_ns += self._parameters.relay_takeover_ivl
         plans = self._tree.plans
         return Scenario(
             seed=self._seed,
             plans={name: self._with_appetite(plan, appetites) for name, plan in plans.items()},
-            traffic={name: attrs.evolve(one, close_at_ns=closes_ns) for name, one in traffic.items()},
+            traffic={name: attrs.evolve(stream, close_at_ns=closes_ns) for name, stream in traffic.items()},
             appetites=appetites,
             wirings={name: self._draw_wiring(plan) for name, plan in plans.items()},
             first_sqns={name: self._draw_first_sqn() for name in self._sources},
@@ -155,7 +161,10 @@ class ScenarioGenerator:
         return Parameters(**(profile | drawn))
 
     def _draw_parity(self) -> dict[str, Any]:
-        """By a generator of its own: everything else is drawn as without it."""
+        """Draw parity settings.
+
+        The draw uses a generator of its own, so that all other draws stay the same.
+        """
         rng = random.Random(f"parity:{self._seed}")
         size = rng.choice([2, 8, 16, 32, 128])
         proactive = rng.choice([0, 0, 1, 3, 9])
@@ -174,8 +183,8 @@ class ScenarioGenerator:
         rng, tree = self._rng, self._tree
         for index in range(rng.choice([1, 1, 1, 2, 3])):
             self._sources.append(tree.source(f"source-{index}", "core"))
-        # Several sources are known by their SPMs: a list of parents serves all sessions alike.
-        self._above["core"] = tuple(self._sources) if len(self._sources) == 1 else ()
+        # Several sources are known by their SPMs: a list of parents would serve all sessions.
+        self._parents_on["core"] = tuple(self._sources) if len(self._sources) == 1 else ()
         self._draw_on_lan("core")
         leaves = ["core"]
         for tier in range(1, rng.choice([1, 2, 2, 3])):
@@ -188,7 +197,10 @@ class ScenarioGenerator:
             self._receivers.append(tree.receiver(f"receiver-{index}", segment, *self._some_parents(segment)))
 
     def _draw_relay(self, up: str, name: str) -> list[str]:
-        """A relay, perhaps with a standby, and what sits on the segments below it; returns those."""
+        """Draw a relay and the nodes below it; return its downstream segments.
+
+        The relay may have a standby.
+        """
         tree, rng = self._tree, self._rng
         downs = [f"{name}-{letter}" for letter in "ab"[: rng.choice([1, 1, 2])]]
         is_aggregator = self._chance(0.5)
@@ -206,31 +218,34 @@ class ScenarioGenerator:
                 tree.repairer(relay, up, *downs, parents=parents, standby_of=standby_of)
         self._relays += pair
         for down in downs:
-            self._above[down] = tuple(pair)
+            self._parents_on[down] = tuple(pair)
             if repairers:
                 self._on_lan.append(tree.repairer(f"repairer-{down}", down, parents=tuple(pair)))
                 if self._chance(0.5):
-                    self._above[down] = (f"repairer-{down}", *pair)
+                    self._parents_on[down] = (f"repairer-{down}", *pair)
             else:
                 self._draw_on_lan(down)
         return downs
 
     def _draw_on_lan(self, segment: str) -> None:
-        """Perhaps an element beside the nodes of a segment, perhaps a second one in front of it."""
+        """Draw an element beside the nodes of a segment, or none.
+
+        A second element may follow in front of the first.
+        """
         for kind in ("repairer", "aggregator"):
             if not self._chance(0.3):
                 continue
-            name, parents = f"{kind}-{segment}", self._above[segment]
+            name, parents = f"{kind}-{segment}", self._parents_on[segment]
             if kind == "repairer":
                 self._tree.repairer(name, segment, parents=parents)
             else:
                 self._tree.aggregator(name, segment, parents=parents)
             self._on_lan.append(name)
-            self._above[segment] = (name, *parents)
+            self._parents_on[segment] = (name, *parents)
 
     def _some_parents(self, segment: str) -> tuple[str, ...]:
-        """The parents of a segment; some nodes know none and go by SPM_PATH."""
-        return () if self._chance(0.1) else self._above[segment]
+        """Return the parents of a segment; for some nodes none, so that they use SPM_PATH."""
+        return () if self._chance(0.1) else self._parents_on[segment]
 
     # Traffic
 
@@ -242,16 +257,16 @@ class ScenarioGenerator:
             size = rng.choice([20, 100, 250])
             until = rng.choice([0, 0, 400, 5000])
             mean = max(size, (size + until) // 2) + 40
-            packets = 1 + mean // (self._parameters.max_tpdu - 44)  # of a mean message, in fragments
-            messages = min(rng.choice([100, 300, 600]), _MOST_PACKETS // packets) // len(self._sources)
+            packets = 1 + mean // (self._parameters.max_tpdu - 44)  # packets of a mean message, in fragments
+            messages = min(rng.choice([100, 300, 600]), _MAX_PACKETS // packets) // len(self._sources)
             seconds = rng.choice([1, 2, 4])
-            # Repairs want their share too: offer no more than a third of the rate.
-            most = max(1, rate // 3 // mean)
+            # Repairs need their share too: offer at most a third of the rate.
+            rate_limit = max(1, rate // 3 // mean)
             traffic[name] = Traffic(
                 messages=messages,
                 size=size,
                 size_until=until,
-                rate=min(most, max(1, messages // seconds)),
+                rate=min(rate_limit, max(1, messages // seconds)),
                 burst=rng.choice([1, 5, 40]),
                 start_ns=START_NS + rng.randint(0, SECOND),
             )
@@ -275,7 +290,10 @@ class ScenarioGenerator:
 
     @staticmethod
     def _with_appetite(plan: NodePlan, appetites: dict[str, ConsumptionRate]) -> NodePlan:
-        """Slow applications get small queues, so that they are felt."""
+        """Give the nodes of slow applications small queues.
+
+        Otherwise the slowness would have no effect.
+        """
         if plan.name not in appetites:
             return plan
         small = attrs.evolve(plan.parameters, inbox_bytes=64 * KIB, rxw_bytes=64 * KIB)
@@ -287,7 +305,7 @@ class ScenarioGenerator:
         delay = self._rng.choice([20, 50, 200]) * MICROSECOND
         wirings = {}
         for segment in plan.segments:
-            # The halves of a pair find each other by SPMs: were those lost for long, two speakers would be right.
+            # The halves of a pair detect each other by SPMs. A long loss of SPMs would rightly make both active.
             worst = min(self._worst, 0.01) if plan.name in self._paired else self._worst
             if segment.downstream and plan.role is Role.SOURCE:
                 worst = min(worst, 0.1)
@@ -324,22 +342,22 @@ class ScenarioGenerator:
             ("crash_and_restart", [*self._on_lan, *self._relays, *self._receivers], _LONGEST_OUTAGE_MS),
             ("pause", [*self._on_lan, *self._relays, *self._receivers, *self._sources], 2000),
             ("partition", [*self._on_lan, *self._relays, *self._receivers, *self._sources], 3000),
-            ("deafen", [*self._receivers, *(one for one in self._relays if one not in self._paired)], 3000),
+            ("deafen", [*self._receivers, *(relay for relay in self._relays if relay not in self._paired)], 3000),
         ]
         if self._chance(0.08):
             kinds.append(("crash_and_restart", self._sources, 2000))
         faults: list[Fault] = []
         busy: set[str] = set()
         for _ in range(rng.choice([0, 0, 1, 2, 4])):
-            kind, nodes, longest = rng.choice(kinds)
-            free = [node for node in nodes if node not in busy and not self._is_last(node, busy)]
-            if free:
-                node = rng.choice(free)
+            kind, nodes, longest_ms = rng.choice(kinds)
+            candidates = [node for node in nodes if node not in busy and not self._is_last(node, busy)]
+            if candidates:
+                node = rng.choice(candidates)
                 busy.add(node)
-                long = rng.randint(50, longest) * MILLISECOND if longest else 0
-                faults.append(Fault(kind, node, rng.randint(from_ns, until_ns), long))
+                duration_ns = rng.randint(50, longest_ms) * MILLISECOND if longest_ms else 0
+                faults.append(Fault(kind, node, rng.randint(from_ns, until_ns), duration_ns))
         return faults
 
     def _is_last(self, node: str, busy: set[str]) -> bool:
-        """Whether a pair has one half in trouble already."""
+        """Return whether the other half of the node's pair already has a fault."""
         return node in self._paired and bool(self._paired & busy)

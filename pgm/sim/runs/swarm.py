@@ -1,4 +1,7 @@
-"""Running drawn scenarios with every checker: `run(seed, factory)` is one, a loop over seeds is the swarm."""
+"""Runs of drawn scenarios with every checker.
+
+`run(seed, factory)` is one run; a loop over seeds is the swarm.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import SECOND
 from pgm.wire.formats import Tsi
 
-_CALM_NS = 3 * SECOND  # quiet for this long is quiet
+_CALM_NS = 3 * SECOND  # a tree without activity for this long is at rest
 
 
 @attrs.define
 class SwarmOutcome:
-    """What a run came to."""
+    """Result of a run."""
 
     seed: int
     digest: str
@@ -39,19 +42,27 @@ class SwarmOutcome:
 
 
 def repeat_command(seed: int, *, parity: bool = False) -> str:
-    """What repeats a run of the swarm."""
+    """Return the command that repeats a run of the swarm."""
     return f"python -m tests.sim.campaigns.run_seeds --first {seed} --seeds 1 --verbose{' --parity' if parity else ''}"
 
 
 def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFactory:
-    """A factory whose sources begin at given sqns; others are as before."""
+    """Return a factory whose named sources begin at given sqns."""
 
     def build(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
         if plan.role is not Role.SOURCE or plan.name not in first_sqns:
             return factory(plan, rng, tsi, now_ns)
-        place = plan.segments[0]
-        assert place.address is not None
-        segment = Segment(0, place.name, place.address, place.group, place.upstream, place.downstream, place.peers)
+        segment_plan = plan.segments[0]
+        assert segment_plan.address is not None
+        segment = Segment(
+            0,
+            segment_plan.name,
+            segment_plan.address,
+            segment_plan.group,
+            segment_plan.upstream,
+            segment_plan.downstream,
+            segment_plan.peers,
+        )
         setup = SourceSetup(tsi, segment, plan.streams[0].data_port, first_sqns[plan.name], now_ns)
         return SourceCore(setup, plan.parameters, now_ns)
 
@@ -59,7 +70,7 @@ def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFac
 
 
 def build(drawn: Scenario, factory: CoreFactory) -> World:
-    """The world of a scenario, with all checkers and all faults in place."""
+    """Return the world of a scenario, with all checkers and all faults in place."""
     world = World(
         with_first_sqns(factory, drawn.first_sqns),
         seed=drawn.seed,
@@ -84,13 +95,14 @@ def build(drawn: Scenario, factory: CoreFactory) -> World:
 def run(seed: int, factory: CoreFactory, *, drawn: Scenario | None = None) -> SwarmOutcome:
     """Draw, build, run and check one scenario. Raises `InvariantBroken`.
 
-    First everything that was drawn happens; then the sources close, and all must come to rest and be complete.
+    First all drawn traffic and faults happen. Then the sources close, and all sessions must come to rest and be
+    complete.
     """
     drawn = drawn or scenario(seed)
     world = build(drawn, factory)
     world.run_until(drawn.closes_ns)
     settle(world, within_ns=120 * SECOND, quiet_ns=_CALM_NS)
-    # What fell silent for good is told after session_expiry.
+    # Sessions that fell silent for good are reported after session_expiry.
     world.run_until(world.now_ns + max(plan.parameters.session_expiry for plan in drawn.plans.values()) + SECOND)
     check_complete(world, may_lose=drawn.may_lose, cut_short=[tsi_of(source, 0) for source in drawn.cut_short])
     return _outcome(world)

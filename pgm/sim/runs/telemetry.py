@@ -1,4 +1,7 @@
-"""The telemetry of a simulated tree: the rows that its nodes would write, with virtual time as the time of day."""
+"""Telemetry of a simulated tree.
+
+The rows are those that the nodes would write, with virtual time as the time of day.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,17 @@ START_OF_DAY_NS = 1_767_225_600 * SECOND  # virtual time 0: the first instant of
 
 
 class TelemetryChecker(Checker):
-    """Writes the events of all nodes into `folder`, in files of one writer. Complains of nothing."""
+    """Observer that writes the events of all nodes into `folder`.
+
+    The files are those of one writer. This checker never fails a run.
+    """
 
     def __init__(self, folder: str | Path, parameters: Parameters) -> None:
         self.log = EventLog(folder, "simulated", parameters, in_background=False)
         self._observers: dict[str, Observer] = {}
 
     def started(self, node: SimulatedNode) -> None:
-        """Watch the node's new core."""
+        """Observe the node's new core."""
         old = self._observers.pop(node.name, None)
         if old is not None:
             old.close()
@@ -35,15 +41,15 @@ class TelemetryChecker(Checker):
         node.core.counters.watch = self._observers[node.name] = observer
 
     def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
-        """What a core is about to take."""
+        """Record a train that a core is about to take."""
         self._observers[node.name].received(train, channel, peer, self.world.now_ns)
 
     def performs(self, node: SimulatedNode, effects: Effects) -> None:
-        """What a core wants done."""
+        """Record the effects that a core returned."""
         self._observers[node.name].performed(effects, self.world.now_ns)
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the remaining events."""
         for observer in self._observers.values():
             observer.close()
         self.log.close()

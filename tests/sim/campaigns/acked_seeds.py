@@ -24,7 +24,7 @@ EXPIRY = SECOND
 
 @attrs.define
 class Drawn:
-    """What a seed draws."""
+    """Scenario of a seed."""
 
     tree: TreeBuilder
     elements: list[str]
@@ -33,7 +33,10 @@ class Drawn:
 
 
 def draw(rng: random.Random) -> Drawn:
-    """A tree of two or three tiers, each element with somebody else to turn to."""
+    """Draw a tree of two or three tiers.
+
+    Each element has another parent to use.
+    """
     settings = {"ack_window": rng.choice([64, 256, 2048]), "ack_expiry": EXPIRY, "ack_stall_ivl": 2 * SECOND}
     tree = TreeBuilder(parameters(**settings, fin_quiet_ivl=2 * SECOND, ack_ivl=rng.choice([5, 50]) * MS), flow="acked")
     tree.source("source", "core")
@@ -56,7 +59,10 @@ def draw(rng: random.Random) -> Drawn:
 
 
 def run(seed: int) -> World:
-    """One scenario: everybody who lives has everything, and nothing was let go before. Raises `InvariantBroken`."""
+    """Run one scenario. Raises `InvariantBroken`.
+
+    Every live receiver must get all data. No data may leave the window before that.
+    """
     rng = random.Random(f"acked:{seed}")
     drawn = draw(rng)
     excused: set[str] = set()

@@ -1,4 +1,7 @@
-"""Campaigns by seed: many drawn scenarios, several at a time, with what broke told as it breaks."""
+"""Campaigns by seed: many drawn scenarios in parallel.
+
+Failures are printed at once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Attempt = tuple[int, float, str, str]  # the seed, its seconds, what came of it,
 
 
 def attempt(run: Callable[[int], object], seed: int) -> Attempt:
-    """One seed. A core that raises is a failing seed like any other."""
+    """Run one seed. An exception in a core counts as a failure of the seed."""
     begun = time.perf_counter()
     told, broke = "", ""
     try:
@@ -28,12 +31,12 @@ def attempt(run: Callable[[int], object], seed: int) -> Attempt:
 
 
 def arguments(what: str | None) -> argparse.ArgumentParser:
-    """The options of every campaign."""
+    """Return the parser with the options of every campaign."""
     parser = argparse.ArgumentParser(description=what)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=200, help="how many")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--verbose", action="store_true", help="describe each scenario and what came of it")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--seeds", type=int, default=200, help="number of seeds")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel processes")
+    parser.add_argument("--verbose", action="store_true", help="print each scenario and its result")
     return parser
 
 
@@ -42,7 +45,10 @@ def campaign(
     run: Callable[[int], object],
     describe: Callable[[int], str] = lambda seed: f"seed {seed}",
 ) -> int:
-    """Go through the seeds; gives the exit code: 1 if any broke. Prints a line per seed when asked, always the failing ones."""
+    """Run the seeds; return the exit code, 1 if any seed failed.
+
+    Failed seeds are always printed, other seeds with --verbose.
+    """
     begun = time.perf_counter()
     failed = []
     with multiprocessing.Pool(given.jobs) as pool:

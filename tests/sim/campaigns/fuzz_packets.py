@@ -1,10 +1,11 @@
-"""A true stream among packets that nobody ought to send, into the four cores: a campaign by seed.
+"""A valid stream among mutated packets, fed to the four cores: a campaign by seed.
 
 python -m tests.sim.campaigns.fuzz_packets --first 0 --packets 10000000 --jobs 2
 
-A seed is a stream with drawn options, and `PACKETS` packets for source, receiver, aggregator and repairer together: those
-of the stream, of which some are lost, repeated or late, and many that are mutations of them. No core may raise, every sqn
-that leaves the receiver's window was delivered or reported in order and once, and every table keeps its bound.
+A seed is a stream with drawn options, and `PACKETS` packets for source, receiver, aggregator and repairer together. Some
+packets of the stream are lost, repeated or late. Many other packets are mutations of the stream's packets. No core may
+raise. Every sqn that leaves the receiver's window must be delivered or reported in order and once. Every table must keep
+its bound.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _KEPT = 400  # packets of which mutations are made
 
 
 class Node:
-    """A core, and what `MemoryBounds` wants to know of it."""
+    """A core, with the interface that `MemoryBounds` needs."""
 
     def __init__(self, name: str, core: Core, limits: Parameters, channels: tuple[Channel, ...], world: World) -> None:
         self.name = name
@@ -67,13 +68,16 @@ class Node:
         self._world = world
 
     def fail(self, what: str) -> NoReturn:
-        """Say what broke."""
+        """Fail the seed with the name of this node."""
         self._world.fail(self.name, what)
 
 
 @attrs.define
 class Account:
-    """What the application was told of one session: each sqn once, in order unless it is `loose`."""
+    """Deliveries and losses of one session: each sqn once.
+
+    The sqns are in order unless the session is `loose`.
+    """
 
     next_sqn: int
     loose: bool
@@ -85,7 +89,7 @@ class Account:
     passed_over: int = 0  # sqns of which nothing was said
 
     def tell(self, first: int, count: int) -> str:
-        """Note a delivery or a loss. Returns what is wrong with it."""
+        """Record a delivery or a loss; return the problem, or an empty text."""
         self.told += count
         if self.is_over or count <= 0:
             return "the session is over, or nothing is told"
@@ -109,7 +113,7 @@ class Account:
         return ""
 
     def pass_over(self, sqn: int) -> None:
-        """Note that the stream goes on further on."""
+        """Record that the stream continues at a later sqn."""
         self.passed_over += sqn - self.next_sqn
         self.next_sqn = sqn
 
@@ -187,7 +191,7 @@ class World:
         )
 
     def fail(self, name: str, what: str) -> NoReturn:
-        """Say what broke, and how to see it again."""
+        """Raise `InvariantBroken` with the command that repeats the seed."""
         repeat = f"python -m tests.sim.campaigns.fuzz_packets --first {self.seed} --packets 1 --verbose"
         raise InvariantBroken(self.seed, self.now, name, f"packet {self.fed}: {what}", repeat)
 
@@ -292,7 +296,7 @@ class World:
                 self._tell(effect)
 
     def _pass_on(self, node: Node, send: Send, loss: float) -> None:
-        """Hand the packets of a node to those who would hear them."""
+        """Pass the packets of a node to the nodes that would receive them."""
         rng = self._rng
         octets = send.octets.tobytes() if isinstance(send.octets, np.ndarray) else bytes(send.octets)
         rows = [octets[at : at + send.stride] for at in range(0, len(octets), send.stride)]
@@ -365,7 +369,7 @@ class World:
         account.is_over = not account.is_silent
 
     def _reach(self, tsi: Tsi, account: Account, sqn: int) -> None:
-        """Everything before this sqn was told, or was skipped as it was never sent."""
+        """Check that every sqn before this one was reported, or skipped as never sent."""
         if account.loose:
             below = sum(min(end, sqn) - first for first, end in account.said if first < sqn)
             account.passed_over = sqn - account.first - below
@@ -375,7 +379,10 @@ class World:
             self.fail("receiver", f"{tsi_text(tsi)} stands at {sqn}, and the account is {account}")
 
     def _settle(self) -> None:
-        """Delivered and lost is what lies between the first and the next sqn, but for what a stream with parity has skipped."""
+        """Check that every sqn below the next one was delivered, lost or skipped.
+
+        Only a stream with parity may skip sqns.
+        """
         for session in self.receiver.sessions:
             account = self._accounts.get(session.state.tsi)
             if account is None or account.is_over or not (session.is_running or session.is_over):
@@ -399,14 +406,14 @@ class World:
 
 
 def run(seed: int) -> str:
-    """One seed. Raises `InvariantBroken`."""
+    """Run one seed. Raises `InvariantBroken`."""
     return World(seed).run()
 
 
 def main() -> int:
-    """The command."""
+    """Run the campaign from the command line."""
     parser = arguments(__doc__)
-    parser.add_argument("--packets", type=int, default=10_000_000, help="how many, all seeds together")
+    parser.add_argument("--packets", type=int, default=10_000_000, help="number of packets over all seeds")
     given = parser.parse_args()
     given.seeds = -(-given.packets // PACKETS)
     return campaign(given, run)

@@ -26,7 +26,7 @@ JOINS_FROM_S, CLOSES_S = 3, 10
 
 @attrs.define
 class Drawn:
-    """What a seed draws."""
+    """Scenario of a seed."""
 
     tree: TreeBuilder
     elements: list[str]
@@ -35,7 +35,7 @@ class Drawn:
 
 
 def wish(rng: random.Random) -> dict[str, Any]:
-    """Where a late joiner wants to begin."""
+    """Draw the position at which a late joiner wants to begin."""
     return rng.choice(
         (
             {"join_from": "oldest"},
@@ -47,7 +47,10 @@ def wish(rng: random.Random) -> dict[str, Any]:
 
 
 def draw(rng: random.Random) -> Drawn:
-    """A chain of one to four elements, on segments of their own or on their parent's, and late joiners anywhere."""
+    """Draw a chain of one to four elements, with late joiners anywhere.
+
+    An element has a segment of its own, or sits on its parent's.
+    """
     window = rng.choice((1, 4)) * SECOND
     common = parameters(txw_secs=window, txw_max_rte=2_500_000, fec_group=rng.choice((0, 0, 8)))
     tree = TreeBuilder(common)
@@ -77,7 +80,10 @@ def draw(rng: random.Random) -> Drawn:
 
 
 def run(seed: int) -> World:
-    """One scenario: every joiner accounts for all from its beginning on, and no source hears of history. Raises `InvariantBroken`."""
+    """Run one scenario. Raises `InvariantBroken`.
+
+    Every joiner must account for all sqns from its beginning on. No request for history may reach a source.
+    """
     rng = random.Random(seed)
     drawn = draw(rng)
     history = Tap(lambda item: isinstance(item, Nak) and find(item.options, HeldHistory) is not None)

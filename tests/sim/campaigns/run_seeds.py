@@ -1,6 +1,7 @@
-"""Run drawn scenarios: `python -m tests.sim.campaigns.run_seeds --seeds 200 [--first N] [--parity] [--verbose]`.
+"""Runs of drawn scenarios by seed.
 
-Prints a line per seed when asked, always the failing ones, and ends with 1 if there were any.
+`python -m tests.sim.campaigns.run_seeds --seeds 200 [--first N] [--parity] [--verbose]` prints the failed seeds, and with
+`--verbose` all others. The exit status is 1 if any seed failed.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from tests.sim.campaigns.campaign import arguments, campaign
 
 
 def run(seed: int, parity: bool = False) -> swarm.SwarmOutcome:
-    """One scenario. Raises `InvariantBroken`."""
+    """Run one scenario. Raises `InvariantBroken`."""
     return swarm.run(seed, build_core, drawn=scenario(seed, parity=parity))
 
 
 def describe(seed: int, parity: bool = False) -> str:
-    """What that seed draws."""
+    """Return the description of a seed's scenario."""
     return scenario(seed, parity=parity).describe()
 
 
 def main() -> int:
-    """The command."""
+    """Run the campaign from the command line."""
     parser = arguments(__doc__)
-    parser.add_argument("--parity", action="store_true", help="streams with parity of some kind")
+    parser.add_argument("--parity", action="store_true", help="give all streams some kind of parity")
     given = parser.parse_args()
     return campaign(
         given, functools.partial(run, parity=given.parity), functools.partial(describe, parity=given.parity)

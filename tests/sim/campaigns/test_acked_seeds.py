@@ -1,4 +1,7 @@
-"""A share of the campaign of acknowledged streams: seeds that once broke something, and a few more."""
+"""Part of the campaign of acknowledged streams.
+
+The seeds are former failures, and a few more.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A share of the campaign of mutated packets, and the account that it keeps."""
+"""Part of the campaign of mutated packets, and tests of its account."""
 
 import pytest
 
@@ -7,7 +7,10 @@ from tests.sim.campaigns.fuzz_packets import Account, run
 
 @pytest.mark.parametrize("seed", [43, 55, 104, 126, 143, 147])
 def test_seeds_that_found_silent_losses_find_none(seed):
-    """A forged SPM began parity in a stream without it, and a forged size of a group made losses vanish."""
+    """Seeds with two causes: a forged SPM that began parity, and a forged group size.
+
+    The forged SPM hit a stream without parity. The forged size hid losses.
+    """
     run(seed)
 
 

@@ -1,4 +1,4 @@
-"""A share of the campaign of late joiners on drawn trees."""
+"""Part of the campaign of late joiners on drawn trees."""
 
 import pytest
 

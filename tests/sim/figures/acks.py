@@ -1,7 +1,8 @@
-"""What acks of an acknowledged stream cost its source, by the number of receivers.
+"""Cost of acks for the source of an acknowledged stream, by the number of receivers.
 
-`python -m tests.sim.figures.acks` prints the table of docs/guide/flow-control.md; with `--write` it draws docs/pictures/acked.svg too. 1,000 messages to
-100, 1,000 and 10,000 receivers below ten relays (`tests.sim.support.acked`); the last takes some three minutes.
+`python -m tests.sim.figures.acks` prints the table of docs/guide/flow-control.md. With `--write` it also draws docs/pictures/acked.svg.
+The runs send 1,000 messages to 100, 1,000 and 10,000 receivers below ten relays (`tests.sim.support.acked`). The last
+run takes some three minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SIZES = (100, 1_000, 10_000)
 
 
 def table(found: list[dict[str, int]]) -> str:
-    """The table of the page."""
+    """Return the table of the page."""
     lines = ["| receivers | acks that they send | acks at the source | of each of its children |", "|---|---|---|---|"]
     for one in found:
         sent, came = one["acks_sent_by_receivers"], one["acks_in"]
@@ -26,7 +27,7 @@ def table(found: list[dict[str, int]]) -> str:
 
 
 def draw(found: list[dict[str, int]]) -> str:
-    """The picture of the page."""
+    """Return the picture of the page as SVG."""
     figure, axis = axes(3.0)
     sizes = [one["receivers"] for one in found]
     axis.plot(

@@ -1,4 +1,4 @@
-"""A stream with congestion control beside flows of TCP on one line: who gets how much, and the picture of it.
+"""Shares of a congestion-controlled stream and of TCP flows on one line, with a picture.
 
 python -m tests.sim.figures.fairness --plot docs/pictures/pgmcc.svg
 """
@@ -34,7 +34,7 @@ HALF_TRIP = 20 * MS
 
 @attrs.define
 class Outcome:
-    """Octets a second of each flow, by tenth of a second; and what the source knew at the end."""
+    """Result: octets a second of each flow by tenths of a second, and the last acker."""
 
     stream: list[float]
     tcp: list[list[float]]
@@ -42,14 +42,14 @@ class Outcome:
     world: World
 
     def share(self, from_s: float, until_s: float) -> float:
-        """The stream's throughput as a multiple of the mean flow of TCP."""
+        """Return the stream's throughput as a multiple of the mean TCP flow."""
         cut = slice(round(from_s * 10), round(until_s * 10))
         mean = sum(sum(one[cut]) for one in self.tcp) / len(self.tcp)
         return sum(self.stream[cut]) / mean
 
 
 def congestion_of(world: World) -> CongestionControl:
-    """The congestion control of the running source."""
+    """Return the congestion control of the running source."""
     core = world.core_of("source")
     assert isinstance(core, SourceCore)
     assert core.congestion is not None
@@ -57,7 +57,7 @@ def congestion_of(world: World) -> CongestionControl:
 
 
 def floor(receivers: int, **changes: Any) -> TreeBuilder:
-    """A source, a line to a relay, receivers behind it; and one more whose own line is slower or not."""
+    """Return a tree of a source, a line to a relay, and receivers below the relay."""
     tree = TreeBuilder(parameters(txw_max_rte=12_500_000, **changes), flow="pgmcc")
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
@@ -67,7 +67,10 @@ def floor(receivers: int, **changes: Any) -> TreeBuilder:
 
 
 def run(flows: int = 1, seconds: int = 60, receivers: int = 3, seed: int = 1, worse: float = 0.0) -> Outcome:
-    """Share the line to the relay. `worse` is the loss of the last receiver's own link."""
+    """Run the stream beside `flows` of TCP on the line to the relay.
+
+    `worse` is the loss of the last receiver's own link.
+    """
     world = World(build_core, seed=seed)
     for checker in cheap_checkers():
         world.add_checker(checker)
@@ -109,13 +112,13 @@ def _by_tenth(delivered: list[int], seconds: int) -> list[float]:
 
 
 def smooth(rates: list[float], tenths: int = 20) -> list[float]:
-    """Means of two seconds."""
+    """Return moving means over two seconds."""
     return [sum(rates[max(0, at - tenths) : at + 1]) / min(at + 1, tenths + 1) for at in range(len(rates))]
 
 
 def plot(outcomes: dict[str, Outcome], path: Path) -> None:
-    """The picture: a panel for each outcome."""
-    import matplotlib as mpl  # a second to load, for the picture alone
+    """Write the picture: a panel for each outcome."""
+    import matplotlib as mpl  # imported here, since only the picture needs the slow import
 
     mpl.use("svg")
     import matplotlib.pyplot as plt
@@ -137,10 +140,10 @@ def plot(outcomes: dict[str, Outcome], path: Path) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the comparison from the command line."""
     parser = argparse.ArgumentParser(description="A pgmcc stream beside TCP on a line of 10 Mbit/s, 40 ms round trip.")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--plot", type=Path, help="write the picture here, as SVG")
+    parser.add_argument("--plot", type=Path, help="file for the picture, as SVG")
     given = parser.parse_args()
     outcomes: dict[str, Outcome] = {}
     for flows in (1, 3):

@@ -1,7 +1,7 @@
-"""What parity spares: repairs and NAKs of one subnet with and without it, in the simulator.
+"""Savings by parity: repairs and NAKs of one subnet with and without it.
 
-`python -m tests.sim.figures.parity` prints the table of docs/guide/parity.md; with `--write` it draws docs/pictures/parity.svg too. One source,
-100 receivers on its subnet, each losing 5 % of all packets by itself.
+`python -m tests.sim.figures.parity` prints the table of docs/guide/parity.md. With `--write` it also draws docs/pictures/parity.svg.
+The tree is one source with 100 receivers on its subnet. Each receiver loses 5 % of all packets independently.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ MODES: dict[str, dict[str, int]] = {
 
 @attrs.frozen
 class Tally:
-    """What one run cost, packets sent in it."""
+    """Cost of one run, in packets sent."""
 
-    data: int  # sent once
-    unasked: int  # parity sent with its group
-    repairs: int  # RDATA, parity or not
+    data: int  # sent for the first time
+    unasked: int  # proactive parity, sent with its group
+    repairs: int  # RDATA, with parity or without
     naks: int  # of all receivers
-    useless: int  # data and parity packets that receivers had no use for, each
+    useless: int  # data and parity packets that a receiver did not need, summed over receivers
 
 
 def tally(changes: dict[str, int], *, receivers: int = RECEIVERS, packets: int = PACKETS, seed: int = 1) -> Tally:
-    """Run one mode to its end: everybody has everything."""
+    """Run one mode to its end, where every receiver has all data."""
     tree = TreeBuilder(parameters(**changes))
     tree.source("source", "lan")
     for index in range(receivers):
@@ -67,7 +67,7 @@ def tally(changes: dict[str, int], *, receivers: int = RECEIVERS, packets: int =
 
 
 def table(tallies: dict[str, Tally]) -> str:
-    """The table of the page."""
+    """Return the table of the page."""
     lines = [
         "| | sent unasked | repairs | NAKs | useless at each receiver | all packets for 100 of data |",
         "|---|---|---|---|---|---|",
@@ -79,7 +79,7 @@ def table(tallies: dict[str, Tally]) -> str:
 
 
 def draw(tallies: dict[str, Tally]) -> str:
-    """The picture of the page."""
+    """Return the picture of the page as SVG."""
     figure, axis = axes(3.2)
     places = range(len(tallies))
     unasked = [100 * one.unasked / one.data for one in tallies.values()]

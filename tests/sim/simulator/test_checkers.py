@@ -1,4 +1,4 @@
-"""Every checker complains when it should: cores that are wrong on purpose."""
+"""Every checker fails a run with a core that breaks its invariant on purpose."""
 
 import attrs
 import numpy as np
@@ -20,7 +20,7 @@ from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, 
 
 
 class Liar:
-    """A core whose effects pass through a function on their way out; everything else is the real one's."""
+    """Core whose effects pass through a function before the driver gets them."""
 
     def __init__(self, core, change):
         self._core = core
@@ -43,7 +43,10 @@ class Liar:
 
 
 def world_with(role, change, **changes):
-    """One source, a relaying repairer and two receivers at 5 % loss; cores of one role are liars."""
+    """Return a world in which the cores of one role are `Liar`s.
+
+    The tree is one source, a relaying repairer and two receivers at 5 % loss.
+    """
     tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
@@ -58,7 +61,7 @@ def world_with(role, change, **changes):
 
 
 def _liar(core, change):
-    """A subclass on the fly, so that the world still knows what kind of core it is."""
+    """Wrap a core in a subclass of its own class, since the world checks that class."""
     kind = type("Liar", (Liar, type(core)), {})
     liar = kind.__new__(kind)
     liar.__dict__.update(core.__dict__)
@@ -141,14 +144,14 @@ def test_two_speakers_are_caught():
     tree = TreeBuilder(parameters(ambient_spm_ivl=100 * MS))
     tree.source("source", "core")
     tree.aggregator("one", "core", "floor", parents=("source",))
-    tree.aggregator("other", "core", "floor", parents=("source",))  # a pair that nobody told of each other
+    tree.aggregator("other", "core", "floor", parents=("source",))  # a pair without knowledge of each other
     tree.receiver("receiver", "floor", "one")
-    with pytest.raises(InvariantBroken, match="speaks for"):
+    with pytest.raises(InvariantBroken, match="sends SPMs of"):
         finish(make_world(tree, traffic(close_at_ns=2 * SECOND)))
 
 
 def test_memory_over_its_bound_is_caught():
-    """The core was built with more than its plan allows."""
+    """The core has larger limits than its plan allows."""
     tree = TreeBuilder(parameters(rxw_bytes=64 * KIB))
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
@@ -159,9 +162,9 @@ def test_memory_over_its_bound_is_caught():
     world = make_world(tree, traffic(2000, size=1000, rate=2000, close_at_ns=3 * SECOND), factory=generous)
     receiver = Faults(world)
     receiver.deafen(["receiver"], SECOND + 100 * MS, 3 * MS)
-    # Nobody answers for a while, so all that comes waits behind the gap.
+    # The NAKs are lost for a while, so all data waits behind the gap.
     world.at(SECOND + 102 * MS, lambda: setattr(world.nodes["receiver"].attachments[0].egress, "is_cut", True))
-    with pytest.raises(InvariantBroken, match="over rxw_bytes"):
+    with pytest.raises(InvariantBroken, match="exceeds rxw_bytes"):
         world.run_until(2 * SECOND)
 
 
@@ -205,7 +208,10 @@ def test_incomplete_run_and_illegitimate_loss_are_caught():
 
 
 def cut_off(change):
-    """A receiver to which something happens in the midst of the stream, until everybody has forgotten the source."""
+    """Return a world in which a receiver's link changes in mid-stream.
+
+    The run lasts until the receiver has dropped the session.
+    """
     tree = TreeBuilder(parameters(peer_expiry=2 * SECOND, session_expiry=4 * SECOND))
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
@@ -232,7 +238,7 @@ def test_a_receiver_that_drawn_losses_did_not_cut_off_is_caught():
         check_complete(world)
     world = cut_off(lose_all)
     [attachment] = world.nodes["receiver"].attachments
-    attachment.ingress.silenced_ns = stream(world, "receiver").ledger.closed_ns  # as if a packet had passed till then
+    attachment.ingress.silenced_ns = stream(world, "receiver").ledger.closed_ns  # as if a packet had passed until then
     with pytest.raises(InvariantBroken, match="stands at"):
         check_complete(world)
 

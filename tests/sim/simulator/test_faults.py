@@ -1,4 +1,7 @@
-"""Faults that overlap last until the last of them is over, and a stopped process says nothing."""
+"""Overlapping faults last until the last one ends.
+
+A stopped process sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,7 @@ streams = ["s"]
 
 
 def test_receivers_without_an_address_get_one_that_nobody_has() -> None:
-    """Also where the file has its addresses in the net that the simulator takes them from."""
+    """The addresses of the file may lie in the range that the simulator draws from."""
     report = simulate(plan_all(loads(_TREE)), build_core, messages=50)
     assert report["ok"], report["problems"]
     assert [row["delivered"] for row in report["receivers"]] == [50, 50, 50]

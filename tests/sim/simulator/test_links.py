@@ -1,4 +1,4 @@
-"""Links and segments: what they do to trains, and that one link's fate is nobody else's business."""
+"""Links and segments: effects on trains, and independence of the links."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, 
 
 
 def train(count: int = 40, size: int = 100, shorter: int = 0) -> Train:
-    """Packets that say which they are in their first octet; the last one may be shorter."""
+    """Return packets numbered in their first octet; the last one may be shorter."""
     rows = np.repeat(np.arange(count, dtype=np.uint8), size)
     return Train.of(rows[: len(rows) - shorter], size)
 
@@ -52,7 +52,10 @@ def test_link_loses_what_it_was_told_to(impairment):
 
 
 def outages(link: SimulatedLink, gap_ns: int, packets: int = 3000) -> list[int]:
-    """Send single packets every `gap_ns`. Return for each outage the ns from the first lost packet to the next arrival."""
+    """Return the outages of a link that carries single packets every `gap_ns`.
+
+    An outage lasts from the first lost packet to the next arrival, ns.
+    """
     found, since_ns = [], None
     for now_ns in range(0, packets * gap_ns, gap_ns):
         if link.carry(train(1), now_ns):
@@ -97,7 +100,7 @@ def test_injector_end_burst_spares_one_run_of_losses(seen):
 
 @pytest.mark.parametrize("seen", [5, 1023, 1024, 1030])
 def test_injector_end_burst_ends_what_is_not_drawn_yet(seen):
-    """This burst begins with the second packet and never ends by itself."""
+    """The burst begins with the second packet and never ends by itself."""
     injector = Injector(Impairment(burst_loss=1.0, burst_length=1e18), "seed")
     assert injector.draw_places(seen) == list(range(1, seen))
     injector.end_burst()
@@ -105,7 +108,7 @@ def test_injector_end_burst_ends_what_is_not_drawn_yet(seen):
 
 
 def test_injected_losses_that_are_changed_count_on():
-    """From the next packet on, also within what was drawn ahead."""
+    """New losses apply from the next packet on, also to packets drawn ahead."""
     injector = Injector(Impairment(loss=1.0), "seed")
     assert injector.draw(100).all()
     injector.change(Impairment())
@@ -118,7 +121,7 @@ def test_injected_losses_that_are_changed_count_on():
 
 
 def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
-    """The thousandth packet of a link is lost or not, whether it comes alone or in a train."""
+    """The thousandth packet has the same fate alone and in a train."""
     setup = LinkSetup(impairment=Impairment(loss=0.2))
 
     def lost(sizes: list[int]) -> list[bool]:
@@ -140,7 +143,7 @@ def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
     st.sampled_from([Impairment(), Impairment(loss=0.01), Impairment(loss=0.3), Impairment(burst_loss=0.1)]),
 )
 def test_fate_is_the_same_however_it_is_asked_for(asked, impairment):
-    """Also of packets that a link did not take, and that come again."""
+    """The fate is the same for packets that a link refused, and that come again."""
     injector, found = Injector(impairment, "seed"), []
     for count, how in asked:
         if how == "again":
@@ -170,7 +173,7 @@ def test_fate_is_the_same_however_it_is_asked_for(asked, impairment):
     ],
 )
 def test_shares_at_the_edge(impairment, share):
-    """None, all, and bursts rarer or longer than a number of that kind can tell from none and for ever."""
+    """Extreme shares of loss: none, all, and bursts beyond the precision of a float."""
     drawn = Injector(impairment, "seed")
     for count in (1, 2000, 50):
         drawn.draw(count)
@@ -182,7 +185,7 @@ def test_links_limited_rate_delays_and_drops_overflow():
     link = SimulatedLink(LinkSetup(delay=0, rate=1_000_000, queue=8000), "seed")
     # An idle line takes any train; 4,000 octets take 4 ms.
     assert link.carry(train(40, 100), 0)[0][0] == 4 * MS
-    # Behind it there is room for 4,000 octets more: half of these.
+    # The queue then has room for 4,000 octets more: half of these.
     ((at_ns, arrived),) = link.carry(train(80, 100), 0)
     assert (at_ns, arrived.count) == (8 * MS, 40)
     assert link.overflowed == 40
@@ -239,7 +242,7 @@ def test_addresses_are_given_once_and_faults_must_be_known():
 
 
 def test_another_receiver_changes_nothing_for_the_first():
-    """Losses are drawn per link: with one more receiver in another subnet the first gets what it got before."""
+    """Losses are drawn per link, so a receiver on another subnet changes nothing here."""
 
     def run(receivers: int) -> tuple[int, int, int]:
         tree = TreeBuilder(parameters())
@@ -256,7 +259,7 @@ def test_another_receiver_changes_nothing_for_the_first():
 
 
 def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
-    """A train that the line does not take is held, and no more data is asked of the core: backpressure, not loss."""
+    """A train that the line refuses is held, and the core is not called: backpressure."""
     tree = TreeBuilder(parameters(txw_max_rte=2_000_000))
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
@@ -270,7 +273,7 @@ def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
 
 
 def test_links_immediate_repairs_wait_for_a_slow_link():
-    """As drivers hold it: behind data that the line did not take either."""
+    """A repair waits behind held data, as in the real drivers."""
     tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
@@ -290,7 +293,10 @@ def test_links_immediate_repairs_wait_for_a_slow_link():
 
 
 def slow_relay(role: str, rate: int, **changes: object) -> World:
-    """A relay whose line takes `rate` octets a second of the 1.05 MB/s that come in bursts, and two receivers behind it."""
+    """Return a world with a slow relay and two receivers below it.
+
+    The relay's line takes `rate` octets a second. The data comes in bursts at 1.05 MB/s.
+    """
     tree = TreeBuilder(parameters(txw_max_rte=2_000_000, **changes))
     tree.source("source", "core")
     getattr(tree, role)("relay", "core", "floor", parents=("source",))
@@ -307,7 +313,7 @@ ROLES = ("aggregator", "repairer")
 
 @pytest.mark.parametrize("role", ROLES)
 def test_links_relayed_packets_wait_for_a_slow_link(role):
-    """As drivers hold it, and with it what the same socket brings behind it: nothing is lost of what the line takes in time."""
+    """Later packets of the same socket wait as well, and none is lost."""
     world = slow_relay(role, 1_200_000)
     assert sum(node.total("nak_sqns") for node in world.receivers) == 0
     assert world.nodes["relay"].total("sends_dropped") < 10  # SPMs
@@ -315,7 +321,7 @@ def test_links_relayed_packets_wait_for_a_slow_link(role):
 
 @pytest.mark.parametrize("role", ROLES)
 def test_links_backlog_is_bounded_by_the_socket_buffer(role):
-    """Meanwhile its other sockets are read: what is missing is asked for, and repaired."""
+    """Other sockets are read meanwhile, so NAKs for the dropped packets are answered."""
     world = slow_relay(role, 700_000, so_rcvbuf=64 * KIB)
     relay = world.nodes["relay"]
     assert relay.total("socket_drops") > 500
@@ -339,9 +345,9 @@ def test_links_full_link_blocks_only_the_causing_socket():
     for channel in (up.by_group, up.by_unicast, down.by_group, down.by_unicast):
         relay.hear(Train.of(bytes(100), 100), channel, "10.0.0.1")
     assert (down.egress.packets - sent, relay.total("trains_in") - heard) == (6, 3)
-    world.run_until(world.now_ns + 20 * MS)  # the second train has room when 19 ms of the first have left
+    world.run_until(world.now_ns + 20 * MS)  # the second train has room once 19 ms of the first have left
     assert down.egress.packets - sent == 12
-    assert relay.total("trains_in") - heard > 3  # SPMs come by the same socket
+    assert relay.total("trains_in") - heard > 3  # SPMs arrive at the same socket
 
 
 def test_no_data_overtake_what_waits_for_a_line_and_control_does():
@@ -358,7 +364,7 @@ def test_no_data_overtake_what_waits_for_a_line_and_control_does():
         (6000, True),
         (500, True),
         (300, False),
-    ):  # there is room for 2 KiB after the first
+    ):  # the queue has room for 2 KiB after the first
         node.perform([Send(attachment.segment, bytes(octets), 1000, is_data=is_data)])
     assert attachment.egress.packets - before == 6 + 1
     world.run_until(world.now_ns + SECOND // 4)

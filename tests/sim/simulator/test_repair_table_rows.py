@@ -1,4 +1,7 @@
-"""Every row of the receiver's repair table matters: break one, and the model of NAK timing sees it from outside."""
+"""Every row of the receiver's repair table matters.
+
+The model of NAK timing detects each broken row from outside.
+"""
 
 import attrs
 import pytest
@@ -20,12 +23,13 @@ from pgm.sim.world import CoreFactory
 from pgm.topology.node_plan import Role
 from pgm.units import MILLISECOND
 
-# Scenarios with losses, several receivers to a segment, and NAKs that are also multicast; first the one that is short and sees most.
+# Scenarios with losses, several receivers on a segment, and NAKs that are also multicast. The first is short and
+# detects most.
 SEEDS = (13, 1, 8, 6)
 
 S, E, T = RepairState, RepairEvent, Interval
 
-# Each row twice: with a wrong next state, and with the right one but the wrong timer.
+# Each row twice: with a wrong next state, and with a wrong timer.
 BROKEN: dict[tuple[RepairState, RepairEvent], tuple[Transition, Transition]] = {
     (S.BACK_OFF, E.TIMER): (Transition(S.BACK_OFF, T.NAK_RB_IVL), Transition(S.WAIT_NCF, T.NAK_RB_IVL)),
     (S.BACK_OFF, E.NAK_HEARD): (Transition(S.WAIT_DATA, T.NAK_RDATA_IVL), Transition(S.WAIT_NCF, T.NAK_RB_IVL)),
@@ -46,7 +50,10 @@ BROKEN: dict[tuple[RepairState, RepairEvent], tuple[Transition, Transition]] = {
 
 
 def factory_with(table: RepairTable) -> CoreFactory:
-    """Receivers follow another table, by intervals that do not grow; everybody else is as always."""
+    """Return a factory whose receivers use another table.
+
+    Their intervals do not grow.
+    """
 
     def build(plan, rng, tsi, now_ns):
         core = build_core(plan, rng, tsi, now_ns)

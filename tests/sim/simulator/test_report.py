@@ -1,4 +1,4 @@
-"""`simulate`: the entry of the command, its account, its progress."""
+"""`simulate`, the entry of the command: its report and its progress."""
 
 import json
 
@@ -64,7 +64,8 @@ def test_report_has_the_keys_that_scripts_rely_on():
         assert (row["delivered"], row["lost"], row["segment"], row["sha256_ok"]) == (1000, 0, "floor", True)
     assert report["totals"]["repaired"] > 50
     assert report["totals"]["repaired_locally"] > 0.9 * report["totals"]["repaired"]
-    # 1,000 messages at 2,000 a second, ten at a time (txw_burst_ivl) of which the last ten leave after 990, and their repair.
+    # 1,000 messages at 2,000 a second, in bursts of ten (txw_burst_ivl). The last ten leave after 990 others, and may
+    # need a repair.
     assert 0.495 <= report["seconds"] < 0.8
 
 
@@ -93,7 +94,7 @@ def test_faults_happen_and_are_survived():
 
 
 def test_a_fault_that_comes_late_happens_all_the_same():
-    """A run is not over before it, though nobody has anything left to do."""
+    """A run waits for its last fault, even if no node has anything left to do."""
     faults = [Fault("crash", "receiver-1", 100 * SECOND)]
     report = simulate(tree().plans, build_core, messages=100, rate=2000, faults=faults)
     assert report["virtual_seconds"] >= 100
@@ -126,7 +127,10 @@ def test_shipped_topologies_run(name, pytestconfig):
 
 
 def test_a_slow_stream_takes_the_time_that_it_needs():
-    """As with a message a second: only a tree that has nothing to do any more has to come to rest."""
+    """The limit counts only the time after the last message.
+
+    The example is a stream with one message a second.
+    """
     report = simulate(
         tree().plans, build_core, messages=70, rate=1, faults=[Fault("pause", "source", SECOND, 700 * SECOND)]
     )
@@ -153,7 +157,10 @@ def test_a_plan_that_loses_nothing_may_double_and_reorder():
 
 
 def test_a_run_is_not_over_while_somebody_waits_to_ask_again():
-    """Waits in vain grow up to nak_max_ivl; what a repairer keeps comes at the next try, when the source has left long since."""
+    """Waits without an answer grow up to nak_max_ivl.
+
+    The repairer answers the next attempt, long after the source has left.
+    """
     made = TreeBuilder(parameters(nak_max_ivl=10 * SECOND))
     made.source("source", "lan")
     made.repairer("repairer", "lan", parents=("source",))
@@ -161,4 +168,4 @@ def test_a_run_is_not_over_while_somebody_waits_to_ask_again():
     lossy = {"receiver": Wiring(ingress=LinkSetup(impairment=Impairment(loss=0.3)))}
     faults = [Fault("partition", "receiver", SECOND + 500 * MS, 20 * SECOND)]
     report = simulate(made.plans, build_core, messages=1000, rate=1000, wiring=lossy, faults=faults)
-    assert report["totals"]["delivered"] == 500  # all of before the partition
+    assert report["totals"]["delivered"] == 500  # all messages from before the partition

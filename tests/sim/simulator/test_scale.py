@@ -1,4 +1,4 @@
-"""A thousand receivers: what they cost the source, and what a storm of theirs may take."""
+"""A thousand receivers: their cost to the source, and a storm of NAKs."""
 
 import functools
 
@@ -25,7 +25,10 @@ SUBNETS = 20
 
 
 def campus(receivers: int, **changes: object) -> TreeBuilder:
-    """A relaying repairer for each of twenty subnets, the receivers shared out evenly."""
+    """Return a tree with a relaying repairer for each of twenty subnets.
+
+    The receivers are shared out evenly.
+    """
     tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     for subnet in range(SUBNETS):
@@ -50,7 +53,10 @@ def world_of(tree: TreeBuilder, offered: Traffic, wirings: dict[str, Wiring | di
 
 @functools.cache
 def naks_at_the_source(receivers: int, messages: int = 1000) -> int:
-    """NAK packets that reach the source at 1 % loss on subnet links and 0.1 % on host links; nothing is lost."""
+    """Return the NAK packets that reach the source; check that no data is lost.
+
+    Subnet links lose 1 %, host links 0.1 %.
+    """
     offered = Traffic(messages, size=100, rate=10_000, burst=64, start_ns=SECOND)
     world = world_of(campus(receivers), offered, {"relay": {"core": lossy(0.01)}, "receiver": lossy(0.001)})
     world.run_until(2 * SECOND)
@@ -70,7 +76,7 @@ def test_thousand_receivers_cost_the_source_what_a_hundred_do():
 
 @attrs.define
 class Storm(Checker):
-    """Octets of RDATA of each node, in total and while the storm lasts."""
+    """RDATA octets of each node, in total and during the storm."""
 
     octets: dict[str, int] = attrs.field(factory=dict)
 
@@ -83,11 +89,11 @@ class Storm(Checker):
 
 @pytest.mark.slow
 def test_scale_storm_of_500_receivers_stays_within_its_share():
-    """Everybody is deaf for five seconds and then misses the same 1,500 packets at once.
+    """All receivers are deaf for five seconds, then miss the same 1,500 packets.
 
-    Repairs may take 75 kB/s in each subnet, so it takes two and a half seconds to send them. The Rates checker holds every
-    repairer to that over every interval; here the end counts: all are repaired, nobody is told of a
-    loss, and each packet was repaired about once in each subnet, not once per receiver.
+    Repairs may take 75 kB/s in each subnet, so they take two and a half seconds. The RateLimits checker enforces that
+    for every repairer over every interval. This test checks the end. All packets are repaired, no loss is reported, and
+    each packet was repaired about once in each subnet, not once per receiver.
     """
     tree = campus(500, txw_max_rte=300_000)
     offered = Traffic(3000, size=100, rate=300, burst=20, start_ns=SECOND, close_at_ns=16 * SECOND)

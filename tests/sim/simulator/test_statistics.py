@@ -1,4 +1,4 @@
-"""What is counted by session and by child adds up to what the nodes count, whoever is served in between."""
+"""Counts by session and by child add up to the nodes' counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ MESSAGES = {"source-0": 400, "source-1": 700, "source-2": 1000}
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """Three sources, an aggregator, a repairer, receivers on two subnets; 5 % are lost below."""
+    """Return a world of three sources, an aggregator, a repairer and two subnets.
+
+    The receivers lose 5 %.
+    """
     tree = TreeBuilder(parameters())
     for name in MESSAGES:
         tree.source(name, "core")

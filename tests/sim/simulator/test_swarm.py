@@ -1,6 +1,6 @@
-"""Drawn scenarios with every checker, and that a seed is all it takes to repeat one.
+"""Drawn scenarios with every checker, each repeatable from its seed.
 
-More seeds: `python -m tests.sim.campaigns.run_seeds --seeds 200`. A seed that failed belongs into `REMEMBERED` with a word about why.
+More seeds: `python -m tests.sim.campaigns.run_seeds --seeds 200`. Add a failed seed to `REMEMBERED`, with the reason.
 """
 
 import os
@@ -16,7 +16,7 @@ from pgm.sim.runs.swarm import run
 
 SEEDS = range(24)
 
-# What these found when they were new; they are drawn anew whenever the drawing changes, but stay.
+# Former failures. A change of the generator gives these seeds other scenarios.
 REMEMBERED = {
     115: "a session that begins behind 2^32 took its trail for a number far ahead",
     118: "standby and local repairer each waited for the other's repair",
@@ -38,7 +38,7 @@ def test_same_seed_same_run_and_another_seed_another():
 
 
 def test_same_seed_same_run_in_other_processes():
-    """Nothing may depend on the order of sets, on addresses in memory or on the clock."""
+    """The run does not depend on the order of sets, memory addresses or the clock."""
     root = Path(__file__).resolve().parents[3]
     program = (
         "from deploy.node.roles import build_core; from pgm.sim.runs.swarm import run; print(run(8, build_core).digest)"
@@ -57,7 +57,7 @@ def test_same_seed_same_run_in_other_processes():
 
 
 def test_scenarios_cover_what_they_promise():
-    """Over a few hundred seeds every kind of node, fault and nuisance is drawn."""
+    """A few hundred seeds draw every kind of node, fault and impairment."""
     drawn = [scenario(seed) for seed in range(300)]
     kinds = {fault.kind for one in drawn for fault in one.faults}
     assert kinds == {"crash", "crash_and_restart", "pause", "partition", "deafen"}

@@ -1,6 +1,7 @@
-"""Drawn scenarios with everything on that is off by default: polls, tuned back-offs, redirects, null NAKs, containment, marks.
+"""Drawn scenarios with all options that are off by default.
 
-All of it is advice between nodes: whatever it says, everything must arrive, within every bound.
+These are polls, tuned back-offs, redirects, null NAKs, containment and marks. Each is only advice between nodes, so all
+data must still arrive, within every bound.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SEEDS = (*range(8), 268)  # 268: a full line of the source loses an NCF
 
 
 def with_everything_on(seed: int) -> Scenario:
-    """The scenario of a seed, with the options drawn by a generator of their own."""
+    """Return the scenario of a seed with options drawn by a generator of their own."""
     rng = random.Random(f"options:{seed}")
     drawn = scenario(seed)
     options = {
@@ -43,11 +44,11 @@ def with_everything_on(seed: int) -> Scenario:
 
     def changed(plan: NodePlan) -> NodePlan:
         segments = plan.segments
-        if plan.role is Role.RECEIVER and rng.random() < 0.5:  # of another subnet than whatever offers itself
+        if plan.role is Role.RECEIVER and rng.random() < 0.5:  # another subnet than that of the redirecting repairers
             segments = tuple(attrs.evolve(one, interface="172.16.0.0/12") for one in segments)
         return attrs.evolve(plan, parameters=attrs.evolve(plan.parameters, **options), segments=segments)
 
-    more_ns = 2 * SECOND  # what the parents say may hold a NAK up for a census or an SPM
+    more_ns = 2 * SECOND  # a parent's announcement may delay a NAK until a census or an SPM
     return attrs.evolve(
         drawn,
         plans={name: changed(plan) for name, plan in drawn.plans.items()},

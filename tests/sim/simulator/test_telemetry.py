@@ -1,4 +1,4 @@
-"""The events of a simulated tree against the account that the simulator itself gives."""
+"""Events of a simulated tree, compared with the simulator's own report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Acknowledged streams in the simulator: trees, what is true of them at every instant, and a command for ten thousand receivers.
+"""Acknowledged streams in the simulator: trees, an invariant, and a command.
+
+The command runs ten thousand receivers:
 
 python -m tests.sim.support.acked --receivers 10000
 """
@@ -33,7 +35,7 @@ RELAYS_AT_THE_TOP = 10
 
 
 def window_of(world: World, source: str = "source") -> AckedWindow:
-    """The window of a running source."""
+    """Return the window of a running source."""
     core = world.core_of(source)
     assert isinstance(core, SourceCore)
     assert core.acked is not None
@@ -41,9 +43,9 @@ def window_of(world: World, source: str = "source") -> AckedWindow:
 
 
 class Held(Checker):
-    """Nothing counts as stable, and the trail passes nothing, that a live member lacks.
+    """No sqn is stable, and the trail passes no sqn, while a live member lacks it.
 
-    A member is a receiver that has been told of the session; `excused` are those that were stopped, or joined late.
+    A member is a receiver that knows the session. `excused` are receivers that were stopped, or joined late.
     """
 
     def __init__(self, excused: frozenset[str] = frozenset()) -> None:
@@ -52,7 +54,7 @@ class Held(Checker):
         self._seen = -1
 
     def called(self, node: SimulatedNode) -> None:
-        """Look whenever the source's window has moved."""
+        """Check all receivers whenever the source's window has moved."""
         core = node.core
         if not isinstance(core, SourceCore) or core.acked is None:
             return
@@ -72,7 +74,7 @@ class Held(Checker):
 
 
 class AcksSent(Checker):
-    """Acks by who sent them, confirmations apart."""
+    """Acks by sender, without confirmations."""
 
     def __init__(self) -> None:
         self.by: dict[str, int] = {}
@@ -88,7 +90,10 @@ class AcksSent(Checker):
 
 
 def three_tiers(receivers: int, settings: Parameters, *, flow: str = "acked") -> TreeBuilder:
-    """Ten relays below the source, subnets of fifty at most below them, each with a relay of its own; aggregators and repairers."""
+    """Return a tree with ten relays below the source and subnets of at most fifty.
+
+    Each subnet has a relay of its own. The relays are aggregators and repairers.
+    """
     per_subnet = min(PER_SUBNET, receivers // RELAYS_AT_THE_TOP)
     tree = TreeBuilder(settings, flow=flow)
     tree.source("source", "core")
@@ -105,7 +110,7 @@ def three_tiers(receivers: int, settings: Parameters, *, flow: str = "acked") ->
 
 
 def run(receivers: int, messages: int = 1000, loss: float = 0.0005, **changes: Any) -> dict[str, int]:
-    """Send to so many receivers below ten relays; what came to the source."""
+    """Send to `receivers` below ten relays; return the source's packet counts."""
     settings = parameters(**{"ack_window": 1024, "fin_quiet_ivl": SECOND} | changes)
     world = World(build_core, seed=1)
     held = Held()
@@ -136,8 +141,8 @@ def run(receivers: int, messages: int = 1000, loss: float = 0.0005, **changes: A
 
 
 def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description="Acks merged in the tree: what receivers cost their source.")
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description="Acks merged in the tree: the cost of receivers for their source.")
     parser.add_argument("--receivers", type=int, default=10_000, help="a multiple of 50, or of 10 below 500")
     parser.add_argument("--messages", type=int, default=1000)
     given = parser.parse_args()

@@ -1,6 +1,7 @@
-"""A crying baby among quiet receivers, in the simulator: what it costs them with its small budget and without.
+"""One receiver with excessive NAKs: its cost for other receivers, with a small budget and without.
 
-`python -m tests.sim.support.excess_naks` prints the table of docs/guide/receiving.md; with `--write` it draws docs/pictures/crying.svg too. A repairer's subnet has 10 receivers that lose 1 % and, from the fifth second on, one that loses 60 %.
+`python -m tests.sim.support.excess_naks` prints the table of docs/guide/receiving.md. With `--write` it also draws
+docs/pictures/crying.svg. A repairer's subnet has 10 receivers with 1 % loss. One more receiver loses 60 % from the fifth second on.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from tests.sim.support.worlds import lossy, parameters, traffic
 PICTURE = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "crying.svg"
 BABY, REPAIRER = "baby", "repairer"
 LOSS, CRYING_LOSS, CRIES_FROM_S = 0.01, 0.6, 5
-FROM_S, TO_S = 20, 30  # what is measured
+FROM_S, TO_S = 20, 30  # the measured interval
 RATE, SIZE = 1000, 1000
 
 
 class Repairs(Checker):
-    """RDATA that the repairer puts on its subnet, by second."""
+    """RDATA that the repairer sends on its subnet, by second."""
 
     def __init__(self) -> None:
         self.by_second: Counter[int] = Counter()
@@ -53,20 +54,20 @@ class Repairs(Checker):
 
 
 class OthersOnly(RepairLatency):
-    """How long repairs take for everybody but the baby."""
+    """Repair latency of all receivers but the one with excessive NAKs."""
 
     def started(self, node: SimulatedNode) -> None:
         if node.name != BABY:
             super().started(node)
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
-        """What was missed after the baby was found out, or would have been, and before it was well."""
+        """Count gaps found while the budget applies, and before the loss ends."""
         super().arrived(tsi, [one for one in found if FROM_S * SECOND <= one.found_at_ns < TO_S * SECOND], now_ns)
 
 
 @attrs.frozen
 class Outcome:
-    """What one run has shown."""
+    """Result of one run."""
 
     repairs: dict[int, int]  # by second
     p50_ms: float  # of the others' repairs
@@ -76,7 +77,7 @@ class Outcome:
 
 
 def _set_loss(world: World, loss: float) -> None:
-    """From now on the baby loses this share of what comes."""
+    """Set the loss of the receiver with excessive NAKs from now on."""
     [attachment] = world.nodes[BABY].attachments
     attachment.ingress = SimulatedLink(
         LinkSetup(delay=50 * MICROSECOND, impairment=Impairment(loss=loss)), f"{BABY}:{loss}"
@@ -86,7 +87,7 @@ def _set_loss(world: World, loss: float) -> None:
 def run(
     *, seconds: int, receivers: int = 10, heals_at_s: int | None = None, seed: int = 1, **changes: object
 ) -> Outcome:
-    """One subnet behind a repairer, for so long."""
+    """Run one subnet behind a repairer for `seconds`."""
     common = {"txw_max_rte": 1_400_000, "txw_burst_ivl": 20 * MILLISECOND, **changes}
     tree = TreeBuilder(parameters(**common))
     tree.source("source", "core")
@@ -126,7 +127,7 @@ SECONDS, HEALS_AT_S = 60, 30
 
 
 def table(outcomes: dict[str, Outcome]) -> str:
-    """The table of the page."""
+    """Return the table of the page."""
     lines = ["| | repairs a second | others wait, median | 99 % | others lose |", "|---|---|---|---|---|"]
     for mode, one in outcomes.items():
         busy = sum(count for second, count in one.repairs.items() if FROM_S <= second < TO_S) / (TO_S - FROM_S)
@@ -136,7 +137,7 @@ def table(outcomes: dict[str, Outcome]) -> str:
 
 
 def draw(outcomes: dict[str, Outcome]) -> str:
-    """The picture of the page."""
+    """Return the picture of the page as SVG."""
     figure, axis = axes(3.0)
     for colour, (mode, one) in zip(COLOURS, outcomes.items(), strict=False):
         axis.plot(range(SECONDS), [one.repairs.get(second, 0) for second in range(SECONDS)], color=colour, label=mode)

@@ -1,4 +1,4 @@
-"""Late joiners below elements that hold nothing of what they want, and a command that counts what they cost.
+"""Late joiners below elements without the wanted history, and a command that counts their cost.
 
 python -m tests.sim.support.late_join --joiners 100
 """
@@ -22,12 +22,15 @@ from pgm.wire.train import Data
 from tests.sim.support.worlds import Tap, finish, parameters, stream
 
 RATE, MESSAGES, JOINS_S = 250, 2500, 8
-BEFORE = (JOINS_S - 1) * RATE  # sent when they come
+BEFORE = (JOINS_S - 1) * RATE  # messages sent before the late joiners come
 LOWER = ("aggregator", "two aggregators", "on one segment", "repairer")
 
 
 def tree_of(lower: str, joiners: int, *, keeps: dict[str, object] | None = None, **wish: object) -> TreeBuilder:
-    """A source whose window holds a second, a repairer below it, `lower` below that, and receivers there."""
+    """Return a tree of a source, a repairer, an element `lower`, and receivers.
+
+    The receivers are below `lower`. The source's window holds one second.
+    """
     common = parameters(txw_secs=SECOND, txw_max_rte=2_500_000)
     tree = TreeBuilder(common)
     tree.source("source", "core")
@@ -54,7 +57,10 @@ def late_below(
     is_cheap: bool = False,
     **wish: object,
 ) -> tuple[World, Tap]:
-    """That tree with `joiners` that come in the eighth second; a repairer as `lower` starts a second before, and holds only what came since."""
+    """Return a world of that tree with `joiners` that come in the eighth second.
+
+    A repairer as `lower` starts one second earlier, and holds only later data.
+    """
     tap = Tap(lambda item: isinstance(item, (Nak, Data, Spmr)) and item.type is not PacketType.ODATA)
     world = World(build_core, seed=1)
     checkers: list[Checker] = [tap, *(cheap_checkers() if is_cheap else all_checkers())]
@@ -70,23 +76,23 @@ def late_below(
 
 
 def repairs(tap: Tap, node: str) -> int:
-    """Packets of RDATA that a node has sent."""
+    """Return the RDATA packets that a node has sent."""
     return sum(item.count for *_, item in tap.by(node) if isinstance(item, Data))
 
 
 def questions(tap: Tap, node: str) -> int:
-    """SPMRs that a node has sent."""
+    """Return the SPMRs that a node has sent."""
     return sum(isinstance(item, Spmr) for *_, item in tap.by(node))
 
 
 def late_ones(world: World) -> list[str]:
-    """Their names."""
+    """Return the names of the late joiners."""
     return [name for name in world.nodes if name.startswith("late-")]
 
 
 def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description="What late joiners of one segment cost those above.")
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description="Cost of the late joiners of one segment for the nodes above.")
     parser.add_argument("--joiners", type=int, default=100)
     given = parser.parse_args()
     print(

@@ -1,4 +1,7 @@
-"""Packets as nobody ought to send them: drawn valid ones, with options, fields and octets changed; all but a few have a checksum that holds."""
+"""Mutated packets: valid packets with changed options, fields and octets.
+
+All but a few have a correct checksum.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ from tests.reference import DATA_PORT, OTHER_TSI, TSI, data_packet
 T = PacketType
 ATTACKER = "10.1.0.66"
 _DATA = (T.ODATA, T.RDATA)
-# Where options begin, with addresses of IPv4.
+# Offset of the options, with IPv4 addresses.
 _HEADS = {
     T.ODATA: DATA_HEADER_OCTETS,
     T.RDATA: DATA_HEADER_OCTETS,
@@ -68,24 +71,27 @@ _HEADS = {
     T.NCF: 36,
     T.SPMR: HEADER_OCTETS,
 }
-_RARE = 60  # one option in so many is one that ends a session, or makes it another
+_RARE = 60  # one option in this many ends a session, or changes the session's identity
 
 
 @attrs.define
 class Edges:
-    """What is known of the true stream: sqns are drawn near it, and near the limits around it."""
+    """State of the true stream.
+
+    Sqns are drawn near its edges, and near the limits around them.
+    """
 
     trail: int
     lead: int
     spm_sqn: int
-    jump: int  # how far ahead a lead may lie
-    ahead: int  # and what an NCF may reveal
+    jump: int  # largest jump of a lead that is followed
+    ahead: int  # largest distance at which an NCF may reveal sqns
     sources: Sequence[str]  # addresses by which NAKs name the source
     groups: Sequence[str]
 
 
 class Mutator:
-    """Draws packets about one stream, whose `edges` whoever drives it keeps up to date."""
+    """Generator of packets about one stream; the caller keeps `edges` up to date."""
 
     def __init__(self, rng: random.Random, edges: Edges) -> None:
         self.rng = rng
@@ -133,7 +139,7 @@ class Mutator:
         )
 
     def sqn_near(self) -> int:
-        """A sqn about which somebody may be wrong."""
+        """Return a sqn at which an error is likely."""
         at = self.rng.random()
         if at < 0.7:
             return wrap(self.edges.lead + self.rng.randint(-40, 6))
@@ -159,13 +165,13 @@ class Mutator:
         return self.rng.choice((*self.edges.sources, *self.edges.groups, ATTACKER, "0.0.0.0", "fd00::1"))
 
     def _option(self) -> bytes:
-        """One option as octets, without the mark of the last one."""
+        """Return one option as octets, without the mark of the last option."""
         made = self.rng.choice(self._drawn_rarely if not self.rng.randrange(_RARE) else self._drawn)()
         octets = encode_options([made], next(iter(made.CARRIERS)))[0][4:]
         return bytes([octets[0] & ~OPT_END & 0xFF]) + octets[1:]
 
     def _offered(self) -> tuple[Option, ...]:
-        """Options that an SPM of the source may have."""
+        """Return options that an SPM of the source may have."""
         if self.rng.random() < 0.6:
             return ()
         offer: tuple[Option, ...] = (ParityPrm(self._group_size(), on_demand=True),)
@@ -225,11 +231,11 @@ class Mutator:
         return encode(Ack(**common, rx_max=self.sqn_near(), bitmap=self.rng.getrandbits(32)))
 
     def valid(self) -> bytes:
-        """A packet that the source or a node near it might have sent."""
+        """Return a packet that the source or a node near it might have sent."""
         return self.rng.choice((self._nak, self._nak, self._spm, self._data, self._data, self._other))()
 
     def _with_options(self, octets: bytes) -> bytes:
-        """Options in place of those that are there, or behind them, or none."""
+        """Return a packet with other options, additional options, or none."""
         head = _HEADS.get(octets[TYPE_AT] & 0x0F)
         if head is None or len(octets) < head:
             return octets
@@ -240,7 +246,7 @@ class Mutator:
                 kept, rest = rest[4:total], rest[total:]
         parts = [self._option() for _ in range(self.rng.choice((0, 1, 1, 1, 2, 3)))]
         if kept and self.rng.random() < 0.5:
-            parts.append(kept)  # the last of them has its mark
+            parts.append(kept)  # the last kept option already has the mark
         elif parts:
             parts[-1] = bytes([parts[-1][0] | OPT_END]) + parts[-1][1:]
         body = b"".join(parts)
@@ -251,7 +257,10 @@ class Mutator:
         return octets[:FLAGS_AT] + bytes([flags]) + octets[FLAGS_AT + 1 : head] + body + rest
 
     def _with_field(self, octets: bytes) -> bytes:
-        """A sqn, a trail, a lead, or whatever is in their place, near the self.edges."""
+        """Return a packet with one field changed: a sqn, a trail, a lead.
+
+        The new value is near the stream's edges.
+        """
         fields = 3 if octets[TYPE_AT] & 0x0F == T.SPM else 2 if octets[TYPE_AT] & 0x0F in _DATA else 1
         at = SQN_AT + 4 * self.rng.randrange(fields)
         if len(octets) < at + 4:
@@ -271,10 +280,10 @@ class Mutator:
         return octets[:TYPE_AT] + bytes([self.rng.choice(kinds)]) + octets[TYPE_AT + 1 :]
 
     def _with_session(self, octets: bytes) -> bytes:
-        """Another stream, of which there are more than a node follows."""
+        """Return a packet of another stream, from more streams than a node follows."""
         tsi = OTHER_TSI[:-1] + bytes([self.rng.randrange(12)])
         upstream = octets[TYPE_AT] & 0x0F in (T.NAK, T.NNAK, T.SPMR, T.POLR, T.ACK)
-        at = 2 if upstream else 0  # source port and data port change places
+        at = 2 if upstream else 0  # source port and data port are swapped in upstream packets
         ports = bytearray(octets[:4])
         ports[at : at + 2] = tsi[6:]
         return bytes(ports) + octets[4:8] + tsi[:6] + octets[14:]
@@ -293,7 +302,7 @@ class Mutator:
         return bytes(changed)
 
     def _sealed(self, octets: bytes) -> bytes:
-        """The packet with its length and its checksum right, nearly always."""
+        """Return a packet with correct length and checksum, with rare exceptions."""
         if len(octets) < HEADER_OCTETS or self.rng.random() < 0.02:
             return octets
         head = _HEADS.get(octets[TYPE_AT] & 0x0F, len(octets))
@@ -307,7 +316,7 @@ class Mutator:
         return bare[:CHECKSUM_AT] + checksum(bare) + bare[CHECKSUM_AT + 2 :]
 
     def mutated(self, octets: bytes) -> bytes:
-        """A packet with one to three things changed."""
+        """Return a packet with one to three changes."""
         for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
             if len(octets) >= HEADER_OCTETS:
                 octets = self.rng.choice(self._changes)(octets)

@@ -26,17 +26,17 @@ LAN: Mapping[str, object] = lan(ProfileInputs())
 
 
 def parameters(**changes: object) -> Parameters:
-    """The LAN profile with some values changed."""
+    """Return the LAN profile with some values changed."""
     return Parameters(**{**LAN, **changes})
 
 
 def lossy(loss: float = 0.0, delay: int = 50 * MICROSECOND, **impairments: float) -> Wiring:
-    """A way in that loses packets."""
+    """Return a wiring whose way in loses packets."""
     return Wiring(ingress=LinkSetup(delay=delay, impairment=Impairment(loss=loss, **impairments)))
 
 
 def traffic(messages: int = 500, size: int = 200, rate: int = 1000, burst: int = 5, close_at_ns: int = 0) -> Traffic:
-    """Messages from the first second on."""
+    """Return traffic that begins after one second."""
     return Traffic(
         messages=messages, size=size, rate=rate, burst=burst, start_ns=SECOND, close_at_ns=max(close_at_ns, SECOND)
     )
@@ -53,7 +53,10 @@ def make_world(
     factory: CoreFactory = build_core,
     more: tuple[Checker, ...] = (),
 ) -> World:
-    """A world with every checker. `wirings` are looked up by node name, then by the part before the first dash."""
+    """Return a world with every checker.
+
+    `wirings` has keys of node names, or of the part before the first dash.
+    """
     world = World(factory, seed=seed)
     for checker in (*more, *all_checkers()):
         world.add_checker(checker)
@@ -72,7 +75,7 @@ def make_world(
 
 
 def finish(world: World, *, within_s: int = 30, **expectations: object) -> None:
-    """Wait for the sources to leave, come to rest, and check that everybody is complete."""
+    """Run until the sources have left and the tree is at rest; check completeness."""
     while world.now_ns < 2 * SECOND or any(node.core is not None for node in world.sources):
         assert world.now_ns < 120 * SECOND, "a source does not leave"
         world.run_until(world.now_ns + SECOND)
@@ -81,19 +84,19 @@ def finish(world: World, *, within_s: int = 30, **expectations: object) -> None:
 
 
 def stream(world: World, receiver: str, source: str = "source", starts: int = 0) -> DeliveryCheck:
-    """What a receiver got of a source."""
+    """Return the delivery check of a source's session at a receiver."""
     application = world.nodes[receiver].application
     assert isinstance(application, ReceiverApplication)
     return application.streams[tsi_of(source, starts)]
 
 
 def streams(world: World) -> list[DeliveryCheck]:
-    """What everybody got."""
+    """Return the delivery checks of all receivers."""
     return [one for node in world.receivers for one in node.application.all_streams]
 
 
 class Tap(Checker):
-    """Writes down what is put on the wire: (time, node, segment, to, item)."""
+    """Record of the packets on the wire: (time, node, segment, to, item)."""
 
     def __init__(self, wanted: Callable[[Data | Packet], bool]) -> None:
         self._wanted = wanted
@@ -105,10 +108,10 @@ class Tap(Checker):
                 self.seen.append((self.world.now_ns, node.name, send.segment.name, send.to, item))
 
     def by(self, node: str) -> list[tuple[int, str, str, str | None, Data | Packet]]:
-        """What one node sent."""
+        """Return the packets that one node sent."""
         return [one for one in self.seen if one[1] == node]
 
 
 def is_a(*kinds: int) -> Callable[[Data | Packet], bool]:
-    """Whether an item is of one of some packet types."""
+    """Return a predicate for items of some packet types."""
     return lambda item: item.type in kinds

@@ -1,4 +1,7 @@
-"""Acknowledged streams on whole trees: nothing is let go that a member lacks, whoever crashes, stops, joins or leaves (JG rows)."""
+"""Acknowledged streams on whole trees (JG rows).
+
+No packet leaves the window while a member lacks it, also if nodes crash, stop, join or leave.
+"""
 
 import functools
 
@@ -18,7 +21,7 @@ QUICK = {"ack_window": 256, "ack_expiry": SECOND, "ack_stall_ivl": 2 * SECOND, "
 
 
 def pair(**changes):
-    """Two repairers on one segment with the source, receivers that ask and ack to either."""
+    """Return a tree of two repairers beside the source, and receivers that use either."""
     tree = TreeBuilder(parameters(**QUICK | changes), flow="acked")
     tree.source("source", "lan")
     tree.repairer("first", "lan", parents=("source",))
@@ -30,7 +33,7 @@ def pair(**changes):
 
 
 def relays(**changes):
-    """A relay, a relay below it, and an on-LAN aggregator below that."""
+    """Return a tree of a relay, a relay below it, and an on-LAN aggregator below that."""
     tree = TreeBuilder(parameters(**QUICK | changes), flow="acked")
     tree.source("source", "core")
     tree.repairer("upper", "core", "floor", parents=("source",))
@@ -86,7 +89,7 @@ def test_acked_restarted_element_holds_until_it_knows_children():
 
 
 def two_below(make="aggregator", **changes):
-    """Two receivers below one relay."""
+    """Return a tree of two receivers below one relay."""
     tree = TreeBuilder(parameters(**QUICK | changes), flow="acked")
     tree.source("source", "core")
     getattr(tree, make)("relay", "core", "floor", parents=("source",))
@@ -97,7 +100,7 @@ def two_below(make="aggregator", **changes):
 
 @pytest.mark.parametrize("make", ["aggregator", "repairer"])
 def test_an_element_that_comes_back_waits_for_more_than_who_leaves(make):
-    """The only child that it has heard leaves. The other one, which lacks more, is still to be heard."""
+    """The only child known to the element leaves; the other child lacks more data."""
     held = Held()
     world = make_world(two_below(make), OFFERED, more=(held,))
     Faults(world).pause("slow", 2900 * MS, 550 * MS)
@@ -117,7 +120,7 @@ def test_an_element_that_comes_back_waits_for_more_than_who_leaves(make):
 
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_goodbye_counts_at_an_element_that_knows_nobody(is_new):
-    """Nobody has acknowledged for so long that nobody counts any more. Then a receiver takes all at once, and leaves."""
+    """After a long silence no member counts; then a receiver catches up and leaves."""
     tree = two_below(ack_window=2048, fin_quiet_ivl=6 * SECOND)
     world = make_world(tree, attrs.evolve(OFFERED, messages=1000))
     for name in ("quick", "slow"):
@@ -137,7 +140,10 @@ def window_members_expired(world):
 
 
 def stopped_receiver(**changes):
-    """A receiver is stopped for good, as by SIGSTOP; returns how long the source was blocked, in ms, and the world."""
+    """Stop a receiver for good, as by SIGSTOP.
+
+    Return the time for which the source was blocked, in ms, and the world.
+    """
     held = Held(frozenset({"receiver-1"}))
     offered = attrs.evolve(OFFERED, rate=2000)
     world = make_world(pair(**changes), offered, more=(held,))
@@ -185,7 +191,10 @@ def test_acked_stuck_application_blocks_for_ack_stall_ivl():
 
 
 def test_slow_applications_slow_their_source_down_and_lose_nothing():
-    """Natural flow control: the rate allows 25 MB/s, the slowest takes 100 kB/s of the 124-octet packets."""
+    """The rate allows 25 MB/s, and the slowest application takes 100 kB/s.
+
+    The packets have 124 octets.
+    """
     tree = pair(inbox_bytes=64 * 1024)
     appetites = {"receiver-2": ConsumptionRate(octets_per_s=100_000)}
     offered = attrs.evolve(OFFERED, rate=0, close_at_ns=NEVER)

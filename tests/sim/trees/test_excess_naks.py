@@ -1,4 +1,8 @@
-"""One crying baby on a repairer's subnet: found out, held to a small budget, released; the others get everything soon."""
+"""One receiver with excessive NAKs on a repairer's subnet.
+
+The repairer detects the receiver, limits its budget, and lifts the limit later. The other receivers get all data
+promptly.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,10 @@ def test_the_others_are_unharmed(monkeypatch) -> None:  # type: ignore[no-untype
 
 
 def test_without_shares_the_others_wait_behind_it(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """From when it begins to cry until it is found out, and what it was promised by then has left."""
+    """Measure until the repairs granted before detection have left.
+
+    The interval begins with the first excessive NAK.
+    """
     for name, value in {"CRIES_FROM_S": 2, "FROM_S": 3, "TO_S": 8, "RATE": 500}.items():
         monkeypatch.setattr(crying, name, value)
     common = {"seconds": 10, "receivers": 4, "txw_max_rte": 650_000, "nagging_check_ivl": 4 * SECOND}

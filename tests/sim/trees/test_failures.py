@@ -1,4 +1,4 @@
-"""What happens when processes die, stop, start again, or do not keep up."""
+"""Processes that die, stop, restart, or are too slow."""
 
 import pytest
 
@@ -33,7 +33,10 @@ def lone_relay(kind: str = "aggregator", **changes: object) -> TreeBuilder:
 
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_standby_takes_over_and_a_restarted_relay_stays_silent(kind):
-    """The OneSpeaker checker watches the whole time; here it is who speaks when, and that nothing is lost."""
+    """The OneSpeaker checker runs all the time.
+
+    This test checks the active node at each time, and that no data is lost.
+    """
     spms = Tap(is_a(PacketType.SPM))
     tree = pair_of_relays(kind)
     takeover = tree.plans["standby"].parameters.relay_takeover_ivl
@@ -46,14 +49,17 @@ def test_standby_takes_over_and_a_restarted_relay_stays_silent(kind):
     said = [(at_ns, name) for at_ns, name, segment, _, _ in spms.seen if segment == "floor"]
     assert {name for at_ns, name in said if at_ns < died_ns} == {"relay"}
     first_ns = min(at_ns for at_ns, name in said if name == "standby")
-    assert died_ns < first_ns <= died_ns + takeover + 100 * MS  # the SPM that is owed was not due at once
+    assert died_ns < first_ns <= died_ns + takeover + 100 * MS  # the next SPM was not due at once
     assert {name for at_ns, name in said if at_ns > first_ns} == {"standby"}
     assert world.nodes["standby"].total("takeovers") == 1
     assert all(one.is_complete and one.is_from_start for one in streams(world))
 
 
 def test_standby_yields_after_a_partition_between_the_two():
-    """Cut off from the relay below, the standby must take over; as soon as it hears the relay it stops."""
+    """A standby cut off from the relay takes over.
+
+    The standby yields as soon as it hears the relay again.
+    """
     spms = Tap(is_a(PacketType.SPM))
     world = make_world(pair_of_relays(), traffic(4000, close_at_ns=8 * SECOND), more=(spms,))
     world.hooks.sent = [checker for checker in world.hooks.sent if type(checker).__name__ != "OneSpeaker"]
@@ -81,7 +87,10 @@ def test_failures_dead_relay_is_repaired_after_restart_in_time(kind):
 
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_failures_packets_behind_the_window_are_lost_in_order(kind):
-    """The relay is away for longer than the source keeps packets: the rest is Lost, once, and the stream goes on."""
+    """The relay is away longer than the source keeps packets.
+
+    The rest is reported lost once, and the stream continues.
+    """
     tree = lone_relay(kind, peer_expiry=2 * SECOND, stall_ivl=SECOND, ihb_max=400 * MS, txw_secs=2 * SECOND)
     world = make_world(tree, traffic(10_000, close_at_ns=14 * SECOND))
     Faults(world).crash_and_restart("relay", 2 * SECOND, 6 * SECOND)
@@ -95,7 +104,7 @@ def test_failures_packets_behind_the_window_are_lost_in_order(kind):
 
 @pytest.mark.parametrize("layout", ["on-lan", "asked-first", "relaying-standby"])
 def test_dead_repairer_leaves_receivers_no_worse_off(layout):
-    """Whoever asked it goes on to the next parent; nothing is lost."""
+    """Receivers change to the next parent, and no data is lost."""
     tree = TreeBuilder(parameters(relay_takeover_ivl=SECOND, ambient_spm_ivl=100 * MS, ihb_max=500 * MS))
     tree.source("source", "core")
     if layout == "on-lan":
@@ -132,7 +141,10 @@ def test_dead_on_lan_aggregator_is_passed_over():
 
 
 def test_repairer_serves_on_when_the_source_is_dead():
-    """A receiver that was away misses half a second; the source dies; its subnet's repairer has it all."""
+    """A subnet's repairer has the half second of data that a receiver missed.
+
+    The source dies before the receiver asks.
+    """
     tree = lone_relay("repairer", session_expiry=20 * SECOND)
     world = make_world(tree, traffic(1000, close_at_ns=60 * SECOND))
     faults = Faults(world)
@@ -159,7 +171,7 @@ def test_restarted_source_is_a_new_session():
 
 
 def test_failures_extra_source_evicts_the_longest_silent():
-    """64 sources fit. The 65th takes the place of the first, which has not spoken since; nobody else notices."""
+    """The 65th source replaces the first of 64, which has been silent longest."""
     limit = 64
     tree = TreeBuilder(
         parameters(max_sessions=limit, ambient_spm_ivl=60 * SECOND, ihb_max=60 * SECOND, peer_expiry=120 * SECOND)
@@ -171,7 +183,7 @@ def test_failures_extra_source_evicts_the_longest_silent():
         for index, name in enumerate(names)
     }
     world = make_world(tree, offered, starts={names[-1]: 10 * SECOND})
-    # By then everybody has been heard once more but the first.
+    # By then all sources but the first have sent again.
     for index, name in enumerate(names[1:-1]):
         world.at(5 * SECOND + index, lambda name=name: world.nodes[name].application._submit(world.core_of(name), 1))
         world.at(5 * SECOND + index + 1, world.nodes[name].rearm)
@@ -184,7 +196,10 @@ def test_failures_extra_source_evicts_the_longest_silent():
 
 
 def test_slow_application_loses_alone_and_says_so():
-    """One of four takes a tenth of the rate: it is told OVERRUN; the others and the NAKs of all go on."""
+    """One of four applications takes a tenth of the rate and gets OVERRUN.
+
+    The other receivers, and the NAKs of all, continue.
+    """
     tree = TreeBuilder(parameters())
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
@@ -219,7 +234,7 @@ def test_application_that_stands_still_for_a_while_catches_up():
 
 @pytest.mark.parametrize("node", ["relay", "receiver-0", "source"])
 def test_stopped_process_goes_on_where_it_was(node):
-    """SIGSTOP for a second: what fits the socket buffer waits, the rest is repaired."""
+    """During SIGSTOP for a second, the socket buffer fills; the rest is repaired."""
     tree = lone_relay("repairer", so_rcvbuf=32 * KIB)
     world = make_world(tree, traffic(3000, close_at_ns=8 * SECOND))
     Faults(world).pause(node, 2 * SECOND, SECOND)

@@ -1,4 +1,7 @@
-"""A source told to run flat out, and a receiver whose line is slower: `flow = "yield"` finds the rate that it bears."""
+"""Source at full rate, and a receiver with a slower line.
+
+`flow = "yield"` finds the rate of that line.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ SLOW = Wiring(ingress=LinkSetup(rate=LINE, queue=512 * KIB))
 
 
 def world_of(flow: str, wiring: Wiring = SLOW, messages: int = MESSAGES) -> World:
-    """Two receivers, one behind a line that bears a tenth of the rate, or else of the wiring given."""
+    """Return a world with two receivers, one of them behind the given wiring.
+
+    The default is a line with a tenth of the rate.
+    """
     chosen = plan_node(loads(TOPOLOGY.format(flow=flow)), "source").parameters
     tree = TreeBuilder(
         parameters(
@@ -62,7 +68,10 @@ def test_a_slow_line_slows_a_source_that_yields():
 
 
 def test_a_slow_line_is_filled_and_not_crept_along():
-    """Where the window had to wait the source knows what was borne: 28 MB in 5 s, at 10 MB/s, repairs and all."""
+    """The source uses the rate known when the window had to wait.
+
+    28 MB take 5 s at 10 MB/s, repairs included.
+    """
     world = world_of('flow = "yield"')
     world.run_until(6 * SECOND)
     [source] = world.sources
@@ -70,7 +79,10 @@ def test_a_slow_line_is_filled_and_not_crept_along():
 
 
 def test_random_losses_hold_no_full_window():
-    """One percent on the way: what was sent a moment ago is asked for all the time, and the oldest half of the window is not."""
+    """With one percent of loss the oldest half of the window has no losses.
+
+    Only packets sent a moment ago wait for repairs.
+    """
     leads = []
     for loss in (0.0, 0.01):
         world = world_of('flow = "yield"', lossy(loss), messages=200_000)
@@ -78,7 +90,7 @@ def test_random_losses_hold_no_full_window():
         [source] = world.sources
         leads.append(world.core_of(source.name).status(world.now_ns)[0].lead)
         assert world.core_of(source.name).counters.rate_cuts == 0
-    # A repair that was lost twice holds the window all the same: 84 ms are all there is.
+    # A repair lost twice still holds the window, which covers only 84 ms.
     assert leads[1] > 0.75 * leads[0] > 100_000
 
 

@@ -1,4 +1,4 @@
-"""Late joiners of a running stream: what they begin with, who serves it, and who hears nothing of it."""
+"""Late joiners of a running stream: first sqn, serving node, and unaffected nodes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from pgm.wire.train import Data
 from tests.sim.support.worlds import Tap, finish, lossy, make_world, parameters, stream, traffic
 
 RATE, MESSAGES, JOINS_S = 500, 6000, 9
-BEFORE = (JOINS_S - 1) * RATE  # sent when the late one comes
+BEFORE = (JOINS_S - 1) * RATE  # sent when the late joiner comes
 
 
 def joined(
     *, relay: bool = False, repairer: bool = True, loss: float = 0.0, rate: int = 25_000_000, **wish: object
 ) -> tuple[World, Tap]:
-    """A source whose window holds two seconds, a repairer that keeps a minute, and one receiver that comes late."""
+    """Return a world with a source, a repairer, and one late joiner.
+
+    The source's window holds two seconds, and the repairer keeps a minute.
+    """
     common = parameters(txw_secs=2 * SECOND, rdata_share=0.5, txw_max_rte=rate)
     tree = TreeBuilder(common)
     tree.source("source", "core")

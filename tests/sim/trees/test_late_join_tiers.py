@@ -1,4 +1,7 @@
-"""Late joiners below elements that hold nothing of what they want: it comes from the nearest repairer above, once for all of them."""
+"""Late joiners below elements without the wanted history.
+
+The nearest repairer above serves the history, once for all joiners.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def test_all_that_come_at_once_cost_the_repairer_above_one_copy(lower: str) -> N
         assert (got.first, got.delivered_sqns) == (0, 2000), name
         assert not got.lost
     assert world.nodes["source"].total("nak_packets_in") == 0
-    history = BEFORE if lower == "aggregator" else BEFORE - RATE  # the one that came late holds the rest itself
+    history = BEFORE if lower == "aggregator" else BEFORE - RATE  # the late repairer holds the rest itself
     assert history - RATE < repairs(tap, "upper") < history * 1.05 + RATE
     assert BEFORE - RATE < repairs(tap, "lower") < BEFORE * 1.05 + RATE
     assert questions(tap, "lower") <= 2 * 8 + 2, "one that goes up, and an answer for each"
@@ -65,7 +68,10 @@ def test_late_join_tiers_history_held_nowhere_is_lost_at_once(lower: str) -> Non
 @pytest.mark.parametrize("lower", ["aggregator", "repairer"])
 @pytest.mark.parametrize("crashing", ["lower", "upper"])
 def test_an_element_that_starts_anew_in_the_middle(lower: str, crashing: str) -> None:
-    """Below one that knew nothing but whom to ask all comes all the same; what the only one that held it has lost is told at once."""
+    """A restarted lower element still gets all history from its parent.
+
+    If the upper element restarts, the only copy is gone, and its loss is reported at once.
+    """
     world, _ = late_below(lower, 2, messages=2200, join_from="oldest")
     Faults(world).crash_and_restart(crashing, 8 * SECOND + 300 * MS, SECOND // 2)
     world.run_until(14 * SECOND)

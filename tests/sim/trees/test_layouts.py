@@ -1,4 +1,7 @@
-"""Where elements sit: on the LAN, between segments, one behind the other. Nothing fails here but packets."""
+"""Positions of elements: on the LAN, between segments, one behind another.
+
+Only packets are lost; no node fails.
+"""
 
 import pytest
 
@@ -11,7 +14,10 @@ from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, p
 
 
 def one_lan(*, legacy: bool = False) -> TreeBuilder:
-    """Source, aggregator, repairer and four receivers on one segment. Legacy receivers know no repairer."""
+    """Return a tree with a source, two elements and four receivers on one segment.
+
+    The elements are an aggregator and a repairer. Legacy receivers know no repairer.
+    """
     tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.aggregator("aggregator", "lan", parents=("source",))
@@ -23,7 +29,7 @@ def one_lan(*, legacy: bool = False) -> TreeBuilder:
 
 
 def two_tiers(receivers: int = 3, **changes: object) -> TreeBuilder:
-    """A relaying aggregator with a repairer below it that it asks first."""
+    """Return a tree with a relaying aggregator that first asks a repairer below it."""
     tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
@@ -35,32 +41,39 @@ def two_tiers(receivers: int = 3, **changes: object) -> TreeBuilder:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_two_tiers_on_one_segment_do_not_stall_each_other(seed):
-    """Everybody but the source misses the same packets; each tier hears the NCFs that the tier below is given.
+    """Two tiers on one segment do not mistake each other's NCFs for answers.
 
-    Guards RFC 7.5: taken for an answer, such an NCF leaves the aggregator waiting for nothing (style.md 9.1).
+    All nodes but the source miss the same packets, and each tier hears the lower tier's NCFs. This test guards RFC 7.5.
+    An aggregator that took such an NCF for an answer would wait for a repair that never comes (style.md 9.1).
     """
     world = make_world(one_lan(), traffic(close_at_ns=2 * SECOND), seed=seed, wirings={"receiver": lossy(0.05)})
     everybody = [name for name in world.nodes if name != "source"]
     Faults(world).deafen(everybody, SECOND + 200 * MS, 20 * MS)
     finish(world)
-    # No more than a few rounds of back-off, NAK and NCF after the last of the 0.5 s of messages.
+    # At most a few rounds of back-off, NAK and NCF after the last of the 0.5 s of messages.
     assert world.log.last_delivery_ns < 2 * SECOND
     assert world.nodes["source"].total("nak_sqns_in") > 0
 
 
 def test_repairer_asks_above_for_what_its_subnet_lacks():
-    """The relay's way in is deaf for a moment: relay, repairer and receivers all lack the same packets."""
+    """The relay's ingress loses all packets for a moment.
+
+    Relay, repairer and receivers then lack the same packets.
+    """
     world = make_world(two_tiers(), traffic(close_at_ns=2 * SECOND))
     Faults(world).deafen(["relay"], SECOND + 200 * MS, 30 * MS, segment="core")
     finish(world)
     assert world.log.last_delivery_ns < SECOND + 700 * MS
     lost = 30  # at 1,000 messages a second
-    # Once each, give or take a NAK that crosses with its answer: three receivers and a repairer make no difference.
+    # Once each, apart from a NAK that crosses its answer. Three receivers and a repairer make no difference.
     assert lost <= world.nodes["source"].total("nak_sqns_in") <= 2 * lost
 
 
 def test_on_lan_repairer_assists_receivers_that_ask_the_source():
-    """Legacy receivers NAK the source; the repairer hears its NCF and repairs from its cache (RFC 5.2)."""
+    """Legacy receivers send NAKs to the source.
+
+    The repairer hears the source's NCF and repairs from its cache (RFC 5.2).
+    """
     tree = one_lan(legacy=True)
     world = make_world(tree, traffic(close_at_ns=2 * SECOND), wirings={"receiver": lossy(0.05)})
     finish(world)
@@ -70,7 +83,10 @@ def test_on_lan_repairer_assists_receivers_that_ask_the_source():
 
 
 def test_relay_puts_itself_on_the_path():
-    """SPMs below a relay name the relay; NAKs go to it and never past it; its own carry the true source (INT-Q3)."""
+    """SPMs below a relay name the relay.
+
+    NAKs go to the relay and never past it. The relay's own NAKs carry the true source (INT-Q3).
+    """
     spms = Tap(is_a(PacketType.SPM))
     naks = Tap(is_a(PacketType.NAK))
     tree = two_tiers()
@@ -95,7 +111,7 @@ def test_relay_puts_itself_on_the_path():
 
 @pytest.mark.rfc("NE-30")
 def test_repairs_go_only_where_they_were_asked_for():
-    """A relay with two segments below: what one of them lost is not repaired on the other."""
+    """A relay with two segments below repairs only on the segment of the loss."""
     repairs = Tap(is_a(PacketType.RDATA))
     tree = TreeBuilder(parameters())
     tree.source("source", "core")
@@ -110,7 +126,10 @@ def test_repairs_go_only_where_they_were_asked_for():
 
 
 def test_aggregator_forwards_one_nak_for_many():
-    """Ten receivers too far apart to silence each other ask for the same packet: the source hears of it once."""
+    """Ten receivers too far apart to suppress each other ask for the same packet.
+
+    The source gets one NAK.
+    """
     receivers = 10
     tree = TreeBuilder(parameters(nak_bo_ivl=MS, reorder_ivl=0, nak_rpt_ivl=200 * MS, nak_rdata_ivl=400 * MS))
     tree.source("source", "core")
@@ -121,7 +140,7 @@ def test_aggregator_forwards_one_nak_for_many():
     world = make_world(
         tree, traffic(100, rate=100, burst=1, close_at_ns=3 * SECOND), wirings={"receiver": far, "relay": far}
     )
-    # One of the hundred messages, which come every 10 ms, is lost on the way to all of them.
+    # One of the hundred messages, sent every 10 ms, is lost on the way to all receivers.
     Faults(world).deafen(
         [f"receiver-{index}" for index in range(receivers)], SECOND + 501 * MS + 5 * MS - 2 * MS, 6 * MS
     )
@@ -144,7 +163,7 @@ def test_three_tiers_of_relays_with_loss_on_every_line():
     world = make_world(tree, traffic(close_at_ns=2 * SECOND), wirings={"relay": lossy(0.05), "receiver": lossy(0.05)})
     finish(world)
     assert all(one.is_complete and one.is_from_start for one in streams(world))
-    # What receivers lose on the last line costs the lines above nothing.
+    # Losses on the receivers' own line cost nothing on the lines above.
     naks = [world.nodes[name].total("nak_sqns_in") for name in ("source", "relay-1", "relay-2", "relay-3")]
     assert naks[0] < naks[3]
 

@@ -1,4 +1,7 @@
-"""Trees whose segments are carried by unicast, or with IPv6 addresses: the cores do not care, and everything arrives."""
+"""Trees with unicast legs, or with IPv6 addresses.
+
+The cores work as on multicast IPv4 segments, and all data arrives.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, p
 
 
 def two_sites(relay: str = "repairer", **changes: object) -> TreeBuilder:
-    """core ── west ── wan, a leg ── east ── site; a receiver sits on the leg itself, a repairer and two on the site."""
+    """core ── west ── wan, a leg ── east ── site.
+
+    A receiver is on the leg itself, a repairer and two receivers on the site.
+    """
     tree = TreeBuilder(parameters(**changes), legs=["wan"], ipv6=["wan", "site"])
     tree.source("source", "core")
     tree.aggregator("west", "core", "wan", parents=("source",))
@@ -48,12 +54,15 @@ def test_everything_crosses_a_leg_that_loses_both_ways(relay: str, seed: int):
     assert all(one.delivered_sqns == 500 for one in streams(world))
     east = "rdata_packets" if relay == "repairer" else "rdata_forwarded"
     assert world.nodes["east"].total(east) + world.nodes["local"].total("rdata_packets") > 0
-    # The leg's losses are asked for above it, each once and some twice; those of the site are not.
+    # The leg's losses are requested above it, most of them once; those of the site are not.
     assert 0 < world.nodes["source"].total("nak_sqns_in") < 120
 
 
 def test_legs_multicast_goes_to_each_peer_and_naks_to_the_parent():
-    """The path on the leg is the relay's address there, whatever the source's (NE-02); no group stands in the NAKs."""
+    """The path on the leg is the relay's address there (NE-02).
+
+    The NAKs on the leg contain no group.
+    """
     tap = Tap(is_a(PacketType.SPM, PacketType.NAK, PacketType.NCF))
     tree = two_sites(nak_group_copy=True)
     world = make_world(
@@ -71,7 +80,7 @@ def test_legs_multicast_goes_to_each_peer_and_naks_to_the_parent():
     assert {to for _, to, _ in naks} == {west}
     assert {(item.source_nla, item.group_nla) for _, _, item in naks} == {(west, "::")}
     assert any(node == "west" and to is None for node, to, item in on_leg if isinstance(item, Nak))
-    # Above the relay the NAK speaks of the source and the group of that segment (INT-Q3).
+    # Above the relay the NAK names the source and the group of that segment (INT-Q3).
     at_source = [
         item for _, node, segment, _, item in tap.seen if (node, segment) == ("west", "core") and isinstance(item, Nak)
     ]
@@ -81,7 +90,7 @@ def test_legs_multicast_goes_to_each_peer_and_naks_to_the_parent():
 
 
 class Heard(Checker):
-    """Which ODATA came to whom, and how."""
+    """Record of received ODATA by receiver and kind of address."""
 
     def __init__(self) -> None:
         self.sqns: dict[str, set[int]] = {}
@@ -96,7 +105,7 @@ class Heard(Checker):
 
 @pytest.mark.parametrize("is_leg", [True, False])
 def test_losses_on_the_way_out_are_each_copys_own(is_leg: bool):
-    """A leg is no multicast domain: what one peer lacks the other may have, and nothing comes by a group."""
+    """Each copy on a leg has losses of its own, and none arrives by a group."""
     tree = TreeBuilder(parameters(), legs=["lan"] if is_leg else [])
     tree.source("source", "lan")
     for index in range(2):
@@ -113,7 +122,7 @@ def test_losses_on_the_way_out_are_each_copys_own(is_leg: bool):
 
 
 def test_copies_wait_for_a_slow_line_like_any_data():
-    """The queue holds less than one train for everybody; yet nothing is lost on the way out."""
+    """The queue holds less than one train for all peers, and no copy is lost."""
     tree = TreeBuilder(parameters(txw_max_rte=1_000_000, txw_burst_ivl=20 * MS), legs=["lan"])
     tree.source("source", "lan")
     for index in range(8):

@@ -1,4 +1,7 @@
-"""Streams from two lines: the first copy counts, a gap is what both miss, and each line's loss and lag are known."""
+"""Streams over two lines: the first copy counts, and a gap is a loss on both.
+
+Each line's loss and lag are measured.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ LINES = ("line-a", "line-b")
 
 
 def two_lines(receivers: int = 3, *, order: str = "ordered", **changes: object) -> TreeBuilder:
-    """A source, a repairer as relay to each line, receivers on both."""
+    """Return a tree with a source, a repairer for each line, and receivers on both."""
     tree = TreeBuilder(parameters(**changes), order=order)
     tree.source("source", "core")
     for letter in "ab":
@@ -29,7 +32,7 @@ def two_lines(receivers: int = 3, *, order: str = "ordered", **changes: object) 
 
 
 def ways(a: Wiring | None = None, b: Wiring | None = None) -> dict[str, dict[str, Wiring]]:
-    """How a receiver hears each line."""
+    """Return the wiring of receivers for each line."""
     return {"receiver": {"line-a": a or lossy(), "line-b": b or lossy()}}
 
 
@@ -54,7 +57,7 @@ def asked(world: World) -> int:
 
 
 def below_a_repairer(**changes: object) -> TreeBuilder:
-    """A repairer takes both lines and carries the stream to a floor of receivers that know of one segment."""
+    """Return a tree with a repairer on both lines and receivers on one segment below."""
     tree = TreeBuilder(parameters(**changes))
     tree.source("source", "line-a", "line-b")
     tree.repairer("relay", "line-a", "floor", parents=("source",), lines={"line-b": ("source",)})
@@ -91,7 +94,7 @@ def test_with_parity_receivers_of_two_lines_get_everything() -> None:
 def test_only_what_both_lines_lose_is_asked_for(seed: int) -> None:
     world = make_world(two_lines(), offered(), seed=seed, wirings=ways(lossy(0.05), lossy(0.05)))
     finish(world)
-    # One in four hundred of each receiver's packets; one line alone would have it ask for one in twenty.
+    # One in four hundred of each receiver's packets; with one line alone it would be one in twenty.
     missed = sum(node.total("repaired_sqns") for node in world.receivers)
     assert 1 <= missed <= 3 * MESSAGES // 100
     for name in (node.name for node in world.receivers):
@@ -99,7 +102,8 @@ def test_only_what_both_lines_lose_is_asked_for(seed: int) -> None:
         assert set(lines) == set(LINES)
         for line in lines.values():
             assert 0.03 * MESSAGES < line.lost_packets < 0.07 * MESSAGES
-            assert line.packets + line.lost_packets in (MESSAGES, MESSAGES - 1)  # a line begins with what it brings
+            # a line's count begins with its first packet
+            assert line.packets + line.lost_packets in (MESSAGES, MESSAGES - 1)
         total = world.nodes[name].total
         assert total("twin_packets") > 0.8 * MESSAGES
         assert sum(line.first_packets for line in lines.values()) + total("repaired_sqns") == MESSAGES
@@ -112,7 +116,7 @@ def test_lines_packets_due_on_the_later_line_are_not_asked_for() -> None:
     lines = line_status(world)
     assert lines["line-b"].lost_packets == 0
     assert lines["line-a"].lost_packets > 0
-    assert lines["line-b"].first_packets - lines["line-a"].lost_packets in (0, 1)  # the very first may be lost
+    assert lines["line-b"].first_packets - lines["line-a"].lost_packets in (0, 1)  # the very first packet may be lost
     assert lines["line-a"].behind_ns < MS
     assert 3 * MS < lines["line-b"].behind_ns < 5 * MS
 
@@ -124,7 +128,10 @@ def test_a_lag_beyond_the_hold_costs_requests_and_nothing_else() -> None:
 
 
 def test_a_gap_that_both_lines_have_passed_is_asked_for_at_once() -> None:
-    """The hold is for lines that are behind; were it for all gaps, this would take five seconds."""
+    """The hold applies only while a line is behind.
+
+    A hold for all gaps would take five seconds here.
+    """
     tree = two_lines(ab_hold_ivl=5 * SECOND)
     world = make_world(tree, offered(), wirings=ways(b=late(1)))
     Faults(world).deafen(["receiver-0"], SECOND + 200 * MS, 20 * MS)
@@ -134,7 +141,10 @@ def test_a_gap_that_both_lines_have_passed_is_asked_for_at_once() -> None:
 
 
 def test_a_line_that_is_down_is_not_waited_for() -> None:
-    """It is waited for once, until it is taken to be down; later gaps are asked for as on a single line."""
+    """The first gap waits until the line counts as down.
+
+    Later gaps are requested as on a single line.
+    """
     tree = two_lines(ab_hold_ivl=100 * MS)
     world = make_world(tree, offered(), wirings=ways(a=lossy(0.02)))
     for index in range(3):
@@ -145,7 +155,7 @@ def test_a_line_that_is_down_is_not_waited_for() -> None:
     assert not lines["line-a"].is_down
     delivered = stream(world, "receiver-0").next_sqn
     assert lines["line-a"].packets > 1000
-    assert delivered > 1450 - 60  # what waits for a repair, and no more
+    assert delivered > 1450 - 60  # only packets that wait for a repair are missing
     finish(world)
     lines = line_status(world)
     assert not lines["line-b"].is_down
@@ -178,7 +188,7 @@ def test_streams_without_repair_lose_what_both_lines_lose() -> None:
 
 
 def test_a_source_on_both_lines_sends_and_repairs_on_both() -> None:
-    """Receivers of either line alone, and of both: each gets everything."""
+    """Receivers of one line alone, and of both lines, get all data."""
     tree = TreeBuilder(parameters())
     tree.source("source", "line-a", "line-b")
     tree.receiver("single-a", "line-a", "source")

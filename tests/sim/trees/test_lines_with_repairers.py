@@ -1,4 +1,4 @@
-"""Two lines with what is more than a relay and a plain stream: repairers on both lines, acknowledged streams."""
+"""Two lines with repairers on both, and with acknowledged streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ QUICK = {"ack_expiry": SECOND, "ack_window": 512, "fin_quiet_ivl": SECOND}
 
 
 def repairer_on_both(flow: str = "rate", receivers: int = 3, **changes: object) -> TreeBuilder:
-    """A source and a repairer on both lines, receivers on both and one on each."""
+    """Return a tree with a source and a repairer on both lines.
+
+    Receivers are on both lines, and one on each line alone.
+    """
     tree = TreeBuilder(parameters(**changes), flow=flow)
     tree.source("source", "line-a", "line-b")
     tree.repairer("local", "line-a", parents=("source",), lines={"line-b": ("source",)})
@@ -50,7 +53,10 @@ def test_a_repairer_on_both_lines_repairs_on_both(flow: str) -> None:
 
 
 def two_acked(**changes: object) -> TreeBuilder:
-    """A source, a repairer and an aggregator as relays to a line each, receivers on both and one on each."""
+    """Return a tree with a source, and a relay to each line.
+
+    The relays are a repairer and an aggregator. Receivers are on both lines, and one on each line alone.
+    """
     tree = TreeBuilder(parameters(**{**QUICK, **changes}), flow="acked")
     tree.source("source", "core")
     tree.repairer("relay-a", "core", "line-a", parents=("source",))
@@ -81,7 +87,7 @@ def test_a_member_counts_once_and_nothing_is_let_go_that_it_lacks(tree) -> None:
 
 
 def test_a_line_that_dies_hands_its_members_to_the_other() -> None:
-    """Its relay is killed: the source is held up for `ack_expiry` at most, and then by nobody."""
+    """The line's relay is killed, which blocks the source for at most `ack_expiry`."""
     held = Held()
     world = make_world(two_acked(), offered(), wirings=ways(b=lossy(0.03)), more=(held,))
     Faults(world).crash("relay-a", SECOND + 300 * MS)

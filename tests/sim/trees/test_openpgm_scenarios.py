@@ -1,4 +1,7 @@
-"""The scenarios that OpenPGM's conformance scripts are named after: a prompter in the source's place, receivers on its segment."""
+"""Scenarios after OpenPGM's conformance scripts.
+
+A prompter replaces the source, with receivers on its segment.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ TIMES = {
 
 
 class Prompter:
-    """Says what it is told, when it is told, and writes down the NAKs it is sent."""
+    """Prompter that sends packets on command, and records the NAKs it gets."""
 
     name = host = "prompter"
 
@@ -54,48 +57,48 @@ class Prompter:
         self.naks: list[tuple[int, tuple[int, ...]]] = []
 
     def hear(self, train: Train, channel: Channel, peer: str) -> None:
-        """Write down the NAKs that come by unicast."""
+        """Record the NAKs that arrive by unicast."""
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Nak) and item.kind is T.NAK and not channel.is_group:
                 self.naks.append((self.world.now_ns, item.sqns))
 
     def say(self, packet: Packet | bytes) -> None:
-        """Multicast a packet, and let it arrive."""
+        """Multicast a packet, and run until it has arrived."""
         octets = packet if isinstance(packet, bytes) else encode(packet)
         send = control(self.segment, octets)
         self.world.network.send(self._attachment, send, Train.of(octets), self.world.now_ns)
         self.wait(MS)
 
     def wait(self, ivl: int) -> None:
-        """Let some time pass."""
+        """Run for some time."""
         self.world.run_until(self.world.now_ns + ivl)
 
     def spm(self, trail: int, lead: int) -> None:
-        """The next SPM."""
+        """Send the next SPM."""
         self._spm_sqn += 1
         self.say(spm_packet(self._spm_sqn, trail, lead, path_nla=self.segment.address, data_port=DATA_PORT))
 
     def data(self, *sqns: int, kind: PacketType = T.ODATA, trail: int = 0) -> None:
-        """Data packets, each by itself."""
+        """Send data packets, each by itself."""
         while self.ledger.end <= max(sqns):
             self.ledger.add_rows(np.frombuffer(payload_of(self.ledger.end), np.uint8).reshape(1, -1))
         for sqn in sqns:
             self.say(data_packet(sqn, payload_of(sqn), kind=kind, trail=trail, data_port=DATA_PORT))
 
     def ncf(self, *sqns: int) -> None:
-        """An NCF to the group."""
+        """Send an NCF to the group."""
         packet = nak_packet(*sqns, kind=T.NCF, source_nla=self.segment.address, group_nla=self.segment.group)
         self.say(packet)
 
     @property
     def got(self) -> list[tuple[int, dict[LossCause, int]]]:
-        """What each receiver was delivered and told lost."""
+        """Return the deliveries and losses of each receiver."""
         return [(one.delivered_sqns, dict(one.lost)) for one in streams(self.world)]
 
 
 @pytest.mark.rfc("RCV-34", "RCV-42")
 def test_ncf_suppression():
-    """An NCF for a sqn that is backing off: nobody sends a NAK for it, until the promise has come to nothing."""
+    """An NCF during the back-off suppresses the NAK until the wait for data times out."""
     prompter = Prompter(receivers=3, reorder_ivl=20 * MS)
     prompter.spm(0, -1)
     prompter.data(0, 1, 3)
@@ -114,7 +117,10 @@ def test_ncf_suppression():
 @pytest.mark.rfc("RCV-37", "RCV-40", "RCV-49")
 @pytest.mark.parametrize("retries", [1, 3])
 def test_nak_cancellation(retries):
-    """Without an NCF the NAK is repeated so often, NAK_RPT_IVL apart, and then the packet is told lost; the stream goes on."""
+    """Without an NCF the NAK repeats `retries` times, NAK_RPT_IVL apart.
+
+    The packet is then reported lost, and the stream continues.
+    """
     prompter = Prompter(nak_ncf_retries=retries)
     prompter.spm(0, -1)
     prompter.data(0, 1, 3, 4)
@@ -130,7 +136,10 @@ def test_nak_cancellation(retries):
 
 @pytest.mark.rfc("RCV-30", "RCV-11", "SEC-07")
 def test_spm_jump():
-    """A lead that jumps is a loss to be asked for; a trail that jumps past it ends that; a jump beyond the window is not believed."""
+    """A jump of the lead is a loss to request.
+
+    A trail beyond the lead ends the requests. A jump beyond the window is not followed.
+    """
     prompter = Prompter(rxw_sqns=1000)
     prompter.spm(0, -1)
     prompter.data(0, 1)
@@ -149,7 +158,10 @@ def test_spm_jump():
 
 @pytest.mark.rfc("RCV-06", "RCV-30", "SEC-07")
 def test_odata_jump():
-    """Data far ahead inside the window: all between is asked for, in lists. Beyond it they are no data."""
+    """Data far ahead in the window leads to NAK lists for all packets between.
+
+    Data beyond the window are ignored.
+    """
     prompter = Prompter(rxw_sqns=1000)
     prompter.spm(0, -1)
     prompter.data(0)
@@ -168,7 +180,7 @@ def test_odata_jump():
 
 @pytest.mark.rfc("RCV-46", "SEC-03")
 def test_outofwindow_ncf():
-    """For what was delivered, for what the trail has passed, and far ahead: it suppresses, reveals and loses nothing."""
+    """Three NCFs have no effect: for delivered sqns, below the trail, and far ahead."""
     prompter = Prompter(ncf_lead_sqns=1000, reorder_ivl=20 * MS)
     prompter.spm(10, 9)
     prompter.data(10, 11, 13, trail=10)

@@ -1,4 +1,7 @@
-"""Streams that are delivered as they arrive, in whole trees: every sqn once, and what is not repaired is reported."""
+"""Streams that are delivered on arrival, in whole trees.
+
+Every sqn is delivered once, and sqns without a repair are reported.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tests.sim.support.worlds import finish, lossy, make_world, parameters, stre
 
 
 def relayed(order: str) -> TreeBuilder:
-    """A relay with a repairer below it, and three receivers."""
+    """Return a tree with a relay, a repairer below it, and three receivers."""
     tree = TreeBuilder(parameters(), order=order)
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
@@ -73,7 +76,7 @@ def test_orders_unreliable_receivers_report_and_never_ask(size: int) -> None:
 
 
 def test_packets_that_overtake_each_other_are_not_lost() -> None:
-    """A packet may come later than those behind it by less than `reorder_ivl`."""
+    """A packet may arrive up to `reorder_ivl` after its successors."""
     tree = TreeBuilder(parameters(reorder_ivl=20_000_000), order="unreliable")
     tree.source("source", "lan")
     tree.receiver("receiver-0", "lan", "source")

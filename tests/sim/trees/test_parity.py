@@ -1,4 +1,4 @@
-"""Streams with parity in whole trees: everybody gets everything, whatever is lost."""
+"""Streams with parity in whole trees: all data arrives in spite of losses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_everybody_gets_everything(mode, burst):
 
 
 def relayed(**changes):
-    """A relay, an aggregator below it on the same subnet as no repairer, and receivers on three segments."""
+    """Return a tree with a relay, an aggregator, and receivers on three segments."""
     tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", "hall", parents=("source",))
@@ -70,7 +70,10 @@ def test_aggregators_gather_and_constrain_parity(mode):
 
 
 def with_repairers(**changes):
-    """A repairing relay, a repairer beside the receivers of its segment, and an aggregator that asks a repairer first."""
+    """Return a tree with a repairing relay, a local repairer and an aggregator.
+
+    The aggregator asks a repairer first.
+    """
     tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
@@ -102,9 +105,10 @@ def test_repairers_keep_requests_from_the_source(mode):
 
 @pytest.mark.parametrize("seed", [*range(6), 7, 503, 4000132, 4000249])
 def test_everything_arrives_with_parity_whatever_happens(seed):
-    """More: `python -m tests.sim.campaigns.run_seeds --parity --seeds 200`. 7 found that nobody said what a short group left out.
+    """More seeds: `python -m tests.sim.campaigns.run_seeds --parity --seeds 200`.
 
-    503 found that what waits for a slow line was taken for too fast a repair. 4000132 found that parity was asked for of a hundred
-    groups and kept of four. 4000249 found that 30,000 sqns of short groups, which were never used, were asked for one by one.
+    Seed 7: the sqns that a short group left out were reported nowhere. Seed 503: a repair that waited for a slow line
+    was taken for a very fast one. Seed 4000132: parity of a hundred groups was requested, and of four kept.
+    Seed 4000249: 30,000 unused sqns of short groups were requested one by one.
     """
     run(seed, build_core, drawn=scenario(seed, parity=True))

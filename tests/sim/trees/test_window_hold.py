@@ -1,4 +1,7 @@
-"""A window in octets that is shorter than repairs take after a stop: the source waits for what is asked for, for a while."""
+"""Window in octets that is shorter than the repairs after a stop.
+
+The source waits a limited time for requested packets.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ RATE = 20_000_000  # octets a second
 WINDOW_S = 0.25
 SIZE = 1424
 MESSAGES = 10_000
-SECONDS = MESSAGES * (SIZE + 24) / RATE / 0.75  # that they take while repairs take the share that they may
+SECONDS = MESSAGES * (SIZE + 24) / RATE / 0.75  # duration while repairs use their full share
 FROM_NS = SECOND + 350 * MS  # when the window is full
 
 
 def world_of(share: float, **wirings: Wiring) -> World:
-    """Three receivers of a source that sends as fast as it may."""
+    """Return a world with three receivers of a source at full rate."""
     tree = TreeBuilder(parameters(txw_max_rte=RATE, txw_bytes=int(WINDOW_S * RATE), txw_hold_share=share))
     tree.source("source", "lan")
     for name in ("stops", "one", "other"):
@@ -55,7 +58,7 @@ def test_window_hold_waits_for_a_stopped_receivers_repairs(share, wants):
 
 
 def test_window_hold_slow_receiver_costs_at_most_half_the_rate():
-    """Its line bears a tenth of the rate, so something is always asked for."""
+    """The line carries a tenth of the rate, so some packet is always requested."""
     world = world_of(1.0, stops=Wiring(ingress=LinkSetup(rate=RATE // 10, queue=RATE // 200)))
     seconds = seconds_to_send(world)
     missed = lost(world)

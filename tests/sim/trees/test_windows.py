@@ -1,4 +1,7 @@
-"""Transmit windows as receivers see them: whoever lets go of packets, what is still missing is reported lost, in order."""
+"""Transmit windows as receivers see them.
+
+Packets that left the window before their repair are reported lost, in order.
+"""
 
 import pytest
 
@@ -21,7 +24,7 @@ def one_lan(**changes: object) -> TreeBuilder:
 def test_windows_closed_by_application_lose_and_go_on():
     tree = one_lan(txw_adv_mode="application", txw_sqns=1000)
     world = make_world(tree, traffic(500, rate=1000, close_at_ns=4 * SECOND))
-    # 50 messages pass it by, and while it is deaf they are let go.
+    # 50 messages pass while the receiver is deaf, and leave the window.
     Faults(world).deafen(["deaf"], SECOND + 200 * MS, 50 * MS)
     closed_ns = SECOND + 249 * MS
     node = world.nodes["source"]
@@ -36,7 +39,7 @@ def test_windows_closed_by_application_lose_and_go_on():
 @pytest.mark.rfc("SRC-12", "SRC-13")
 @pytest.mark.parametrize(("mode", "lost"), [("time", True), ("data", False)])
 def test_windows_long_outage_costs_packets_by_time_not_by_data(mode, lost):
-    """16.2 is for whoever wants all of it, however late; 16.3 for whoever wants it in time."""
+    """Section 16.2 serves receivers that want all data, 16.3 those that want it soon."""
     tree = one_lan(txw_adv_mode=mode, txw_secs=2 * SECOND, txw_adv_secs=500 * MS, stall_ivl=20 * SECOND)
     world = make_world(tree, traffic(500, rate=100, burst=1, close_at_ns=20 * SECOND))
     Faults(world).deafen(["deaf"], SECOND + 500 * MS, 4 * SECOND)
@@ -49,7 +52,7 @@ def test_windows_long_outage_costs_packets_by_time_not_by_data(mode, lost):
 @pytest.mark.rfc("SRC-13", "SRC-15")
 @pytest.mark.parametrize("mode", ["time", "data"])
 def test_an_idle_window_closes_and_receivers_are_told(mode):
-    """What was lost last of all, before a long pause, ends as lost and not as a gap for ever."""
+    """The last loss before a long pause ends as lost, not as a gap for ever."""
     tree = one_lan(txw_adv_mode=mode, txw_secs=2 * SECOND, txw_adv_secs=500 * MS, txw_idle_ivl=2 * SECOND)
     world = make_world(tree, traffic(100, rate=1000, close_at_ns=30 * SECOND))
     outage = Faults(world)
