@@ -1,7 +1,8 @@
-"""The data pipeline on Spark: the data source "pgm", jobs over telemetry, sweeps of simulations. DataFrames, no Python per row.
+"""Data pipeline on Spark: the data source "pgm", telemetry jobs, parallel runs.
 
-`start` gives a session, `register` makes `spark.read.format("pgm")` known to any session; `without_repeats` leaves out of a
-recording what a publishing service has sent twice.
+All jobs use DataFrames, without Python for each row. `start` returns a session. `register` adds
+`spark.read.format("pgm")` to any session. `without_repeats` removes rows from a recording that a publishing service has
+sent twice.
 """
 
 from pgm.spark.duplicate_rows import without_repeats

@@ -1,4 +1,4 @@
-"""Rows that a publishing service has sent twice since it was killed, left out of what was recorded of its stream."""
+"""Removal of rows that a publishing service sent twice after it was killed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ if TYPE_CHECKING:
 
 
 def without_repeats(rows: DataFrame, publisher: str, **options: str) -> DataFrame:
-    """Recorded rows, with the columns tsi and sqn, less those that came again in a later session: each then counts once.
+    """Return recorded rows without those that were repeated in a later session.
 
-    `publisher` is the address of the service, `options` are those of the sink, such as `tokenFile`. It is asked now: what it repeats later is
-    not left out. Raises `BadOption`, `RecorderDown`, `RecorderRefused`.
+    The rows need the columns tsi and sqn. `publisher` is the address of the service, `options` are those of the sink,
+    such as `tokenFile`. The service is asked once, now, so later repeats remain. Raises `BadOption`, `RecorderDown`,
+    `RecorderRefused`.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
     from pgm.archive.requests import ACTION_PUBLISHED
     from pgm.spark.options import WRITE, read_options
     from pgm.spark.recorders import ask
 
     read = read_options({"recorders": publisher, **options}, WRITE)
-    for one in ask(read, read.locations[0], ACTION_PUBLISHED, {})["repeats"]:
-        came_again = (F.col("tsi") == one["tsi"]) & (F.col("sqn") >= one["first"])
-        if one["end"] is not None:
-            came_again &= F.col("sqn") < one["end"]
-        rows = rows.where(~came_again)
+    for repeat in ask(read, read.locations[0], ACTION_PUBLISHED, {})["repeats"]:
+        is_repeat = (F.col("tsi") == repeat["tsi"]) & (F.col("sqn") >= repeat["first"])
+        if repeat["end"] is not None:
+            is_repeat &= F.col("sqn") < repeat["end"]
+        rows = rows.where(~is_repeat)
     return rows

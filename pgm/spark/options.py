@@ -1,4 +1,7 @@
-"""The options of the data source "pgm": one table, from which they are read, checked and documented."""
+"""Options of the data source "pgm".
+
+One table serves reading, checks and documentation.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pgm.archive.store.schema import COLUMN_NAMES
 from pgm.spark.errors import BadOption
 
 READ, WRITE = "read", "write"
-EARLIEST, LATEST = -2, -1  # in the JSON of offsets, as people know them from Kafka
+EARLIEST, LATEST = -2, -1  # in the JSON of offsets, as in Kafka
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _US = 1_000_000
 _MS_US = 1000
@@ -26,7 +29,7 @@ Offsets = int | dict[str, int]  # for all sessions, or by TSI or key of a sessio
 
 def _text(text: str) -> str:
     if not text.strip():
-        raise ValueError("it is empty")
+        raise ValueError("the value is empty")
     return text.strip()
 
 
@@ -38,8 +41,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _groups(text: str) -> tuple[tuple[str, ...], ...]:
-    groups = tuple(tuple(_location(one.strip()) for one in part.split("|")) for part in text.split(","))
-    flat = [one for group in groups for one in group]
+    groups = tuple(tuple(_location(location.strip()) for location in group.split("|")) for group in text.split(","))
+    flat = [location for group in groups for location in group]
     if len(set(flat)) < len(flat):
         raise ValueError("a range service is named twice")
     return groups
@@ -53,24 +56,24 @@ def _location(text: str) -> str:
 
 def _bool(text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
-        raise ValueError("it is neither true nor false")
+        raise ValueError("the value is neither true nor false")
     return text.strip().lower() == "true"
 
 
 def _count(text: str) -> int:
     if not text.strip().isdigit() or int(text) == 0:
-        raise ValueError("it is no whole number above 0")
+        raise ValueError("the value is no whole number above 0")
     return int(text)
 
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 <= found <= 1e6:
-        raise ValueError("it is no number of seconds, such as 10")
-    return found
+        seconds = -1.0
+    if not 0 <= seconds <= 1e6:
+        raise ValueError("the value is no number of seconds, such as 10")
+    return seconds
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -88,16 +91,16 @@ def _offsets(text: str) -> Offsets:
     if word in _WORDS:
         return _WORDS[word]
     try:
-        found = json.loads(text)
+        offsets = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(
-        isinstance(sqn, int) and not isinstance(sqn, bool) and sqn >= EARLIEST for sqn in found.values()
+        offsets = None
+    if not isinstance(offsets, dict) or not all(
+        isinstance(sqn, int) and not isinstance(sqn, bool) and sqn >= EARLIEST for sqn in offsets.values()
     ):
         raise ValueError(
-            'it is neither earliest nor latest nor JSON such as {"10.0.0.1.0.1.7500": 1000}, -2 for earliest, -1 for latest'
+            'the value is neither earliest nor latest nor JSON such as {"10.0.0.1.0.1.7500": 1000}, -2 for earliest, -1 for latest'
         )
-    return found
+    return offsets
 
 
 def _time_us(text: str) -> int:
@@ -106,13 +109,15 @@ def _time_us(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError("it is neither milliseconds since 1970 nor a time such as 2026-01-31T12:00:00+00:00") from None
+        raise ValueError(
+            "the value is neither milliseconds since 1970 nor a time such as 2026-01-31T12:00:00+00:00"
+        ) from None
     return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * _US)
 
 
 def _copies(text: str) -> bool:
     if text.strip().lower() not in ("join", "each"):
-        raise ValueError("it is neither join nor each")
+        raise ValueError("the value is neither join nor each")
     return text.strip().lower() == "each"
 
 
@@ -129,7 +134,7 @@ def _token(text: str) -> str:
 
 @attrs.frozen
 class SourceOption:
-    """One option. `field` is where `SourceOptions` keeps what `read` makes of its text."""
+    """One option. `field` is the field of `SourceOptions` for the result of `read`."""
 
     name: str
     field: str
@@ -141,38 +146,38 @@ class SourceOption:
 
 # fmt: off
 TABLE = (
-    SourceOption("recorders", "groups", (READ, WRITE), _groups, "required", "Range services: `grpc://HOST:PORT`, or `grpc+tls://`. Those separated by commas hold different sessions, and each must answer; those separated by `|` stand in for each other, and one is enough. `load(\"grpc://...\")` names them as well."),
-    SourceOption("tlsRootCerts", "root_certificates", (READ, WRITE), _pem, "those of gRPC", "File of the certificates that sign those of the services, as PEM. It is read where the driver runs."),
-    SourceOption("tokenFile", "token", (READ, WRITE), _token, "none", "File with the token that the services ask for. It is read where the driver runs; executors get the token, not the file."),
-    SourceOption("copies", "each_copy", (READ,), _copies, "join", "What several nodes recorded of one session: `join` takes them as replicas, of which each row comes once, from whoever has it; with `each` the rows of every node count."),
+    SourceOption("recorders", "groups", (READ, WRITE), _groups, "required", "Range services: `grpc://HOST:PORT`, or `grpc+tls://`. Services separated by commas hold different sessions, and each must answer. Services separated by `|` stand in for each other, and one is enough. `load(\"grpc://...\")` names them as well."),
+    SourceOption("tlsRootCerts", "root_certificates", (READ, WRITE), _pem, "those of gRPC", "File of the certificates that sign those of the services, as PEM. The driver reads the file."),
+    SourceOption("tokenFile", "token", (READ, WRITE), _token, "none", "File with the token of the services. The driver reads the file; executors get the token, not the file."),
+    SourceOption("copies", "each_copy", (READ,), _copies, "join", "Treatment of one session recorded by several nodes. `join` takes the recordings as replicas: each row comes once, from any of them. `each` returns the rows of every node."),
     SourceOption("tsi", "tsis", (READ,), _names, "all", "Only sessions of these TSIs."),
     SourceOption("stream", "streams", (READ,), _names, "all", "Only sessions of these streams."),
-    SourceOption("node", "nodes", (READ,), _names, "all", "Only what these nodes recorded."),
-    SourceOption("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, `*` at the end of one for any rest. The services choose; losses come all the same."),
-    SourceOption("columns", "columns", (READ,), _columns, "all", "Columns in the order wanted. What is not named is not sent."),
+    SourceOption("node", "nodes", (READ,), _names, "all", "Only recordings of these nodes."),
+    SourceOption("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, a final `*` matches any ending. The services filter; losses are always included."),
+    SourceOption("columns", "columns", (READ,), _columns, "all", "Columns in the given order. Other columns are not sent."),
     SourceOption("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
-    SourceOption("startingOffsets", "starting", (READ,), _offsets, "earliest", "Where a batch or a new stream begins: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
-    SourceOption("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Instead: the first row received at that time or later; milliseconds since 1970, or as in ISO 8601."),
-    SourceOption("endingOffsets", "ending", (READ,), _offsets, "latest", "Where a batch ends, sqns not included; as above. Sessions that the JSON does not name end with the newest."),
-    SourceOption("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Instead: the batch ends before the first row received at that time or later."),
-    SourceOption("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether a query ends with an error when rows that it asks for are held no longer, or are damaged; otherwise it goes on behind them, and the log says so."),
-    SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "How many sqns, which are packets, a micro-batch has at most, if that is one for each session; sessions share it by how much they have."),
-    SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Cut sessions into so many partitions at least."),
-    SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Cut sessions into partitions of about so many octets on disk."),
-    SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files, where the service says that they are. What they read is checked; where anything differs, the service sends the rows."),
-    SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "How long a service that does not answer, or has too many readers, is tried again, when no other one has the rows."),
+    SourceOption("startingOffsets", "starting", (READ,), _offsets, "earliest", "First offset of a batch or a new stream: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
+    SourceOption("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Alternative: begin with the first row received at that time or later; milliseconds since 1970, or ISO 8601."),
+    SourceOption("endingOffsets", "ending", (READ,), _offsets, "latest", "End of a batch, exclusive; values as above. Sessions that the JSON does not name end with the newest."),
+    SourceOption("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Alternative: the batch ends before the first row received at that time or later."),
+    SourceOption("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether missing or damaged rows end a query with an error. Otherwise the query continues after these rows, and the log has a warning."),
+    SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "Largest number of sqns, which are packets, in a micro-batch, but at least one for each session. Sessions share the number by their amount of new sqns."),
+    SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Smallest number of partitions for all sessions together."),
+    SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
+    SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
+    SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "Time in which calls are repeated to a service that does not answer or has too many readers, if no other service has the rows."),
     SourceOption("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
-    SourceOption("writerId", "writer", (WRITE,), _text, "the query's id", "Under which name batches are told apart. The id of a streaming query stays with its checkpoint."),
+    SourceOption("writerId", "writer", (WRITE,), _text, "the query's id", "Name that identifies the batches of a query. The id of a streaming query stays with its checkpoint."),
 )
 # fmt: on
 
 _BY_KEY = {option.name.lower(): option for option in TABLE}
-_SPARKS_OWN = frozenset({"path", "checkpointlocation", "querynames", "queryname"})
+_SPARK_OPTIONS = frozenset({"path", "checkpointlocation", "querynames", "queryname"})
 
 
 @attrs.frozen
 class SourceOptions:
-    """What was asked for, read and checked."""
+    """Options of a query, read and checked."""
 
     groups: tuple[tuple[str, ...], ...]
     root_certificates: bytes | None = None
@@ -199,39 +204,39 @@ class SourceOptions:
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """All services."""
+        """Addresses of all services."""
         return tuple(one for group in self.groups for one in group)
 
 
 def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
     """Read the options of a `READ` or a `WRITE`; keys in any case. Raises `BadOption`."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     options = {key.lower(): value for key, value in given.items()}
     if "path" in options:
         options.setdefault("recorders", options["path"])
     for key, text in options.items():
-        if key in _SPARKS_OWN:
+        if key in _SPARK_OPTIONS:
             continue
         option = _BY_KEY.get(key)
         if option is None or used not in option.used:
             raise _unknown(key, used)
         try:
-            found[option.field] = option.read(str(text))
+            values[option.field] = option.read(str(text))
         except ValueError as error:
             raise BadOption(
                 f'option {option.name} = "{text}": {error}', remedy="docs/guide/spark.md has all options"
             ) from None
-    if "groups" not in found:
+    if "groups" not in values:
         raise BadOption(
             "option recorders is missing",
             remedy='name the range service: .option("recorders", "grpc://127.0.0.1:3057")',
         )
     for first, second in (("starting", "starting_us"), ("ending", "ending_us")):
-        if first in found and second in found:
+        if first in values and second in values:
             raise BadOption(f"{first}Offsets and {first}Timestamp are both given", remedy="give one of them")
-    if found.get("ending") == EARLIEST or EARLIEST in _values(found.get("ending")):
+    if values.get("ending") == EARLIEST or EARLIEST in _values(values.get("ending")):
         raise BadOption("endingOffsets cannot be earliest (-2)", remedy="a batch ends at latest (-1) or at an sqn")
-    return _with_columns(SourceOptions(**found))
+    return _with_columns(SourceOptions(**values))
 
 
 def _values(offsets: Offsets | None) -> list[int]:
@@ -243,19 +248,19 @@ def _with_columns(options: SourceOptions) -> SourceOptions:
         return options
     columns = tuple(name for name in options.columns if name != "value")
     if not columns:
-        raise BadOption("columns names only value, and payload is false", remedy="leave one of them out")
+        raise BadOption("columns names only value, and payload is false", remedy="omit one of them")
     return attrs.evolve(options, columns=columns)
 
 
 def _unknown(key: str, used: str) -> BadOption:
-    known = [option.name for option in TABLE if used in option.used]
-    near = difflib.get_close_matches(key, [name.lower() for name in known], 1)
+    names = [option.name for option in TABLE if used in option.used]
+    near = difflib.get_close_matches(key, [name.lower() for name in names], 1)
     hint = f"{_BY_KEY[near[0]].name} is meant? " if near else ""
-    return BadOption(f'a {used} with format "pgm" has no option {key!r}', remedy=f"{hint}there are {', '.join(known)}")
+    return BadOption(f'a {used} with format "pgm" has no option {key!r}', remedy=f"{hint}there are {', '.join(names)}")
 
 
 def as_markdown() -> str:
-    """The table for the docs."""
+    """Return the table for the docs."""
     lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
     for option in TABLE:
         doc = option.doc.replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""Ranges of sqns: cut into partitions, given to the services that have them, and read with failover."""
+"""Ranges of sqns: cut into partitions, assigned to services, read with failover."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ from pgm.archive.store.schema import check_version, plain
 from pgm.archive.store.selection import end_of
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
-from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, open_range, told_by
+from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, error_from, open_range
 from pgm.spark.sessions import ArchivedSession, SessionReplica
 
 _log = logging.getLogger("pgm.spark")
-_MOST_MENDED = 16_384  # sqns of a loss that are asked of another recorder at once
-_NEEDED = ("sqn", "count", "lost")  # to know where to go on, and what another one may have
+_MAX_FILL = 16_384  # sqns of a loss that are requested from another recorder at once
+_NEEDED = ("sqn", "count", "lost")  # for the next sqn, and for losses that another recorder may fill
 _OLDEST = re.compile(r"\b(?:oldest|first)=(\d+)")
 
 
 class RangePiece(InputPartition):
-    """The sqns `first` to `end` - 1 of one session, and who holds the session: first those who have all of them."""
+    """Partition: the sqns `first` to `end - 1` of one session, and its holders.
+
+    Holders of all these sqns come first.
+    """
 
     def __init__(self, session: ArchivedSession, first: int, end: int, places: tuple[SessionReplica, ...]) -> None:
         super().__init__((session.key, first, end))
@@ -44,7 +47,7 @@ class RangePiece(InputPartition):
 
 @attrs.frozen
 class SessionSpan:
-    """What a batch reads of one session."""
+    """Sqns of one session that a batch reads: `first` to `end - 1`."""
 
     session: ArchivedSession
     first: int
@@ -52,10 +55,14 @@ class SessionSpan:
 
 
 def pieces_of(spans: list[SessionSpan], options: SourceOptions) -> list[RangePiece]:
-    """Partitions: at least `minPartitions` where there are so many sqns, each of about `maxPartitionBytes` at most. Raises `DataLoss`."""
-    spans = [one for one in spans if one.end > one.first]
-    total = sum(one.end - one.first for one in spans)
-    found: list[RangePiece] = []
+    """Return the partitions of all spans.
+
+    There are at least `minPartitions`, if there are that many sqns. A partition has at most about `maxPartitionBytes`.
+    Raises `DataLoss`.
+    """
+    spans = [span for span in spans if span.end > span.first]
+    total = sum(span.end - span.first for span in spans)
+    pieces: list[RangePiece] = []
     for span in spans:
         sqns = span.end - span.first
         parts = max(
@@ -66,41 +73,46 @@ def pieces_of(spans: list[SessionSpan], options: SourceOptions) -> list[RangePie
         parts = min(parts, sqns)
         cuts = [span.first + sqns * at // parts for at in range(parts + 1)]
         for first, end in itertools.pairwise(cuts):
-            found += _placed(span.session, first, end, options, len(found))
-    return found
+            pieces += _assign(span.session, first, end, options, len(pieces))
+    return pieces
 
 
-def _placed(session: ArchivedSession, first: int, end: int, options: SourceOptions, turn: int) -> Iterator[RangePiece]:
-    """Cut where nobody has all of it; take turns among those who have."""
+def _assign(
+    session: ArchivedSession, first: int, end: int, options: SourceOptions, rotation: int
+) -> Iterator[RangePiece]:
+    """Cut a range where no place holds all of it; rotate among the places that do."""
     at = first
     while at < end:
-        having = [one for one in session.places if one.oldest <= at < one.next_sqn]
-        if not having:
-            later = [one.oldest for one in session.places if one.oldest > at]
+        holders = [replica for replica in session.places if replica.oldest <= at < replica.next_sqn]
+        if not holders:
+            later = [replica.oldest for replica in session.places if replica.oldest > at]
             to = min([*later, end])
             _lose(session.key, at, to, options, f"held from {min(later, default=session.next_sqn)} on")
             at = to
             continue
-        to = min(end, max(one.next_sqn for one in having))
-        whole = [one for one in having if one.next_sqn >= to]
-        start = turn % len(whole)
-        rest = (one for one in session.places if one not in whole)
-        yield RangePiece(session, at, to, (*whole[start:], *whole[:start], *rest))
+        to = min(end, max(replica.next_sqn for replica in holders))
+        complete = [replica for replica in holders if replica.next_sqn >= to]
+        start = rotation % len(complete)
+        others = (replica for replica in session.places if replica not in complete)
+        yield RangePiece(session, at, to, (*complete[start:], *complete[:start], *others))
         at = to
 
 
 def _lose(key: str, first: int, end: int, options: SourceOptions, why: str) -> None:
-    """Raise `DataLoss`, or say so and go on."""
+    """Raise `DataLoss`, or log the loss and continue."""
     if options.fail_on_loss:
         raise DataLoss(
-            f"session {key}: the sqns {first} to {end - 1} are asked for and cannot be had: {why}",
-            remedy="restore them, keep more (record_bytes, record_secs), or go on without them: failOnDataLoss = false",
+            f"session {key}: the sqns {first} to {end - 1} are not available: {why}",
+            remedy="restore them, keep more (record_bytes, record_secs), or continue without them: failOnDataLoss = false",
         )
-    _log.warning("session %s goes on without the sqns %d to %d: %s", key, first, end - 1, why)
+    _log.warning("session %s continues without the sqns %d to %d: %s", key, first, end - 1, why)
 
 
 class RangeReader:
-    """Reads one piece: from the first place that has it, from the next where that one fails, and goes on where it was."""
+    """Reader of one partition, with failover from place to place.
+
+    The next place continues at the sqn where the last one failed.
+    """
 
     def __init__(self, piece: RangePiece, options: SourceOptions) -> None:
         self._piece = piece
@@ -109,56 +121,62 @@ class RangeReader:
         self._columns = options.columns + tuple(name for name in _NEEDED if name not in options.columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches of the columns asked for. Raises `DataLoss`, `RecorderDown`, `RecorderRefused`, `SchemaTooNew`."""
-        patience = RetrySchedule(self._options.retry_s)
+        """Yield record batches of the chosen columns.
+
+        Raises `DataLoss`, `RecorderDown`, `RecorderRefused`, `SchemaTooNew`.
+        """
+        retry = RetrySchedule(self._options.retry_s)
         while self._at < self._piece.end:
             problems: dict[str, RecorderDown | RecorderRefused] = {}
-            for place in self._having(self._at, self._piece.end):
+            for place in self._holders(self._at, self._piece.end):
                 try:
                     for batch in self._read(place):
-                        patience = RetrySchedule(self._options.retry_s)
+                        retry = RetrySchedule(self._options.retry_s)
                         yield batch
                     self._at = self._piece.end
                     return
                 except (pa.ArrowException, OSError) as error:
-                    problems[f"{place.location} {place.node}"] = told_by(place.location, error)
-            self._after(problems, patience)
+                    problems[f"{place.location} {place.node}"] = error_from(place.location, error)
+            self._handle_failure(problems, retry)
 
-    def _having(self, first: int, end: int) -> list[SessionReplica]:
-        """Who has all of a range, best first."""
-        return [one for one in self._piece.places if one.oldest <= first and end <= one.next_sqn]
+    def _holders(self, first: int, end: int) -> list[SessionReplica]:
+        """Return the places that hold all of a range, in order of preference."""
+        return [replica for replica in self._piece.places if replica.oldest <= first and end <= replica.next_sqn]
 
     def _read(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """The rows from `_at` on: from the files where this process sees them, else from the service."""
+        """Yield the rows from `_at` on: from visible files, else from the service."""
         if self._options.local_files:
-            yield from self._given(self._in_files(place), place)
+            yield from self._finish(self._from_files(place), place)
         if self._at < self._piece.end:
-            yield from self._given(self._sent(place), place)
+            yield from self._finish(self._from_service(place), place)
 
-    def _given(self, batches: Iterator[pa.RecordBatch], place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """Batches as Spark wants them, mended; keeps `_at`."""
+    def _finish(self, batches: Iterator[pa.RecordBatch], place: SessionReplica) -> Iterator[pa.RecordBatch]:
+        """Yield batches as Spark needs them, with losses filled; update `_at`."""
         names = list(self._options.columns)
         for batch in batches:
-            for part in self._filled(batch, place):
+            for part in self._fill_losses(batch, place):
                 yield pa.RecordBatch.from_arrays([plain(part.column(name)) for name in names], names)
             self._at = end_of(batch)
 
-    def _in_files(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """As far as there are files here that are what the service says of them; nothing where there are none."""
+    def _from_files(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of visible files that match the service's description.
+
+        Without such files, yield nothing.
+        """
         request = attrs.evolve(self._request(place, self._at), encoded=True)
         try:
             while self._at < self._piece.end:
                 at = attrs.evolve(request, first=self._at)
-                told = ask(self._options, place.location, ACTION_FILES, json.loads(at.to_bytes()))
-                if not told["spots"]:
+                answer = ask(self._options, place.location, ACTION_FILES, json.loads(at.to_bytes()))
+                if not answer["spots"]:
                     return
-                yield from read_file_ranges(told, at, self._at, self._piece.end)
-                self._at = min(told["spots"][-1][-1], self._piece.end)
+                yield from read_file_ranges(answer, at, self._at, self._piece.end)
+                self._at = min(answer["spots"][-1][-1], self._piece.end)
         except (RecorderRefused, RecorderDown, ArchiveError, OSError, KeyError, TypeError) as error:
             _log.debug("%s is read through its service: %s", place.location, error)
 
-    def _sent(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """What the service sends. Raises `pa.ArrowException`, OSError."""
+    def _from_service(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that the service sends. Raises `pa.ArrowException`, OSError."""
         request = attrs.evolve(self._request(place, self._at), encoded=True)
         reader = open_range(self._options, place.location, request.to_bytes())
         try:
@@ -184,10 +202,10 @@ class RangeReader:
             node=place.node,
         )
 
-    # What one recorder lost, another may have
+    # Losses of one recorder, filled from another
 
-    def _filled(self, batch: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """The batch, its losses replaced by what another place has of them."""
+    def _fill_losses(self, batch: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
+        """Yield a batch with its losses replaced by rows of other places."""
         lost = batch.column("lost")
         if len(self._piece.places) == 1 or _is_all_null(lost):
             yield batch
@@ -198,33 +216,39 @@ class RangeReader:
         for row in pc.indices_nonzero(pc.is_valid(lost)).to_pylist():
             if row > done:
                 yield batch.slice(done, row - done)
-            yield from self._mended(batch.slice(row, 1), place)
+            yield from self._fill_loss(batch.slice(row, 1), place)
             done = row + 1
         if done < batch.num_rows:
             yield batch.slice(done)
 
-    def _mended(self, loss: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """A loss, a bounded part at a time: what another place has of it, or the row of the loss, cut to what is lost."""
+    def _fill_loss(self, loss: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a loss that another place has, in bounded parts.
+
+        Parts that no other place has come as the row of the loss, cut to them.
+        """
         first: int = loss.column("sqn")[0].as_py()
         end = first + loss.column("count")[0].as_py()
         lost_from = first
-        for at in range(first, end, _MOST_MENDED):
-            to = min(at + _MOST_MENDED, end)
-            found = self._from_others([one for one in self._having(at, to) if one.node != place.node], at, to)
-            if found is None:
+        for at in range(first, end, _MAX_FILL):
+            to = min(at + _MAX_FILL, end)
+            filled = self._from_others(
+                [replica for replica in self._holders(at, to) if replica.node != place.node], at, to
+            )
+            if filled is None:
                 continue
             if at > lost_from:
                 yield _cut(loss, lost_from, at)
-            yield from found
+            yield from filled
             lost_from = to
         if end > lost_from:
             yield _cut(loss, lost_from, end)
 
     def _from_others(self, others: list[SessionReplica], first: int, end: int) -> list[pa.RecordBatch] | None:
-        """Return the rows that begin in a range, of the place that lacks the fewest of its sqns; None if nobody has any.
+        """Return the rows of a range from the place that lacks the fewest of its sqns.
 
-        A message of several packets belongs to the range that has its first packet. Sqns that are missing before the first row
-        are the rest of an earlier range's message. The last message may end beyond the range.
+        None means that no place has any of them. A message of several packets belongs to the range with its first
+        packet. Missing sqns before the first row are the rest of an earlier range's message. The last message may end
+        beyond the range.
         """
         least, best = end - first, None
         for place in others:
@@ -232,40 +256,42 @@ class RangeReader:
             try:
                 table = open_range(self._options, place.location, request.to_bytes()).read_all()
                 lost = pc.sum(table.filter(pc.is_valid(table["lost"]))["count"]).as_py() or 0
-                if lost < least and (not table.num_rows or _is_whole(table, end)):
-                    least, best = lost, self._chosen(place, first, end, table).to_batches()
+                if lost < least and (not table.num_rows or _is_complete(table, end)):
+                    least, best = lost, self._filter_subjects(place, first, end, table).to_batches()
             except (pa.ArrowException, OSError) as error:
-                _log.warning("what is lost of session %s: %s", self._piece.key, told_by(place.location, error).message)
+                _log.warning(
+                    "a loss of session %s is not filled: %s", self._piece.key, error_from(place.location, error).message
+                )
             if not least:
                 break
         return best
 
-    def _chosen(self, place: SessionReplica, first: int, end: int, table: pa.Table) -> pa.Table:
-        """With subjects: what the service chooses of them."""
+    def _filter_subjects(self, place: SessionReplica, first: int, end: int, table: pa.Table) -> pa.Table:
+        """Return the rows of the chosen subjects, filtered by the service."""
         if self._options.subjects is None:
             return table
         request = self._request(place, first, end).to_bytes()
         return open_range(self._options, place.location, request).read_all()
 
-    # What can go wrong
+    # Failures
 
-    def _after(self, problems: dict[str, RecorderDown | RecorderRefused], patience: RetrySchedule) -> None:
-        """Nobody has given the rest: wait, go on behind it, or raise."""
-        all_told = "; ".join(error.message for error in problems.values())
-        if any(isinstance(error, RecorderDown) or error.told == BUSY for error in problems.values()):
-            if patience.wait():
+    def _handle_failure(self, problems: dict[str, RecorderDown | RecorderRefused], retry: RetrySchedule) -> None:
+        """Wait, continue after the missing rows, or raise, when no place gave the rest."""
+        messages = "; ".join(error.message for error in problems.values())
+        if any(isinstance(error, RecorderDown) or error.service_code == BUSY for error in problems.values()):
+            if retry.wait():
                 return
             raise RecorderDown(
-                f"session {self._piece.key} from sqn {self._at} on cannot be read: {all_told}",
+                f"session {self._piece.key} from sqn {self._at} on cannot be read: {messages}",
                 remedy=next(iter(problems.values())).remedy,
             )
         first = next(iter(problems.values()))
-        if not isinstance(first, RecorderRefused) or first.told not in (DROPPED, CORRUPT, "PGM-ARCHIVE"):
-            raise RecorderRefused(all_told, told=getattr(first, "told", ""), remedy=first.remedy)
-        found = [int(one[1]) for error in problems.values() if (one := _OLDEST.search(error.message))]
-        to = min([one for one in found if one > self._at], default=self._piece.end)
+        if not isinstance(first, RecorderRefused) or first.service_code not in (DROPPED, CORRUPT, "PGM-ARCHIVE"):
+            raise RecorderRefused(messages, service_code=getattr(first, "told", ""), remedy=first.remedy)
+        resume_sqns = [int(match[1]) for error in problems.values() if (match := _OLDEST.search(error.message))]
+        to = min([sqn for sqn in resume_sqns if sqn > self._at], default=self._piece.end)
         to = min(to, self._piece.end)
-        _lose(self._piece.key, self._at, to, self._options, all_told)
+        _lose(self._piece.key, self._at, to, self._options, messages)
         self._at = to
 
 
@@ -274,14 +300,17 @@ def _is_all_null(column: pa.Array) -> bool:
     return bool(values.null_count == len(values))
 
 
-def _is_whole(rows: pa.Table, end: int) -> bool:
-    """Return whether rows of all subjects have every sqn from their first to `end` - 1."""
-    behind = end_of(rows)
-    return bool(behind >= end and pc.sum(rows["count"]).as_py() == behind - rows["sqn"][0].as_py())
+def _is_complete(rows: pa.Table, end: int) -> bool:
+    """Return whether rows of all subjects have every sqn up to `end - 1`.
+
+    The first sqn is that of the first row.
+    """
+    end_sqn = end_of(rows)
+    return bool(end_sqn >= end and pc.sum(rows["count"]).as_py() == end_sqn - rows["sqn"][0].as_py())
 
 
 def _cut(loss: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
-    """The row of a loss, made to speak of a part of it."""
+    """Return the row of a loss, cut to a part of it."""
     for name, value in (("sqn", first), ("count", end - first)):
         at = loss.schema.get_field_index(name)
         loss = loss.set_column(at, loss.schema.field(at), pa.array([value], pa.int64()))

@@ -1,6 +1,6 @@
-"""Clients of range services: what they hold, and where a time is. Failures become errors that say which service and why.
+"""Clients of range services: holdings, and the sqns at a time.
 
-Clients are kept by process: what Spark sends to executors has options only.
+Errors name the service and the reason. Each process keeps its own clients, since Spark sends only options to executors.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pgm.spark.errors import RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
 
 CORRUPT, DROPPED, BUSY = "PGM-ARCHIVE-CORRUPT", "PGM-ARCHIVE-DROPPED", "PGM-ARCHIVE-BUSY"
-_ACTION_S = 10.0  # that a service may take to say what it holds
-_READ_S = 3600.0  # that a partition may take
-_DOWN_S = 1.0  # that a service which did not answer is left alone
+_ACTION_S = 10.0  # time limit of a call for holdings
+_READ_S = 3600.0  # time limit of a partition
+_DOWN_S = 1.0  # a service that did not answer is not asked again for this long
 _PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 2.0
-_TOLD = re.compile(
+_MAX_PAUSE_S = 2.0
+_SERVICE_ERROR = re.compile(
     r"(PGM-[A-Z-]+): (.*?)(?:\. Detail: \w+|\. gRPC client debug context|\. Client context|$)", re.DOTALL
 )
-_UNLIMITED = -1  # octets of a batch
+_UNLIMITED = -1  # octets of a message
 _CHANNEL = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -37,12 +37,12 @@ _CHANNEL = [
 
 _lock = threading.Lock()
 _clients: dict[tuple[str, bytes | None], Any] = {}
-_down: dict[str, tuple[float, str]] = {}  # location -> when it may be asked again, what was wrong
+_down: dict[str, tuple[float, str]] = {}  # location -> end of the pause, reason
 
 
 @attrs.frozen
 class ServiceExtent:
-    """What one service holds of one session."""
+    """Extent of one session at one service."""
 
     location: str
     holding: SessionExtent
@@ -50,7 +50,10 @@ class ServiceExtent:
 
 @attrs.frozen
 class Survey:
-    """What all services hold together. `damage` is what those that answered could not read; `down` those that did not."""
+    """Holdings of all services together.
+
+    `damage` lists unreadable files by service that answered. `down` has the reasons of services that did not answer.
+    """
 
     held: tuple[ServiceExtent, ...]
     damage: dict[str, tuple[str, ...]]
@@ -58,7 +61,7 @@ class Survey:
 
 
 def client_of(options: SourceOptions, location: str) -> Any:
-    """The client of a service, made when it is first used in this process."""
+    """Return the client of a service; make it on first use in this process."""
     key = (location, options.root_certificates)
     with _lock:
         if key not in _clients:
@@ -69,18 +72,18 @@ def client_of(options: SourceOptions, location: str) -> Any:
 
 
 def call_options(options: SourceOptions, seconds: float) -> Any:
-    """How long a call may take, and the token."""
+    """Return the options of a call: time limit and token."""
     headers = [(b"authorization", b"Bearer " + options.token.encode())] if options.token is not None else []
     return flight.FlightCallOptions(timeout=seconds, headers=headers)
 
 
-def told_by(location: str, error: Exception) -> RecorderDown | RecorderRefused:
-    """A failure of Flight as one of ours."""
+def error_from(location: str, error: Exception) -> RecorderDown | RecorderRefused:
+    """Convert an error of Flight."""
     text = str(error)
-    found = _TOLD.search(text)
-    if found is not None:
-        remedy = "try again later, or raise archive_client_streams there" if found[1] == BUSY else ""
-        return RecorderRefused(f"{location}: {found[1]}: {found[2]}", told=found[1], remedy=remedy)
+    match = _SERVICE_ERROR.search(text)
+    if match is not None:
+        remedy = "try again later, or raise archive_client_streams there" if match[1] == BUSY else ""
+        return RecorderRefused(f"{location}: {match[1]}: {match[2]}", service_code=match[1], remedy=remedy)
     first = (text.splitlines() or [type(error).__name__])[0].partition(". gRPC client debug")[0]
     if isinstance(error, (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError)):
         return RecorderRefused(f"{location}: {first}", remedy="give tokenFile")
@@ -91,44 +94,47 @@ def told_by(location: str, error: Exception) -> RecorderDown | RecorderRefused:
 
 
 def ask(options: SourceOptions, location: str, action: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Do an action. Raises `RecorderDown`, `RecorderRefused`."""
+    """Perform an action of a service. Raises `RecorderDown`, `RecorderRefused`."""
     until, why = _down.get(location, (0.0, ""))
     if time.monotonic() < until:
         raise RecorderDown(why, remedy="start it, or name one that stands in for it: recorders = A|B")
     body = json.dumps(asked).encode() if asked else b""
     try:
-        answers = list(
+        bodies = list(
             client_of(options, location).do_action(flight.Action(action, body), call_options(options, _ACTION_S))
         )
     except (pa.ArrowException, OSError) as error:
-        told = told_by(location, error)
-        if isinstance(told, RecorderDown):
-            _down[location] = (time.monotonic() + _DOWN_S, told.message)
-        raise told from None
-    found: dict[str, Any] = json.loads(answers[0].body.to_pybytes())
-    return found
+        service_code = error_from(location, error)
+        if isinstance(service_code, RecorderDown):
+            _down[location] = (time.monotonic() + _DOWN_S, service_code.message)
+        raise service_code from None
+    answer: dict[str, Any] = json.loads(bodies[0].body.to_pybytes())
+    return answer
 
 
 class RetrySchedule:
-    """How long to try again: `retry_s` in all, pauses that grow."""
+    """Time limit of repeated attempts, with growing pauses."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
         self._pause = _PAUSE_S
 
     def wait(self) -> bool:
-        """Wait a while; False when there is no more time."""
+        """Pause; return False if no time is left."""
         left = self._until - time.monotonic()
         if left <= 0:
             return False
         threading.Event().wait(min(self._pause, left))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+        self._pause = min(2 * self._pause, _MAX_PAUSE_S)
         return True
 
 
 def survey(options: SourceOptions) -> Survey:
-    """Ask all services what they hold; one of each group must answer. Raises `RecorderDown`, `RecorderRefused`."""
-    patience = RetrySchedule(options.retry_s)
+    """Ask all services for their holdings.
+
+    One service of each group must answer. Raises `RecorderDown`, `RecorderRefused`.
+    """
+    retry = RetrySchedule(options.retry_s)
     while True:
         held: list[ServiceExtent] = []
         damage: dict[str, tuple[str, ...]] = {}
@@ -139,26 +145,29 @@ def survey(options: SourceOptions) -> Survey:
             except RecorderDown as error:
                 down[location] = error.message
                 continue
-            held += [ServiceExtent(location, SessionExtent.from_json(one)) for one in answer["holdings"]]
+            held += [ServiceExtent(location, SessionExtent.from_json(element)) for element in answer["holdings"]]
             damage[location] = tuple(answer.get("damage", ()))
-        failed = [group for group in options.groups if all(one in down for one in group)]
+        failed = [group for group in options.groups if all(element in down for element in group)]
         if not failed:
-            return Survey(tuple(one for one in held if _is_wanted(options, one.holding)), damage, down)
-        if not patience.wait():
+            return Survey(tuple(element for element in held if _is_wanted(options, element.holding)), damage, down)
+        if not retry.wait():
             raise RecorderDown(
-                "; ".join(down[one] for group in failed for one in group),
+                "; ".join(down[element] for group in failed for element in group),
                 remedy="start it (pgm serve), correct its address, or name one that stands in for it: recorders = A|B",
             )
 
 
-def _is_wanted(options: SourceOptions, one: SessionExtent) -> bool:
-    wanted = ((options.tsis, one.tsi), (options.streams, one.stream), (options.nodes, one.node))
-    return all(names is None or name in names for names, name in wanted)
+def _is_wanted(options: SourceOptions, extent: SessionExtent) -> bool:
+    filters = ((options.tsis, extent.tsi), (options.streams, extent.stream), (options.nodes, extent.node))
+    return all(names is None or value in names for names, value in filters)
 
 
 def sqns_at(options: SourceOptions, time_us: int) -> dict[tuple[str, str, int | None, str | None], int]:
-    """The first sqn received at that time or later, by (location, tsi, epoch, node). Raises `RecorderRefused`, `RecorderDown`."""
-    found = {}
+    """Return the first sqn received at or after a time, by place.
+
+    A place is (location, tsi, epoch, node). Raises `RecorderRefused`, `RecorderDown`.
+    """
+    sqns = {}
     problems = []
     for location in options.locations:
         try:
@@ -166,11 +175,11 @@ def sqns_at(options: SourceOptions, time_us: int) -> dict[tuple[str, str, int | 
         except RecorderDown as error:
             problems.append(error)
             continue
-        for one in answer["sqns"]:
-            found[location, one["tsi"], one["epoch_us"], one.get("node")] = int(one["sqn"])
-    if problems and not found:
+        for place in answer["sqns"]:
+            sqns[location, place["tsi"], place["epoch_us"], place.get("node")] = int(place["sqn"])
+    if problems and not sqns:
         raise problems[0]
-    return found
+    return sqns
 
 
 def open_range(options: SourceOptions, location: str, ticket: bytes) -> Any:

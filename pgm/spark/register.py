@@ -1,4 +1,4 @@
-"""The one line that makes the format "pgm" known to a session, and brings it to executors that lack it."""
+"""Registration of the format "pgm" with a session, and its delivery to executors."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What executors import: the rest of pgm needs packages that they may lack. attrs is pure Python and goes along.
+# Modules that executors import: the rest of pgm needs packages that may be absent there. attrs is pure Python and is
+# delivered, too.
 _MODULES = ("errors", "units", "parameters", "archive", "spark")
 _PACKAGES = ("attr", "attrs")
-_INIT = '"""The part of pgm that Spark\'s executors need; install all of it where you want more."""\n'
+_INIT = '"""Part of pgm that Spark\'s executors need; the full package has the rest."""\n'
 
 
 def register(spark: SparkSession, *, ship: bool | None = None) -> SparkSession:
-    """Make `spark.read.format("pgm")` and the others known; returns the session.
+    """Add the format "pgm" to a session; return the session.
 
-    On a cluster the modules that executors need are sent to them; they need Python, pyspark, pyarrow and numpy. `ship=False` leaves that
-    out where pgm is installed on all of them.
+    The format serves `spark.read` and the other readers and writers. On a cluster the needed modules are sent to the
+    executors, which must have Python, pyspark, pyarrow and numpy. `ship=False` omits this if pgm is installed on all
+    executors.
     """
     from pgm.spark.source import PgmDataSource
 
     context = spark.sparkContext
     if ship if ship is not None else not str(context.master).startswith("local"):
         folder = Path(tempfile.mkdtemp(prefix="pgm-spark-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors that come later fetch it from there
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # later executors fetch the file from there
         context.addPyFile(str(packed(folder / "pgm-for-spark.zip")))
     spark.dataSource.register(PgmDataSource)
     return spark
 
 
 def packed(file: Path) -> Path:
-    """Write what executors need as a zip that Python imports from."""
+    """Write the modules of the executors as a zip that Python imports from."""
     root = Path(__file__).resolve().parents[1]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("pgm/__init__.py", _INIT)

@@ -1,7 +1,7 @@
-"""Sessions as Spark sees them: who has which sqns, and under which key the offsets count them.
+"""Sessions as Spark sees them: their places, and their keys in offsets.
 
-The sqns of two recorders are the same numbers only if both know the epoch of the session, and the epochs are equal. So a key is
-`TSI@EPOCH` with the epoch in microseconds; where each copy counts, or the epoch is unknown, the node is part of it.
+Two recorders use the same sqns only if both know the epoch of the session, and the epochs are equal. So a key is
+`TSI@EPOCH` with the epoch in microseconds. The node is part of the key if each copy counts, or if the epoch is unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pgm.spark.recorders import ServiceExtent, Survey
 
 @attrs.frozen
 class SessionReplica:
-    """One service that holds a session of one node, from `oldest` to `next_sqn` - 1."""
+    """One service that holds a session of one node, from `oldest` to `next_sqn - 1`."""
 
     location: str
     node: str
@@ -27,7 +27,7 @@ class SessionReplica:
 
 @attrs.frozen
 class ArchivedSession:
-    """What is held of one session, at all places together."""
+    """One session at all its places together."""
 
     key: str
     tsi: str
@@ -38,30 +38,33 @@ class ArchivedSession:
 
     @property
     def oldest(self) -> int:
-        """The first sqn that anybody holds."""
-        return min(one.oldest for one in self.places)
+        """First sqn that any place holds."""
+        return min(place.oldest for place in self.places)
 
     @property
     def next_sqn(self) -> int:
-        """The sqn behind the last that anybody holds."""
-        return max(one.next_sqn for one in self.places)
+        """Sqn after the last that any place holds."""
+        return max(place.next_sqn for place in self.places)
 
     @property
     def octets_each(self) -> float:
-        """About how many octets stand for an sqn."""
-        return self.octets / max(1, max(one.next_sqn - one.oldest for one in self.places))
+        """Approximate octets on disk for one sqn."""
+        return self.octets / max(1, max(place.next_sqn - place.oldest for place in self.places))
 
 
 def key_of(held: ServiceExtent, *, each_copy: bool) -> str:
-    """The key of a session in offsets."""
-    one = held.holding
-    if one.epoch_us is None:
-        return f"{one.tsi}/{one.node}"
-    return f"{one.tsi}@{one.epoch_us}/{one.node}" if each_copy else f"{one.tsi}@{one.epoch_us}"
+    """Return the key of a session in offsets."""
+    extent = held.holding
+    if extent.epoch_us is None:
+        return f"{extent.tsi}/{extent.node}"
+    return f"{extent.tsi}@{extent.epoch_us}/{extent.node}" if each_copy else f"{extent.tsi}@{extent.epoch_us}"
 
 
 def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSession]:
-    """All sessions by key, keys sorted. Raises `NoReplicas`, and `DataLoss` for damage that no other copy mends."""
+    """Return all sessions, by sorted key.
+
+    Raises `NoReplicas`, and `DataLoss` for damage without another copy.
+    """
     _check_damage(survey, options)
     if not options.each_copy:
         _check_epochs(survey)
@@ -74,42 +77,45 @@ def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSes
 def _session(key: str, copies: list[ServiceExtent]) -> ArchivedSession:
     first = copies[0].holding
     places = tuple(
-        SessionReplica(one.location, one.holding.node, one.holding.oldest, one.holding.next_sqn) for one in copies
+        SessionReplica(copy.location, copy.holding.node, copy.holding.oldest, copy.holding.next_sqn) for copy in copies
     )
-    next_sqn = max(one.next_sqn for one in places)
+    next_sqn = max(place.next_sqn for place in places)
     return ArchivedSession(
         key,
         first.tsi,
         first.epoch_us,
         places,
-        max(one.holding.octets for one in copies),
-        any(one.holding.closed and one.holding.next_sqn == next_sqn for one in copies),
+        max(copy.holding.octets for copy in copies),
+        any(copy.holding.closed and copy.holding.next_sqn == next_sqn for copy in copies),
     )
 
 
 def _check_epochs(survey: Survey) -> None:
-    """Without an epoch the upper half of an sqn is a guess of the recorder's own."""
+    """Raise `NoReplicas` if copies cannot be joined for want of an epoch.
+
+    Without an epoch the upper half of an sqn is a guess of each recorder.
+    """
     nodes: dict[str, set[str]] = defaultdict(set)
     for held in survey.held:
         nodes[held.holding.tsi].add(held.holding.node)
     for held in survey.held:
-        one = held.holding
-        if one.epoch_us is None and len(nodes[one.tsi]) > 1:
+        extent = held.holding
+        if extent.epoch_us is None and len(nodes[extent.tsi]) > 1:
             raise NoReplicas(
-                f"the recordings of session {one.tsi} by {', '.join(sorted(nodes[one.tsi]))} cannot be joined: that of {one.node} does not "
+                f"the recordings of session {extent.tsi} by {', '.join(sorted(nodes[extent.tsi]))} cannot be joined: that of {extent.node} does not "
                 "know the session's epoch, so its 64-bit sqns are its own guess",
-                remedy="choose one with the option node, or let every copy count: copies = each",
+                remedy="select one with the option node, or read every copy: copies = each",
             )
 
 
 def _check_damage(survey: Survey, options: SourceOptions) -> None:
-    """Damage that a service found: another service of the group must be sound."""
+    """Raise `DataLoss` for damage in a group that has no undamaged service."""
     if not options.fail_on_loss:
         return
     for group in options.groups:
-        damaged = [one for one in group if survey.damage.get(one)]
-        if damaged and not any(one in survey.damage and not survey.damage[one] for one in group):
+        damaged = [location for location in group if survey.damage.get(location)]
+        if damaged and not any(location in survey.damage and not survey.damage[location] for location in group):
             raise DataLoss(
                 f"{damaged[0]}: PGM-ARCHIVE-CORRUPT: {survey.damage[damaged[0]][0]}",
-                remedy="restore the file, name a service that stands in (recorders = A|B), or go on without the rows: failOnDataLoss = false",
+                remedy="restore the file, add another service (recorders = A|B), or continue without the rows: failOnDataLoss = false",
             )

@@ -1,6 +1,7 @@
-"""The data source "pgm": batches and streams of an archive's rows, and publishing. docs/guide/spark.md describes its use.
+"""Data source "pgm": batches and streams of an archive's rows, and publication.
 
-Spark makes readers in processes of their own and pickles them into others, so they hold options and nothing that lives.
+docs/spark.md describes its use. Spark makes readers in separate processes and pickles them into others, so the readers
+hold options and no live objects.
 """
 
 from __future__ import annotations
@@ -37,157 +38,175 @@ _POLL_S = 0.05  # Spark asks for new offsets every few milliseconds
 
 
 class PgmDataSource(DataSource):
-    """What Spark calls by the format "pgm"."""
+    """Data source that Spark calls by the format "pgm"."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options = dict(options.items())
 
     @classmethod
     def name(cls) -> str:
-        """Of the format."""
+        """Return the name of the format."""
         return "pgm"
 
     def schema(self) -> StructType:
-        """The columns chosen, with the types of the archive's rows. Raises `BadOption`."""
-        found: StructType = from_arrow_schema(served_schema(read_options(self.options, READ).columns))
-        return found
+        """Return the chosen columns, with the types of the archive's rows.
+
+        Raises `BadOption`.
+        """
+        spark_schema: StructType = from_arrow_schema(served_schema(read_options(self.options, READ).columns))
+        return spark_schema
 
     def _reading(self, schema: StructType) -> SourceOptions:
         return attrs.evolve(read_options(self.options, READ), columns=_columns_of(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch."""
+        """Return a reader of a batch."""
         return PgmReader(self._reading(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Of a stream."""
+        """Return a reader of a stream."""
         return PgmStreamReader(self._reading(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Publishes once."""
+        """Return a writer that publishes a batch once."""
         return BatchWriter(read_options(self.options, WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Publishes micro-batches."""
+        """Return a writer that publishes micro-batches."""
         return StreamWriter(read_options(self.options, WRITE), schema)
 
 
 def _columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema, which may be one that the user gave. Raises `BadOption`."""
+    """Return the columns of a schema, which the user may have given.
+
+    Raises `BadOption`.
+    """
     known = {field.name: field.dataType for field in from_arrow_schema(SCHEMA).fields}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:
-            told = f"is {known[field.name].simpleString()}" if field.name in known else "does not exist"
+            problem = f"is {known[field.name].simpleString()}" if field.name in known else "does not exist"
             raise BadOption(
-                f"the schema has a column {field.name} {field.dataType.simpleString()}, which {told} in an archive's rows",
-                remedy="leave the schema out and choose with the option columns",
+                f"the schema has a column {field.name} {field.dataType.simpleString()}, which {problem} in an archive's rows",
+                remedy="omit the schema, and select with the option columns",
             )
     return tuple(schema.fieldNames())
 
 
 class PgmReader(DataSourceReader):
-    """Reads what there is."""
+    """Reader of the rows held when the query starts."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """What to read, cut for the executors. Raises `BadOption`, `DataLoss`, `NoReplicas`, `RecorderDown`, `RecorderRefused`."""
+        """Return the partitions of the batch.
+
+        Raises `BadOption`, `DataLoss`, `NoReplicas`, `RecorderDown`, `RecorderRefused`.
+        """
         sessions = sessions_of(survey(self._options), self._options)
         return list(pieces_of(spans_of(sessions, self._options), self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition; of none, nothing."""
+        """Yield the rows of a partition; none for a foreign partition."""
         if isinstance(partition, RangePiece):
             yield from RangeReader(partition, self._options).batches()
 
 
 class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes. Offsets are `{key: next sqn}`; see `pgm.spark.sessions` for keys."""
+    """Reader of new rows.
+
+    Offsets are `{key: next sqn}`; `pgm.spark.sessions` describes the keys.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._sessions: dict[str, ArchivedSession] = {}
         self._down: dict[str, str] = {}
-        self._asked_at = 0.0
+        self._surveyed_at = 0.0
         self._targets: dict[str, int] | None = None
-        self._ended: dict[str, int] = {}  # where sessions ended that were seen to end
+        self._ended: dict[str, int] = {}  # end of each session that was seen to end
 
-    def _look(self, *, is_fresh: bool = False) -> dict[str, ArchivedSession]:
+    def _survey(self, *, is_fresh: bool = False) -> dict[str, ArchivedSession]:
         now = time.monotonic()
-        if is_fresh or not self._asked_at or now - self._asked_at > _POLL_S:
-            found = survey(self._options)
-            before, self._sessions = self._sessions, sessions_of(found, self._options)
-            self._down = found.down
-            self._ended.update({key: one.next_sqn for key, one in before.items() if one.closed})
-            self._asked_at = time.monotonic()
+        if is_fresh or not self._surveyed_at or now - self._surveyed_at > _POLL_S:
+            current = survey(self._options)
+            former, self._sessions = self._sessions, sessions_of(current, self._options)
+            self._down = current.down
+            self._ended.update({key: session.next_sqn for key, session in former.items() if session.closed})
+            self._surveyed_at = time.monotonic()
         return self._sessions
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as below
-        """Where a new query begins."""
-        return dict(sorted(starts_of(self._look(is_fresh=True), self._options).items()))
+        """Return the offsets of a new query."""
+        return dict(sorted(starts_of(self._survey(is_fresh=True), self._options).items()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """maxOffsetsPerTrigger."""
-        most = self._options.most_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """Return the limit of a micro-batch, from maxOffsetsPerTrigger."""
+        limit = self._options.most_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember what there is now: the query ends there."""
-        self._targets = {key: one.next_sqn for key, one in self._look(is_fresh=True).items()}
+        """Store the present ends, at which the query will end."""
+        self._targets = {key: session.next_sqn for key, session in self._survey(is_fresh=True).items()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Where the next micro-batch ends."""
-        sessions = self._look()
+        """Return the end of the next micro-batch."""
+        sessions = self._survey()
         kept = self._without_gone(start, sessions)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return advanced(kept, sessions, most, self._targets)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        """What there is, for those who watch."""
-        return {key: one.next_sqn for key, one in self._sessions.items()}
+        """Return the present ends, for monitoring."""
+        return {key: session.next_sqn for key, session in self._sessions.items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """What a micro-batch reads, cut for the executors. Raises `DataLoss`."""
-        sessions = self._look()
-        wanted = {key: sqn for key, sqn in end.items() if key in start and sqn > start[key]}
-        if any(key not in sessions or sessions[key].next_sqn < sqn for key, sqn in wanted.items()):
-            sessions = self._look(is_fresh=True)
+        """Return the partitions of a micro-batch. Raises `DataLoss`."""
+        sessions = self._survey()
+        ends = {key: sqn for key, sqn in end.items() if key in start and sqn > start[key]}
+        if any(key not in sessions or sessions[key].next_sqn < sqn for key, sqn in ends.items()):
+            sessions = self._survey(is_fresh=True)
         spans = []
-        for key, sqn in wanted.items():
+        for key, sqn in ends.items():
             if key in sessions:
                 spans.append(SessionSpan(sessions[key], start[key], sqn))
             else:
-                self._gone(key, start[key], f"the sqns {start[key]} to {sqn - 1} were asked for")
+                self._handle_gone(key, start[key], f"the sqns {start[key]} to {sqn - 1} are missing")
         return list(pieces_of(spans, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition."""
+        """Yield the rows of a partition."""
         if isinstance(partition, RangePiece):
             yield from RangeReader(partition, self._options).batches()
 
     def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
-        """The offsets of sessions that are still held; of those that are not, everything must have been read."""
+        """Return the offsets of the sessions still held.
+
+        A session that is no longer held must have been read completely.
+        """
         kept = dict(start)
         for key, sqn in start.items():
             if key in sessions or self._ended.get(key) == sqn:
                 if key not in sessions:
                     del kept[key]
             elif not self._down:
-                self._gone(key, sqn, f"it was read up to sqn {sqn}, and nothing tells whether more followed")
+                self._handle_gone(key, sqn, f"it was read up to sqn {sqn}, and more rows may have followed")
                 del kept[key]
         return kept
 
-    def _gone(self, key: str, sqn: int, what: str) -> None:
-        """A session that nobody holds any longer. Raises `RecorderDown`, `DataLoss`."""
+    def _handle_gone(self, key: str, sqn: int, detail: str) -> None:
+        """Handle a session that no service holds any longer.
+
+        Raises `RecorderDown`, `DataLoss`.
+        """
         if self._down:
             raise RecorderDown(
-                f"session {key} is held by nobody who answers: {'; '.join(self._down.values())}",
-                remedy="start it again (pgm serve)",
+                f"session {key} is held by no service that answers: {'; '.join(self._down.values())}",
+                remedy="restart it (pgm serve)",
             )
         if self._options.fail_on_loss:
             raise DataLoss(
-                f"session {key} is held no longer: {what}",
-                remedy="restore it, keep more (record_bytes, record_secs), or go on without it: failOnDataLoss = false",
+                f"session {key} is no longer held: {detail}",
+                remedy="restore it, keep more (record_bytes, record_secs), or continue without it: failOnDataLoss = false",
             )
-        _log.warning("session %s is held no longer: %s", key, what)
+        _log.warning("session %s is no longer held: %s", key, detail)

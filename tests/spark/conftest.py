@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: it takes five seconds to start."""
+"""One Spark session for all tests of a process, since its start is slow."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pgm.spark.session import start
 
     folder: Path = tmp_path_factory.mktemp("spark")
-    # Its own, which tests cannot mend: old numpy names, sockets that the JVM closes.
+    # Spark's own warnings, which tests cannot mend: old numpy names, sockets that the JVM closes.
     warnings.simplefilter("ignore", ResourceWarning)
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
-        # Tables of a few thousand rows: compiling each expression takes longer than interpreting it.
+        # Tables of a few thousand rows: compiling an expression takes longer than interpreting it.
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
-        # Fewer syncs; what it gives up are guarantees over crashes of the machine.
+        # Fewer syncs, without guarantees over crashes of the machine.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),

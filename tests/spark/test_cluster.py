@@ -1,4 +1,4 @@
-"""The data source on a standalone cluster whose executors have no pgm; and kills while two queries run."""
+"""Data source on a cluster whose executors have no pgm; kills during two queries."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ spark.stop()
 
 
 def test_a_port_stays_this_processs_own() -> None:
-    """The kernel gives away none of these, and other processes of the tests pass it over."""
+    """The kernel assigns none of these ports, and other test processes skip them."""
     port = free_port()
     first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     assert port < first
-    other = f"from tests.net import places; print(places._is_claimed({port} - places.OF_TESTS.first))"
+    other = f"from tests.net.support import places; print(places._is_claimed({port} - places.OF_TESTS.first))"
     asked = subprocess.run([sys.executable, "-c", other], cwd=ROOT, capture_output=True, text=True, check=True)
     assert asked.stdout == "False\n"
 

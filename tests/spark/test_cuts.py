@@ -1,4 +1,7 @@
-"""However batches and streams cut sessions, each row comes once: from a service, from its files, from two recorders, in Spark."""
+"""Each row comes once, however sessions are cut into batches and partitions.
+
+The rows come from a service, from its files, from two recorders, and in Spark.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def _rows(pieces: Sequence[Any], options: SourceOptions) -> Iterator[dict[str, A
 
 
 def _turned(session: ArchivedSession, ranges: Sequence[tuple[int, int]], turns: Sequence[int]) -> Iterator[RangePiece]:
-    """Pieces of which each is read from one of the places first."""
+    """Yield pieces that start with different places."""
     for (first, end), turn in zip(ranges, itertools.cycle(turns), strict=False):
         yield RangePiece(session, first, end, (*session.places[turn:], *session.places[:turn]))
 
@@ -100,13 +103,13 @@ def _check(rows: Sequence[dict[str, Any]], each: dict[str, list[Part]]) -> None:
 
 @attrs.frozen
 class Held:
-    """What a range service holds: two sessions of 560 sqns each."""
+    """Content of a range service: two sessions of 560 sqns each."""
 
     recorders: str
     each: dict[str, list[Part]]
 
     def check(self, rows: Sequence[Any]) -> None:
-        """Every row of both once, in any order, as Spark promises none."""
+        """Check that every row of both sessions is there once; Spark promises no order."""
         for tsi, parts in self.each.items():
             had, lost = wanted(parts)
             found: Told = given_by(row.asDict() for row in rows if row.tsi == tsi)

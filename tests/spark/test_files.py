@@ -1,4 +1,4 @@
-"""Rows read from the files of a range service that is on the same machine: the same rows as it sends, or those that it sends."""
+"""Rows read from the files of a local range service, compared with rows it sends."""
 
 from __future__ import annotations
 

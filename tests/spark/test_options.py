@@ -1,4 +1,4 @@
-"""Options that cannot be meant, and those that can."""
+"""Invalid options, and valid ones."""
 
 from __future__ import annotations
 

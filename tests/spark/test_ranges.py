@@ -1,4 +1,4 @@
-"""Ranges without Spark: who is asked for what, and what happens when somebody dies in the middle."""
+"""Ranges without Spark: choice of places, and failures during a read."""
 
 from __future__ import annotations
 

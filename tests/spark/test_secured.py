@@ -1,4 +1,7 @@
-"""Source and sink over TLS with a certificate authority of one's own, and a token; and what a publishing service sent twice."""
+"""Source and sink over TLS with a private certificate authority, and a token.
+
+One test covers rows that a publishing service sent twice.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _TOKEN = "a long random word"
 
 @attrs.frozen
 class _Keys:
-    """A certificate authority, and what a service shows."""
+    """Certificate authority, and the certificate and key of a service."""
 
     authority: Path
     certificate: bytes
@@ -98,7 +101,7 @@ def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Pa
 
 
 def test_secured_repeated_rows_count_once(spark: SparkSession, tmp_path: Path) -> None:
-    """A session that was cut short, and the one in which its last rows came again."""
+    """A session that was cut short, and the session that repeats its last rows."""
     archive(tmp_path / "recorded" / "a", [messages(0, 100)])
     later = "9.9.9.9.9.9.7500"
     archive(tmp_path / "recorded" / "b", [messages(0, 50)], session(tsi=later))

@@ -1,4 +1,4 @@
-"""What is missing is said in one line, with what to install."""
+"""A missing part is reported in one line, with the package to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""spark.read.format("pgm"): what a batch reads, from whom, and what it refuses."""
+"""spark.read.format("pgm"): rows and places of a batch, and refused options."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_recorder_that_is_down(spark_pgm: SparkSession, tmp_path: Path) -> Non
             gone = at(second)
             both = read(spark_pgm, f"{at(first)}|{gone}", minPartitions=4)
             assert sqns(both) == list(range(1000))
-        assert sqns(both) == list(range(1000))  # planned with both, read from one
+        assert sqns(both) == list(range(1000))  # planned with both services, read from one
         with pytest.raises(PySparkException, match=r"(?s)PGM-SPARK-RECORDER.*does not answer.*recorders = A\|B"):
             read(spark_pgm, f"{at(first)},{gone}").count()
         assert sqns(read(spark_pgm, f"{gone}|{at(first)}")) == list(range(1000))

@@ -1,4 +1,7 @@
-"""spark.readStream.format("pgm") and writeStream: offsets, limits, new sessions, what is gone, and batches that are published once."""
+"""spark.readStream.format("pgm") and writeStream.
+
+Offsets, limits, new sessions, dropped rows, and batches that are published once.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def stream(spark: SparkSession, recorders: str, **options: object) -> DataFrame:
 
 
 def run(frame: DataFrame, folder: Path, batches: list[list[int]]) -> StreamingQuery:
-    """Run until there is no more; each micro-batch adds a list of its sqns."""
+    """Run until no rows are left; each micro-batch adds a list of its sqns."""
     query = (
         frame.writeStream.option("checkpointLocation", str(folder))
         .foreachBatch(lambda rows, _: batches.append(sorted(row.sqn for row in rows.collect())))
@@ -158,7 +161,8 @@ def test_a_stream_and_a_batch_are_published_in_order(
 
         publish(tmp_path / "checkpoint")
         assert [int.from_bytes(value[:8], "big") for value in sent] == list(range(1000))
-        # Killed between publishing the last batch and Spark's note of it: the batch comes again, and is known.
+        # Killed between the publication of the last batch and Spark's record of it: the batch is repeated, and
+        # recognised.
         last = max(int(path.name) for path in (tmp_path / "checkpoint/commits").iterdir() if path.name.isdigit())
         for name in (str(last), f".{last}.crc"):
             (tmp_path / "checkpoint/commits" / name).unlink(missing_ok=True)

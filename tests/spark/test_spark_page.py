@@ -1,4 +1,4 @@
-"""The programs of docs/guide/spark.md, as they stand there, over a small demo; and the table of options."""
+"""Programs of docs/guide/spark.md run unchanged over a small demo; table of options."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_program_prints_what_was_sent(
         program = blocks(PAGE, "python")[0].replace("3057", port)
         assert len([line for line in program.splitlines() if line]) == 5
         capsys.readouterr()
-        exec(program, {})  # a running session is taken
+        exec(program, {})  # the running session is used
         shown = re.findall(r"\| *(\S+)\| *(\d+)\|", capsys.readouterr().out)
     assert {segment: int(count) for segment, count in shown} == _BOTH
 

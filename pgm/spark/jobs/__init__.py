@@ -1,1 +1,1 @@
-"""Jobs over telemetry and simulations: losses, repairs, timers, summaries, parallel runs."""
+"""Jobs over telemetry and simulations."""

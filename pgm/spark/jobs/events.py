@@ -1,11 +1,14 @@
-"""Telemetry as DataFrames: reading it, as a table or as a stream, and the one table of sqns that joins rest on."""
+"""Telemetry as DataFrames, read as a table or as a stream.
+
+`by_sqn` gives the one table of sqns on which joins rest.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -27,17 +30,21 @@ _TYPES: dict[str, DataType] = {
     "int32": IntegerType(),
     "bool": BooleanType(),
 }
-# Sqns come again after 2^32 packets, 7 minutes at 10 million a second: only events of the same part of the day are joined.
+# Sqns repeat after 2^32 packets, which is 7 minutes at 10 million a second. Only events of the same part of the day are
+# joined.
 _SAME_SQNS_S = 300
 
 
 def schema() -> StructType:
-    """The columns of telemetry, as Spark has them."""
+    """Return the columns of telemetry as a Spark schema."""
     return StructType([StructField(name, _TYPES[kind]) for name, (kind, _) in COLUMNS.items()])
 
 
 def read(spark: SparkSession, folder: str | Path) -> DataFrame:
-    """All events in a folder; any URL that Spark reads will do. Raises `UsageError` where a local folder has none."""
+    """Return all events of a folder, or of any URL that Spark reads.
+
+    Raises `UsageError` if a local folder has none.
+    """
     local = Path(folder)
     if "://" not in str(folder) and not any(local.rglob("*.parquet")):
         raise UsageError(
@@ -48,24 +55,27 @@ def read(spark: SparkSession, folder: str | Path) -> DataFrame:
 
 
 def read_stream(spark: SparkSession, folder: str | Path, *, late: str = "1 minute", files: int = 1000) -> DataFrame:
-    """The events of a folder as they come, up to `files` files a batch, with a watermark of `late`.
+    """Return the events of a folder as a stream, with a watermark of `late`.
 
-    Events from the future would move the watermark for all and are left out.
+    A batch has at most `files` files. Events from the future would move the watermark for all, so they are left out.
     """
     stream = spark.readStream.schema(schema()).option("maxFilesPerTrigger", files).parquet(str(folder))
-    sane = stream.where(F.col("time") <= F.current_timestamp() + F.expr("INTERVAL 1 HOUR"))
-    return sane.withWatermark("time", late)
+    plausible = stream.where(F.col("time") <= F.current_timestamp() + F.expr("INTERVAL 1 HOUR"))
+    return plausible.withWatermark("time", late)
 
 
 def of_kind(events: DataFrame, *kinds: str) -> DataFrame:
-    """The events of some kinds."""
+    """Return the events of some kinds."""
     unknown = set(kinds) - set(KINDS)
     assert not unknown, unknown
     return events.where(F.col("kind").isin(*kinds))
 
 
 def by_sqn(events: DataFrame) -> DataFrame:
-    """A row per sqn: `sqn` instead of `first` and `count`, and `era`, the part of the day within which sqns are unique."""
+    """Return a row for each sqn, with `sqn` instead of `first` and `count`.
+
+    `era` is the part of the day within which sqns are unique.
+    """
     sqns = F.sequence(F.col("first"), F.col("first") + F.col("count") - 1)
     era = F.floor(F.unix_timestamp("time") / _SAME_SQNS_S)
     rows = events.where("count > 0").withColumn("era", era).withColumn("sqn", F.explode(sqns))

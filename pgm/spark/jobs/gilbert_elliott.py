@@ -1,9 +1,11 @@
-"""A Gilbert-Elliott model from what a link lost: how much by chance, how much in bursts, and how long those are.
+"""Gilbert-Elliott model of a link's losses: random losses and bursts.
 
-The model is that of `pgm.impairments`: packets are lost independently with share p, or all of them while a chain of two
-states is in the bad one, where it is for a share b of packets, in bursts of mean length L. The losses of two packets at
-distance k then have the covariance (1-p)^2 b (1-b) m^k, with m = 1 - 1/(L (1-b)). So covariances at several distances
-give b and m, and the total loss gives p. Nothing of that needs the order of single packets, only how many pairs are lost.
+The model is that of `pgm.impairments`. Packets are lost independently with share p. A chain of two states also loses
+every packet in its bad state. That state covers a share b of the packets, in bursts of mean length L.
+
+The losses of two packets at distance k then have the covariance (1-p)^2 b (1-b) m^k, with m = 1 - 1/(L (1-b)). So
+covariances at several distances give b and m, and the total loss gives p. The fit needs only the number of lost pairs,
+not the order of single packets.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ import numpy as np
 
 from pgm.impairments import Impairment
 
-_SIGMAS = 4.0  # a covariance must exceed chance by so much to be taken for bursts
-_STEPS = 1000  # in which the chain's memory is looked for
+_SIGMAS = 4.0  # a covariance must exceed chance by this factor to count as bursts
+_STEPS = 1000  # values tried for the chain's memory
 
 
 def gilbert_elliott(packets: int, lost: int, pairs: Mapping[int, int]) -> Impairment:
-    """The impairment that fits `lost` of `packets`, when `pairs[k]` of the lost ones have their kth successor lost too."""
+    """Return the impairment that fits `lost` of `packets`.
+
+    `pairs[k]` is the number of lost packets whose kth successor is lost too.
+    """
     if not packets or not lost:
         return Impairment()
     share = lost / packets
@@ -30,7 +35,7 @@ def gilbert_elliott(packets: int, lost: int, pairs: Mapping[int, int]) -> Impair
     covariances = np.array([pairs[int(lag)] / packets for lag in lags]) - share**2
     if covariances[0] < _SIGMAS * share / math.sqrt(packets):
         return Impairment(loss=share)
-    # Least squares: for each memory m the best amplitude follows; the best pair of both wins.
+    # Least squares: each memory m determines the best amplitude; the best pair wins.
     memories = np.arange(1, _STEPS) / _STEPS
     powers = memories[:, None] ** lags
     amplitudes = (powers @ covariances) / (powers**2).sum(axis=1)

@@ -1,4 +1,7 @@
-"""Many runs of one function as a Spark job: tasks long enough to be worth it, results in order, progress and use of the cores."""
+"""Many runs of one function as a Spark job.
+
+Tasks are long enough to outweigh their start. Results come in order, with progress and use of the cores.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from pyspark.sql import SparkSession
 Case = TypeVar("Case")
 Result = TypeVar("Result")
 
-_TASK_S = 0.6  # of work in a task at least: starting one costs 10 to 25 ms
-_LOOK_S = 0.5  # between two looks at how far a job has come
+_TASK_S = 0.6  # least work of a task, since starting a task takes time
+_POLL_S = 0.5  # between two polls of a job's progress
 
 
 @attrs.define
 class CoreUsage:
-    """What sweeps took, added up. `cpu_s` is what the runs themselves took of the processors."""
+    """Total cost of parallel runs.
+
+    `cpu_s` is the processor time of the runs themselves.
+    """
 
     runs: int = 0
     cpu_s: float = 0.0
@@ -30,15 +36,16 @@ class CoreUsage:
 
     @property
     def share(self) -> float:
-        """Of the cores, how much the runs used."""
+        """Share of the cores that the runs used."""
         return self.cpu_s / max(1e-9, self.wall_s * self.cores)
 
 
 @attrs.define
 class Sweep:
-    """Runs `function` over cases on `spark`; both must be picklable, and importable where Spark's workers are.
+    """Parallel runs of `function` over cases on `spark`.
 
-    `seconds` is a guess at what a run takes, mended by what runs took. `progress` is told how many are done, and of how many.
+    Function and cases must be picklable, and importable in Spark's workers. `seconds` is the expected time of a run,
+    corrected by measured times. `progress` receives the number of finished runs and the total.
     """
 
     spark: SparkSession
@@ -48,17 +55,20 @@ class Sweep:
     usage: CoreUsage = attrs.field(factory=CoreUsage)
 
     def run(self, cases: Sequence[Any]) -> list[Any]:
-        """The results, in order of the cases. What a run raises ends the sweep."""
+        """Return the results in order of the cases.
+
+        An exception of a run ends the job.
+        """
         if not cases:
             return []
         context = self.spark.sparkContext
         self.usage.cores = context.defaultParallelism
         slices = self._slices(len(cases))
-        watcher = _Watcher(context, slices, len(cases), self.progress)
+        monitor = _ProgressMonitor(context, slices, len(cases), self.progress)
         function = self.function
         began = time.monotonic()
-        with watcher:
-            rows = context.parallelize(cases, slices).mapPartitions(lambda some: _timed(function, some)).collect()
+        with monitor:
+            rows = context.parallelize(cases, slices).mapPartitions(lambda part: _timed(function, part)).collect()
         self.usage.wall_s += time.monotonic() - began
         cpu_s = sum(seconds for _, seconds in rows)
         self.usage.cpu_s += cpu_s
@@ -79,8 +89,8 @@ def _timed(function: Callable[[Any], Any], cases: Iterable[Any]) -> Iterator[tup
         yield result, time.process_time() - began
 
 
-class _Watcher:
-    """Tells how far a job has come, by a thread that asks Spark."""
+class _ProgressMonitor:
+    """Thread that asks Spark for the progress of a job."""
 
     def __init__(self, context: SparkContext, slices: int, cases: int, progress: Callable[[int, int], None]) -> None:
         self._context = context
@@ -89,7 +99,7 @@ class _Watcher:
         self._progress = progress
         self._done = threading.Event()
         self._group = f"sweep-{os.getpid()}-{time.monotonic_ns()}"
-        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> None:
         self._context.setJobGroup(self._group, "simulations")
@@ -101,13 +111,13 @@ class _Watcher:
         if exc[0] is None:
             self._progress(self._cases, self._cases)
 
-    def _work(self) -> None:
+    def _poll(self) -> None:
         tracker = self._context.statusTracker()
-        while not self._done.wait(_LOOK_S):
+        while not self._done.wait(_POLL_S):
             tasks = 0
             for job in tracker.getJobIdsForGroup(self._group):
                 info = tracker.getJobInfo(job)
                 for stage in info.stageIds if info is not None else ():
-                    found = tracker.getStageInfo(stage)
-                    tasks += found.numCompletedTasks if found is not None else 0
+                    stage_info = tracker.getStageInfo(stage)
+                    tasks += stage_info.numCompletedTasks if stage_info is not None else 0
             self._progress(self._cases * tasks // self._slices, self._cases)

@@ -1,37 +1,40 @@
-"""What repairs cost and how long they took: latencies, local share, suppression, duplicates, and who asks too much."""
+"""Cost and time of repairs: latencies, local share, duplicates, excessive NAKs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from pgm.spark.jobs.events import by_sqn, of_kind
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-_STEPS_PER_E = 50  # of latencies: two per cent apart
-_CRYING_TIMES = 8.0  # as many requests as the median of its neighbours
-_CRYING_SHARE = 0.01  # of the data that the parent sent or got meanwhile: less is no nuisance
-_CRYING_LEAST = 20  # requests in a window
+_STEPS_PER_E = 50  # of latencies: steps of two per cent
+_EXCESS_TIMES = 8.0  # times the requests of the median neighbour
+_EXCESS_SHARE = 0.01  # of the requests of all other children: a smaller share is harmless
+_EXCESS_LEAST = 20  # requests in a window
 
 
-def _sum_of(kind: str, what: str = "count") -> Column:
-    return F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col(what))), F.lit(0))
+def _sum_of(kind: str, column: str = "count") -> Column:
+    return F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col(column))), F.lit(0))
 
 
 def latency_step() -> Column:
-    """The place of `value_us` in a histogram of latencies, two per cent apart."""
+    """Return the step of `value_us` in a histogram of latencies, two per cent apart."""
     return F.round(F.log(F.greatest(F.col("value_us"), F.lit(1))) * _STEPS_PER_E)
 
 
 def latency_us(step: Column) -> Column:
-    """The latency that a place stands for."""
+    """Return the latency that a step stands for, us."""
     return F.exp(step / _STEPS_PER_E)
 
 
 def latency_histogram(events: DataFrame, *keys: str) -> DataFrame:
-    """How many packets waited how long for their repair: keys, step (of latency, two per cent apart), sqns, worst (us)."""
+    """Return the histogram of repair latencies at receivers.
+
+    Columns: keys, step (of latency, two per cent apart), sqns, worst (us).
+    """
     repaired = of_kind(events, "repaired").where("value_us IS NOT NULL AND role = 'receiver'")
     return repaired.groupBy(*keys, latency_step().alias("step")).agg(
         F.sum("count").alias("sqns"), F.max("value_us").alias("worst")
@@ -39,7 +42,7 @@ def latency_histogram(events: DataFrame, *keys: str) -> DataFrame:
 
 
 def quantiles_of(histogram: DataFrame, *keys: str) -> DataFrame:
-    """What `latencies` gives, from a histogram with these keys or more."""
+    """Return the columns of `latencies` from a histogram with these keys or more."""
     latency = latency_us(F.col("step")) / 1000
     quantiles = F.percentile(latency, F.array(*(F.lit(share) for share in QUANTILES.values())), F.col("sqns"))
     table = histogram.groupBy(*keys).agg(
@@ -50,9 +53,10 @@ def quantiles_of(histogram: DataFrame, *keys: str) -> DataFrame:
 
 
 def latencies(events: DataFrame, *keys: str) -> DataFrame:
-    """How long repairs took from when the loss was found: keys, repaired (sqns), p50_ms ... p99_ms, worst_ms.
+    """Return repair latencies, counted from the detection of the loss.
 
-    Every packet counts, not every row. Values are two per cent apart, so that a histogram is all that is moved.
+    Columns: keys, repaired (sqns), p50_ms ... p99_ms, worst_ms. Every packet counts, not every row. Values are two per
+    cent apart, so that only a histogram is shuffled.
     """
     return quantiles_of(latency_histogram(events, *keys), *keys)
 
@@ -61,11 +65,11 @@ _COUNTED = ("missing", "repaired", "local", "late", "lost", "nak_sqns", "suppres
 
 
 def shares(events: DataFrame, *keys: str) -> DataFrame:
-    """What became of losses at receivers: keys, missing, repaired, local, late, lost, nak_sqns, suppressed, and shares of them.
+    """Return the outcome of losses at receivers, in sqns and as shares.
 
-    What turned out never to have been sent was not missing.
-    `local_share` of the repaired came from the own segment's caches; `suppressed_share` of the requests were not made
-    since somebody else had asked.
+    Columns: keys, missing, repaired, local, late, lost, nak_sqns, suppressed, local_share, suppressed_share. Sqns that
+    were never sent do not count as missing. `local_share` of the repaired sqns came from the caches of the own segment.
+    `suppressed_share` of the requests were not sent, since another node had already sent them.
     """
     table = (
         of_kind(events, "gap", "skipped", "repaired", "late", "lost", "nak_sent", "suppressed")
@@ -85,7 +89,7 @@ def shares(events: DataFrame, *keys: str) -> DataFrame:
 
 
 def shares_again(table: DataFrame, *keys: str) -> DataFrame:
-    """`shares` with fewer keys, from its own result with more."""
+    """Return `shares` with fewer keys, from a result of `shares` with more."""
     return _with_shares(table.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in _COUNTED)))
 
 
@@ -96,19 +100,20 @@ def _with_shares(table: DataFrame) -> DataFrame:
     )
 
 
-def _ratio(part: str, whole: str) -> Column:
-    return F.try_divide(F.col(part), F.col(whole))
+def _ratio(part: str, total: str) -> Column:
+    return F.try_divide(F.col(part), F.col(total))
 
 
 def duplicates(events: DataFrame) -> DataFrame:
-    """How often the same was asked for and repaired on a segment: segment, lacked, asked, repairs, asked_ratio, repair_ratio.
+    """Return how often sqns were requested and repaired on each segment.
 
-    `lacked` are the sqns that somebody asked for there, each once; the ratios are per such sqn, so 1 is best.
+    Columns: segment, lacked, asked, repairs, asked_ratio, repair_ratio. `lacked` counts each requested sqn once. The
+    ratios are per such sqn, so 1 is best.
     """
     kinds = of_kind(events, "nak_sent", "rdata_sent").where("kind != 'nak_sent' OR role = 'receiver'")
     is_asked = (F.col("kind") == "nak_sent").cast("int").alias("is_asked")
     each = by_sqn(kinds.select("segment", is_asked, "tsi", "first", "count", "time"))
-    # One number for a packet of a session: keys of text take longer to compare and to move.
+    # One number identifies a packet of a session: text keys take longer to compare and to shuffle.
     packet = F.xxhash64("tsi", "sqn", "era").alias("packet")
     per_sqn = each.groupBy("segment", packet).agg(
         F.sum("is_asked").alias("asked"), F.sum(1 - F.col("is_asked")).alias("repairs")
@@ -127,9 +132,10 @@ def duplicates(events: DataFrame) -> DataFrame:
 
 
 def crying_babies(events: DataFrame, *, window: str = "10 seconds") -> DataFrame:
-    """Children that ask far more than others of the same parent: window, node (the parent), child, asked, usual, times.
+    """Return children with far more requests than the others of the same parent.
 
-    `usual` is what the median child of that parent asked for in that window, those that asked for nothing left out.
+    Columns: window, node (the parent), child, asked, usual, times. `usual` is the median of the children of that parent
+    in that window. Children without requests are left out.
     """
     asked = (
         of_kind(events, "nak_in")
@@ -141,14 +147,14 @@ def crying_babies(events: DataFrame, *, window: str = "10 seconds") -> DataFrame
     )
     table = asked.join(usual, ["window", "node", "segment"])
     others = F.col("all_asked") - F.col("asked")
-    is_crying = (
-        (F.col("asked") >= _CRYING_LEAST)
+    is_excessive = (
+        (F.col("asked") >= _EXCESS_LEAST)
         & (F.col("children") > 1)
-        & (F.col("asked") > _CRYING_TIMES * F.col("usual"))
-        & (F.col("asked") > _CRYING_SHARE * others)
+        & (F.col("asked") > _EXCESS_TIMES * F.col("usual"))
+        & (F.col("asked") > _EXCESS_SHARE * others)
     )
-    seats = of_kind(events, "address").select("segment", F.col("peer").alias("child"), F.col("node").alias("name"))
-    named = table.where(is_crying).join(F.broadcast(seats.distinct()), ["segment", "child"], "left")
+    addresses = of_kind(events, "address").select("segment", F.col("peer").alias("child"), F.col("node").alias("name"))
+    named = table.where(is_excessive).join(F.broadcast(addresses.distinct()), ["segment", "child"], "left")
     times = F.round(_ratio("asked", "usual"), 1).alias("times")
     child = F.coalesce("name", "child").alias("child")
     start = F.col("window.start").alias("window")
@@ -156,7 +162,10 @@ def crying_babies(events: DataFrame, *, window: str = "10 seconds") -> DataFrame
 
 
 def traffic(events: DataFrame, keys: Sequence[str] = ("node", "role")) -> DataFrame:
-    """What each node sent and was asked for, in packets and sqns: keys, sent, rdata, nak_in, nak_sent, ncf_sent."""
+    """Return the packets and sqns that each node sent and was asked for.
+
+    Columns: keys, sent, rdata, nak_in, nak_sent, ncf_sent.
+    """
     kinds = {"sent": "sent", "rdata": "rdata_sent", "nak_in": "nak_in", "nak_sent": "nak_sent", "ncf_sent": "ncf_sent"}
     return (
         of_kind(events, *kinds.values())

@@ -1,13 +1,14 @@
-"""The same questions while the events come: windows by event time, closed by a watermark. Give these what `read_stream` gives.
+"""Jobs over a stream of events: windows by event time, closed by a watermark.
 
-Spark looks at the kind of an event before it looks at its time, so it is the events that a job is about which move its
-watermark: a window closes when something of that kind happened `late` after its end.
+The input is the result of `read_stream`. Spark filters by the kind of an event before it reads the time. Only the kinds
+of a job therefore move its watermark. A window closes after an event of these kinds that is `late` past the window's
+end.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from pgm.spark.jobs.events import by_sqn, of_kind
 from pgm.spark.jobs.repairs import shares
@@ -16,13 +17,19 @@ WINDOW = "10 seconds"
 
 
 def windowed_shares(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
-    """`repairs.shares` for each segment and window: window (its start), segment, and those columns."""
+    """Return `repairs.shares` for each segment and window.
+
+    Columns: window (its start), segment, and those of `shares`.
+    """
     table = shares(stream.withColumn("window", F.window("time", window)), "window", "segment")
     return table.withColumn("window", F.col("window.start"))
 
 
 def windowed_latencies(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
-    """Repair latencies of receivers: window (its start), segment, repairs, p50_ms, p95_ms, p99_ms."""
+    """Return repair latencies of receivers.
+
+    Columns: window (its start), segment, repairs, p50_ms, p95_ms, p99_ms.
+    """
     repaired = of_kind(stream, "repaired").where("value_us IS NOT NULL AND role = 'receiver'")
     quantiles = F.percentile_approx("value_us", F.array(F.lit(0.5), F.lit(0.95), F.lit(0.99)))
     table = repaired.groupBy(F.window("time", window).alias("window"), "segment").agg(
@@ -33,10 +40,11 @@ def windowed_latencies(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
 
 
 def windowed_losses(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
-    """Packets lacked on each segment, by how many nodes: window (its start), segment, sqns, lacked, shared.
+    """Return the packets lacked on each segment, and by how many nodes.
 
-    `sqns` are different packets, `lacked` the nodes that lacked them added up, `shared` the packets that more than one lacked.
-    Two aggregations in a row: by packet, then by window.
+    Columns: window (its start), segment, sqns, lacked, shared. `sqns` are distinct packets. `lacked` is the sum over
+    packets of the nodes that lacked them. `shared` are the packets that more than one node lacked. The job aggregates
+    twice: by packet, then by window.
     """
     lacked = by_sqn(of_kind(stream, "repaired", "lost"))
     each = lacked.groupBy(F.window("time", window).alias("window"), "segment", "tsi", "sqn").agg(

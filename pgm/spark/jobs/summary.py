@@ -1,4 +1,7 @@
-"""All jobs over a folder of telemetry, as one plain value: what `pgm report` shows and `pgm tune` starts from."""
+"""All jobs over a folder of telemetry, as one plain value.
+
+`pgm report` shows the value, and `pgm tune` starts from it.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,30 @@ from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
-from pgm.spark.jobs import gilbert_elliott as fit
 from pgm.spark.jobs import losses, repairs, timers
+from pgm.spark.jobs.gilbert_elliott import gilbert_elliott
 from pgm.units import MILLISECOND
 
-Summary = dict[str, Any]  # what json.dumps takes
-_MOST_BURST_LENGTHS = 64
-_MOST_BABIES = 100
-_WINDOWS = 120  # that a timeline has at most
-_LEAST_WINDOW_S = 1
+Summary = dict[str, Any]  # value that json.dumps accepts
+_MAX_BURST_LENGTHS = 64
+_MAX_EXCESS_ROWS = 100
+_WINDOWS = 120  # of a timeline, at most
+_MIN_WINDOW_S = 1
 
 
 def summarise(
     events: DataFrame, *, name: str = "the folder", progress: Callable[[str], None] = lambda _: None
 ) -> Summary:
-    """Every job over these events, once. `progress` is told what is being computed. Raises `UsageError`, which says where they are by `name`, if there are none."""
-    # Not the events, of which each job reads a few columns: what several jobs make of them.
+    """Return the results of all jobs over these events.
+
+    `progress` receives the name of each job. Raises `UsageError` if there are no events; the error refers to them by
+    `name`.
+    """
+    # Results that several jobs use are kept. The events are not, since each job reads only a few columns.
     doubled = repairs.duplicates(events).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         progress("reading")
@@ -35,9 +42,9 @@ def summarise(
         if not span[0]:
             raise UsageError(
                 f"the Parquet files in {name} hold no events",
-                remedy="wait until nodes have written some, every telemetry_ivl, or name another folder",
+                remedy="wait one telemetry_ivl until nodes have written events, or choose another folder",
             )
-        window_s = max(_LEAST_WINDOW_S, round((span[2] - span[1]).total_seconds() / _WINDOWS))
+        window_s = max(_MIN_WINDOW_S, round((span[2] - span[1]).total_seconds() / _WINDOWS))
         summary: Summary = {
             "events": span[0],
             "begins": span[1].replace(tzinfo=datetime.UTC).isoformat(),
@@ -49,7 +56,7 @@ def summarise(
         counted = losses.pairs(losses.runs(losses.attributed(events)), "length").localCheckpoint()
         summary["links"] = [_link(row) for row in rows_of(losses.links(events, counted))]
         progress("bursts")
-        lengths = counted.where(F.col("length") <= _MOST_BURST_LENGTHS).groupBy("length")
+        lengths = counted.where(F.col("length") <= _MAX_BURST_LENGTHS).groupBy("length")
         summary["burst_lengths"] = rows_of(lengths.agg(F.sum("bursts").alias("bursts")).orderBy("length"))
         progress("repairs")
         window = F.window("time", f"{window_s} seconds")["start"]
@@ -59,8 +66,8 @@ def summarise(
         summary["repairs_of_all"] = next(iter(rows_of(repairs.quantiles_of(waits))), {})
         summary["shares"] = rows_of(repairs.shares_again(parts, "segment").orderBy("segment"))
         summary["duplicates"] = rows_of(doubled)
-        progress("babies and timers")
-        summary["crying_babies"] = rows_of(repairs.crying_babies(events).limit(_MOST_BABIES))
+        progress("excessive NAKs and timers")
+        summary["crying_babies"] = rows_of(repairs.crying_babies(events).limit(_MAX_EXCESS_ROWS))
         summary["timers"] = rows_of(timers.timers(events, doubled))
         progress("traffic")
         summary["traffic"] = rows_of(repairs.traffic(events))
@@ -74,7 +81,7 @@ def summarise(
 
 
 def rows_of(table: DataFrame) -> list[Summary]:
-    """The rows of a small table as dictionaries; times as text."""
+    """Return the rows of a small table as dictionaries, with times as text."""
     return [{key: _plain(value) for key, value in row.asDict().items()} for row in table.collect()]
 
 
@@ -84,20 +91,22 @@ def _plain(value: Any) -> Any:
 
 def _link(row: Summary) -> Summary:
     pairs = {lag: int(row.pop(f"pairs_{lag}")) for lag in losses.LAGS}
-    model = fit.gilbert_elliott(int(row["packets"]), int(row["lost"]), pairs)
+    model = gilbert_elliott(int(row["packets"]), int(row["lost"]), pairs)
     return {**row, "model": {"loss": model.loss, "burst_loss": model.burst_loss, "burst_length": model.burst_length}}
 
 
 def models(summary: Summary) -> dict[tuple[str, str], Impairment]:
-    """What was fitted to each link into a node, by segment and node."""
+    """Return the model fitted to each link into a node, by segment and node."""
     return {
         (row["segment"], row["node"]): Impairment(**row["model"]) for row in summary["links"] if row["node"] is not None
     }
 
 
 def measured(events: DataFrame) -> tuple[dict[tuple[str, str], Impairment], dict[str, int]]:
-    """What a simulation needs to know: the loss of each link into a node, by segment and node, and the round trip to whoever
-    answers there, in ns by segment.
+    """Return the measured input of a simulation.
+
+    The first value is the loss of each link into a node, by segment and node. The second is the round trip to the
+    answering node, in ns by segment.
     """
     links = [_link(row) for row in rows_of(losses.links(events))]
     trips: dict[str, int] = {}

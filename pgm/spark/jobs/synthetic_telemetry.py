@@ -1,24 +1,30 @@
-"""Telemetry made up on Spark itself, as much of it as one likes: for measuring the jobs, and for trying them out."""
+"""Synthetic telemetry in any amount, for measurements and tests of jobs.
+
+Spark itself makes the events.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from pgm.spark.jobs.events import schema
 
 _SUBNETS = 20
 _PER_SUBNET = 25
-_STEPS = 5  # events that a loss makes: gap, NAK or suppression, confirmation, repair, RDATA
+_STEPS = 5  # events of one loss: gap, NAK or suppression, confirmation, repair, RDATA
 _US_PER_LOSS = 200
 _START_US = 1_767_225_600_000_000
-_SPREAD = 2_654_435_761  # of a hash by multiplication
+_SPREAD = 2_654_435_761  # of a multiplicative hash
 
 
 def write_events(spark: SparkSession, folder: str | Path, rows: int, *, files: int = 16) -> None:
-    """Write `rows` events or a few more: 500 receivers on 20 subnets lose single packets, each repaired by its subnet's repairer."""
+    """Write `rows` events or a few more.
+
+    500 receivers on 20 subnets lose single packets, each repaired by its subnet's repairer.
+    """
     losses = spark.range(rows // _STEPS, numPartitions=files)
     mixed = (F.col("id") * _SPREAD) % (1 << 32)
     receiver = (F.shiftright(mixed, 8) % (_SUBNETS * _PER_SUBNET)).cast("int")
@@ -45,11 +51,11 @@ def write_events(spark: SparkSession, folder: str | Path, rows: int, *, files: i
             value = F.when(is_this, us).otherwise(value)
     is_repairer = F.col("step") == _STEPS - 1
     time_us = F.lit(_START_US) + F.col("id") * _US_PER_LOSS + F.col("step") * F.col("us") / _STEPS
-    who = F.concat(F.lit("desk-"), F.col("receiver").cast("string"))
+    receiver_name = F.concat(F.lit("desk-"), F.col("receiver").cast("string"))
     repairer = F.concat(F.lit("repairer-"), F.col("subnet"))
     columns = {
         "time": F.timestamp_micros(time_us.cast("bigint")),
-        "node": F.when(is_repairer, repairer).otherwise(who),
+        "node": F.when(is_repairer, repairer).otherwise(receiver_name),
         "role": F.when(is_repairer, "repairer").otherwise("receiver"),
         "segment": F.concat(F.lit("floor-"), F.col("subnet")),
         "kind": kind,
@@ -63,12 +69,12 @@ def write_events(spark: SparkSession, folder: str | Path, rows: int, *, files: i
         "local": F.col("step") == 3,
     }
     typed = [columns[field.name].cast(field.dataType).alias(field.name) for field in schema().fields]
-    seats = each.select(*typed).unionByName(_seats(spark))
-    seats.write.mode("overwrite").parquet(str(folder))
+    events = each.select(*typed).unionByName(_periodic_events(spark))
+    events.write.mode("overwrite").parquet(str(folder))
 
 
-def _seats(spark: SparkSession) -> DataFrame:
-    """What nodes write at the start and each second."""
+def _periodic_events(spark: SparkSession) -> DataFrame:
+    """Return the events that nodes write at the start and every second."""
     nodes = spark.range(_SUBNETS * _PER_SUBNET).select(
         F.concat(F.lit("desk-"), F.col("id").cast("string")).alias("node"),
         F.concat(F.lit("floor-"), (F.col("id") % _SUBNETS).cast("string")).alias("segment"),

@@ -1,40 +1,45 @@
-"""Timers that fire too early or too late, judged by what the answers took.
+"""Timers that fire too early or too late, judged by the times of the answers.
 
-`nak_rpt_ivl` fires too early when the NCF was on its way: then the answer to the repeat comes sooner than any answer can. It
-fires too late when it is far longer than nearly all answers take, so that a lost NAK costs more than it must.
-`nak_rdata_ivl` fires too early when RDATA comes while the next NAK is being prepared. `nak_bo_ivl` is too short when
-several receivers of a segment ask for the same, and too long when nobody does and the back-off is most of the wait.
+`nak_rpt_ivl` fires too early if the NCF was already on its way. The answer to the repeat then comes sooner than any
+answer can. The timer fires too late if it far exceeds nearly all answer times, so that a lost NAK costs more time than
+needed.
+
+`nak_rdata_ivl` fires too early if RDATA arrives during the back-off of the next NAK. `nak_bo_ivl` is too short if
+several receivers of a segment request the same packet. The back-off is too long if none does, and it is most of the
+wait.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from pgm.spark.jobs.events import of_kind
 from pgm.spark.jobs.repairs import duplicates, latency_step, latency_us
 
-_EARLY_SHARE = 0.1  # of what a timer started in vain: more is too early
-_LATE_TIMES = 4.0  # as long as 99 % of the answers take: more is too late
+_EARLY_SHARE = 0.1  # share of needless firings above which a timer is too early
+_LATE_TIMES = 4.0  # multiple of the time of 99 % of the answers above which a timer is too late
 _CROWDED = 1.5  # requests for the same packet on a segment: more means too short a back-off
 _ALONE = 1.05
 _LONG_BACK_OFF = 10.0  # round trips
 
 
-def timers(events: DataFrame, doubled: DataFrame | None = None) -> DataFrame:
-    """A row for each timer and segment: segment, role, timer, set_ms, answers_p50_ms, answers_p99_ms, fired, early, verdict.
+def timers(events: DataFrame, duplicate_requests: DataFrame | None = None) -> DataFrame:
+    """Return a row for each timer and segment, with a verdict.
 
-    Times of answers are two per cent apart. `fired` is how often it ran out; `early` how often that was needless: for `nak_bo_ivl` requests per packet.
-    `doubled` is what `duplicates` gave for these events, if that is at hand.
+    Columns: segment, role, timer, set_ms, answers_p50_ms, answers_p99_ms, fired, early, verdict. Answer times are two
+    per cent apart. `fired` counts the firings, `early` is the share of needless ones. For `nak_bo_ivl` they are
+    requests, and requests per packet. `duplicate_requests` is the result of `duplicates` for these events, if it exists
+    already.
     """
     configured, measured = _configured(events), _measured(events).localCheckpoint()  # few rows, read twice
     waits = configured.join(measured, ["segment", "role", "timer"])
     early = F.try_divide(F.col("early"), F.col("fired"))
     is_late = (F.col("fired") > 0) & (F.col("set_ms") > _LATE_TIMES * F.col("answers_p99_ms"))
     verdict = _verdict(early > _EARLY_SHARE, is_late)
-    judged = waits.withColumn("early", early).withColumn("verdict", verdict)
-    return judged.unionByName(
-        _back_offs(configured, measured, duplicates(events) if doubled is None else doubled)
+    rated = waits.withColumn("early", early).withColumn("verdict", verdict)
+    return rated.unionByName(
+        _back_offs(configured, measured, duplicates(events) if duplicate_requests is None else duplicate_requests)
     ).orderBy("segment", "role", "timer")
 
 
@@ -43,10 +48,10 @@ def _verdict(is_early: Column, is_late: Column) -> Column:
 
 
 def _configured(events: DataFrame) -> DataFrame:
-    """What the nodes of a segment have set; the mean where they differ."""
-    seats = of_kind(events, "address").where("cause != 'down'").select("node", "segment").distinct()
+    """Return the configured values of a segment's nodes; the mean if they differ."""
+    members = of_kind(events, "address").where("cause != 'down'").select("node", "segment").distinct()
     rows = of_kind(events, "timer").select("node", "role", F.col("cause").alias("timer"), "value_us")
-    joined = rows.join(F.broadcast(seats), "node")
+    joined = rows.join(F.broadcast(members), "node")
     return joined.groupBy("segment", "role", "timer").agg((F.avg("value_us") / 1000).alias("set_ms"))
 
 
@@ -58,7 +63,7 @@ def _measured(events: DataFrame) -> DataFrame:
     is_answer = F.col("kind").isin("confirmed", "repaired")
     timer = F.when(F.col("kind").isin("confirmed", "ncf_timeout"), "nak_rpt_ivl").otherwise("nak_rdata_ivl")
     keys = ["segment", "role", "timer"]
-    # One pass to a histogram, of which the rest is made: sketches of quantiles take five times as long.
+    # One pass makes a histogram, and all results come from it: sketches of quantiles take far longer.
     counted = rows.groupBy(
         "segment",
         "role",
@@ -75,7 +80,7 @@ def _measured(events: DataFrame) -> DataFrame:
     quantiles = histogram.groupBy(*keys).agg(
         F.percentile(F.when(F.col("is_answer") & F.col("is_first"), value), shares, F.col("events")).alias("q")
     )
-    came_anyway = F.col("is_confirmed") & ~F.col("is_first") & (value < F.col("q")[0])
+    was_on_the_way = F.col("is_confirmed") & ~F.col("is_first") & (value < F.col("q")[0])
     overtaken = F.col("is_answer") & ~F.col("is_confirmed") & ~F.col("is_first") & F.col("is_backing_off")
     return (
         histogram.join(F.broadcast(quantiles), keys)
@@ -84,7 +89,7 @@ def _measured(events: DataFrame) -> DataFrame:
             (F.first("q")[1] / 1000).alias("answers_p50_ms"),
             (F.first("q")[2] / 1000).alias("answers_p99_ms"),
             _events_where(~F.col("is_answer")).alias("fired"),
-            _events_where(came_anyway | overtaken).alias("early"),
+            _events_where(was_on_the_way | overtaken).alias("early"),
         )
     )
 
@@ -93,9 +98,9 @@ def _events_where(condition: Column) -> Column:
     return F.coalesce(F.sum(F.when(condition, F.col("events"))), F.lit(0))
 
 
-def _back_offs(configured: DataFrame, measured: DataFrame, doubled: DataFrame) -> DataFrame:
-    """The back-off of receivers against how often the same was asked for."""
-    asked = doubled.select("segment", F.col("asked").alias("fired"), F.col("asked_ratio").alias("early"))
+def _back_offs(configured: DataFrame, measured: DataFrame, duplicate_requests: DataFrame) -> DataFrame:
+    """Return the rows of receivers' back-offs, by how often packets were requested."""
+    asked = duplicate_requests.select("segment", F.col("asked").alias("fired"), F.col("asked_ratio").alias("early"))
     trips = measured.where("timer = 'nak_rpt_ivl' AND role = 'receiver'")
     table = (
         configured.where("timer = 'nak_bo_ivl' AND role = 'receiver'")

@@ -1,4 +1,7 @@
-"""Who is to blame: the feeder of a segment for what nobody there got, the relay's own link for what came late, the child that cries."""
+"""Attribution of losses: feeder, link of the relay, and child with excessive NAKs.
+
+The feeder loses packets that no node of its segment gets. The relay's own link loses packets that come late below.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def test_blame(spark: SparkSession, tmp_path: Path) -> None:
     for number, node in enumerate(NODES):
         log.add(Event(START_US, node, "receiver", "floor", "address", "", 0, 0, f"10.0.0.1{number}", cause="up"))
         log.add(Event(START_US, node, "receiver", "floor", "received", "tsi", 0, 990, "10.0.0.1", 1_000_000))
-        log.add(lacked(node, 100, 3))  # nobody got these
+        log.add(lacked(node, 100, 3))  # no node got these
         log.add(lacked(node, 500, 2, "late"))  # the relay lost these and sent them again
     log.add(lacked("desk-1", 200, 4))
     log.add(lacked("desk-1", 204, 1))  # one burst, repaired in two parts

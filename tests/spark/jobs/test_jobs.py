@@ -1,4 +1,4 @@
-"""The batch jobs against what the simulator knows, and the fit against what was injected."""
+"""Batch jobs compared with the simulator, and the fit with injected losses."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
 
 
 class Truth(Checker):
-    """Which data packets were sent on each segment, which came to each node of it, and which could not be missed there.
+    """Data packets by segment: sent, received by each node, impossible to miss.
 
-    These are repairs that others had asked for, and that come before anything that was sent later and before an NCF told of them.
+    A packet that cannot be missed is a repair for other nodes. It arrives before any later packet, and before an NCF
+    announces it.
     """
 
     def __init__(self) -> None:
@@ -153,7 +154,7 @@ def test_the_fit_recovers_what_was_injected(spark: SparkSession, tmp_path: Path)
         row = rows[node]
         assert row["lost"] == lost[node]
         found = fit.gilbert_elliott(row["packets"], row["lost"], {lag: row[f"pairs_{lag}"] for lag in losses.LAGS})
-        # A fifth of each parameter, beside what chance makes of 400,000 packets.
+        # A fifth of each parameter, plus the chance of 400,000 packets.
         assert found.loss == pytest.approx(injected.loss, rel=0.2, abs=0.002), node
         assert found.burst_loss == pytest.approx(injected.burst_loss, rel=0.2, abs=0.001), node
         if injected.burst_loss:

@@ -1,4 +1,4 @@
-"""`pgm report` on the telemetry of a simulation: the page has everything in it and says what happened."""
+"""`pgm report` on the telemetry of a simulation: the page shows all events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streaming jobs give what the batch jobs give, from files that come one after the other."""
+"""Streaming jobs give the results of the batch jobs, from files in sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.spark.support.generated import START_US
 
 
 def write(folder: Path) -> None:
-    """Two minutes of losses on two segments, two nodes each, in six files; the last event closes all windows."""
+    """Write six files: two minutes of losses on two segments with two nodes each.
+
+    The last event closes all windows.
+    """
     for number in range(6):
         log = EventLog(folder, f"file{number}", Parameters(), in_background=False)
         for step in range(100):

@@ -1,4 +1,7 @@
-"""`pgm tune`: the search is decided by its seed, its file is valid and better, and its candidates are what they say."""
+"""`pgm tune`: a search decided by its seed, with a valid and better file.
+
+Each candidate has the settings that its row reports.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ from tests.cli.test_json import documented
 from tests.net.support.lab import ROOT
 
 HALL = Path("deploy/topologies/lossy-hall.toml")
-# Messages for three devices to miss some 60 packets in a run: of fewer the luck of one NAK decides a score.
+# Three devices must miss some 60 packets in a run: with fewer, the luck of one NAK decides a score.
 ENOUGH = 200
 
 
@@ -242,7 +245,7 @@ def test_tune_refuses_a_tree_without_losses(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_ends_it_in_silence(tmp_path: Path) -> None:
-    """In the middle of what Spark is asked, as on a terminal."""
+    """The interrupt comes during a Spark job, as from a terminal."""
     line = command("tune", HALL, "--out", tmp_path / "tuned.toml")
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT) as tuning:
         assert tuning.stderr is not None
@@ -275,7 +278,7 @@ def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     assert f"the losses in {tmp_path / 'events'}" in text
     assert "keep packets for" in text or "do not change the caches" in text
     assert out.with_suffix(".svg").read_text().startswith("<svg")
-    # Twice the loss of the file: what is simulated is what was seen.
+    # Twice the loss of the file: the simulation uses the measured losses.
     where = attrs.evolve(place(ENOUGH), counts=(("device-*", 3),))
     by_file = [run(TuneTrial(where, Candidate(), seed)).missed for seed in range(8)]
     assert done.json["file"]["missed"] / done.json["file"]["runs"] > 1.4 * sum(by_file) / len(by_file)

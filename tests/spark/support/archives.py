@@ -1,4 +1,4 @@
-"""Archives of a few thousand rows behind range services, for tests of the data source."""
+"""Archives of a few thousand rows behind range services."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KEY = "1.2.3.4.5.6.7500@1000000"
 
 
 def session(node: str = "recorder-1", **values: object) -> RecordedSession:
-    """The session of the makers, as a node recorded it."""
+    """Return the session of the makers, as recorded by a node."""
     return attrs.evolve(SESSION, node=node, **values)
 
 
 @contextmanager
 def writing(directory: Path) -> Iterator[Callable[..., None]]:
-    """A function that appends rows, synced, to the archive."""
+    """Yield a function that appends synced rows to an archive."""
     writer = ArchiveWriter(directory, _FOR_EVER, lambda *_: None)
 
     def add(parts: Sequence[RowBuilder], of: RecordedSession = SESSION) -> None:
@@ -42,7 +42,7 @@ def writing(directory: Path) -> Iterator[Callable[..., None]]:
 
 
 def archive(directory: Path, parts: Sequence[RowBuilder] | None = None, of: RecordedSession = SESSION) -> Path:
-    """An archive with a batch for each part, 1000 messages without any."""
+    """Return an archive with a batch for each part; without parts, 1000 messages."""
     with writing(directory) as add:
         for part in parts if parts is not None else [messages(0, 1000)]:
             add([part], of)
@@ -51,7 +51,7 @@ def archive(directory: Path, parts: Sequence[RowBuilder] | None = None, of: Reco
 
 @contextmanager
 def served(directory: Path, port: int = 0, **values: object) -> Iterator[RangeService]:
-    """A range service."""
+    """Run a range service."""
     service = RangeService(Archives(directory), f"grpc://127.0.0.1:{port}", Parameters(), **values)
     try:
         yield service
@@ -60,5 +60,5 @@ def served(directory: Path, port: int = 0, **values: object) -> Iterator[RangeSe
 
 
 def at(service: RangeService) -> str:
-    """Where it listens."""
+    """Return the address of a service."""
     return f"grpc://127.0.0.1:{service.port}"

@@ -1,4 +1,7 @@
-"""A standalone cluster of two workers, started from the pyspark package itself. Its executors have a Python without pgm."""
+"""Standalone cluster of two workers, started from the pyspark package itself.
+
+Its executors have a Python without pgm.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ _POLL_S = 0.1
 
 @attrs.frozen
 class Cluster:
-    """Where the master is, the Python of its executors, and the processes of its workers."""
+    """Address of the master, Python of the executors, and processes of the workers."""
 
     master: str
     python: Path
     workers: tuple[int, ...]
 
     def executors(self) -> list[int]:
-        """The process ids of the executors that run."""
+        """Return the process ids of the running executors."""
         return [
             pid
             for pid, parent, command in processes()
@@ -39,7 +42,7 @@ class Cluster:
 
 
 def processes() -> Iterator[tuple[int, int, str]]:
-    """(pid, parent, command line) of all processes."""
+    """Yield (pid, parent, command line) of all processes."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -51,14 +54,14 @@ def processes() -> Iterator[tuple[int, int, str]]:
 
 
 def is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    """Whether a process is another one, or descends from it."""
+    """Return whether a process is another one, or descends from it."""
     while pid in parents and pid != ancestor:
         pid = parents[pid]
     return pid == ancestor
 
 
 def bare_python(folder: Path) -> Path:
-    """An interpreter that has the packages of this one, but pgm."""
+    """Make an interpreter with the packages of this one, without pgm."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = (folder / "lib").glob("python*/site-packages")
     (site / "others.pth").write_text(str(Path(pyspark.__file__).parents[2]) + "\n")
@@ -71,7 +74,7 @@ def bare_python(folder: Path) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port that no other test uses, and nobody else at this moment."""
+    """Return a TCP port that no other test and no other process uses."""
     while True:
         port = Place.new().port
         with suppress(OSError), socket.create_server((_HOST, port)):
@@ -80,7 +83,7 @@ def free_port() -> int:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers of one core each, for the length of a block."""
+    """Run a master and two workers of one core each, for the length of a block."""
     port = free_port()
     home = Path(pyspark.__file__).parent
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

@@ -1,4 +1,4 @@
-"""Telemetry whose answers are known: what a link with a given impairment does to a stream, as rows of events."""
+"""Generated telemetry with known losses: events of links with given impairments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ START_US = 1_767_225_600_000_000
 
 
 def lossy_links(folder: Path, links: dict[str, Impairment], packets: int) -> dict[str, int]:
-    """One node behind each link; returns how many packets each lacked. A packet a millisecond."""
+    """Write one node behind each link; return the packets that each node lacked.
+
+    A link carries one packet a millisecond.
+    """
     log = EventLog(folder, "made", Parameters(), in_background=False)
     lost = {}
     for node, impairment in links.items():

@@ -1,4 +1,4 @@
-"""What `tests.spark.support.kills` kills: a recorder that goes on where it was, and a driver with two queries.
+"""Processes that `tests.spark.support.kills` kills: a resuming recorder, and a driver with queries.
 
 python -m tests.spark.support.kill_parts recorder DIRECTORY PERMIT PACKETS
 python -m tests.spark.support.kill_parts driver RECORDER SINK MASTER FOLDER PACKETS
@@ -30,7 +30,7 @@ from tests.unit.archive.makers import SESSION, append
 
 TSIS = ("1.1.1.1.1.1.7500", "2.2.2.2.2.2.7500")
 EACH = 4  # messages of a packet
-_PACKETS = 2  # of a stored batch
+_PACKETS = 2  # packets of a stored batch
 _AT_ONCE = 60  # packets
 _MOST_OFFSETS = 202  # 101 of each session: every other micro-batch ends in the middle of a stored batch
 _ROOM = 1024
@@ -39,12 +39,17 @@ _LEAST_POLL_S = 0.2
 
 
 def value_of(number: int, at: int) -> bytes:
-    """Message `at` of a session: its sqn is `at // EACH`, its place in the packet `at % EACH`."""
+    """Return message `at` of a session.
+
+    Its sqn is `at
+
+    EACH`, its position in the packet `at % EACH`.
+    """
     return bytes([number]) * 8 + at.to_bytes(8, "big")
 
 
 def recorder(directory: Path, permit: Path, packets: int) -> None:
-    """Append what is not there yet, up to what the file `permit` allows at a time."""
+    """Append the missing packets, up to the sqn that the file `permit` allows."""
     writer = ArchiveWriter(directory, attrs.evolve(Parameters(), record_sync_ivl=MILLISECOND), _log)
     sessions = [attrs.evolve(SESSION, tsi=tsi) for tsi in TSIS]
     found = [writer.index.sessions.get(one.key) for one in sessions]
@@ -86,7 +91,10 @@ def _rows(spark: SparkSession, recorders: str, *, local: bool) -> DataFrame:
 
 
 def _is_over(query: StreamingQuery, packets: int) -> bool:
-    """Whether both sessions were read to their end. Raises what ended the query."""
+    """Return whether both sessions were read to their end.
+
+    Raises the error that ended the query.
+    """
     failure = query.exception()
     if failure is not None:
         raise failure
@@ -98,9 +106,10 @@ def _is_over(query: StreamingQuery, packets: int) -> bool:
 
 
 def driver(recorders: str, sink: str, master: str, folder: Path, packets: int) -> None:
-    """Copy the archive to Parquet, from its files; to the sink, as the service sends it; and to a folder for each batch id.
+    """Run the queries of the campaign, then print their results.
 
-    Then print what the Parquet files and the folders have of each session.
+    The queries copy the archive to Parquet, from its files; to the sink, as the service sends the rows; and to a folder
+    for each batch id. The results are those of the Parquet files and of the folders, for each session.
     """
     settings = SETTINGS | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder / "spark")}
     spark = pgm.spark.register(pgm.spark.start("kills", master=master, settings=settings, quick=True))
@@ -133,7 +142,10 @@ def driver(recorders: str, sink: str, master: str, folder: Path, packets: int) -
 
 
 def _told(table: DataFrame) -> dict[str, list[int]]:
-    """Of each session: rows, messages, the first and the last, and how many have the value of their place."""
+    """Return rows, messages, first, last and correct values of each session.
+
+    A value is correct if it belongs to its position.
+    """
     at = F.col("sqn") * EACH + F.col("index")
     found = table.withColumn("at", at).groupBy("tsi").agg(
         F.count("at"), F.count_distinct("at"), F.min("at"), F.max("at"),

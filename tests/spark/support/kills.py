@@ -1,9 +1,11 @@
-"""Kills at random points: the driver with its JVM, an executor, the recorder, the range service; nothing is lost, nothing comes twice.
+"""Kills at random points, without a lost or repeated message.
 
 python -m tests.spark.support.kills --kills 20 [--seed 1] [--local]
 
-A recorder writes two sessions with several messages a packet. Three queries copy them: into Parquet files, to a range service that publishes, and by foreachBatch
-into a folder for each batch id. Whatever dies is started again. In the end all must have every message of both sessions once, as an uninterrupted run has.
+The victims are the driver with its JVM, an executor, the recorder and the range service. Each victim is restarted.
+A recorder writes two sessions with several messages a packet. Three queries copy them: into Parquet files, to a range
+service that publishes, and by foreachBatch into a folder for each batch id. In the end each copy must have every
+message of both sessions once, as after a run without kills.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ from tests.spark.support.kill_parts import EACH, TSIS, value_of
 _PATIENCE_S = 1500.0
 _POLL_S = 0.1
 _PAUSE_S = 12.0  # between two kills, at most
-_MOST_STARTS = 20  # besides those after a kill: a query ends when its recorder is away for too long
+_MOST_STARTS = 20  # besides those after a kill: a query ends if its recorder is away for too long
 
 
 @attrs.define(eq=False)
 class Child:
-    """A part that is started again when it is dead. It leads a process group, so its JVM dies with it."""
+    """Process that is restarted when it is dead.
+
+    The process leads a process group, so its JVM dies with it.
+    """
 
     words: list[str]
     log: Path
@@ -66,7 +71,7 @@ class Child:
 
 @attrs.define(eq=False)
 class Campaign:
-    """Everything of one run."""
+    """State of one run."""
 
     folder: Path
     messages: int
@@ -78,12 +83,15 @@ class Campaign:
 
     @property
     def packets(self) -> int:
-        """How many each session has."""
+        """Packets of each session."""
         return self.messages // EACH
 
     @property
     def permit(self) -> Path:
-        """Up to which sqn the recorder may write: it never ends before the last kill."""
+        """File with the sqn up to which the recorder may write.
+
+        The limit keeps the recorder from its end before the last kill.
+        """
         return self.folder / "permit"
 
     def allow(self, share: float) -> None:
@@ -113,7 +121,7 @@ class Campaign:
             self.parts[name].start()
 
     def kill(self, victim: str) -> bool:
-        """Kill one; returns whether it was there."""
+        """Kill one victim; return whether it was running."""
         if victim == "executor":
             found = self._executors()
             if not found:
@@ -128,7 +136,7 @@ class Campaign:
         return True
 
     def _executors(self) -> list[int]:
-        """On a cluster its JVMs; in one process the Python that works for them."""
+        """Return the executors: JVMs on a cluster, Python daemons in one process."""
         if self.group is not None:
             return self.group.executors()
         driver = self.parts["driver"].process
@@ -140,7 +148,7 @@ class Campaign:
         ]
 
     def revive(self) -> bool:
-        """Start again what is dead and not done; returns whether the driver is done."""
+        """Restart dead, unfinished parts; return whether the driver is finished."""
         for name, child in self.parts.items():
             code = child.process.poll() if child.process is not None else None
             if code is None:
@@ -153,12 +161,15 @@ class Campaign:
         return False
 
     def is_running(self) -> bool:
-        """Whether the queries of the driver that was started last have begun."""
+        """Return whether the queries of the latest driver have begun."""
         driver = self.parts["driver"]
         return driver.text().count("running\n") >= driver.starts
 
     def run(self, kills: int, victims: Sequence[str], pause_s: float, say: Callable[[str], None]) -> None:
-        """Kill, and go on until the driver is done. With a short pause only while the queries run, for most of the time they would not."""
+        """Kill at random times until the driver is finished.
+
+        With a short pause the kills wait for running queries, since most of the time none would run.
+        """
         until = time.monotonic() + _PATIENCE_S
         due = time.monotonic() + self.rng.uniform(0, pause_s)
         order = [victims[number % len(victims)] for number in range(kills)]
@@ -174,7 +185,7 @@ class Campaign:
         assert not order, f"the run was over before {order} were killed"
 
     def check(self) -> None:
-        """Every message once, in Parquet, in the folders of batches, and where it was published."""
+        """Check that every message is once in Parquet, batch folders and the sink."""
         lines = self.parts["driver"].text().splitlines()
         told = json.loads(next(line for line in reversed(lines) if line.startswith('{"')))
         each = [self.messages, self.messages, 0, self.messages - 1, self.messages]
@@ -196,7 +207,7 @@ def campaign(
     say: Callable[[str], None],
     pause_s: float = _PAUSE_S,
 ) -> Counter[str]:
-    """Run one and check it; returns what was killed how often."""
+    """Run the campaign and check it; return the kills by victim."""
     with ExitStack() as stack:
         group = stack.enter_context(cluster(folder)) if on_cluster else None
         made = Campaign(folder, messages, random.Random(seed), group)
@@ -221,9 +232,9 @@ def campaign(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--messages", type=int, default=24_000, help=f"of each session, a multiple of {EACH}")
+    parser.add_argument("--messages", type=int, default=24_000, help=f"messages of each session, a multiple of {EACH}")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--local", action="store_true", help="one process instead of a cluster of two workers")
+    parser.add_argument("--local", action="store_true", help="use one process instead of a cluster of two workers")
     options = parser.parse_args()
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

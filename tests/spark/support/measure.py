@@ -1,8 +1,9 @@
-"""Rows a second from the range service into an aggregate, beside the same rows as Parquet and Spark's own source; and a micro-batch.
+"""Rows a second from the range service into an aggregate, and the time of a micro-batch.
 
-In pairs, of which each is run in turns, after some turns that do not count: the JVM compiles what it runs often.
-`files` and `parquet`: the two columns of the aggregate, read where the service says that they are; `sent`: those that the service sends;
-`all`: every column of every row; `rate`: Spark's rate-micro-batch, and `range` beside it: the rows of spark.range.
+Works are measured in pairs, interleaved, after some warm-up turns, since the JVM compiles code that runs often.
+`files` and `parquet` are the two columns of the aggregate, read from the recorder's files and from Parquet.
+`sent` are the rows that the service sends, and `all` is every column of every row.
+`rate` is Spark's rate-micro-batch, and `range` the rows of spark.range beside it.
 
 python -m tests.spark.support.measure [--rows 3000000] [--size 70] [--runs 5]
 python -m tests.spark.support.measure --telemetry 10000000
@@ -42,11 +43,14 @@ from tests.unit.archive.makers import SESSION, TSI
 _BATCH = 10_000
 _MICRO_BATCH = 50_000
 _WARM_UP = 3  # turns
-_TIMES_AT = 11  # in /proc/PID/stat, behind the name: ticks of the process, in its own code and in the kernel
+_TIMES_AT = 11  # in /proc/PID/stat, after the name: ticks of the process in user and kernel mode
 
 
 def fill(directory: Path, rows: int, size: int) -> None:
-    """Messages of random octets, all different: files that find equal values keep them once."""
+    """Write messages of random octets, all different.
+
+    Equal values would be stored only once.
+    """
     with writing(directory) as add:
         for first in range(0, rows, _BATCH):
             octets = np.frombuffer(os.urandom(_BATCH * (DATA_HEADER_OCTETS + size)), np.uint8)
@@ -55,18 +59,21 @@ def fill(directory: Path, rows: int, size: int) -> None:
 
 
 def aggregate(frame: DataFrame) -> None:
-    """Something that looks at every row's number and value."""
+    """Aggregate every row's sqn and value."""
     frame.agg(F.count("sqn"), F.max("sqn"), F.sum(F.octet_length("value"))).collect()
 
 
 def aggregate_all(frame: DataFrame) -> None:
-    """Something that looks at every column of every row."""
+    """Aggregate every column of every row."""
     others = [F.max(name) for name in frame.columns if name != "value"]
     frame.agg(F.count("sqn"), F.sum(F.octet_length("value")), *others).collect()
 
 
 def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> dict[str, object]:
-    """Rows a second, and seconds of the processors, medians; and how the first work compares to the second, turn by turn."""
+    """Return medians of rows a second and processor seconds.
+
+    The first work is also compared with the second, turn by turn.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in works}
     used: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(_WARM_UP + runs):
@@ -87,7 +94,7 @@ def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> dict[
 
 
 def micro_batch(spark: SparkSession, where: str, folder: Path) -> float:
-    """Seconds of a micro-batch from trigger to commit, median."""
+    """Return the median seconds of a micro-batch from trigger to commit."""
     source = spark.readStream.format("pgm").option("columns", "sqn,value")
     stream = source.option("maxOffsetsPerTrigger", _MICRO_BATCH).load(where)
     sink = stream.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
@@ -100,7 +107,10 @@ def micro_batch(spark: SparkSession, where: str, folder: Path) -> float:
 
 
 def telemetry(rows: int, folder: Path) -> None:
-    """All jobs over so many rows: seconds, and seconds of the processors, of Spark and all that works for it."""
+    """Run all jobs over `rows` events; print seconds and processor seconds.
+
+    The processor time includes all processes of Spark.
+    """
     spark = pgm.spark.start()
     write_events(spark, folder, rows)
     began, used = time.monotonic(), _used_s()
@@ -117,7 +127,7 @@ def telemetry(rows: int, folder: Path) -> None:
 
 
 def _used_s() -> float:
-    """Seconds of the processors that this process and its descendants have used."""
+    """Return the processor seconds of this process and its descendants."""
     parents = {pid: parent for pid, parent, _ in processes()}
     mine = [pid for pid in parents if is_below(pid, os.getpid(), parents)]
     ticks = 0
@@ -130,7 +140,9 @@ def _used_s() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--telemetry", type=int, metavar="ROWS", help="measure the jobs over telemetry instead")
+    parser.add_argument(
+        "--telemetry", type=int, metavar="ROWS", help="measure the jobs over this many rows of telemetry instead"
+    )
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--size", type=int, default=70)
     parser.add_argument("--runs", type=int, default=5)
