@@ -1,6 +1,6 @@
 """Data source "pgm": batches and streams of an archive's rows, and publication.
 
-docs/spark.md describes its use. Spark makes readers in separate processes and pickles them into others, so the readers
+docs/guide/spark.md describes its use. Spark makes readers in separate processes and pickles them into others, so the readers
 hold options and no live objects.
 """
 
