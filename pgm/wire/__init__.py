@@ -1,5 +1,5 @@
-"""Octets to values and back: packet and option tables, trains, checksum, serial numbers.
+"""Codec between octets and values: packets, options, trains, checksums, sqns.
 
-No state, no time, no sockets. Everything here is a pure function of its arguments, and every function
-whose name ends in `_untrusted` takes octets from the network and raises nothing but `WireError`.
+The functions have no state, no time and no sockets; each result depends on the arguments alone. A function whose name
+ends in `_untrusted` takes octets from the network, and raises nothing but `WireError`.
 """

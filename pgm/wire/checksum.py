@@ -1,8 +1,8 @@
-"""The 16-bit one's-complement checksum over whole PGM packets (RFC 8, W-08 to W-11).
+"""The 16-bit one's-complement checksum over PGM packets (RFC 8, W-08 to W-11).
 
-Sums are taken over native-order 32-bit words of all packets of a train at once. A one's-complement sum
-computed in the wrong octet order is the octet-swapped sum, so the result is stored in native order and
-no data is ever swapped. A field of 0 means "no checksum"; a computed 0 is sent as 0xFFFF.
+Sums are taken over native-order 32-bit words of all packets of a train at once. A one's-complement sum computed in the
+wrong octet order is the octet-swapped sum. The result is therefore stored in native order, and no data is ever swapped.
+A field of 0 means "no checksum"; a computed 0 is sent as 0xFFFF.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import numpy.typing as npt
 Octets = npt.NDArray[np.uint8]
 
 CHECKSUM_AT = 6
-INTEGER_OCTETS = 4096  # the longest packet that is summed faster as an integer than by numpy
+INTEGER_OCTETS = 4096  # longest packet that is summed faster as an integer than by numpy
 _ONES = np.uint64(0xFFFF)
 
 
 def residues(rows: Octets) -> npt.NDArray[np.uint64]:
-    """One's-complement sum of each row of a (count, stride) array, modulo 0xFFFF, in native order.
+    """Return the one's-complement sum of each row modulo 0xFFFF, in native order.
 
-    0 for a row whose checksum field is right: 0xFFFF and 0 are the same number in one's complement.
+    `rows` is a (count, stride) array. The sum is 0 for a row whose checksum field is right: 0xFFFF and 0 are the same
+    number in one's complement.
     """
     count, stride = rows.shape
     whole = stride & ~3
@@ -35,7 +36,7 @@ def residues(rows: Octets) -> npt.NDArray[np.uint64]:
 
 
 def stored(rows: Octets) -> npt.NDArray[np.uint16]:
-    """The checksum fields of the rows, as a writable native-order column."""
+    """Return the checksum fields of the rows as a writable native-order column."""
     return np.ndarray((rows.shape[0],), np.uint16, rows, CHECKSUM_AT, (rows.strides[0],))
 
 
@@ -46,14 +47,15 @@ def fill(rows: Octets) -> None:
 
 
 def fill_empty(rows: Octets) -> None:
-    """The same where all fields are 0."""
+    """Compute and store the checksum of every row, whose field must be 0."""
     stored(rows)[:] = _ONES - residues(rows)  # never 0
 
 
 def patch(rows: Octets, old: Octets, at: int) -> None:
-    """Correct the checksums after the octets `rows[:, at:at + n]` were `old`; both ends on even offsets.
+    """Correct the checksums after the octets `rows[:, at:at + n]` were `old`.
 
-    The rest of the packet is not read, so damage elsewhere stays detectable downstream (RFC 1624).
+    Both ends must be on even offsets. The rest of the packet is not read, so damage elsewhere stays detectable
+    downstream (RFC 1624).
     """
     width = old.shape[1]
     shape = (rows.shape[0], width >> 1)
@@ -69,26 +71,35 @@ def patch(rows: Octets, old: Octets, at: int) -> None:
 
 
 def checksum(packet: bytes) -> bytes:
-    """The two octets to store for one packet whose checksum field is zero."""
+    """Return the two checksum octets for one packet whose checksum field is zero."""
     return (0xFFFF - _sum(packet)).to_bytes(2, "little")
 
 
 def patched(field: bytes, old: bytes, new: bytes) -> bytes:
-    """The checksum field corrected after `old` became `new`, both of even length on even offsets (RFC 1624)."""
+    """Return the checksum field corrected after `old` became `new` (RFC 1624).
+
+    Both must have even length and be on even offsets.
+    """
     value = (int.from_bytes(field, "little") + _sum(old) - _sum(new)) % 0xFFFF
     return (value or 0xFFFF).to_bytes(2, "little")
 
 
 def is_absent(packet: bytes) -> bool:
-    """Whether the field says that there is no checksum."""
+    """Return whether the field says that there is no checksum."""
     return packet[CHECKSUM_AT : CHECKSUM_AT + 2] == b"\0\0"
 
 
 def is_valid(packet: bytes) -> bool:
-    """Whether a packet with a non-zero checksum field sums to 0xFFFF, which is 0 modulo 0xFFFF."""
+    """Return whether a packet with a checksum sums to 0xFFFF.
+
+    This sum is 0 modulo 0xFFFF.
+    """
     return _sum(packet) == 0
 
 
 def _sum(packet: bytes) -> int:
-    """The sum modulo 0xFFFF: 65,536 is 1 there, so the packet as one number has the residue of the sum of its words."""
+    """Return the sum of the packet's 16-bit words modulo 0xFFFF.
+
+    65,536 is 1 modulo 0xFFFF, so the packet as one number has the residue of this sum.
+    """
     return int.from_bytes(packet, "little") % 0xFFFF

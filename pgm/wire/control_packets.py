@@ -1,7 +1,7 @@
-"""Control packets: every type of RFC 3208 section 8 that carries no payload, one class a row of the table.
+"""Control packets: all types of RFC 3208 section 8 without payload.
 
-The classes hold wire values: sqns are 32-bit. `tsi` and `data_port` mean the same in both directions;
-the codec puts them where the direction wants them (W-14).
+Each row of the table is a class. The classes hold wire values: sqns are 32-bit. `tsi` and `data_port` mean the same in
+both directions. The codec puts the ports in the order of the direction (W-14).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pgm.wire.sequence_numbers import HALF, MASK, spans_of
 
 @attrs.frozen(kw_only=True)
 class Packet:
-    """What all control packets have. `octets` is the packet as received, or empty."""
+    """Fields of all control packets. `octets` is the packet as received, or empty."""
 
     tsi: Tsi
     data_port: int
@@ -59,7 +59,7 @@ class Packet:
 
     @property
     def packets(self) -> int:
-        """How many packets this is: `pgm.wire.naks.Naks` are several."""
+        """Number of packets: 1, except for `pgm.wire.naks.Naks`."""
         return 1
 
 
@@ -115,7 +115,7 @@ class Nak(Packet):
 
     @property
     def says_more(self) -> bool:
-        """Whether options say more than which sqns are asked for."""
+        """Whether options say more than the requested sqns."""
         return bool(self.options) and (len(self.options) > 1 or type(self.options[0]) is not NakList)
 
     @property
@@ -126,28 +126,28 @@ class Nak(Packet):
 
     @property
     def asked(self) -> int:
-        """How many sqns are listed."""
+        """Number of listed sqns."""
         return len(self.sqns)
 
     @functools.cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The requested sqns as half-open spans, in order and disjoint, counted from `sqn`.
+        """The requested sqns as half-open spans, ordered and disjoint, relative to `sqn`.
 
-        A packet that reaches many nodes of a simulation is sorted once.
+        The result is cached, because a packet may reach many nodes of a simulation.
         """
         base = self.sqn - HALF
         near = [(wire_sqn - base & MASK) - HALF for wire_sqn in self.sqns]
         ends = [sqn + 1 for sqn in near]
-        if all(map(operator.gt, near[1:], ends)):  # as losses are mostly: in order, and no two next to each other
+        if all(map(operator.gt, near[1:], ends)):  # the usual case: in order, and no two adjacent
             return tuple(zip(near, ends, strict=True))
         return tuple(spans_of(near))
 
     def spans_from(self, base: int) -> list[tuple[int, int]]:
-        """The same in 64 bits, where `base` is `sqn`."""
+        """Return `spans` in 64 bits, where `base` is `sqn`."""
         sqns = self.sqns
         ends = [sqn + 1 for sqn in sqns]
         if base == sqns[0] and sqns[-1] - base < HALF and all(map(operator.gt, sqns[1:], ends)):
-            return list(zip(sqns, ends, strict=True))  # of a session that has not wrapped: nothing to reckon
+            return list(zip(sqns, ends, strict=True))  # the session has not wrapped, so no arithmetic is needed
         return [(base + first, base + end) for first, end in self.spans]
 
 
@@ -160,7 +160,10 @@ class Spmr(Packet):
 
 @attrs.frozen(kw_only=True)
 class Ack(Packet):
-    """An acknowledgement: PGMCC's with OPT_PGMCC_FEEDBACK, that of an acknowledged stream with OPT_PGM_MEMBERS."""
+    """Acknowledgement of PGMCC or of an acknowledged stream.
+
+    The first has OPT_PGMCC_FEEDBACK, the second OPT_PGM_MEMBERS.
+    """
 
     TYPE = PacketType.ACK
     rx_max: int = u32("newest sqn received; with OPT_PGM_MEMBERS everything up to it was")
@@ -181,8 +184,8 @@ LAYOUTS: dict[type[Packet], Layout] = {cls: Layout(cls) for cls in set(CONTROL.v
 
 _TYPES = {int(kind): kind for kind in PacketType}
 _TYPE_AT, _SQN_AT, _SQN_END = 4, 16, 20
-_MOST_FORMS = 256  # of packets that are remembered: sessions that are asked for, by so many lengths of lists
-# Where the sqns of OPT_NAK_LIST begin if that comes first, by type and family of addresses.
+_MOST_FORMS = 256  # Number of cached packet forms, by session and length of list.
+# Offset of the sqns in OPT_NAK_LIST as first option, by type and address family.
 _LIST_AT = {
     bytes((kind, 0, afi)): _SQN_END + 2 * nla_octets + 8
     for kind in (PacketType.NAK, PacketType.NNAK, PacketType.NCF)
@@ -191,7 +194,10 @@ _LIST_AT = {
 
 
 def packet_type_untrusted(octet: int) -> PacketType:
-    """The type of a type octet; version and reserved bits must be 0 (W-03). Raises `WireError`."""
+    """Return the type of a type octet (W-03). Raise `WireError`.
+
+    Version and reserved bits must be 0.
+    """
     kind = _TYPES.get(octet)
     if kind is None:
         raise WireError("type")
@@ -199,7 +205,7 @@ def packet_type_untrusted(octet: int) -> PacketType:
 
 
 def encode(packet: Packet) -> bytes:
-    """The packet as octets, checksum included."""
+    """Return the packet as octets, including the checksum."""
     if type(packet) is Nak and packet.options and not packet.says_more and not packet.parity:
         ends = packet.tsi, packet.data_port, packet.source_nla, packet.group_nla
         return encode_list(packet.kind, *ends, packet.sqns)
@@ -209,7 +215,10 @@ def encode(packet: Packet) -> bytes:
 def encode_list(
     kind: PacketType, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla, sqns: Sequence[int]
 ) -> bytes:
-    """A NAK, NNAK or NCF with a list of two wire sqns or more and no other option, as `encode` has it."""
+    """Return a NAK, NNAK or NCF with a list and no other option, as `encode` does.
+
+    `sqns` are two wire sqns or more.
+    """
     head, middle = _form_of_list(kind, tsi, data_port, source_nla, group_nla, len(sqns) - 1)
     listed = struct.pack(f">{len(sqns)}I", *sqns)
     return _sealed(head + listed[:4] + middle + listed[4:])
@@ -219,7 +228,10 @@ def encode_list(
 def _form_of_list(
     kind: PacketType, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla, count: int
 ) -> tuple[bytes, bytes]:
-    """What lies before the first sqn of a packet with a list of so many others, without checksum, and between it and the list."""
+    """Return the octets before the first sqn, and between the first sqn and the list.
+
+    The packet has a list of `count` further sqns. The checksum is left 0.
+    """
     options = (NakList(sqns=(0,) * count),)
     first = Nak(
         tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options
@@ -244,7 +256,7 @@ def _sealed(packet: bytes) -> bytes:
 
 
 def decode_control_untrusted(octets: bytes) -> Packet:
-    """One control packet. The checksum has been verified by the caller. Raises `WireError`."""
+    """Decode one control packet, whose checksum was verified. Raise `WireError`."""
     list_at = _LIST_AT.get(octets[_TYPE_AT : _TYPE_AT + 1] + octets[_NAK_NLAS_AT : _NAK_NLAS_AT + 2])
     if list_at is not None and len(octets) > list_at:
         head = octets[:6] + b"\0\0" + octets[8:_SQN_AT] + b"\0\0\0\0" + octets[_SQN_END:list_at]
@@ -258,9 +270,11 @@ def decode_control_untrusted(octets: bytes) -> Packet:
 
 @functools.lru_cache(maxsize=_MOST_FORMS)
 def fields_of_list_untrusted(head: bytes, octets: int) -> dict[str, Any] | None:
-    """What a NAK, NNAK or NCF of so many octets says beside its sqns, if it has a list and no other option, written as we write it.
+    """Return the fields of a NAK, NNAK or NCF except its sqns.
 
-    `head` is all before the list, checksum and sqn 0. Whoever asks says the same each time, so it is read once.
+    Return None unless the packet has `octets` octets, a list and no other option, and is encoded as this codec would.
+    `head` is everything before the list, with checksum and sqn 0. A child sends the same head each time, so the result
+    is cached.
     """
     packet = head + bytes(octets - len(head))
     try:
@@ -314,7 +328,10 @@ _NAK_NLAS_AT = 20  # AFI of the source NLA; the group's follows
 
 
 def _replace(octets: bytes, at: int, size: int, new: bytes) -> bytes:
-    """Received octets with `size` of them replaced; the checksum, if there is one, is patched and not recomputed."""
+    """Return received octets with `size` of them replaced, and the checksum patched.
+
+    An absent checksum stays absent.
+    """
     field = octets[6:8]
     if field != b"\0\0":
         field = checksum.patched(field, octets[at : at + size], new)
@@ -322,14 +339,17 @@ def _replace(octets: bytes, at: int, size: int, new: bytes) -> bytes:
 
 
 def with_path(spm: Spm, path_nla: Nla) -> bytes:
-    """An SPM forwarded with another SPM_PATH; every other octet, options included, stays (NE-02, W-28)."""
+    """Return an SPM with another SPM_PATH; all other octets stay (NE-02, W-28)."""
     if not spm.octets:
         return encode(attrs.evolve(spm, path_nla=path_nla))
     return _replace(spm.octets, _SPM_PATH_AT, len(encode_nla(spm.path_nla)), encode_nla(path_nla))
 
 
 def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
-    """A NAK forwarded with the true source and the group of the segment above; all else stays (INT-Q3)."""
+    """Return a NAK with the source and the group of the upstream segment (INT-Q3).
+
+    All other octets stay.
+    """
     if not nak.octets:
         return encode(attrs.evolve(nak, source_nla=source_nla, group_nla=group_nla))
     size = len(encode_nla(nak.source_nla) + encode_nla(nak.group_nla))
@@ -337,7 +357,10 @@ def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
 
 
 def ncf_for(nak: Nak, options: Options = NO_OPTIONS) -> bytes:
-    """The NCF that confirms a NAK: same sqns, addresses and list, ports turned round (W-32); and `options` of its own."""
+    """Return the NCF that confirms a NAK (W-32), with `options` of its own.
+
+    Sqns, addresses and list are those of the NAK; the ports are swapped.
+    """
     if nak.options and not nak.says_more and not nak.parity and not options:
         return encode_list(PacketType.NCF, nak.tsi, nak.data_port, nak.source_nla, nak.group_nla, nak.sqns)
     kept = find(nak.options, NakList)

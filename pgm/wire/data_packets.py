@@ -1,7 +1,6 @@
-"""Building data packets: ODATA for what the application sends, RDATA from what was kept.
+"""Construction of data packets: ODATA from messages, RDATA from kept packets.
 
-Headers of a whole train are written by one assignment per field, and the checksums of all its packets
-come from one sum.
+One assignment per field writes the headers of a whole train, and one sum gives the checksums of all its packets.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ def write_odata(
     network_significant: bool = False,
     fragment_offsets: range | None = None,
 ) -> None:
-    """Write headers, options and checksums of ODATA into `rows`, a contiguous (count, size) array whose payloads are in place.
+    """Write headers, options and checksums of ODATA into `rows`.
 
-    `option_octets` go on every packet; with `fragment_offsets` they begin with OPT_FRAGMENT, whose
-    second field is set row by row.
+    `rows` is a contiguous (count, size) array whose payloads are in place. `option_octets` go on every packet. With
+    `fragment_offsets`, the options begin with OPT_FRAGMENT, whose second field is set row by row.
     """
     count, size = rows.shape
     tsdu_length = size - DATA_HEADER_OCTETS - len(option_octets)
     head = _odata_head(tsi, data_port, tsdu_length, trail, option_octets, network_significant)
-    np.ndarray((count,), head.dtype, rows, 0, (size,))[...] = head  # one item a row, which is faster than its octets
+    np.ndarray((count,), head.dtype, rows, 0, (size,))[...] = head  # one item per row is faster than its octets
     column(rows, SQN_AT, ">u4")[...] = np.arange(first, first + count)  # the lower half
     if fragment_offsets is not None:
         offsets = np.arange(fragment_offsets.start, fragment_offsets.stop, fragment_offsets.step, dtype=np.uint32)
@@ -57,11 +56,11 @@ def write_odata(
     checksum.fill_empty(rows)
 
 
-@functools.lru_cache(maxsize=64)  # of batch after batch it is the same, until the trail moves
+@functools.lru_cache(maxsize=64)  # the head is the same batch after batch, until the trail moves
 def _odata_head(
     tsi: Tsi, data_port: int, tsdu_length: int, trail: int, option_octets: bytes, network_significant: bool
 ) -> npt.NDArray[np.void]:
-    """Header and options as one item, without sqn and checksum."""
+    """Return header and options as one item, without sqn and checksum."""
     flags = (OPTIONS_PRESENT if option_octets else 0) | (OPTIONS_NETWORK if network_significant else 0)
     sport = int.from_bytes(tsi[6:], "big")
     head = HEADER.pack(sport, data_port, PacketType.ODATA, flags, 0, tsi[:6], tsdu_length)
@@ -77,16 +76,19 @@ def _retyped(run: Run, kind: PacketType) -> Octets:
     return rows
 
 
-_FEW = 40  # rows that are patched one by one: in cold caches about what as many calls of numpy cost
-# Type, flags and checksum; what lies between; the trail, which as one number has the residue of the sum of its words.
+# Up to this many rows are patched one by one. With cold caches, that costs about as much as the calls of numpy.
+_FEW = 40
+# Type, flags and checksum; the octets in between; the trail. The trail as one number has the residue of the sum of its
+# words.
 _TYPE_TO_TRAIL = struct.Struct(f"<BBH{TRAIL_AT - TYPE_AT - 4}sI")
 _KIND, _FIELD, _TRAIL = np.dtype(np.uint8), np.dtype("<u2"), np.dtype("<u4")
 
 
 def build_rdata(runs: Sequence[Run], trail: int) -> Octets:
-    """RDATA for kept packets of one size: copies with type, trail and checksum changed and nothing else (W-31).
+    """Return RDATA for kept packets of one size (W-31).
 
-    The checksum is patched, not recomputed: damage to the kept octets stays visible to the receiver.
+    The rows are copies in which only type, trail and checksum differ. The checksum is patched, not recomputed, so that
+    the receiver detects damage to the kept octets.
     """
     stride = runs[0].stride
     rows = np.empty((sum([run.count for run in runs]), stride), np.uint8)
@@ -99,7 +101,10 @@ def build_rdata(runs: Sequence[Run], trail: int) -> Octets:
 
 
 def as_rdata(rows: Octets, trail: int) -> Octets:
-    """Make RDATA, in place, of copies of kept packets: (count, octets of each), contiguous; as `build_rdata`."""
+    """Turn copies of kept packets into RDATA in place, as `build_rdata` does.
+
+    `rows` is a contiguous (count, packet size) array.
+    """
     count, stride = rows.shape
     new = int.from_bytes(wrap(trail).to_bytes(4, "big"), "little")
     rdata = int(PacketType.RDATA)
@@ -116,7 +121,7 @@ def as_rdata(rows: Octets, trail: int) -> Octets:
     value += kinds
     value -= less
     value %= 0xFFFF
-    value += 1  # never 0, which would say that there is no checksum
+    value += 1  # never 0, which would mean no checksum
     fields[...] = value
     trails.fill(new)
     kinds.fill(rdata)
@@ -124,7 +129,10 @@ def as_rdata(rows: Octets, trail: int) -> Octets:
 
 
 def _patch_each(octets: memoryview, stride: int, rdata: int, new: int, less: int) -> None:
-    """The same row by row, which is faster for a few: caches have what a loop needs, and not what numpy does."""
+    """Patch the rows one by one, which is faster for a few rows.
+
+    Caches hold what this loop needs, but not what numpy needs.
+    """
     unpack_from, pack_into = _TYPE_TO_TRAIL.unpack_from, _TYPE_TO_TRAIL.pack_into
     for at in range(TYPE_AT, len(octets), stride):
         kind, flags, value, middle, old = unpack_from(octets, at)
@@ -132,5 +140,8 @@ def _patch_each(octets: memoryview, stride: int, rdata: int, new: int, less: int
 
 
 def build_first_sending(run: Run) -> Octets:
-    """ODATA for packets that a relay got as repairs and never sent down: on that segment they are new."""
+    """Return ODATA for recovered packets that a relay has never sent downstream.
+
+    On the downstream segment, the packets are new.
+    """
     return _retyped(run, PacketType.ODATA)

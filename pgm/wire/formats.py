@@ -1,12 +1,12 @@
-"""The tables of RFC 3208 section 8: packet types, the common header, and how a field is spelled.
+"""Tables of RFC 3208 section 8: packet types, common header, field formats.
 
-A packet or option class declares its fields with `u16()`, `u32()`, `u32s()` and `nla()`; the class itself is
-the table row. From the same declarations come the codec, `docs/reference/wire.md` and the test strategies.
+A packet or option class declares its fields with `u16()`, `u32()`, `u32s()` and `nla()`. The class itself is the table
+row. The codec, `docs/reference/wire.md` and the test strategies come from the same declarations.
 
 Offsets count from the first octet of the PGM header. All multi-octet fields are big-endian.
 
-The RFC numbers the bits of the Options octet from the wrong end and states some lengths wrongly; the
-readings E-01 to E-06 of the checklist are the ones every implementation uses, and ours.
+The RFC numbers the bits of the Options octet from the wrong end, and states some lengths wrongly. This codec follows
+the readings E-01 to E-06 of the checklist, like every implementation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADER_OCTETS = 16
 DATA_HEADER_OCTETS = 24  # common header, sqn, trail
 FRAGMENT_OCTETS = 20  # OPT_LENGTH and OPT_FRAGMENT, which follow that header
 
-# Where fields of the header are.
+# Offsets of header fields.
 TYPE_AT, FLAGS_AT, TSDU_LENGTH_AT, SQN_AT, TRAIL_AT = 4, 5, 14, 16, 20
 
 # Options octet of the header (E-01).
@@ -46,9 +46,12 @@ NO_WINDOW_LEAD = 0x80000000
 
 
 class PacketType(enum.IntEnum):
-    """Low nibble of the type octet (RFC 8). ACK is OpenPGM's, for PGMCC, and ours for acknowledged streams."""
+    """Low nibble of the type octet (RFC 8).
 
-    __hash__ = int.__hash__  # that of Enum hashes the name, in Python, for every packet
+    ACK comes from OpenPGM, which uses it for PGMCC. This project also uses ACK for acknowledged streams.
+    """
+
+    __hash__ = int.__hash__  # the hash of Enum hashes the name, in Python, for every packet
 
     SPM = 0x00
     POLL = 0x01
@@ -63,7 +66,10 @@ class PacketType(enum.IntEnum):
 
 
 UPSTREAM = frozenset({PacketType.POLR, PacketType.NAK, PacketType.NNAK, PacketType.SPMR, PacketType.ACK})
-"""Types that travel towards the source and carry the ports swapped (W-14). Not derivable from the nibble (W-04)."""
+"""Types that travel towards the source, with the ports swapped (W-14).
+
+The set cannot be derived from the nibble (W-04).
+"""
 
 DATA = frozenset({PacketType.ODATA, PacketType.RDATA})
 
@@ -72,7 +78,7 @@ HEADER = struct.Struct(">HHBBH6sH")
 
 
 class Kind(enum.Enum):
-    """How one field is laid out."""
+    """Format of one field."""
 
     U16 = "u16"
     U32 = "u32"
@@ -91,49 +97,52 @@ def _field(kind: Kind, doc: str, **kwargs: Any) -> Any:
 
 
 def u16(doc: str, **kwargs: Any) -> Any:
-    """A 16-bit unsigned field."""
+    """Declare a 16-bit unsigned field."""
     return _field(Kind.U16, doc, **kwargs)
 
 
 def u32(doc: str, **kwargs: Any) -> Any:
-    """A 32-bit unsigned field."""
+    """Declare a 32-bit unsigned field."""
     return _field(Kind.U32, doc, **kwargs)
 
 
 def pad16() -> Any:
-    """Two reserved octets, sent as zero (W-25)."""
+    """Declare two reserved octets, sent as zero (W-25)."""
     return _field(Kind.PAD16, "reserved", default=0, init=False, repr=False, eq=False)
 
 
 def u32s(doc: str) -> Any:
-    """32-bit fields up to the end of the option."""
+    """Declare 32-bit fields up to the end of the option."""
     return _field(Kind.U32S, doc)
 
 
 def nla(doc: str) -> Any:
-    """AFI, two reserved octets, address (W-16)."""
+    """Declare an AFI, two reserved octets, and an address (W-16)."""
     return _field(Kind.NLA, doc)
 
 
 def bare_nla(doc: str) -> Any:
-    """An address without AFI, its family told by the length (E-04)."""
+    """Declare an address without AFI, whose family follows from the length (E-04)."""
     return _field(Kind.BARE_NLA, doc)
 
 
 def raw(doc: str, **kwargs: Any) -> Any:
-    """Uninterpreted octets up to the end of the option."""
+    """Declare uninterpreted octets up to the end of the option."""
     return _field(Kind.RAW, doc, **kwargs)
 
 
 @functools.lru_cache(maxsize=4096)
 def pack_nla(address: Nla) -> bytes:
-    """The 4 or 16 octets of an address. Raises ValueError for what is no address."""
+    """Return the 4 or 16 octets of an address.
+
+    Raise ValueError if `address` is no address.
+    """
     return ipaddress.ip_address(address).packed
 
 
 @functools.lru_cache(maxsize=4096)
 def unpack_nla(octets: bytes) -> Nla:
-    """The usual spelling of 4 or 16 octets."""
+    """Return the usual spelling of 4 or 16 octets."""
     return str(ipaddress.ip_address(octets))
 
 
@@ -142,13 +151,16 @@ _AFI_HEAD = struct.Struct(">HH")
 
 
 def encode_nla(address: Nla) -> bytes:
-    """AFI, reserved, address."""
+    """Return AFI, two reserved octets and the address."""
     packed = pack_nla(address)
     return _AFI_HEAD.pack(AFI_IPV4 if len(packed) == 4 else AFI_IPV6, 0) + packed
 
 
 def decode_nla_untrusted(octets: memoryview, at: int, end: int) -> tuple[Nla, int]:
-    """Read AFI, reserved, address at `at`; returns the address and the offset behind it."""
+    """Read AFI, reserved octets and address at `at`. Raise `WireError`.
+
+    Return the address and the offset after it.
+    """
     if at + 4 > end:
         raise WireError("truncated")
     afi, _ = _AFI_HEAD.unpack_from(octets, at)
@@ -161,12 +173,15 @@ def decode_nla_untrusted(octets: memoryview, at: int, end: int) -> tuple[Nla, in
 
 
 class Layout:
-    """The codec that follows from a class's field declarations: one step per run of fixed fields, one per special field."""
+    """Codec derived from a class's field declarations.
+
+    The codec has one step per run of fixed fields, and one per special field.
+    """
 
     def __init__(self, cls: type[attrs.AttrsInstance]) -> None:
         self.names: list[str] = []
-        self._steps: list[tuple[struct.Struct | Kind, int]] = []  # (how, fields taken)
-        fixed, taken = ">", 0
+        self._steps: list[tuple[struct.Struct | Kind, int]] = []  # (format, number of fields)
+        fixed, count = ">", 0
         for field in attrs.fields(cls):
             kind = field.metadata.get("kind")
             if kind is None:
@@ -175,36 +190,39 @@ class Layout:
                 self.names.append(field.name)
             if kind in _STRUCT:
                 fixed += _STRUCT[kind]
-                taken += kind is not Kind.PAD16
+                count += kind is not Kind.PAD16
                 continue
             if fixed != ">":
-                self._steps.append((struct.Struct(fixed), taken))
+                self._steps.append((struct.Struct(fixed), count))
             self._steps.append((kind, 1))
-            fixed, taken = ">", 0
+            fixed, count = ">", 0
         if fixed != ">":
-            self._steps.append((struct.Struct(fixed), taken))
+            self._steps.append((struct.Struct(fixed), count))
 
     def encode(self, value: object) -> bytes:
-        """The octets of the declared fields of `value`."""
+        """Return the octets of the declared fields of `value`."""
         values = [getattr(value, name) for name in self.names]
         parts, at = [], 0
-        for how, taken in self._steps:
-            chunk = values[at : at + taken]
-            at += taken
-            parts.append(how.pack(*chunk) if isinstance(how, struct.Struct) else _encode_special(how, chunk[0]))
+        for step, count in self._steps:
+            chunk = values[at : at + count]
+            at += count
+            parts.append(step.pack(*chunk) if isinstance(step, struct.Struct) else _encode_special(step, chunk[0]))
         return b"".join(parts)
 
     def decode_untrusted(self, octets: memoryview, at: int, end: int) -> tuple[list[Any], int]:
-        """Values of the declared fields found from `at` on, and the offset behind them. Raises `WireError`."""
+        """Return the values of the declared fields from `at` on. Raise `WireError`.
+
+        Also return the offset after the fields.
+        """
         values: list[Any] = []
-        for how, _ in self._steps:
-            if isinstance(how, struct.Struct):
-                if at + how.size > end:
+        for step, _ in self._steps:
+            if isinstance(step, struct.Struct):
+                if at + step.size > end:
                     raise WireError("truncated")
-                values.extend(how.unpack_from(octets, at))
-                at += how.size
+                values.extend(step.unpack_from(octets, at))
+                at += step.size
             else:
-                value, at = _decode_special_untrusted(how, octets, at, end)
+                value, at = _decode_special_untrusted(step, octets, at, end)
                 values.append(value)
         return values, at
 
@@ -235,12 +253,15 @@ def _decode_special_untrusted(kind: Kind, octets: memoryview, at: int, end: int)
 
 
 def tsi_text(tsi: Tsi) -> str:
-    """The customary spelling: six decimal octets of the GSI and the data-source port (INT-U14)."""
+    """Return the usual spelling of a TSI (INT-U14).
+
+    The spelling is six decimal octets of the GSI and the data-source port.
+    """
     return ".".join(str(octet) for octet in tsi[:6]) + f".{int.from_bytes(tsi[6:], 'big')}"
 
 
 def tsi_from_text(text: str) -> Tsi:
-    """Read the spelling of `tsi_text`. Raises ValueError."""
+    """Parse the spelling of `tsi_text`. Raise ValueError."""
     *gsi, port = (int(part) for part in text.split("."))
     if len(gsi) != 6 or not 0 <= port <= 0xFFFF:
         raise ValueError(f"{text!r} is not a TSI")

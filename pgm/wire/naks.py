@@ -1,7 +1,8 @@
-"""NAKs, NNAKs and NCFs as runs: several packets that differ in their sqns alone are one item, in and out.
+"""NAKs, NNAKs and NCFs as runs.
 
-Whoever has lost thousands of packets in a row asks for them by lists of 63. Those leave in a train, and a train of
-them is read, answered and passed on by a handful of numpy calls, as data packets are.
+Packets that differ only in their sqns are one item. A node that has lost thousands of consecutive packets requests them
+with lists of 63 sqns. These packets are sent in a train. A handful of numpy calls reads, answers or forwards a train of
+NAKs, as for data packets.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ from pgm.wire.sequence_numbers import HALF, MASK
 Octets = npt.NDArray[np.uint8]
 Span = tuple[int, int]
 
-LIST_SQNS = MAX_NAK_LIST + 1  # of one packet: the header's and the list's
+LIST_SQNS = MAX_NAK_LIST + 1  # sqns per packet: the header's and the list's
 _TYPE_AT, _SQN_AT, _NLAS_AT = 4, 16, 20
 _NLAS = 2  # the source's and the group's
-_OPTION_HEADS = 8  # OPT_LENGTH, and what comes before the sqns of OPT_NAK_LIST
+_OPTION_HEADS = 8  # OPT_LENGTH, and the head of OPT_NAK_LIST
 _CHECKSUM_END = checksum.CHECKSUM_AT + 2
 _SQN_OCTETS = 4
 
 
 @attrs.frozen(kw_only=True)
 class Naks(Nak):
-    """Several NAKs, NNAKs or NCFs, of one sender's one read, each with a list of equal length and no other option.
+    """Several NAKs, NNAKs or NCFs of one read and one sender.
 
-    The fields are those of the first; `sqns` and `spans` are of all. `rows` are the packets as they came, (count,
-    octets of each); `lists` their sqns as on the wire, (count, sqns of each).
+    Each packet has a list of equal length and no other option. The fields are those of the first packet; `sqns` and
+    `spans` cover all packets. `rows` are the packets as received, (count, packet size). `lists` are their sqns as on
+    the wire, (count, sqns per packet).
     """
 
     rows: Octets = attrs.field(eq=False, repr=False)
@@ -51,12 +53,12 @@ class Naks(Nak):
 
     @property
     def packets(self) -> int:
-        """How many packets this is."""
+        """Number of packets."""
         return len(self.rows)
 
     @property
     def asked(self) -> int:
-        """How many sqns are listed."""
+        """Number of listed sqns."""
         return self.lists.size
 
     @property
@@ -66,9 +68,12 @@ class Naks(Nak):
 
     @functools.cached_property
     def spans(self) -> tuple[Span, ...]:
-        """The requested sqns of all packets as half-open spans, in order and disjoint, counted from `sqn`."""
+        """The requested sqns of all packets as half-open spans, relative to `sqn`.
+
+        The spans are ordered and disjoint.
+        """
         flat = self.lists.reshape(-1)
-        if (flat[1:] - flat[:-1] == 1).all():  # of a burst; they wrap as sqns do
+        if (flat[1:] - flat[:-1] == 1).all():  # a burst; the differences wrap as sqns do
             return ((0, flat.size),)
         near = ((flat.astype(np.int64) - self.sqn + HALF) & MASK) - HALF
         steps = near[1:] - near[:-1]
@@ -81,31 +86,31 @@ class Naks(Nak):
         return tuple((first, last + 1) for first, last in zip(firsts, lasts, strict=True))
 
     def spans_from(self, base: int) -> list[Span]:
-        """The same in 64 bits, where `base` is `sqn`."""
+        """Return `spans` in 64 bits, where `base` is `sqn`."""
         return [(base + first, base + end) for first, end in self.spans]
 
     def singles(self) -> Iterator[Nak]:
-        """Each packet as an item of its own."""
+        """Yield each packet as an item of its own."""
         for row in self.rows:
             nak = decode_control_untrusted(row.tobytes())
             assert isinstance(nak, Nak)
             yield nak
 
     def each_list(self) -> list[bytes]:
-        """What tells the packets' lists apart: as `list_key` of each packet by itself."""
+        """Return the `list_key` of each packet."""
         octets, size = self.lists.astype(">u4").tobytes(), _SQN_OCTETS * self.lists.shape[1]
         return [octets[at : at + size] for at in range(0, len(octets), size)]
 
 
 def list_key(sqns: tuple[int, ...]) -> bytes:
-    """What tells one list of sqns from others: its octets on the wire."""
+    """Return the key of a list of sqns: its octets on the wire."""
     return struct.pack(f">{len(sqns)}I", *sqns)
 
 
 def naks_untrusted(rows: Octets) -> Naks | None:
-    """Several packets of one size as one item, if they are what our receivers send; None for the general way to judge.
+    """Return several packets of one size as one item, or None for the general path.
 
-    They must be sound, carry a list and no other option, and be written as we write them.
+    The packets must be valid, carry a list and no other option, and be encoded as this codec would.
     """
     if checksum.residues(rows).any() or not checksum.stored(rows).all():
         return None
@@ -128,7 +133,7 @@ def naks_untrusted(rows: Octets) -> Naks | None:
 
 
 def _list_at_untrusted(packet: bytes) -> int:
-    """Where the list of a NAK begins that has no option before it. Raises `WireError`."""
+    """Return the offset of a NAK's list, if no option precedes it. Raise `WireError`."""
     octets, at = memoryview(packet), _NLAS_AT
     for _ in range(_NLAS):
         _, at = decode_nla_untrusted(octets, at, len(packet))
@@ -138,7 +143,10 @@ def _list_at_untrusted(packet: bytes) -> int:
 
 
 def nak_rows(first: bytes, lists: npt.NDArray[np.int64]) -> Octets:
-    """Packets like `first`, which has a list and no other option, for `lists` of sqns, (count, as many as it has)."""
+    """Return packets like `first` for `lists` of sqns.
+
+    `first` has a list and no other option. `lists` is a (count, sqns per packet) array.
+    """
     rows = np.empty((len(lists), len(first)), np.uint8)
     rows[:] = np.frombuffer(first, np.uint8)
     wire = (lists & MASK).astype(">u4")
@@ -149,14 +157,17 @@ def nak_rows(first: bytes, lists: npt.NDArray[np.int64]) -> Octets:
 
 
 def full_lists(spans: Iterable[Span]) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """The sqns of spans as full lists, (count, LIST_SQNS), and those that are left."""
+    """Return the sqns of spans as full lists, (count, LIST_SQNS), and the rest."""
     sqns = np.concatenate([np.arange(first, end) for first, end in spans])
     whole = len(sqns) - len(sqns) % LIST_SQNS
     return sqns[:whole].reshape(-1, LIST_SQNS), sqns[whole:].tolist()
 
 
 def ncf_rows_for(naks: Naks) -> Octets:
-    """The NCFs that confirm NAKs, each its own: the same but for the type, ports turned round (W-32)."""
+    """Return the NCFs that confirm NAKs, one for each (W-32).
+
+    Only the type and the order of the ports differ.
+    """
     rows = naks.rows.copy()
     rows[:, 0:2], rows[:, 2:4] = naks.rows[:, 2:4], naks.rows[:, 0:2]
     old = rows[:, _TYPE_AT : _TYPE_AT + 2].copy()
@@ -166,10 +177,10 @@ def ncf_rows_for(naks: Naks) -> Octets:
 
 
 def rows_with_addresses(naks: Naks, source_nla: Nla, group_nla: Nla) -> Octets:
-    """NAKs or NCFs passed on with other addresses; all else stays (INT-Q3)."""
+    """Return NAKs or NCFs with other addresses; all other octets stay (INT-Q3)."""
     new = np.frombuffer(encode_nla(source_nla) + encode_nla(group_nla), np.uint8)
     if len(new) != len(encode_nla(naks.source_nla) + encode_nla(naks.group_nla)):
-        octets = b"".join(with_addresses(one, source_nla, group_nla) for one in naks.singles())
+        octets = b"".join(with_addresses(nak, source_nla, group_nla) for nak in naks.singles())
         return np.frombuffer(octets, np.uint8).reshape(naks.packets, -1)
     rows = naks.rows.copy()
     place = slice(_NLAS_AT, _NLAS_AT + len(new))
@@ -186,13 +197,16 @@ _MIDDLE_AT = 20
 
 
 class PlainNaks:
-    """Those of one session that come from below one segment, whose NAK_SRC and NAK_GRP are these addresses."""
+    """Fast codec for plain NAKs of one session from below one segment.
+
+    The NAK_SRC and NAK_GRP of these NAKs are the given addresses.
+    """
 
     def __init__(self, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla) -> None:
         ends = tsi, data_port, source_nla, group_nla
         self._forms: dict[
             int, tuple[bytes, struct.Struct]
-        ] = {}  # what lies between first sqn and list, by octets of all
+        ] = {}  # by packet length: the octets between first sqn and list, and the format of the sqns
         for count in range(2, LIST_SQNS + 1):
             nak, ncf = (encode_list(kind, *ends, (0,) * count) for kind in (PacketType.NAK, PacketType.NCF))
             assert nak[_REST_AT:] == ncf[_REST_AT:], "a NAK and its NCF differ in more than what comes first"
@@ -203,7 +217,7 @@ class PlainNaks:
         self._rest = nak[_REST_AT:_SQN_AT]
 
     def read_untrusted(self, octets: bytes) -> tuple[int, ...] | None:
-        """The wire sqns of such a NAK, if it is one and sound; else None."""
+        """Return the wire sqns of a valid plain NAK; None for any other packet."""
         form = self._forms.get(len(octets))
         if form is None or octets[:_CHECKSUM_AT] != self._front or octets[_REST_AT:_SQN_AT] != self._rest:
             return None
@@ -213,10 +227,13 @@ class PlainNaks:
         return sqns.unpack(octets)
 
     def list_key(self, octets: bytes) -> bytes:
-        """Of one that was read what `pgm.wire.naks.list_key` gives for its sqns."""
+        """Return the `list_key` of a packet that was read, without parsing its sqns."""
         return octets[_SQN_AT:_MIDDLE_AT] + octets[self._list_at :]
 
     def ncf_for(self, octets: bytes) -> bytes:
-        """The NCF for one that was read: octet for octet what `pgm.wire.control_packets.ncf_for` makes of it."""
+        """Return the NCF for a packet that was read.
+
+        The octets equal those of `pgm.wire.control_packets.ncf_for`.
+        """
         field = checksum.patched(octets[_CHECKSUM_AT:_REST_AT], self._front, self._ncf_front)
         return self._ncf_front + field + octets[_REST_AT:]

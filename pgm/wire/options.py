@@ -1,9 +1,8 @@
-"""The option table of RFC 3208 section 9 and the one walker that reads options.
+"""The option table of RFC 3208 section 9, and the parser of options.
 
-Each class is a row: type number, the packets that may carry it, whether it is network-significant, the
-bits of its fourth octet, its fields. The walker is total: it stops at the first octet that makes no
-sense and says why. Reserved bits, F and OPX of options we know are ignored, since OpenPGM sends
-uninitialised memory there (INT-Q7).
+Each class is a row: type number, the packets that may carry the option, whether it is network-significant, the bits of
+its fourth octet, and its fields. The parser is total: it stops at the first invalid octet and gives a reason. Reserved
+bits, F and OPX of known options are ignored, because OpenPGM sends uninitialised memory there (INT-Q7).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ OPT_END = 0x80
 OP_ENCODED = 0x04  # F, third octet (E-06)
 OP_ENCODED_NULL = 0x80  # U, fourth octet
 
-MAX_OPTIONS = 16  # after OPT_LENGTH (W-24, E-19); we never send more than 15
+MAX_OPTIONS = 16  # after OPT_LENGTH (W-24, E-19); this project never sends more than 15
 MAX_NAK_LIST = 62  # beyond the header's sqn (W-33)
 
 _HEAD = struct.Struct(">BBBB")
@@ -37,7 +36,7 @@ _ANY = frozenset(PacketType)
 
 
 class Opx(enum.IntEnum):
-    """What a network element does with an option it does not know (RFC 9, W-26)."""
+    """Handling of an unknown option by a network element (RFC 9, W-26)."""
 
     IGNORE = 0
     INVALIDATE = 1
@@ -47,7 +46,10 @@ class Opx(enum.IntEnum):
 
 @attrs.frozen
 class Option:
-    """Base of all options. `flags` is the fourth octet without U: option-specific bits."""
+    """Base of all options.
+
+    `flags` is the fourth octet without U: option-specific bits.
+    """
 
     TYPE: ClassVar[int]
     NAME: ClassVar[str]
@@ -68,14 +70,17 @@ def _option(cls: OptionClass) -> OptionClass:
 
 
 def layout_of(cls: type[Option]) -> Layout:
-    """The field layout of an option class."""
+    """Return the field layout of an option class."""
     return _LAYOUTS[cls]
 
 
 @_option
 @attrs.frozen
 class Fragment(Option):
-    """OPT_FRAGMENT (9.2): which part of which message a data packet carries. 16 octets, not 12 (E-02)."""
+    """OPT_FRAGMENT (9.2): position of a data packet in its message.
+
+    The option has 16 octets, not 12 (E-02).
+    """
 
     TYPE, NAME, CARRIERS = 0x01, "OPT_FRAGMENT", _DATA
     first_sqn: int = u32("sqn of the message's first packet")
@@ -86,7 +91,10 @@ class Fragment(Option):
 @_option
 @attrs.frozen
 class NakList(Option):
-    """OPT_NAK_LIST (9.3): further sqns of a NAK, at most 62, ordered, none twice (W-33)."""
+    """OPT_NAK_LIST (9.3): further sqns of a NAK.
+
+    The list has at most 62 sqns, ordered and unique (W-33).
+    """
 
     TYPE, NAME, CARRIERS, NETWORK = 0x02, "OPT_NAK_LIST", _NAKS, True
     sqns: tuple[int, ...] = u32s("requested sqns after the header's")
@@ -95,7 +103,7 @@ class NakList(Option):
 @_option
 @attrs.frozen
 class Join(Option):
-    """OPT_JOIN (9.4): the oldest sqn that late joiners may ask for."""
+    """OPT_JOIN (9.4): the oldest sqn that late joiners may request."""
 
     TYPE, NAME, CARRIERS = 0x03, "OPT_JOIN", _DATA | {_T.SPM}
     min_sqn: int = u32("minimum sqn")
@@ -114,7 +122,7 @@ class NakBoIvl(Option):
 @_option
 @attrs.frozen
 class NakBoRng(Option):
-    """OPT_NAK_BO_RNG (15.4.2): bounds of the back-off interval; the maximum comes first."""
+    """OPT_NAK_BO_RNG (15.4.2): bounds of the back-off interval, maximum first."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x05, "OPT_NAK_BO_RNG", frozenset({_T.SPM}), True
     max_us: int = u32("largest back-off interval, microseconds")
@@ -124,7 +132,10 @@ class NakBoRng(Option):
 @_option
 @attrs.frozen
 class Redirect(Option):
-    """OPT_REDIRECT (9.5.5): the address of a designated local repairer. 8 octets and the NLA (E-03)."""
+    """OPT_REDIRECT (9.5.5): the address of a designated local repairer.
+
+    The option has 8 octets and the NLA (E-03).
+    """
 
     TYPE, NAME, CARRIERS, NETWORK = 0x07, "OPT_REDIRECT", frozenset({_T.POLR}), True
     dlr_nla: Nla = nla("address of the repairer")
@@ -133,7 +144,10 @@ class Redirect(Option):
 @_option
 @attrs.frozen
 class ParityPrm(Option):
-    """OPT_PARITY_PRM (11.8.1): parity offered, and the transmission group size (E-05 for the bits)."""
+    """OPT_PARITY_PRM (11.8.1): parity offer and transmission group size.
+
+    E-05 gives the order of the bits.
+    """
 
     TYPE, NAME, CARRIERS, NETWORK = 0x08, "OPT_PARITY_PRM", frozenset({_T.SPM}), True
     FLAGS = {"proactive": 0x02, "on_demand": 0x01}
@@ -154,7 +168,10 @@ class ParityGrp(Option):
 @_option
 @attrs.frozen
 class CurrTgsize(Option):
-    """OPT_CURR_TGSIZE (11.8.3): the actual size of a short group. Network-significant except on ODATA."""
+    """OPT_CURR_TGSIZE (11.8.3): the actual size of a short group.
+
+    The option is network-significant except on ODATA.
+    """
 
     TYPE, NAME, CARRIERS, NETWORK = 0x0A, "OPT_CURR_TGSIZE", _DATA | {_T.SPM}, True
     size: int = u32("actual transmission group size")
@@ -171,7 +188,10 @@ class NbrUnreach(Option):
 @_option
 @attrs.frozen
 class PathNla(Option):
-    """OPT_PATH_NLA (15.4.4): the sender's address on its outgoing interface, without AFI (E-04)."""
+    """OPT_PATH_NLA (15.4.4): the sender's address on its outgoing interface.
+
+    The address has no AFI (E-04).
+    """
 
     TYPE, NAME, CARRIERS, NETWORK = 0x0C, "OPT_PATH_NLA", frozenset({_T.NCF}), True
     path_nla: Nla = bare_nla("address of the sender")
@@ -196,7 +216,10 @@ class Fin(Option):
 @_option
 @attrs.frozen
 class Rst(Option):
-    """OPT_RST (9.8): the source failed. N says that it will answer no NAK; the code is 6 bits, 0 unknown."""
+    """OPT_RST (9.8): the source failed.
+
+    N says that the source will answer no NAK. The code is 6 bits, 0 for unknown.
+    """
 
     TYPE, NAME, CARRIERS = 0x0F, "OPT_RST", frozenset({_T.SPM})
     FLAGS = {"no_naks": 0x40, "error": 0x3F}
@@ -207,7 +230,10 @@ class Rst(Option):
 @_option
 @attrs.frozen
 class Cr(Option):
-    """OPT_CR (12.7.1): congestion reports on a NAK; which of them are there is told by L, P and R."""
+    """OPT_CR (12.7.1): congestion reports on a NAK.
+
+    L, P and R say which reports are present.
+    """
 
     TYPE, NAME, CARRIERS, NETWORK = 0x10, "OPT_CR", frozenset({_T.NAK}), True
     FLAGS = {"has_ne_wl": 0x04, "has_ne_wp": 0x02, "has_rx_wp": 0x01}
@@ -225,7 +251,7 @@ class Cr(Option):
 @_option
 @attrs.frozen
 class Crqst(Option):
-    """OPT_CRQST (12.7.2): which congestion reports the source asks for."""
+    """OPT_CRQST (12.7.2): the congestion reports that the source requests."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x11, "OPT_CRQST", frozenset({_T.SPM}), True
     FLAGS = {"wants_ne_wl": 0x04, "wants_ne_wp": 0x02, "wants_rx_wp": 0x01}
@@ -247,7 +273,10 @@ class PgmccData(Option):
 @_option
 @attrs.frozen
 class PgmccFeedback(Option):
-    """OPT_PGMCC_FEEDBACK (OpenPGM): echoed time stamp and loss rate of an ACK. AFI, loss rate, NLA."""
+    """OPT_PGMCC_FEEDBACK (OpenPGM): echoed time stamp and loss rate of an ACK.
+
+    The fields are AFI, loss rate and NLA.
+    """
 
     TYPE, NAME, CARRIERS = 0x13, "OPT_PGMCC_FEEDBACK", frozenset({_T.ACK, _T.NAK})
     timestamp_ms: int = u32("echoed time stamp plus the time held here")
@@ -259,7 +288,10 @@ class PgmccFeedback(Option):
 @_option
 @attrs.frozen
 class Epoch(Option):
-    """Ours alone, skipped by everybody else: the upper half of the 64-bit sqn behind SPM_LEAD and the session's start."""
+    """Private option: the upper half of the 64-bit sqn after SPM_LEAD, and the start.
+
+    The start is that of the session. Other implementations skip the option.
+    """
 
     TYPE, NAME, CARRIERS = 0x65, "OPT_PGM_EPOCH", frozenset({_T.SPM})
     next_upper: int = u32("upper 32 bits of SPM_LEAD + 1")
@@ -270,28 +302,32 @@ class Epoch(Option):
 @_option
 @attrs.frozen
 class Flow(Option):
-    """Ours alone: the stream is acknowledged, and how. Whoever does not know it does not acknowledge and is not waited for."""
+    """Private option: the stream is acknowledged, with these terms.
+
+    Receivers that do not know the option send no acks, and the source does not wait for them.
+    """
 
     TYPE, NAME, CARRIERS = 0x66, "OPT_PGM_FLOW", frozenset({_T.SPM})
     window: int = u32("packets that the source sends ahead of the slowest member")
     every: int = u32("packets after which a member acknowledges")
-    ivl_us: int = u32("time after which it does at the latest, microseconds")
-    expiry_us: int = u32("silence after which a member is forgotten, microseconds")
-    stall_us: int = u32("time after which a member that takes nothing is not waited for, microseconds")
+    ivl_us: int = u32("longest time between acks of a member, microseconds")
+    expiry_us: int = u32("silence after which a member is dropped, microseconds")
+    stall_us: int = u32("time after which the source does not wait for a member without progress, microseconds")
 
 
 @_option
 @attrs.frozen
 class HeldHistory(Option):
-    """Ours alone: a late joiner asks from where on the stream is held, and is answered in the same way. On a NAK: it is for history."""
+    """Private option: a late joiner's request for history, or the answer.
+
+    The answer names the oldest held sqn. On a NAK, the option marks a request for history.
+    """
 
     TYPE, NAME, CARRIERS = 0x69, "OPT_PGM_HELD", frozenset({_T.SPMR, _T.NAK})
     FLAGS = {"answers": 0x01, "by_count": 0x02, "by_time": 0x04, "by_sqn": 0x08, "nothing": 0x10}
-    amount: int = u32(
-        "of a question the packets or milliseconds back, or the sqn, as its bits say; of an answer the oldest sqn"
-    )
+    amount: int = u32("requests: packets or milliseconds back, or a sqn, as the bits say; answers: the oldest sqn")
     number: int = u32(
-        "of an answer `by_time` what was asked for; with `nothing` and `by_sqn` how many from `amount` on nobody holds",
+        "answers: with `by_time` the requested time; with `nothing` and `by_sqn` the count of sqns from `amount` that are gone",
         default=0,
     )
     answers: bool = False
@@ -304,12 +340,15 @@ class HeldHistory(Option):
 @_option
 @attrs.frozen
 class Members(Option):
-    """Ours alone: for whom a cumulative ACK speaks. From a parent to its children it confirms that acks were heard."""
+    """Private option: the members for which a cumulative ACK speaks.
+
+    From a parent to its children, the option confirms that acks were received.
+    """
 
     TYPE, NAME, CARRIERS = 0x67, "OPT_PGM_MEMBERS", frozenset({_T.ACK})
     FLAGS = {"is_element": 0x01, "confirms": 0x02, "leaves": 0x04, "joins": 0x08}
-    members: int = u32("receivers it speaks for")
-    holder: Nla = nla("the receiver that is furthest behind; of a confirmation its sender")
+    members: int = u32("receivers that the ACK speaks for")
+    holder: Nla = nla("the receiver that is furthest behind; in confirmations the sender")
     is_element: bool = False
     confirms: bool = False
     leaves: bool = False
@@ -319,7 +358,7 @@ class Members(Option):
 @_option
 @attrs.frozen
 class Acker(Option):
-    """Ours alone: the stream has congestion control, and this receiver acknowledges it."""
+    """Private option: the stream has congestion control with this acker."""
 
     TYPE, NAME, CARRIERS = 0x68, "OPT_PGM_ACKER", frozenset({_T.SPM})
     acker: Nla = nla("elected acker, 0.0.0.0 or :: for none")
@@ -327,7 +366,7 @@ class Acker(Option):
 
 @attrs.frozen
 class UnknownOption(Option):
-    """An option we have no row for, kept octet for octet."""
+    """An option without a row in the table, kept octet for octet."""
 
     TYPE, NAME, CARRIERS = -1, "unknown", _ANY
     number: int = 0
@@ -337,7 +376,7 @@ class UnknownOption(Option):
 
     @property
     def opx(self) -> Opx:
-        """What an element should do with it."""
+        """The handling that the option requests from elements."""
         return Opx(self.octet2 & 0x03)
 
 
@@ -348,7 +387,7 @@ T = TypeVar("T", bound=Option)
 
 
 def find(options: Options, cls: type[T]) -> T | None:
-    """The first option of a class, or None."""
+    """Return the first option of a class, or None."""
     for option in options:
         if isinstance(option, cls):
             return option
@@ -371,14 +410,15 @@ def _flag_values(cls: type[Option], octet: int) -> dict[str, Any]:
 
 
 def is_network_significant(option: Option, carrier: PacketType) -> bool:
-    """Whether the option makes a network element look at the packet (W-06)."""
+    """Return whether the option makes network elements process the packet (W-06)."""
     return option.NETWORK and not (isinstance(option, CurrTgsize) and carrier is PacketType.ODATA)
 
 
 def encode_options(options: Sequence[Option], carrier: PacketType) -> tuple[bytes, bool]:
-    """OPT_LENGTH and the options, network-significant ones first (W-23); and whether any is significant.
+    """Return OPT_LENGTH and the options, network-significant ones first (W-23).
 
-    Raises ValueError for what may not be sent on this packet type: that is our own mistake.
+    Also return whether any option is significant. Raise ValueError for an option that may not be sent on this packet
+    type, which is a programming error.
     """
     if not options:
         return b"", False
@@ -399,7 +439,7 @@ def encode_options(options: Sequence[Option], carrier: PacketType) -> tuple[byte
 
 
 def options_end_untrusted(octets: memoryview, at: int, end: int) -> int:
-    """Offset behind the options that start at `at`, by OPT_LENGTH alone. Raises `WireError`."""
+    """Return the offset after the options at `at`, by OPT_LENGTH. Raise `WireError`."""
     if at + 4 > end:
         raise WireError("truncated")
     number, size, total = _LENGTH.unpack_from(octets, at)
@@ -411,7 +451,10 @@ def options_end_untrusted(octets: memoryview, at: int, end: int) -> int:
 
 
 def decode_options_untrusted(octets: memoryview, at: int, end: int) -> tuple[Options, int]:
-    """Every option that starts at `at`, and the offset behind them. Raises `WireError`; never loops (SEC-06)."""
+    """Return all options at `at`, and the offset after them. Raise `WireError`.
+
+    The parser never loops (SEC-06).
+    """
     stop = options_end_untrusted(octets, at, end)
     found: list[Option] = []
     at += 4
@@ -452,12 +495,15 @@ _PARITY = frozenset({ParityPrm, ParityGrp, CurrTgsize})
 
 
 def _is_sound(cls: type[Option], value: int, octet3: int) -> bool:
-    """Whether a parity option can be meant: its number is not 0, and an offer offers something (FEC-02, FEC-04, FEC-07)."""
+    """Return whether a parity option is valid (FEC-02, FEC-04, FEC-07).
+
+    A valid number is not 0, and a valid offer offers some parity.
+    """
     if cls is not ParityPrm:
         return value > 0
     return value.bit_count() == 1 and bool(octet3 & (cls.FLAGS["proactive"] | cls.FLAGS["on_demand"]))
 
 
 def names(options: Iterable[Option]) -> list[str]:
-    """Names of options, for traces."""
+    """Return names of options, for traces."""
     return [option.NAME for option in options]

@@ -1,4 +1,7 @@
-"""Runs: data packets kept in memory under their 64-bit sqns, whole packets, so that a repair needs no rebuilding."""
+"""Runs: whole data packets kept in memory under 64-bit sqns.
+
+A repair needs no rebuilding.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ Octets = npt.NDArray[np.uint8]
 
 @attrs.define(eq=False)
 class Run:
-    """Packets with sqns `first` to `first + count - 1`, all of one size and one header length.
+    """Packets with sqns `first` to `first + count - 1`, of one format.
 
-    They lie at `offset` of `buffer`, `stride` octets each. Holding a run keeps its buffer alive.
+    Size and header length are the same for all packets. The packets are at `offset` of `buffer`, `stride` octets each.
+    Holding a run keeps its buffer alive.
     """
 
     first: int
@@ -28,12 +32,12 @@ class Run:
 
     @property
     def end(self) -> int:
-        """The sqn behind the last."""
+        """The sqn after the last."""
         return self.first + self.count
 
     @property
     def octets(self) -> int:
-        """Octets of all its packets."""
+        """Octets of all packets."""
         return self.count * self.stride
 
     @property
@@ -48,30 +52,36 @@ class Run:
         return self.buffer[at : at + count * stride].reshape(count, stride)[:, self.payload_at :]
 
     def alone(self) -> bytes:
-        """A copy of the payload of the only packet."""
+        """Return a copy of the payload of the only packet."""
         return self.buffer.data[self.offset + self.payload_at : self.offset + self.stride].tobytes()
 
     @property
     def has_options(self) -> bool:
-        """Whether its packets carry options, fragments for instance."""
+        """Whether the packets carry options, for example OPT_FRAGMENT."""
         return self.payload_at > DATA_HEADER_OCTETS
 
     def options(self) -> Options:
-        """The options of the first packet; within a run only the fragment offset differs."""
+        """Return the options of the first packet.
+
+        The options of other packets differ only in the fragment offset.
+        """
         if not self.has_options:
             return NO_OPTIONS
         head = self.buffer.data[self.offset : self.offset + self.payload_at]
         return decode_options_untrusted(head, DATA_HEADER_OCTETS, self.payload_at)[0]
 
     def part(self, first: int, end: int) -> Run:
-        """The packets `first` to `end - 1`, sharing memory."""
+        """Return the packets `first` to `end - 1`, sharing memory."""
         if first == self.first and end == self.end:
             return self
         offset = self.offset + (first - self.first) * self.stride
         return Run(first, end - first, self.buffer, offset, self.stride, self.payload_at)
 
     def is_continued_by(self, other: Run) -> bool:
-        """Whether `other` follows in sqns and in memory and looks alike, so that both are one run."""
+        """Return whether `other` follows in sqns and in memory, with the same format.
+
+        Both can then be one run.
+        """
         return (
             other.buffer is self.buffer
             and other.first == self.first + self.count
@@ -81,10 +91,10 @@ class Run:
         )
 
     def with_more(self, other: Run) -> Run:
-        """This and `other`, by which it is continued, as one."""
+        """Return this run extended by a run that continues it."""
         return Run(self.first, self.count + other.count, self.buffer, self.offset, self.stride, self.payload_at)
 
 
 def fragment_of(run: Run) -> Fragment | None:
-    """OPT_FRAGMENT of the run's first packet, if its packets are fragments."""
+    """Return OPT_FRAGMENT of the run's first packet; None if there is none."""
     return find(run.options(), Fragment) if run.has_options else None

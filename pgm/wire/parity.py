@@ -1,8 +1,8 @@
-"""Parity packets: numbering inside a group, building and reading (RFC 3208 section 11).
+"""Parity packets: numbering, construction and parsing (RFC 3208 section 11).
 
-A transmission group is `size` sqns, from a multiple of `size` on. Parity packet `index` of a group has the sqn of the group's
-packet `index mod size`, and OPT_PARITY_GRP from `index = size` on. In NAKs and NCFs with OPT_PARITY the low part of the sqn
-is a count less one.
+A transmission group is `size` sqns that start at a multiple of `size`. Parity packet `index` of a group has the sqn of
+the group's packet `index mod size`, and has OPT_PARITY_GRP if `index >= size`. In NAKs and NCFs with OPT_PARITY, the
+low part of the sqn is a count minus one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pgm.wire.options import (
 from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Data, Octets
 
-LENGTH_OCTETS = 2  # of the TSDU length that is encoded with packets of several sizes
+LENGTH_OCTETS = 2  # octets of the encoded TSDU length, for packets of several sizes
 ENCODED_FRAGMENT_OCTETS = 13  # of OPT_FRAGMENT, from its fourth octet on: all that is encoded (FEC-11)
-# What a parity packet may have more than the longest data packet of its group: the encoded length, OPT_LENGTH, OPT_FRAGMENT,
-# OPT_PARITY_GRP, OPT_CURR_TGSIZE, OPT_SYN and OPT_FIN.
+# Octets by which a parity packet may exceed the longest data packet of its group: the encoded length, OPT_LENGTH,
+# OPT_FRAGMENT, OPT_PARITY_GRP, OPT_CURR_TGSIZE, OPT_SYN and OPT_FIN.
 MOST_EXTRA_OCTETS = LENGTH_OCTETS + 4 + 16 + 8 + 8 + 4 + 4
 
 _FRAGMENT_AT = 3  # in the option: the octets before it are not encoded
@@ -48,33 +48,36 @@ _FRAGMENT_AT = 3  # in the option: the octets before it are not encoded
 
 @attrs.frozen
 class ParityPacket:
-    """What one parity packet says of its group, whose first sqn is `group`, in 64 bits."""
+    """One parity packet of the group whose first sqn is `group`, in 64 bits."""
 
     group: int
     index: int
     payload: bytes = attrs.field(repr=False)
     is_variable: bool  # the packets of the group differ in size, so their lengths are encoded too
-    actual: int | None = None  # packets in a short group; None says that it is full
+    actual: int | None = None  # packets in a short group; None for a full group
     fragment: bytes | None = attrs.field(default=None, repr=False)  # the encoded OPT_FRAGMENT
 
 
 def group_of(sqn: int, size: int) -> int:
-    """The first sqn of the group that a sqn belongs to (FEC-03)."""
+    """Return the first sqn of the group of a sqn (FEC-03)."""
     return sqn - sqn % size
 
 
 def request_sqn(group: int, count: int) -> int:
-    """What a NAK carries that asks for `count` packets of a group (FEC-08)."""
+    """Return the sqn of a NAK that requests `count` packets of a group (FEC-08)."""
     return group + count - 1
 
 
 def requested(sqn: int, size: int) -> tuple[int, int]:
-    """Group and count that a parity NAK or NCF is about."""
+    """Return the group and the count of a parity NAK or NCF."""
     return group_of(sqn, size), sqn % size + 1
 
 
 def fragment_at(head: memoryview | bytes, payload_at: int) -> int | None:
-    """Where OPT_FRAGMENT begins in a data packet whose options were read before; the first one counts (FEC-12)."""
+    """Return the offset of the first OPT_FRAGMENT in a data packet (FEC-12), or None.
+
+    The packet's options must have been read before.
+    """
     at = DATA_HEADER_OCTETS + 4
     while at < payload_at:
         if head[at] & 0x7F == Fragment.TYPE:
@@ -84,22 +87,22 @@ def fragment_at(head: memoryview | bytes, payload_at: int) -> int | None:
 
 
 def encoded_fragment(row: memoryview | bytes, payload_at: int) -> bytes | None:
-    """The octets of OPT_FRAGMENT that parity is made of; None where there is no such option."""
+    """Return the octets of OPT_FRAGMENT that parity encodes; None without the option."""
     at = fragment_at(row, payload_at) if payload_at > DATA_HEADER_OCTETS else None
     return None if at is None else bytes(row[at + _FRAGMENT_AT : at + _FRAGMENT_AT + ENCODED_FRAGMENT_OCTETS])
 
 
 def fragment_rows(rows: Octets, payload_at: int) -> Octets | None:
-    """The same for packets of one run: a (count, 13) view."""
+    """Return the encoded OPT_FRAGMENT octets of one run, as a (count, 13) view."""
     at = fragment_at(rows[0].tobytes(), payload_at) if payload_at > DATA_HEADER_OCTETS else None
     return None if at is None else rows[:, at + _FRAGMENT_AT : at + _FRAGMENT_AT + ENCODED_FRAGMENT_OCTETS]
 
 
-NO_FRAGMENT = bytes([OP_ENCODED_NULL]) + bytes(ENCODED_FRAGMENT_OCTETS - 1)  # of a packet that has none
+NO_FRAGMENT = bytes([OP_ENCODED_NULL]) + bytes(ENCODED_FRAGMENT_OCTETS - 1)  # of a packet without the option
 
 
 def fragment_of_encoded(octets: bytes) -> Fragment | None:
-    """OPT_FRAGMENT from what was decoded; None where the packet had none (FEC-12)."""
+    """Decode OPT_FRAGMENT from parity; None if the packet had none (FEC-12)."""
     if octets[0] & OP_ENCODED_NULL:
         return None
     first_sqn, offset, apdu_length = (int.from_bytes(octets[at : at + 4], "big") for at in (1, 5, 9))
@@ -116,7 +119,10 @@ def build_parity(
     trail: int,
     marks: Iterable[Option] = (),
 ) -> bytes:
-    """A parity packet as octets: ODATA where it was not asked for, RDATA where it was. `marks` are OPT_SYN and OPT_FIN (FEC-13)."""
+    """Return a parity packet as octets.
+
+    Unrequested parity is ODATA, requested parity RDATA. `marks` are OPT_SYN and OPT_FIN (FEC-13).
+    """
     options: list[Option] = [*marks]
     if packet.actual is not None:
         options.append(CurrTgsize(size=packet.actual))
@@ -136,17 +142,17 @@ def build_parity(
 
 
 def read_parity(data: Data, first: int, size: int) -> list[ParityPacket]:
-    """The parity packets of an item whose first sqn is `first` in 64 bits."""
+    """Return the parity packets of an item whose first sqn is `first` in 64 bits."""
     octets = data.octets.tobytes()
     more, short = find(data.options, ParityGrp), find(data.options, CurrTgsize)
     base = 0 if more is None else more.group * size
     is_variable = bool(octets[FLAGS_AT] & OPTIONS_VAR_PKTLEN)
     actual = short.size if short is not None and short.size < size else None
-    found = []
+    packets = []
     for at in range(data.count):
         row = octets[at * data.stride : (at + 1) * data.stride]
         sqn = first + at
-        found.append(
+        packets.append(
             ParityPacket(
                 group=group_of(sqn, size),
                 index=base + sqn % size,
@@ -156,11 +162,14 @@ def read_parity(data: Data, first: int, size: int) -> list[ParityPacket]:
                 fragment=encoded_fragment(row, data.payload_at),
             )
         )
-    return found
+    return packets
 
 
 def counts_of(sqns: Sequence[int], size: int) -> list[tuple[int, int]]:
-    """Groups and counts of a parity NAK's sqns, in 64 bits; of several for one group the largest count."""
+    """Return the groups and counts of a parity NAK's 64-bit sqns.
+
+    If several sqns are for one group, the largest count holds.
+    """
     largest: dict[int, int] = {}
     for sqn in sqns:
         group, count = requested(sqn, size)

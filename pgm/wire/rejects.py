@@ -1,4 +1,4 @@
-"""Why octets are no PGM packet: the reasons that `WireError` carries, each with a counter of its name."""
+"""Reasons of `WireError` for invalid packets, each with a counter of its name."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ REASONS: dict[str, str] = {
     "too_many_options": "More than 16 options (W-24).",
     "no_opt_end": "The last option lacks OPT_END (W-22).",
     "nak_list": "A NAK list that is empty or longer than 62 (W-33).",
-    "parity": "A parity option that says nothing that can be: no parity offered, a group size that is no power of two, a number 0.",
+    "parity": "An invalid parity option: no parity offered, a group size that is no power of two, or a number 0.",
 }

@@ -1,8 +1,8 @@
-"""Which packets want the IP Router Alert option, so that network elements on the way look at them (W-30, RFC 8).
+"""Selection of packets that carry the IP Router Alert option (W-30, RFC 8).
 
-What is multicast and concerns repair: SPM, NCF, RDATA, POLL, and the POLR that redirects (9.5.2.1). Data do not, nor
-what travels upstream, nor what an off-tree repairer answers by unicast (9.5.3); an NCF that says NBR_UNREACH does
-although it is unicast (15.3.2).
+The option makes network elements on the way process a packet. Multicast packets that concern repair carry it: SPM, NCF,
+RDATA, POLL, and the POLR that redirects (9.5.2.1). ODATA does not carry it, nor do packets that travel upstream, nor
+unicast repairs of an off-tree repairer (9.5.3). An NCF with OPT_NBR_UNREACH carries it although it is unicast (15.3.2).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ALERTING = frozenset({PacketType.SPM, PacketType.NCF, PacketType.RDATA, PacketT
 
 
 def wants_router_alert(packet: memoryview, *, is_unicast: bool) -> bool:
-    """Whether a packet of our own making goes out with the option."""
+    """Return whether a packet made by this node is sent with the option."""
     kind = packet[TYPE_AT]
     if not is_unicast:
         return kind in _ALERTING

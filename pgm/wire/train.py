@@ -1,10 +1,11 @@
-"""Trains: with `pgm.wire.packet_run` the only file that slices received octets.
+"""Trains: with `pgm.wire.packet_run`, the only file that slices received octets.
 
-A `Train` is what a read gives, or several reads that lie one behind the other: packets of equal size, perhaps a shorter last one. Reading it yields
-`Data` (consecutive data packets of one session, as many as look alike) and control packets.
+A `Train` is one read, or several reads that are adjacent in memory. The packets have equal size, except that the last
+one may be shorter. Parsing a train yields control packets and `Data`: consecutive data packets of one session with the
+same format.
 
-What goes together `pgm.wire.train_grouping` says. A packet that came alone, and each of a train of control packets, is summed as one large
-integer, which spares it what calls of numpy cost; what is read of it, and how, is the same.
+`pgm.wire.train_grouping` decides which packets form one item. A single packet, and each packet of a train of control
+packets, is summed as one large integer. That saves the cost of numpy calls; the result is the same.
 """
 
 from __future__ import annotations
@@ -45,44 +46,47 @@ Octets = npt.NDArray[np.uint8]
 _DATA_TYPES = frozenset(int(kind) for kind in DATA)
 _NAK_TYPES = frozenset(map(int, (PacketType.NAK, PacketType.NNAK, PacketType.NCF)))
 
-# One send of at most 64 KB with all its headers: a longer one is cut into single packets by the device (gso_max_size).
+# One send of at most 64 KB with all its headers: the device cuts a longer one into single packets (gso_max_size).
 MAX_TRAIN_OCTETS = 65_400
 MAX_TRAIN_PACKETS = 64  # UDP_MAX_SEGMENTS of older kernels
-# Trains that leave together where they lie one behind the other: what a call of numpy or of a core costs beside its
-# octets is paid once for all of them, and the octets still fit a processor's second cache.
+# Trains that are sent together if they are adjacent in memory. The fixed cost of a call of numpy or of a core is paid
+# once for all of them, and the octets still fit a processor's second cache.
 MAX_CONVOY_OCTETS = 8 * MAX_TRAIN_OCTETS
 MAX_CONVOY_PACKETS = 8 * MAX_TRAIN_PACKETS
-# Trains that are read together where so many wait: that pays where some of their packets are lost, though no cache holds them.
+# Trains that are read together if so many wait. That pays if some packets are lost, although no cache holds the octets.
 MAX_READ_OCTETS = 16 * MAX_TRAIN_OCTETS
 MAX_READ_PACKETS = 16 * MAX_TRAIN_PACKETS
 
 
 def packets_a_train(stride: int) -> int:
-    """How many packets of a size leave in one system call."""
+    """Return how many packets of a size one system call sends."""
     return max(1, min(MAX_TRAIN_PACKETS, MAX_TRAIN_OCTETS // stride))
 
 
 def in_whole_trains(count: int, stride: int) -> int:
-    """How many of `count` packets of a size to work on together: of more than a train, full trains."""
+    """Return how many of `count` packets to process together.
+
+    More packets than one train are cut to full trains.
+    """
     full = packets_a_train(stride)
     return count - count % full if count > full else count
 
 
 @attrs.define(eq=False)
 class _Keeping:
-    """Whether somebody keeps views of a train.
+    """Record whether some part keeps views of a train.
 
-    An object of its own, so that what was read of a train need not refer to it: the two would wait in a circle for
-    the garbage collector, and their chunk with them.
+    The record is an object of its own, so that parsed items need not refer to the train. Items and train would
+    otherwise wait as a cycle for the garbage collector, together with their chunk.
     """
 
     is_kept: bool = False
-    end: int = 0  # of the octets in their buffer, where there is room behind them
-    room: int = 0  # octets there that are nobody's until the next read, for who keeps the train
-    grown: int = 0  # octets of these that are used; less than 0 where the last ones of the train are nobody's
+    end: int = 0  # end of the train's octets in their buffer, if there is room after them
+    room: int = 0  # octets after the end that are free until the next read, for the part that keeps the train
+    grown: int = 0  # octets of the room that are used; negative if the last octets of the train are free
 
     def leave_out(self, octets: int) -> None:
-        """Say that so many at the end are of no more use."""
+        """Free the last `octets` octets of the train."""
         self.end -= octets
         self.room += octets
         self.grown -= octets
@@ -90,7 +94,10 @@ class _Keeping:
 
 @attrs.define(eq=False)
 class Data:
-    """Consecutive data packets of one session in a train: same type, ports, size and options."""
+    """Consecutive data packets of one session in a train.
+
+    Type, ports, size and options are the same.
+    """
 
     type: PacketType
     tsi: Tsi
@@ -108,92 +115,100 @@ class Data:
 
     @property
     def says_more(self) -> bool:
-        """Whether options say more than which part of a message each packet is."""
+        """Whether options say more than the position in a fragmented message."""
         return bool(self.options) and (len(self.options) > 1 or type(self.options[0]) is not Fragment)
 
     def run(self, first: int) -> Run:
-        """The packets as a run under 64-bit sqns. Marks the train as kept: its octets must stay."""
+        """Return the packets as a run under 64-bit sqns, and mark the train as kept."""
         self.keeping.is_kept = True
         return Run(first, self.count, self.buffer, self.offset, self.stride, self.payload_at)
 
     @property
     def octets(self) -> Octets:
-        """The packets as they came, contiguous."""
+        """The packets as received, contiguous."""
         return self.buffer[self.offset : self.offset + self.count * self.stride]
 
 
 @attrs.define(eq=False)
 class DataWithGaps:
-    """Data packets of one session in a train, between whose sqns others are left out: alike in all but sqn and checksum, and without options.
+    """Data packets of one session in a train, with gaps between their sqns.
 
-    They are so many pieces of consecutive sqns. `data` is the first; of each, in the order in which they came, `rows` has
-    where it begins in memory, counted in packets from the first, and `spans` its sqns, counted from the first packet's.
+    The packets have no options, and differ only in sqn and checksum. They form pieces of consecutive sqns. `data` is
+    the first piece. For each piece in arrival order, `rows` has its position in memory, in packets from the first.
+    `spans` has its sqns, relative to the sqn of the first packet.
     """
 
     data: Data
     count: int  # packets
     rows: list[int]
     spans: list[tuple[int, int]]
-    is_ascending: bool  # each piece lies behind the one before
+    is_ascending: bool  # each piece has higher sqns than the piece before
 
     @property
     def tsi(self) -> Tsi:
-        """Of whose session they are."""
+        """The TSI of the session."""
         return self.data.tsi
 
     @property
     def data_port(self) -> int:
-        """The stream."""
+        """The data port of the stream."""
         return self.data.data_port
 
     def pieces(self) -> Iterator[Data]:
-        """Each piece by itself."""
-        one = self.data
+        """Yield each piece as an item of its own."""
+        data = self.data
         for row, (low, end) in zip(self.rows, self.spans, strict=True):
             yield Data(
-                one.type,
-                one.tsi,
-                one.data_port,
-                one.wire_sqn + low & MASK,
+                data.type,
+                data.tsi,
+                data.data_port,
+                data.wire_sqn + low & MASK,
                 end - low,
-                one.wire_trail,
-                one.parity,
-                one.options,
-                one.buffer,
-                one.offset + row * one.stride,
-                one.stride,
-                one.payload_at,
-                one.keeping,
+                data.wire_trail,
+                data.parity,
+                data.options,
+                data.buffer,
+                data.offset + row * data.stride,
+                data.stride,
+                data.payload_at,
+                data.keeping,
             )
 
     def runs(self, base: int) -> list[Run]:
-        """The pieces as runs, the first packet under the 64-bit sqn `base`. Marks the train as kept."""
-        one = self.data
-        one.keeping.is_kept = True
-        buffer, offset, stride, payload_at = one.buffer, one.offset, one.stride, one.payload_at
+        """Return the pieces as runs, and mark the train as kept.
+
+        `base` is the 64-bit sqn of the first packet.
+        """
+        data = self.data
+        data.keeping.is_kept = True
+        buffer, offset, stride, payload_at = data.buffer, data.offset, data.stride, data.payload_at
         return [
             Run(base + low, end - low, buffer, offset + row * stride, stride, payload_at)
             for row, (low, end) in zip(self.rows, self.spans, strict=True)
         ]
 
     def spread_run(self, base: int) -> Run:
-        """All pieces as one run, holes and all, once they are spread. Marks the train as kept."""
-        one = self.data
-        one.keeping.is_kept = True
-        return Run(base, self.spans[-1][1], one.buffer, one.offset, one.stride, one.payload_at)
+        """Return all pieces as one run with holes, and mark the train as kept.
+
+        `open_gaps` must have made room for the holes.
+        """
+        data = self.data
+        data.keeping.is_kept = True
+        return Run(base, self.spans[-1][1], data.buffer, data.offset, data.stride, data.payload_at)
 
     def open_gaps(self, most: int) -> bool:
-        """Make room in memory between pieces that ascend for what is missing there, at most `most` packets, so that all is one run with holes.
+        """Make room in memory for the packets that are missing between ascending pieces.
 
-        False, and nothing was moved, where the read has no room behind it, or something else before that.
+        All pieces are then one run with holes. Return False and move nothing if more than `most` packets are missing,
+        or if the read has no room after it. Other data in the way also prevents the move.
         """
-        one, keeping = self.data, self.data.keeping
-        offset, stride, spans, rows = one.offset, one.stride, self.spans, self.rows
+        data, keeping = self.data, self.data.keeping
+        offset, stride, spans, rows = data.offset, data.stride, self.spans, self.rows
         low, end = spans[-1]
         empty = low - rows[-1]
         if not 0 < empty <= most or empty * stride > keeping.room or offset + (end - empty) * stride != keeping.end:
             return False
-        view = one.buffer.data
+        view = data.buffer.data
         for index in range(len(rows) - 1, 0, -1):
             (low, end), row = spans[index], rows[index]
             begin = offset + row * stride
@@ -211,9 +226,10 @@ Item = Data | Packet
 
 @attrs.define(eq=False)
 class Train:
-    """Datagrams of one read: `length` octets at `offset` of `buffer`, cut every `stride` octets.
+    """Datagrams of one read: `length` octets at `offset` of `buffer`.
 
-    `kept` becomes true when somebody keeps views of it, and tells the driver not to reuse the octets.
+    The octets are cut every `stride` octets. `kept` becomes true when some part keeps views of the train, and tells the
+    driver not to reuse the octets.
     """
 
     buffer: Octets
@@ -227,13 +243,13 @@ class Train:
 
     @classmethod
     def of(cls, octets: bytes | bytearray | Octets, stride: int = 0) -> Train:
-        """A train over its own octets; one packet unless a stride is given."""
+        """Return a train over its own octets; one packet unless a stride is given."""
         buffer = octets if isinstance(octets, np.ndarray) else np.frombuffer(octets, np.uint8)
         return cls(buffer, 0, len(buffer), stride or max(1, len(buffer)))
 
     @property
     def kept(self) -> bool:
-        """Whether its octets must stay where they are."""
+        """Whether the octets must stay in place."""
         return self.keeping.is_kept
 
     @kept.setter
@@ -241,34 +257,43 @@ class Train:
         self.keeping.is_kept = is_kept
 
     def has_room_behind(self) -> None:
-        """Say that nobody else has to do with these octets, nor until the next read with what is behind them in the buffer: who keeps the train may use that."""
+        """Allow the part that keeps the train to use the room after it in the buffer.
+
+        No other part may use these octets or the room until the next read.
+        """
         keeping = self.keeping
         keeping.end = self.offset + self.length
         keeping.room = self.buffer.nbytes - keeping.end
 
     @property
     def octets_to_keep(self) -> int:
-        """Octets from the first on that must stay where they are, if any."""
+        """Number of octets that must stay in place if the train is kept.
+
+        The octets are counted from the first octet of the train.
+        """
         return self.length + self.keeping.grown
 
     @property
     def count(self) -> int:
-        """Packets, the shorter last one included."""
+        """Number of packets, including a shorter last one."""
         return -(-self.length // self.stride)
 
     def packets(self) -> Iterator[bytes]:
-        """Each packet as octets of its own."""
+        """Yield each packet as octets of its own."""
         for at in range(0, self.length, self.stride):
             yield self.buffer[self.offset + at : self.offset + min(at + self.stride, self.length)].tobytes()
 
     def without(self, lost: npt.NDArray[np.bool_]) -> Train | None:
-        """A copy without the packets marked lost, or None if nothing is left."""
+        """Return a copy without the packets marked lost, or None if no packet remains."""
         octets = self.buffer[self.offset : self.offset + self.length].copy()
         left = Train(octets, 0, self.length, self.stride).closed_up(lost)
         return None if left is None else Train(octets[: left.length], 0, left.length, left.stride)
 
     def closed_up(self, lost: npt.NDArray[np.bool_]) -> Train | None:
-        """The same in place: what is behind a lost packet moves up. Only for whoever owns the octets, before anybody has read them."""
+        """Remove the packets marked lost in place, and move later packets up.
+
+        Only the owner of the octets may call this, before the octets are parsed.
+        """
         octets, first, stride = self.buffer.data, self.offset, self.stride
         end = first + self.length
         gone = lost.nonzero()[0].tolist()
@@ -282,26 +307,33 @@ class Train:
         return Train(self.buffer, first, at - first, min(stride, at - first)) if at > first else None
 
     def parse_untrusted(self) -> tuple[list[Item], list[str]]:
-        """Everything in the train in order, control packets one by one, and the reasons of what was rejected. Never raises."""
+        """Return all items in order, control packets one by one, and the reject reasons.
+
+        The function never raises.
+        """
         if self._singles is None:
             items, rejects = self.parse_runs_untrusted()
             if any(type(item) is Naks for item in items):
-                items = [one for item in items for one in (item.singles() if isinstance(item, Naks) else (item,))]
+                items = [single for item in items for single in (item.singles() if isinstance(item, Naks) else (item,))]
             self._singles = items, rejects
         return self._singles
 
     def parse_runs_untrusted(self) -> tuple[list[Item], list[str]]:
-        """Everything in the train in order, NAKs that go together as `Naks`, and the reasons of what was rejected. Never raises."""
+        """Return all items in order, grouped NAKs as `Naks`, and the reject reasons.
+
+        The function never raises.
+        """
         if self._runs is None:
             items, rejects = self.parse_scattered_untrusted()
-            each = (one.pieces() if isinstance(one, DataWithGaps) else (one,) for one in items)
+            each = (item.pieces() if isinstance(item, DataWithGaps) else (item,) for item in items)
             self._runs = [piece for pieces in each for piece in pieces], rejects
         return self._runs
 
     def parse_scattered_untrusted(self) -> tuple[list[Item | DataWithGaps], list[str]]:
-        """The same, but that data packets between which some are missing may be one item.
+        """Return all items in order, and the reject reasons; data may have gaps.
 
-        The answer is remembered, so a train that reaches many nodes of a simulation is read once.
+        Data packets with gaps may be one `DataWithGaps`. The result is cached, so that a train that reaches many nodes
+        of a simulation is parsed once.
         """
         if self._parsed is None:
             items: list[Item | DataWithGaps] = []
@@ -317,7 +349,7 @@ class Train:
             if tail:
                 before = len(items)
                 _parse_block_untrusted(self, self.offset + whole * self.stride, 1, tail, items, rejects)
-                if not any(isinstance(one, (Data, DataWithGaps)) for one in items[before:]):
+                if not any(isinstance(item, (Data, DataWithGaps)) for item in items[before:]):
                     self.keeping.leave_out(tail)
         return self._parsed
 
@@ -325,7 +357,10 @@ class Train:
 def _parse_block_untrusted(
     train: Train, offset: int, count: int, stride: int, items: list[Item | DataWithGaps], rejects: list[str]
 ) -> None:
-    """Read `count` packets of equal size. What is wrong with one of them is no concern of the others."""
+    """Parse `count` packets of equal size.
+
+    An invalid packet does not affect the others.
+    """
     if stride < HEADER_OCTETS:
         rejects.extend(["truncated"] * count)
         return
@@ -352,7 +387,7 @@ def _parse_block_untrusted(
         rejects.extend(["checksum"] * int(bad.sum()))
     head = rows[:, :HEADER_OCTETS].copy()
     absent = checksum.stored(head) == 0
-    checksum.stored(head)[:] = absent  # of the checksum only its absence tells packets apart
+    checksum.stored(head)[:] = absent  # the checksum tells packets apart only by its absence
     for first, end in alike(head, bad):
         part, at = rows[first:end], offset + first * stride
         cuts = item_boundaries(part)
@@ -376,7 +411,7 @@ def _read_plain_untrusted(
     items: list[Item | DataWithGaps],
     rejects: list[str],
 ) -> None:
-    """Packets from `at` on as one item; the sqns of some may be left out where `cuts` says."""
+    """Parse packets from `at` on as one item, with gaps where `cuts` says."""
     count, stride = rows.shape
     try:
         data = _read_untrusted(train.buffer.data[at : at + stride], train, at, cuts[1], no_checksum)
@@ -413,7 +448,10 @@ def _parse_one_untrusted(
 
 
 def _read_untrusted(octets: bytes | memoryview, train: Train, offset: int, count: int, no_checksum: bool) -> Item:
-    """One piece, `count` packets from `offset` on, as what it is. `octets` are those of its first packet."""
+    """Parse one item: `count` packets from `offset` on.
+
+    `octets` are those of the first packet. Raise `WireError`.
+    """
     stride = len(octets)
     _, dport, type_octet, flags, _, gsi, tsdu_length = HEADER.unpack_from(octets)
     kind = packet_type_untrusted(type_octet)

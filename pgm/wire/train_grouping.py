@@ -1,7 +1,7 @@
-"""Which packets of one read go together: rows of octets, before anything is made of them.
+"""Grouping of the packets of one read, before they are parsed.
 
-A train is cut wherever neighbouring packets differ in more than sqn, trail, checksum and fragment offset, and wherever
-sqns or offsets do not follow.
+A train is cut wherever adjacent packets differ in more than sqn, trail, checksum and fragment offset. It is also cut
+wherever sqns or offsets are not consecutive.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _DATA_TYPES = frozenset(int(kind) for kind in DATA)
 
 
 def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
-    """A header field of all rows as a strided view."""
+    """Return a header field of all rows as a strided view."""
     return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
 
 
 def group_plain(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[tuple[int, list[int]]] | None:
-    """What to read together of sound data packets without options of one session and size: new ones and repairs, of which some may be missing.
+    """Group valid data packets without options, of one session and size.
 
-    Each part begins at a row and has, from there on, its `item_boundaries`; its packets are of one type, its pieces of one trail.
-    None for whatever is not so plain. `residues` are what `pgm.wire.checksum` says of the rows.
+    The packets may be new or repairs, and some may be missing. Each part of the result has its first row, and its
+    `item_boundaries` relative to that row. The packets of a part have one type, and its pieces have one trail. Return
+    None for any other packets. `residues` are the results of `pgm.wire.checksum.residues` for the rows.
     """
     count, stride = rows.shape
     if stride < DATA_HEADER_OCTETS or rows[0, FLAGS_AT] & OPTIONS_PRESENT or np.count_nonzero(residues):
@@ -69,19 +70,22 @@ def _are_equal(heads: npt.NDArray[np.uint32]) -> bool:
 def _parts_of(
     cuts: list[int], kinds: npt.NDArray[np.uint8], trails: npt.NDArray[np.uint32]
 ) -> list[tuple[int, list[int]]] | None:
-    """Neighbouring pieces of one type, in whose last packets the trail is the same; None where one is no data."""
+    """Group adjacent pieces of one type with the same trail in their last packets.
+
+    Return None if a piece is no data.
+    """
     parts: list[tuple[int, list[int]]] = []
-    told: tuple[int, int] | None = None
+    last_key: tuple[int, int] | None = None
     ends = np.array(cuts[1:]) - 1
     for first, end, kind, trail in zip(cuts, cuts[1:], kinds[ends].tolist(), trails[ends].tolist(), strict=False):
         if kind not in _DATA_TYPES:
             return None
-        if told == (kind, trail):
-            begin, of_part = parts[-1]
-            of_part.append(end - begin)
+        if last_key == (kind, trail):
+            begin, cuts_of_part = parts[-1]
+            cuts_of_part.append(end - begin)
         else:
             parts.append((first, [0, end - first]))
-            told = kind, trail
+            last_key = kind, trail
     return parts
 
 
@@ -90,7 +94,7 @@ def _cuts_where(breaks: npt.NDArray[np.bool_], count: int) -> list[int]:
 
 
 def alike(head: Octets, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Half-open row ranges whose header octets are equal, rows with a bad checksum left out."""
+    """Yield half-open row ranges with equal headers, without rows of bad checksum."""
     count = head.shape[0]
     if not bad.any() and head.tobytes() == head[0].tobytes() * count:
         yield 0, count
@@ -102,7 +106,10 @@ def alike(head: Octets, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]
 
 
 def item_boundaries(rows: Octets) -> list[int]:
-    """Where rows begin that are one item each, and their number: control packets, or data packets with consecutive sqns and like options."""
+    """Return the first rows of items, and the number of rows.
+
+    An item is one control packet, or data packets with consecutive sqns and the same options.
+    """
     count, stride = rows.shape
     if count == 1:
         return [0, 1]
@@ -115,13 +122,16 @@ def item_boundaries(rows: Octets) -> list[int]:
     return _cuts_where(breaks, count)
 
 
-# Options that have room for OPT_FRAGMENT behind another one, whose header alone is four octets.
+# Length of options that have room for OPT_FRAGMENT after another option, whose header alone is four octets.
 _TWO_OCTETS = FRAGMENT_OCTETS + 4
 _OFFSET_AT = 4 + 8  # of OPT_FRAGMENT's offset, in options that begin with OPT_LENGTH and OPT_FRAGMENT
 
 
 def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
-    """Where a row's options differ from the row before in more than a leading OPT_FRAGMENT that goes on where that ended."""
+    """Return where a row's options differ from those of the row before.
+
+    A leading OPT_FRAGMENT that continues the fragment before does not count as a difference.
+    """
     totals = column(rows, DATA_HEADER_OCTETS + 2, ">u2").astype(np.int64)
     end = min(rows.shape[1], DATA_HEADER_OCTETS + max(4, int(totals.max())))
     octets = rows[:, DATA_HEADER_OCTETS:end].copy()
@@ -131,7 +141,7 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
         offsets = column(octets, _OFFSET_AT, ">u4").astype(np.uint32)
         size = int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
         breaks |= are_fragments[1:] & (offsets[1:] - offsets[:-1] != size)
-        if octets.shape[1] >= _TWO_OCTETS:  # where OPT_FRAGMENT may come later, nobody looks whether its offsets follow
+        if octets.shape[1] >= _TWO_OCTETS:  # OPT_FRAGMENT may come later here; its offsets are not compared
             breaks |= ~are_fragments[1:]
         octets[are_fragments, _OFFSET_AT : _OFFSET_AT + 4] = 0
     breaks |= (octets[1:] != octets[:-1]).any(axis=1)
@@ -139,23 +149,26 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
 
 
 def is_plain_data(rows: Octets) -> bool:
-    """Whether packets whose headers are alike are data without options and of one trail: they may be one item whatever their sqns."""
+    """Return whether packets with equal headers are plain data of one trail.
+
+    Plain data has no options. Such packets may be one item regardless of their sqns.
+    """
     if int(rows[0, TYPE_AT]) not in _DATA_TYPES or rows.shape[1] < DATA_HEADER_OCTETS:
         return False
     trails = column(rows, TRAIL_AT, "u4").tobytes()
     return not rows[0, FLAGS_AT] & OPTIONS_PRESENT and trails == trails[:4] * len(rows)
 
 
-MOST_ROWS = 1024  # that are looked at together: packets of the longest read
+MOST_ROWS = 1024  # rows that are compared together: packets of the longest read
 
 
 _FRAGMENT_HEAD = DATA_HEADER_OCTETS + FRAGMENT_OCTETS
 
 
-_KIND_AT, _FRAGMENT_OFFSET_AT = DATA_HEADER_OCTETS + 4, DATA_HEADER_OCTETS + 12  # of OPT_FRAGMENT behind OPT_LENGTH
+_KIND_AT, _FRAGMENT_OFFSET_AT = DATA_HEADER_OCTETS + 4, DATA_HEADER_OCTETS + 12  # of OPT_FRAGMENT after OPT_LENGTH
 
 
-_OPTIONS_BEGIN = b"\0\4" + FRAGMENT_OCTETS.to_bytes(2, "big")  # OPT_LENGTH, where OPT_FRAGMENT is all that follows
+_OPTIONS_BEGIN = b"\0\4" + FRAGMENT_OCTETS.to_bytes(2, "big")  # OPT_LENGTH of options that have only OPT_FRAGMENT
 
 
 _STEPS = np.arange(MOST_ROWS, dtype=np.uint32)
@@ -164,22 +177,26 @@ _STEPS = np.arange(MOST_ROWS, dtype=np.uint32)
 _number = int.from_bytes
 
 
-def _agreeing(width: int) -> npt.NDArray[np.uint32]:
-    """For as many heads of `width` octets as there may be: ones but for checksum and trail, in which packets of a run may differ."""
+def _run_mask(width: int) -> npt.NDArray[np.uint32]:
+    """Return a mask for as many headers of `width` octets as a read may have.
+
+    The mask is ones, except for checksum and trail, in which packets of a run may differ.
+    """
     head = np.full(width, 0xFF, np.uint8)
     head[CHECKSUM_AT : CHECKSUM_AT + 2] = head[TRAIL_AT : TRAIL_AT + 4] = 0
     return np.tile(head.view(np.uint32), MOST_ROWS)
 
 
-_AGREEING = {width: _agreeing(width) for width in (DATA_HEADER_OCTETS, _FRAGMENT_HEAD)}
+_RUN_MASKS = {width: _run_mask(width) for width in (DATA_HEADER_OCTETS, _FRAGMENT_HEAD)}
 
 
 def is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
-    """Whether all rows, two at least, are data packets without options, or fragments of one message, and have the same but
-    for sqns and offsets, which follow each other.
+    """Return whether all rows form one run.
 
-    `rows` is a (count, size) array of data packets, `residues` what `pgm.wire.checksum` says of them. Their heads are copied,
-    the steps taken out of them, and what is left is compared with the first.
+    The rows, two at least, must be data packets without options, or fragments of one message. Only sqns and offsets may
+    differ, and must be consecutive. `rows` is a (count, size) array of data packets. `residues` are the results of
+    `pgm.wire.checksum.residues`. The headers are copied, the steps are subtracted, and the result is compared with the
+    first header.
     """
     count, stride = rows.shape
     if stride < DATA_HEADER_OCTETS or count > MOST_ROWS or np.count_nonzero(residues):
@@ -187,7 +204,7 @@ def is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
     head = rows[0, :_FRAGMENT_HEAD].tobytes()
     width = _width(head)
     last = rows[-1, SQN_AT:TRAIL_AT].tobytes()
-    # Where some are missing that is seen without looking at all of them.
+    # This test detects missing packets without a comparison of all headers.
     if not width or _number(last, "big") - _number(head[SQN_AT:TRAIL_AT], "big") != count - 1:
         return False
     words = rows[:, :width].copy().view(np.uint32)
@@ -197,14 +214,14 @@ def is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
     if width == _FRAGMENT_HEAD:
         size = np.uint32(_number(head[TSDU_LENGTH_AT:HEADER_OCTETS], "big"))
         words[:, _FRAGMENT_OFFSET_AT // 4] = words[:, _FRAGMENT_OFFSET_AT // 4].view(">u4") - _STEPS[:count] * size
-    alike = words.reshape(-1)
-    alike &= _AGREEING[width][: len(alike)]
-    octets = alike.tobytes()
+    masked = words.reshape(-1)
+    masked &= _RUN_MASKS[width][: len(masked)]
+    octets = masked.tobytes()
     return bool(octets == octets[:width] * count)
 
 
 def _width(head: bytes) -> int:
-    """How many octets to compare of each packet that begins like this; 0 if they are not so plain."""
+    """Return how many octets of each header to compare; 0 for the general path."""
     if not head[FLAGS_AT] & OPTIONS_PRESENT:
         return DATA_HEADER_OCTETS
     is_fragment = head[DATA_HEADER_OCTETS:_KIND_AT] == _OPTIONS_BEGIN and len(head) == _FRAGMENT_HEAD

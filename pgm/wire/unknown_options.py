@@ -1,7 +1,7 @@
-"""OPX: what a network element does with an option that it does not know (RFC 9, W-26).
+"""OPX: handling of unknown options by network elements (RFC 9, W-26).
 
-Nobody else looks at OPX, and elements only in packets that are marked as carrying something for them. Options that
-are known are never judged by it: OpenPGM leaves uninitialised memory in that octet (INT-Q7).
+Only elements evaluate OPX, and only in packets that are marked as network-significant. OPX of known options is ignored:
+OpenPGM leaves uninitialised memory in that octet (INT-Q7).
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ _OPT_LENGTH_OCTETS = 4
 
 
 def apply_opx(item: Item) -> Item | None:
-    """A packet as an element may handle it: as it came, with unknown options invalidated, or None for one to discard.
+    """Apply OPX to a packet, and return the packet that an element may handle.
 
-    ODATA passes elements untouched (NE-04) and is not judged.
+    Unknown options that request it are invalidated. Return None for a packet to discard. ODATA passes elements
+    unchanged (NE-04), and its OPX is ignored.
     """
-    wishes = {
+    requests = {
         option.opx for option in item.options if isinstance(option, UnknownOption) and option.number != OPT_INVALID
     }
-    if wishes.isdisjoint((Opx.INVALIDATE, Opx.DISCARD)) or item.type is PacketType.ODATA:
+    if requests.isdisjoint((Opx.INVALIDATE, Opx.DISCARD)) or item.type is PacketType.ODATA:
         return item
     octets = item.octets if isinstance(item, Data) else np.frombuffer(item.octets, np.uint8)
     if not octets[FLAGS_AT] & OPTIONS_NETWORK:
         return item
-    if Opx.DISCARD in wishes:
+    if Opx.DISCARD in requests:
         return None
     if isinstance(item, Data):
         rows = octets.reshape(item.count, item.stride).copy()
         _invalidate(rows, DATA_HEADER_OCTETS, len(item.options))
-        [found], _ = Train.of(rows.reshape(-1), item.stride).parse_untrusted()
-        return found
+        [data], _ = Train.of(rows.reshape(-1), item.stride).parse_untrusted()
+        return data
     rows = octets.reshape(1, -1).copy()
     _invalidate(rows, _options_at(item), len(item.options))
     return decode_control_untrusted(rows.tobytes())
@@ -49,7 +50,10 @@ def _options_at(packet: Packet) -> int:
 
 
 def _invalidate(rows: Octets, options_at: int, count: int) -> None:
-    """Give unknown options that ask for it the type OPT_INVALID; OPT_END and all else stay, the checksum follows."""
+    """Set the type of unknown options with OPX INVALIDATE to OPT_INVALID.
+
+    OPT_END and all other octets stay, and the checksum is patched.
+    """
     for at in _option_places(rows[0], options_at + _OPT_LENGTH_OCTETS, count):
         number, opx = int(rows[0, at]) & OPT_INVALID, int(rows[0, at + 2]) & 0x03
         if number in OPTIONS or opx != Opx.INVALIDATE:

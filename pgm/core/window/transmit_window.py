@@ -384,7 +384,7 @@ class TransmitWindow:
         store.append_alone(self.lead, *self._arena.put(packet), stride, DATA_HEADER_OCTETS)
         self._note_sent(self.lead, self.lead, stride, now_ns)
         # the next packet will probably have the same size
-        self._plain.foresee(stride - DATA_HEADER_OCTETS, self.end, self.trail)
+        self._plain.prepare(stride - DATA_HEADER_OCTETS, self.end, self.trail)
         has_octets = store.octets + self._most_alone + DATA_HEADER_OCTETS <= self._most_octets
         return has_octets and self.end - self.trail < self._most_sqns
 
