@@ -7,7 +7,7 @@ import attrs
 from tests.unit.core.makers import SEGMENT
 
 
-def test_what_plan_and_socket_say_of_the_subnet_makes_no_other_segment():
+def test_segments_with_different_subnet_texts_are_equal():
     """Elements look up the segment that a packet came by among those of their plan."""
     heard = attrs.evolve(SEGMENT, subnet="10.0.0.0/24")
     assert heard == attrs.evolve(SEGMENT, subnet=None)

@@ -250,7 +250,7 @@ def serve(core: Core, now: int, until: int) -> list[Effect]:
         ("repairer", ""),
     ],
 )
-def test_whatever_comes(role, flow, seed):
+def test_cores_with_hostile_packets_survive(role, flow, seed):
     rng = random.Random(f"{role} {flow} {seed}")
     drawn, core, now = Drawn(rng), core_of(role, flow, rng), 1000 * SECOND
     downs: Sequence[Segment] = (attrs.evolve(UP, address=SOURCE, downstream=True),) if role == "source" else (A, B)
@@ -278,7 +278,7 @@ def test_whatever_comes(role, flow, seed):
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
-def test_whatever_is_said_of_history(role, seed):
+def test_cores_with_hostile_history_claims_survive(role, seed):
     """Questions and answers about history come between NAKs and data with gaps: an answer may name the very beginning of a gap."""
     rng = random.Random(f"history {role} {seed}")
     drawn, core, now = Drawn(rng), core_of(role, "", rng), 1000 * SECOND

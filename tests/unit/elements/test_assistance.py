@@ -103,7 +103,7 @@ def test_a_repair_of_another_is_not_repeated() -> None:
     assert made.where(PacketType.RDATA) == [("lan", (6,))]
 
 
-def test_the_turn_is_the_order_of_the_file_among_those_that_share_the_segment() -> None:
+def test_assist_rank_on_shared_segment_follows_file_order() -> None:
     topology = loads(TREE)
     ranks = {name: plan_node(topology, name).assist_rank for name in ("relay", "one", "two", "below")}
     assert ranks == {"relay": 0, "one": 0, "two": 1, "below": 0}

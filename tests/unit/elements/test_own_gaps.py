@@ -38,7 +38,7 @@ def with_gap(first: int, end: int) -> OwnGaps:
     return gaps
 
 
-def test_what_may_merely_be_out_of_order_is_not_missing_yet() -> None:
+def test_reordered_packets_are_not_missing_yet() -> None:
     gaps = with_gap(10, 30)
     assert gaps.deadline_ns == SECOND + MS
     assert (gaps.take_missing(SECOND + MS - 1), gaps.take_wave(SECOND + MS - 1)) == ([], [])
@@ -64,7 +64,7 @@ def test_answers_are_the_clock() -> None:
     assert gaps.take_wave(now + MS) == [(10 + MOST, 10 + MOST + MOST // 4)]
 
 
-def test_what_is_not_answered_makes_room_slowly() -> None:
+def test_unanswered_requests_make_room_slowly() -> None:
     """Each is asked for but once: whoever below still lacks it asks again."""
     gaps = with_gap(10, 1010)
     now, asked = SECOND + MS, []
@@ -78,7 +78,7 @@ def test_what_is_not_answered_makes_room_slowly() -> None:
     assert gaps.filled(0, 2000)
 
 
-def test_what_the_window_has_left_behind_is_not_asked_for() -> None:
+def test_own_gaps_before_trail_are_not_requested() -> None:
     gaps = with_gap(10, 1010)
     gaps.take_missing(SECOND + MS)
     gaps.take_wave(SECOND + MS)
@@ -89,7 +89,7 @@ def test_what_the_window_has_left_behind_is_not_asked_for() -> None:
     assert (gaps.filled(0, 3000), gaps.deadline_ns) == ([], NEVER)
 
 
-def test_what_comes_late_while_nothing_goes_down_is_no_gap_afterwards() -> None:
+def test_late_data_while_relay_is_silent_is_no_gap() -> None:
     gaps = OwnGaps(SETTINGS)
     gaps.restart(1010)
     gaps.restart(11)  # out of order
@@ -131,7 +131,7 @@ def test_an_answer_takes_the_next_wave_along() -> None:
     assert asked_for(effects) == asked_for(effects, PacketType.NCF) == following
 
 
-def test_what_a_child_has_asked_for_is_not_asked_for_again() -> None:
+def test_own_gap_requested_by_child_is_not_requested_again() -> None:
     core = relay_that_lost(10, 60)
     nak = nak_packet(*range(10, 40), source_nla=SOURCE, group_nla=DOWN.group)
     assert asked_for(core.receive(train_of(nak), Channel(DOWN, False), CHILD, SECOND)) == list(range(10, 40))
@@ -140,7 +140,7 @@ def test_what_a_child_has_asked_for_is_not_asked_for_again() -> None:
     assert asked_for(effects, PacketType.NCF) == list(range(10, 60))
 
 
-def test_what_a_child_asked_for_and_was_confirmed_long_ago_is_asked_for_again() -> None:
+def test_own_gap_confirmed_long_ago_is_requested_again() -> None:
     """A wave that had to wait for longer than NAK_ELIM_IVL lists all that it takes for asked."""
     core = relay_that_lost(10, 60)
     nak = nak_packet(*range(10, 40), source_nla=SOURCE, group_nla=DOWN.group)

@@ -122,7 +122,7 @@ def test_every_segment_has_its_own_share_of_the_rate(repairer: RepairerCore) -> 
         assert 0.9 * share < octets < 1.1 * share, segment.name
 
 
-def test_a_session_whose_source_is_gone_lives_for_as_long_as_somebody_asks(repairer: RepairerCore) -> None:
+def test_session_without_source_lives_while_naks_come(repairer: RepairerCore) -> None:
     """Also where its cache lasts longer than sessions do."""
     expiry, now = SETTINGS.session_expiry, SECOND
     for _ in range(5):
@@ -135,7 +135,7 @@ def test_a_session_whose_source_is_gone_lives_for_as_long_as_somebody_asks(repai
     assert (len(list(repairer.sessions)), repairer.counters.sessions_expired) == (0, 1)
 
 
-def test_after_a_long_outage_it_goes_on_where_it_stood_if_the_source_still_has_all_since() -> None:
+def test_repairer_after_outage_resumes_if_source_has_all_packets() -> None:
     """More was sent meanwhile than `rxw_sqns`, which SPMs confirm; what is kept is not asked for, nor taken in again."""
     settings = parameters(rxw_sqns=64, jump_confirmations=2)
     made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), settings, random.Random(1))
@@ -151,7 +151,7 @@ def test_after_a_long_outage_it_goes_on_where_it_stood_if_the_source_still_has_a
 
 
 @pytest.mark.parametrize("first", [8, 9, 10, 11])
-def test_what_children_asked_for_before_any_data_came_is_taken_in_once(first: int) -> None:
+def test_packets_requested_before_first_data_are_cached_once(first: int) -> None:
     made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), SETTINGS, random.Random(1))
     made.receive(train_of(spm_packet(1, 0, 10)), Channel(UP, True), SOURCE, SECOND)
     ask(made, LEFT, 8, 3, SECOND)
@@ -164,7 +164,7 @@ def test_what_children_asked_for_before_any_data_came_is_taken_in_once(first: in
 
 
 @pytest.mark.rfc("SEC-01")
-def test_gaps_of_a_full_table_are_asked_for_in_parts_within_the_bound():
+def test_gaps_of_full_table_are_requested_within_the_bound():
     """Of sixteen gaps that are too large to be asked for whole one goes, and the others are asked for to their ends."""
     settings = parameters(rxw_gaps=16, nak_max_outstanding=63)
     made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), settings, random.Random(1))

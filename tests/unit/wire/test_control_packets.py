@@ -228,7 +228,7 @@ def test_a_nak_of_our_own_is_forwarded_too(nak, source, group):
 
 
 @pytest.mark.parametrize("octets", [b"", bytes(15), data_packet(1), data_packet(1, kind=T.RDATA)])
-def test_what_is_no_control_packet(octets):
+def test_control_codec_with_invalid_octets_raises(octets):
     with pytest.raises(WireError) as caught:
         decode_control_untrusted(octets)
     assert caught.value.reason == ("truncated" if len(octets) < 16 else "type")

@@ -93,7 +93,7 @@ def kept_run(packets):
 
 @pytest.mark.rfc("W-08", "W-11", "W-31", "SRC-07")
 @given(trail=firsts, old_trail=u32s, first=u32s, count=st.integers(1, 6), size=st.integers(0, 9), fin=st.booleans())
-def test_rdata_differs_from_its_odata_in_type_trail_and_checksum_only(trail, old_trail, first, count, size, fin):
+def test_rdata_differs_from_odata_in_type_trail_and_checksum(trail, old_trail, first, count, size, fin):
     options = (Fin(),) if fin else ()
     packets = [data_packet(first + i, bytes([i]) * size, trail=old_trail + i, options=options) for i in range(count)]
     run = kept_run(packets)

@@ -71,7 +71,7 @@ def test_lists_of_a_burst_are_one_span(first: int, hole: int) -> None:
 
 
 @given(nak_lists(), st.sampled_from(["10.0.0.9", "fd00::9"]))
-def test_what_is_made_of_a_train_is_what_is_made_of_its_packets(sqns: list[list[int]], nla: Nla) -> None:
+def test_train_of_naks_equals_its_packets(sqns: list[list[int]], nla: Nla) -> None:
     packets = [decoded(nak_packet(*one)) for one in sqns]
     [found], _ = train_of(packets).parse_runs_untrusted()
     assert isinstance(found, Naks)
@@ -104,7 +104,7 @@ def resealed(octets: bytes) -> bytes:
     ids=["address", "type", "port", "no checksum", "damaged", "reserved octet"],
 )
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_is_not_alike_is_read_one_by_one(second: bytes, is_first: bool) -> None:
+def test_naks_of_different_form_are_read_one_by_one(second: bytes, is_first: bool) -> None:
     one = encode(nak_packet(1, 2, 3))
     train = Train.of(second + one if is_first else one + second, len(one))
     items, rejects = train.parse_runs_untrusted()

@@ -90,7 +90,7 @@ def test_unknown_options_are_kept_octet_for_octet(option):
 
 @pytest.mark.rfc("W-06", "W-21", "W-22", "W-23")
 @given(kind=st.sampled_from(sorted(PacketType)), data=st.data())
-def test_options_round_trip_together_with_network_significant_ones_first(kind, data):
+def test_options_round_trip_with_network_significant_first(kind, data):
     options = data.draw(option_sets(kind))
     octets, network = encode_options(options, kind)
     if not options:
@@ -166,7 +166,7 @@ def test_every_option_has_a_vector():
 
 
 @pytest.mark.rfc("W-06")
-def test_option_numbers_and_network_significance_are_those_of_the_table():
+def test_option_numbers_and_significance_match_the_table():
     """Covers table 1.4."""
     assert {cls.NAME: cls.TYPE for cls in ALL} == {
         "OPT_FRAGMENT": 0x01,

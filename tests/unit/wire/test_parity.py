@@ -42,7 +42,7 @@ def built(packet: ParityPacket, size: int, kind: PacketType = T.RDATA, **more: o
     st.booleans(),
     st.one_of(st.none(), st.binary(min_size=13, max_size=13)),
 )
-def test_what_is_built_is_read(size, number, index, payload, is_variable, is_short, fragment):
+def test_parity_packet_built_is_read_back(size, number, index, payload, is_variable, is_short, fragment):
     actual = size - 1 if is_short else None
     packet = ParityPacket(number * size, index, payload, is_variable, actual, fragment)
     octets = built(packet, size)

@@ -35,7 +35,7 @@ def test_a_list_and_its_confirmation(family, sqns):
 
 
 @given(sqns=st.lists(SQNS, min_size=2, max_size=5), place=st.integers(0, 60), bits=st.integers(1, 255))
-def test_what_is_damaged_is_not_read(sqns, place, bits):
+def test_plain_nak_with_damage_is_not_read(sqns, place, bits):
     octets = bytearray(encode_list(PacketType.NAK, TSI, DATA_PORT, *ENDS["IPv4"], sqns))
     octets[place % len(octets)] ^= bits
     assert PlainNaks(TSI, DATA_PORT, *ENDS["IPv4"]).read_untrusted(bytes(octets)) is None
@@ -55,7 +55,7 @@ def test_what_is_damaged_is_not_read(sqns, place, bits):
         encode_list(PacketType.NAK, TSI, DATA_PORT, *ENDS["IPv6"], (1, 2)),
     ],
 )
-def test_what_asks_somebody_else_is_not_read(octets):
+def test_plain_nak_for_other_source_is_not_read(octets):
     assert PlainNaks(TSI, DATA_PORT, *ENDS["IPv4"]).read_untrusted(octets) is None
 
 

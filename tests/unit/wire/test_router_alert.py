@@ -38,7 +38,7 @@ PACKETS: dict[str, tuple[Callable[[], bytes], bool]] = {
 
 @pytest.mark.rfc("W-30")
 @pytest.mark.parametrize("name", PACKETS)
-def test_what_is_multicast_for_repair_alerts_routers(name: str):
+def test_multicast_packets_for_repair_carry_router_alert(name: str):
     build, alerts = PACKETS[name]
     packet = memoryview(build())
     assert wants_router_alert(packet, is_unicast=False) is alerts

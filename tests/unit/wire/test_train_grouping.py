@@ -167,7 +167,7 @@ def test_fragments_whose_offsets_do_not_follow_are_not_read_together(order, offs
 
 
 @pytest.mark.parametrize("count", [2, 9])
-def test_what_is_plain_goes_the_short_way(count):
+def test_plain_data_takes_fast_path(count):
     """Both kinds: otherwise nothing above would say anything of it."""
     for packets, stride in (
         (packets_of(7, [1] * (count - 1), [], 0), STRIDE),

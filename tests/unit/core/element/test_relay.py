@@ -183,7 +183,7 @@ def test_a_standby_does_not_take_over_when_the_source_is_slow():
     assert counters.takeovers == 0
 
 
-def test_a_standby_gives_its_partner_a_moment_for_an_spm_that_has_just_come():
+def test_standby_with_fresh_upstream_spm_waits_for_partner():
     made, counters = relay(partners=frozenset({PARTNER}), is_standby=True)
     made.on_spm(received(1), SECOND)
     made.on_partner_spm(received(1), SECOND + MS)

@@ -55,7 +55,7 @@ def test_it_asks_the_repairers_of_its_segment(wish, asked):
     assert questions(begun(**wish)) == [(REPAIRER, asked)]
 
 
-def test_history_is_asked_of_the_repairer_that_answered_and_comes_in_order():
+def test_history_after_answer_is_requested_there_and_in_order():
     reader = begun()
     assert reader.opened() == []
     reader.hear(data_train([LEAD + 1]))
@@ -68,7 +68,7 @@ def test_history_is_asked_of_the_repairer_that_answered_and_comes_in_order():
     assert reader.delivered() == list(range(HELD_FROM, LEAD + 2))
 
 
-def test_what_is_too_old_is_lost_first():
+def test_late_join_with_expired_history_reports_loss_first():
     reader = begun(join_from="sqn", join_sqns=650)
     reader.hear(answer(), peer=REPAIRER)
     assert reader.opened() == [(650, False)]
@@ -84,7 +84,7 @@ def test_what_is_too_old_is_lost_first():
     ],
     ids=["a stranger's", "one that has nothing", "a question"],
 )
-def test_what_is_no_answer_changes_nothing(packet, peer):
+def test_late_join_with_foreign_answer_changes_nothing(packet, peer):
     reader = begun(attrs.evolve(SETUP, local_repairers=frozenset({REPAIRER, OTHER})), open_hold_ivl=SECOND)
     reader.hear(packet, peer=peer)
     assert reader.opened() == []
@@ -144,7 +144,7 @@ def test_those_above_are_asked_when_nobody_near_answers():
 
 
 @pytest.mark.parametrize("setup", [TWO_TIERS, ReceiverSetup(SEGMENT)], ids=["nobody has it", "nobody to ask"])
-def test_what_nobody_holds_is_lost_at_once_where_the_beginning_was_named(setup):
+def test_late_join_from_sqn_without_holder_reports_loss_at_once(setup):
     reader = begun(setup, join_from="sqn", join_sqns=800, open_hold_ivl=10 * SECOND)
     for peer in (REPAIRER, ABOVE):
         reader.hear(NOTHING_HERE, peer=peer)
@@ -155,7 +155,7 @@ def test_what_nobody_holds_is_lost_at_once_where_the_beginning_was_named(setup):
     assert reader.delivered() == [LEAD + 1]
 
 
-def test_what_has_gone_meanwhile_is_lost_at_once():
+def test_history_reported_gone_is_lost_at_once():
     reader = begun()
     reader.hear(answer(), peer=REPAIRER)
     reader.wait(100 * MS)

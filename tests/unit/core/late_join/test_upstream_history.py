@@ -51,7 +51,7 @@ def child(number: int) -> str:
     return f"10.0.1.{number}"
 
 
-def test_one_question_goes_up_for_all_that_ask_and_each_gets_the_answer():
+def test_history_requests_of_many_children_share_one_question():
     history = above(ONE)
     sent = []
     wishes = [EVERYTHING, HeldHistory(amount=10, by_count=True), HeldHistory(amount=4000, by_sqn=True)]
@@ -78,7 +78,7 @@ def test_times_are_questions_of_their_own_and_few():
     assert [one.peer for one in history.on_answer(said(4000, 3000), ONE, NOW)] == [child(3)]
 
 
-def test_who_holds_most_is_asked_and_the_silent_one_is_not_waited_for_for_long():
+def test_upstream_history_with_silent_keeper_uses_longest_history():
     history = above(ONE, OTHER)
     assert {to for to, _ in asked(history.ask(EVERYTHING, SEGMENT, child(1), NOW)[0])} == {ONE, OTHER}
     assert not history.on_answer(said(4800), ONE, NOW + MS)
@@ -157,7 +157,7 @@ def test_one_joiner_is_served_alone_and_several_together():
     assert history_server.alone(SEGMENT) == child(1), "the others have not asked for long"
 
 
-def test_what_is_gone_is_told_in_one_packet_each():
+def test_history_gone_sends_one_packet_per_span():
     history_server = made(session_ncf_rte=1000)
     history_server.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
     told = history_server.gone([(4000, 4010), (4020, 4021)], SEGMENT, NOW)
@@ -171,7 +171,7 @@ def test_what_is_gone_is_told_in_one_packet_each():
     assert isinstance(packet, Spmr)
 
 
-def test_what_was_promised_stays_for_a_while():
+def test_promised_history_stays_cached_for_a_while():
     settings = parameters(cache_secs=640 * MS)
     cache = RepairCache(settings)
     kept = cache.open_session()

@@ -258,7 +258,7 @@ one_by_one = st.tuples(st.just("single"), st.just(0), st.just(0))
     small=st.sampled_from([{}, {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400}, {"inbox_bytes": 120}]),
     at_once=st.sampled_from([2, 5, 1008]),
 )
-def test_what_comes_in_order_is_delivered_as_anything_else(history, first, has_epoch, takes, small, at_once):
+def test_fast_path_in_order_delivers_like_general_path(history, first, has_epoch, takes, small, at_once):
     limits = {**small, "nak_max_outstanding": at_once}  # more may be missing than may be asked for at a time
     told = []
     for kind, is_short in ((Waiting, True), (Reader, True), (Reader, False)):
@@ -331,7 +331,7 @@ def stand_alike(cores, now):
     inbox=st.sampled_from([200, 1 << 20]),
     ends=st.booleans(),
 )
-def test_whatever_comes_alone_is_taken_as_anything_else(first, arriving, inbox, ends):
+def test_fast_path_of_single_packets_equals_general_path(first, arriving, inbox, ends):
     """Damaged, foreign, out of order, with any trail, at the end, too large for the queue; also where nobody looks between."""
     cores = [joined(first, trail=first - 100, inbox_bytes=inbox).core for _ in range(2)]
     sqn, now = first + 10, 1001 * SECOND

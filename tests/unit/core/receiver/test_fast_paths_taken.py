@@ -33,7 +33,7 @@ def test_a_whole_train_in_order_takes_the_short_way(monkeypatch):
     assert [deliver.run.count for deliver in taken] == [5, 1, 9]
 
 
-def test_what_comes_behind_a_gap_takes_the_short_way(monkeypatch):
+def test_data_after_gap_takes_fast_path(monkeypatch):
     """A train of which nothing is missing."""
     reader = Reader()
     taken = answers_of(monkeypatch, "hold_on", reader, [(5, 0), (5, 0b1), (5, 0), (5, 0)])
@@ -42,7 +42,7 @@ def test_what_comes_behind_a_gap_takes_the_short_way(monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["hold_on", "take_behind"])
-def test_what_comes_while_the_application_is_behind_takes_the_short_way(monkeypatch, way):
+def test_data_with_slow_application_takes_fast_path(monkeypatch, way):
     """What is next in order waits for room alone: as much as there is room for is delivered, and the rest is held."""
     octets = len(data_packet(0, payload(0)))
     reader = Reader(takes=False, inbox_bytes=5 * octets)
@@ -54,7 +54,7 @@ def test_what_comes_while_the_application_is_behind_takes_the_short_way(monkeypa
     assert reader.next_sqn() == (6 if lost else 10), "the first hole, or as much as there is room for"
 
 
-def test_a_trail_that_leaves_nothing_behind_is_no_reason_for_the_long_way(monkeypatch):
+def test_trail_without_missing_packets_keeps_fast_path(monkeypatch):
     """An application that is far behind has what the source has no more; what is missing there is given up."""
     taken = []
     short = ShortReceive.take_scattered
@@ -108,7 +108,7 @@ def test_repairs_that_follow_each_other_take_the_short_way(monkeypatch):
     assert (reader.core.counters.repaired_sqns, reader.core.counters.duplicate_packets) == (13, 7)
 
 
-def test_repairs_for_every_other_packet_of_a_gap_keep_to_the_ranges_allowed():
+def test_repairs_of_alternate_packets_keep_the_range_bound():
     """Each cuts what is missing in two, and nothing but the bound ends that."""
     reader = joined(rxw_gaps=16)
     reader.hear(data_train([3000], trail=100))

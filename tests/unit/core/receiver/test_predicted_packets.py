@@ -22,7 +22,7 @@ from tests.unit.core.receiver.test_fast_paths import agree, said
     happening=st.lists(st.sampled_from([""] * 6 + ["again", "spm", "skips", "other"]), min_size=30, max_size=30),
     inbox=st.sampled_from([200, 1 << 20]),
 )
-def test_what_is_foreseen_is_taken_as_anything_else(first, sizes, happening, inbox):
+def test_predicted_packet_is_taken_like_any_other(first, sizes, happening, inbox):
     """In order, one by one, and now and then the same again, an SPM, one too many, or another session's."""
     cores = [joined(first, trail=first - 100, inbox_bytes=inbox).core for _ in range(2)]
     sqn, now, spm_sqn = first + 10, 1001 * SECOND, 2
@@ -51,7 +51,7 @@ def test_what_is_foreseen_is_taken_as_anything_else(first, sizes, happening, inb
     cut=st.sampled_from([0, 0, 0, 1, 20]),
     seal=st.sampled_from([sealed, sealed, bytes, without_checksum]),
 )
-def test_what_is_as_foreseen_is_what_would_be_read(size, sqns, change, cut, seal):
+def test_predicted_header_matches_what_is_read(size, sqns, change, cut, seal):
     """Damaged anywhere, with another number or trail, cut off, and with a checksum that fits that or none."""
     sqn, trail, its_sqn, its_trail = sqns
     octets = bytearray(data_packet(its_sqn, (bytes(range(256)) * 6)[:size], trail=its_trail))
@@ -65,7 +65,7 @@ def test_what_is_as_foreseen_is_what_would_be_read(size, sqns, change, cut, seal
     assert is_plain_untrusted(packet, head, length + DATA_HEADER_OCTETS) == is_so
 
 
-def test_no_checksum_is_not_foreseen_even_where_the_sum_fits():
+def test_packet_without_checksum_with_fitting_sum_is_not_predicted():
     """It would be zero, which says that there is none."""
     packet = sealed(data_packet(5, bytes(2), trail=0))
     packet = without_checksum(packet)[:-2] + packet[6:8]
@@ -77,7 +77,7 @@ def test_no_checksum_is_not_foreseen_even_where_the_sum_fits():
     assert is_plain_untrusted(data_packet(5, b"ab", trail=0), head, len(packet))
 
 
-def test_what_is_foreseen_is_what_would_be_found_out():
+def test_prediction_equals_general_result():
     """Also where the lowest octet of the sqn begins anew, and where the sqn does."""
     for first in (1000, (1 << 32) - 20):
         core = joined(first, trail=first - 100).core
@@ -90,7 +90,7 @@ def test_what_is_foreseen_is_what_would_be_found_out():
             assert core._predicted == session.predict(wrap(sqn + 1), wrap(first - 50), len(packet))
 
 
-def test_who_spins_reads_no_header_of_what_it_foresees(monkeypatch):
+def test_busy_poll_receiver_with_prediction_reads_no_header(monkeypatch):
     """Otherwise the tests above would compare one way with itself."""
     core = joined(1000, trail=900).core
     for sqn in range(1010, 1020):

@@ -53,7 +53,7 @@ def test_reception_starts_with_the_first_data_packet():
 
 
 @pytest.mark.rfc("RCV-02")
-def test_nothing_before_the_start_is_asked_for_until_the_trail_has_passed_it():
+def test_sqns_before_start_are_not_requested_until_trail_passes():
     reader = joined()
     for number, lead in enumerate((1009, 1015), 2):
         reader.hear(spm_packet(number, 100, lead))
@@ -370,7 +370,7 @@ def test_other_streams_and_parity_are_not_taken():
     assert reader.next_sqn() == 1010
 
 
-def test_poll_responses_of_a_known_session_mean_nothing_to_a_receiver():
+def test_receiver_with_poll_response_of_known_session_ignores_it():
     reader = joined()
     deadline = reader.core.deadline_ns
     reader.hear(Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=1, poll_round=0))

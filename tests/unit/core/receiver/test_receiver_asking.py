@@ -183,7 +183,7 @@ def test_local_repairs_are_told_apart():
     assert (counters.repaired_sqns, counters.repaired_locally, counters.late_sqns) == (2, 1, 1)
 
 
-def test_repairs_for_holes_take_the_short_way_while_others_wait_to_be_asked_for(monkeypatch):
+def test_repairs_of_holes_with_waiting_naks_take_fast_path(monkeypatch):
     """What they make room for is asked for behind the last of them."""
     filled, short = [], ReceiveWindow.fill
     monkeypatch.setattr(ReceiveWindow, "fill", lambda *what: filled.append(short(*what)) or filled[-1])

@@ -34,7 +34,7 @@ def test_silence_is_reported_and_so_is_the_end_of_it():
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_what_an_spm_told_of_before_the_first_data_came_is_not_lost_without_a_word(is_last):
+def test_sqns_announced_before_first_data_are_reported_lost(is_last):
     """The data overtaken by that SPM began the session, and nobody tells again of what came after it."""
     reader = Reader(peer_expiry=10 * SECOND, session_expiry=60 * SECOND, nak_ncf_retries=3)
     reader.hear(spm_packet(1, 1000, 1009, *[Fin()] * is_last))
@@ -70,7 +70,7 @@ def test_a_source_that_comes_back_after_expiry_is_a_new_session():
 
 @pytest.mark.rfc("RCV-10")
 @pytest.mark.parametrize("is_dawdling", [False, True])
-def test_a_source_that_comes_back_while_the_application_dawdles_is_followed_again(is_dawdling):
+def test_returning_source_with_slow_application_is_followed_again(is_dawdling):
     """An expired session that is still being delivered must not swallow the stream for ever."""
     reader = slow_reader(peer_expiry=10 * SECOND, session_expiry=60 * SECOND)
     reader.hear(data_train(range(1047, 1060), size=1376))
@@ -132,7 +132,7 @@ def test_a_source_that_said_fin_and_is_silent_has_gone():
 
 
 @pytest.mark.rfc("RCV-10")
-def test_a_source_that_cut_its_stream_short_and_is_silent_has_not_ended_it():
+def test_aborted_source_that_falls_silent_has_not_ended_stream():
     reader = joined(peer_expiry=10 * SECOND, nak_ncf_retries=1000)
     reader.hear(data_train([1012]))
     reader.hear(spm_packet(2, 100, 1012, Rst(error=5)))

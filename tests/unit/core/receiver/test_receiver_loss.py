@@ -20,7 +20,7 @@ L = LossCause
 
 
 @pytest.mark.rfc("RCV-05", "RCV-10", "RCV-11", "SRC-15")
-def test_what_the_window_has_left_is_lost():
+def test_packets_that_left_the_window_are_lost():
     reader = joined()
     reader.hear(data_train([1013], trail=100))
     reader.hear(data_train([1016], trail=1012))
@@ -35,7 +35,7 @@ def test_what_the_window_has_left_is_lost():
 
 
 @pytest.mark.rfc("RCV-04", "RCV-10")
-def test_what_nobody_ever_heard_of_is_lost_with_the_window():
+def test_unannounced_packets_that_left_the_window_are_lost():
     """The trail alone reveals it."""
     reader = joined()
     reader.hear(spm_packet(2, 1020, 1030))
@@ -45,7 +45,7 @@ def test_what_nobody_ever_heard_of_is_lost_with_the_window():
 
 
 @pytest.mark.rfc("RCV-10", "RCV-37", "RCV-40")
-def test_what_nobody_answers_is_lost():
+def test_unanswered_packets_are_lost():
     """NAKs are counted on the wire."""
     reader = joined(nak_ncf_retries=3, nak_max_ivl=MS)  # an interval that does not grow
     reader.hear(data_train([1012]))
@@ -57,7 +57,7 @@ def test_what_nobody_answers_is_lost():
 
 
 @pytest.mark.rfc("RCV-40")
-def test_late_data_for_what_was_given_up_is_not_delivered_twice_or_out_of_order():
+def test_late_data_after_loss_is_not_delivered_twice():
     reader = joined()
     reader.hear(data_train([1013], trail=100))
     reader.hear(data_train([1014], trail=1011))
@@ -66,7 +66,7 @@ def test_late_data_for_what_was_given_up_is_not_delivered_twice_or_out_of_order(
     assert reader.next_sqn() == 1015
 
 
-def test_repairs_below_the_trail_are_asked_for_where_somebody_keeps_them():
+def test_repairs_below_trail_with_keeper_are_requested():
     """Covers design section 3: a repairer's cache outlives the source's window."""
     reader = joined(setup=ReceiverSetup(SEGMENT, parents=(REPAIRER,), asks_below_trail=True), nak_ncf_retries=2)
     reader.hear(data_train([1013], trail=100))
@@ -82,7 +82,7 @@ def test_repairs_below_the_trail_are_asked_for_where_somebody_keeps_them():
     assert reader.next_sqn() == 1015
 
 
-def test_repairs_from_below_the_trail_are_waited_for_as_long_as_any_come():
+def test_repairs_below_trail_are_awaited_while_any_come():
     """Covers design section 3: a cache that serves is not given up on, one that has nothing left is."""
     reader = joined(setup=ReceiverSetup(SEGMENT, parents=(REPAIRER,), asks_below_trail=True), nak_ncf_retries=1000)
     reader.hear(data_train([1040], trail=100))
@@ -195,7 +195,7 @@ def test_a_session_that_expires_waits_for_the_application():
 
 
 @pytest.mark.rfc("RCV-10")
-def test_what_outgrows_the_window_is_an_overrun():
+def test_octets_beyond_the_window_are_an_overrun():
     """Covers design section 3: the oldest goes, and it is said."""
     reader = slow_reader(rxw_bytes=256 * KIB)
     for first in range(1047, 3000, 40):
@@ -267,7 +267,7 @@ def test_gaps_are_bounded_however_they_are_revealed(how):
 
 
 @pytest.mark.rfc("SEC-01", "SEC-03")
-def test_gaps_of_a_full_table_are_asked_for_in_parts_within_the_bound():
+def test_gaps_of_full_table_are_requested_within_the_bound():
     """Where nothing else makes a place for a part, one gap is lost, and said to be; the others are repaired."""
     reader = joined(rxw_gaps=16, nak_max_outstanding=63)
     first = reader.next_sqn()

@@ -36,7 +36,7 @@ class Loser:
 
 
 @pytest.mark.parametrize("unordered", [False, True])
-def test_it_is_told_behind_the_loss_and_again_when_the_drops_have_doubled(unordered: bool) -> None:
+def test_too_slow_notice_follows_loss_and_repeats_at_double_drops(unordered: bool) -> None:
     loser = Loser(unordered=unordered)
     told = {}
     for drops in (0, 7, 8, 13, 14, 27, 28):
@@ -48,7 +48,7 @@ def test_it_is_told_behind_the_loss_and_again_when_the_drops_have_doubled(unorde
     assert [drops for drops, codes in told.items() if not codes] == [0, 8, 13, 27]
 
 
-def test_what_was_dropped_before_a_session_began_is_not_told_of_its_losses() -> None:
+def test_drops_before_session_start_cause_no_notice() -> None:
     loser = Loser(unordered=False, drops=100)
     assert not any(isinstance(one, Notice) for one in loser.lose())
     loser.core.counters.socket_drops += 1

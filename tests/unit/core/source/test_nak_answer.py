@@ -95,7 +95,7 @@ def test_it_is_confirmed_and_repaired_in_one_call():
     assert core.status(now)[0].pending_sqns == 0
 
 
-def test_what_does_not_go_at_once_is_confirmed_and_owed_in_one_call(monkeypatch):
+def test_repairs_that_cannot_go_at_once_are_confirmed_and_owed(monkeypatch):
     core = with_data(300)
     now = START + 2 * SECOND
     read = read_of(*naks_of((1, 5, 9), (2, 5)))
@@ -115,7 +115,7 @@ def test_a_benchmark_that_takes_the_time_of_repairs_sees_it():
     assert watch.result()["rdata_packets"] == 3
 
 
-def test_what_was_repaired_just_now_is_an_echo():
+def test_nak_after_recent_repair_is_ignored_as_echo():
     core, now = streaming()
     core.receive(read_of(*naks_of((1, 5, 9))), BY_UNICAST, "10.0.0.9", now)
     core.deadline_ns  # noqa: B018 - a driver asks, and so what is due is known again

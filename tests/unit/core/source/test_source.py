@@ -114,7 +114,7 @@ def test_a_slow_line_sends_packet_by_packet():
     assert log[-1][0] - log[0][0] >= 8 * 1472 * SECOND // 125_000
 
 
-def test_what_does_not_fit_is_refused():
+def test_message_that_does_not_fit_is_refused():
     core = source(max_apdu=1000)
     with pytest.raises(PayloadTooLarge):
         core.submit([bytes(1001)])
@@ -278,7 +278,7 @@ def test_the_application_may_close_the_window():
 
 
 @pytest.mark.rfc("SRC-12", "SRC-31")
-def test_data_drive_the_join_interval_of_a_window_that_advances_with_data():
+def test_join_interval_with_data_driven_window_runs_by_data():
     """Whoever joins before JOIN_IVL's worth of data was sent is not late, hours later."""
     settings = {"txw_adv_mode": "data", "txw_max_rte": 3600, "join_ivl": SECOND, "ihb_min": 60 * SECOND}
     core = source(**settings, ihb_max=60 * SECOND)

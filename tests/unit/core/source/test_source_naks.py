@@ -47,7 +47,7 @@ def test_a_nak_is_confirmed_at_once_and_repaired_afterwards():
 
 @pytest.mark.rfc("SRC-43")
 @pytest.mark.parametrize("hold", [MS, 3 * MS])
-def test_repairs_that_are_due_in_a_moment_go_with_data_that_leave_now(hold):
+def test_repairs_due_in_a_moment_are_sent_with_data(hold):
     """A wake-up of their own would cost more than what the rest of the hold could still collect."""
     core = with_data(rdata_hold_ivl=hold)
     now = START + 2 * SECOND
@@ -82,7 +82,7 @@ def test_repairs_are_what_was_sent():
 
 
 @pytest.mark.rfc("SRC-42")
-def test_what_has_left_the_window_is_confirmed_and_not_repaired():
+def test_nak_for_packets_outside_window_is_confirmed_only():
     """NCF yes, RDATA no."""
     core = with_data(txw_adv_mode="application")
     core.advance_trail(10)
@@ -131,7 +131,7 @@ def test_status_is_one_row():
     ],
     ids=["tsi", "data port", "source", "group", "never sent", "list never sent", "parity", "ncf", "spm"],
 )
-def test_what_is_not_for_this_source_is_counted_and_ignored(packet):
+def test_foreign_naks_are_counted_and_ignored(packet):
     core = with_data()
     deadline = core.deadline_ns
     assert list(receive(core, packet, START + 2 * SECOND)) == []

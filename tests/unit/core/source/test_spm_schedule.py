@@ -52,7 +52,7 @@ def test_data_begins_the_heartbeats_anew():
 
 
 @pytest.mark.rfc("SRC-22", "SRC-25")
-def test_continuous_data_postpones_heartbeats_and_not_the_ambient_spms():
+def test_continuous_data_postpones_heartbeats_not_ambient_spms():
     schedule = SpmSchedule(parameters(ihb_min=100 * MS, ihb_max=800 * MS, ambient_spm_ivl=500 * MS), 0)
     assert schedule.is_due(0)
     data = [at * 10 * MS for at in range(300)]
@@ -112,7 +112,7 @@ def test_a_maximum_at_or_below_the_minimum_is_kept(ihb_max):
 
 
 @pytest.mark.rfc("SRC-12", "SRC-22")
-def test_data_drive_the_ambient_spms_of_a_window_that_advances_with_data():
+def test_ambient_spms_with_data_driven_window_run_by_data():
     """An interval has passed when as much was sent as fits it; heartbeats stay in real time."""
     schedule = started(txw_adv_mode="data", ambient_spm_ivl=SECOND, ihb_min=3600 * SECOND, ihb_max=3600 * SECOND)
     found = []

@@ -163,7 +163,7 @@ def test_a_lost_packet_costs_no_delivery_of_its_own():
 
 @pytest.mark.parametrize("has_room", [False, True])
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_a_session_that_nags_too_much_says_what_it_gave_up_at_that_moment(seed, has_room):
+def test_session_with_excessive_naks_reports_losses_at_close(seed, has_room):
     """What was asked for in vain and given up by the ask that closes the session is told, not delivered from an empty place."""
     limits = {
         "nagging_window_ivl": 100 * MS,

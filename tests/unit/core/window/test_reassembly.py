@@ -194,7 +194,7 @@ def test_a_message_that_begins_ends_an_unfinished_one():
 
 
 @pytest.mark.rfc("RCV-10", "SEC-01")
-def test_a_message_that_says_it_is_too_long_is_lost_and_costs_nothing():
+def test_message_over_max_apdu_is_lost_and_uses_no_memory():
     """Bounded by MAX_APDU."""
     made = Reassembler(TSI, 29)
     found = [one for run in runs_of(fragments(7, bytes(30)), 7) for one in made.add(run)]
@@ -205,7 +205,7 @@ def test_a_message_that_says_it_is_too_long_is_lost_and_costs_nothing():
 
 
 @pytest.mark.rfc("SEC-01")
-def test_what_a_message_says_of_its_length_costs_no_memory():
+def test_claimed_message_length_uses_no_memory():
     """Hostile sources begin the longest message there may be in each of many sessions: 4 GiB, of which a packet each comes."""
     made = [Reassembler(TSI, 64 * MIB) for _ in range(64)]
     begun = Fragment(first_sqn=7, offset=0, apdu_length=64 * MIB)

@@ -304,7 +304,7 @@ def test_a_single_increment_that_fills_the_window_gives_up_a_part():
     assert (made.trail, made.lead) == (5, 40)
 
 
-def test_what_was_just_sent_stays_when_increments_are_as_long_as_the_window():
+def test_recent_packets_with_window_long_increments_stay():
     """Octets bound the window and TXW_ADV_SECS is all that it lasts: the trail never jumps behind all of it."""
     made = window(txw_sqns=40, txw_adv_secs=SECOND, txw_secs=100 * SECOND)
     for at in range(400):
@@ -344,7 +344,7 @@ def test_data_moves_the_trail_only_when_the_window_is_full():
 
 @pytest.mark.rfc("SRC-12")
 @pytest.mark.parametrize("ivl", [MS, 100 * SECOND])
-def test_increments_of_a_window_that_advances_with_data_are_measured_in_octets(ivl):
+def test_increments_of_data_driven_window_are_measured_in_octets(ivl):
     """TXW_ADV_SECS has passed when as much was sent as the rate lets out in it, however long that took."""
     made = window(txw_adv_mode="data", txw_sqns=40, txw_adv_secs=2 * SECOND, txw_max_rte=4 * STRIDE)
     trails = []

@@ -66,9 +66,7 @@ things = st.one_of(
     small=st.booleans(),
     at_once=st.sampled_from([2, 5, 1008]),
 )
-def test_repairs_are_delivered_at_the_same_time_by_the_short_way_and_the_long_one(
-    history, first, takes, small, at_once
-):
+def test_repairs_on_fast_and_general_path_are_delivered_alike(history, first, takes, small, at_once):
     limits = {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400} if small else {}
     limits["nak_max_outstanding"] = at_once
     found = []

@@ -30,7 +30,7 @@ def moves_at(made, since):
 
 
 @pytest.mark.parametrize(("sqn", "holds"), [(2, False), (3, True), (12, True), (13, False), (32, False)])
-def test_a_window_that_is_full_before_its_time_waits_for_what_is_asked_for_of_its_oldest_part(sqn, holds):
+def test_window_full_early_waits_for_requests_of_oldest_part(sqn, holds):
     """Until nobody has asked for txw_adv_ivl."""
     made, now = filled(), 2 * SECOND + 100 * MS
     made.note_nak(sqn, now)
@@ -39,7 +39,7 @@ def test_a_window_that_is_full_before_its_time_waits_for_what_is_asked_for_of_it
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
-def test_it_waits_for_no_more_than_a_share_of_the_time_since_it_moved(share):
+def test_full_window_waits_for_at_most_a_share_of_fill_time(share):
     """However often it is asked, and whatever repairs are owed: half of the rate is left to all others."""
     made, now = filled(share), 2 * SECOND + 100 * MS
     made.owes = lambda first, end: first == made.trail < end
@@ -47,7 +47,7 @@ def test_it_waits_for_no_more_than_a_share_of_the_time_since_it_moved(share):
     assert made.trail == 6
 
 
-def test_what_members_have_confirmed_is_not_waited_for():
+def test_window_with_confirmed_packets_does_not_wait():
     """The window of an acknowledged stream has its acks for that; what they lack holds it without end."""
     made, now = filled(), 2 * SECOND + 100 * MS
     made.owes = lambda first, end: first < end
@@ -61,7 +61,7 @@ def test_what_members_have_confirmed_is_not_waited_for():
 
 @pytest.mark.rfc("SRC-11", "SRC-12")
 @pytest.mark.parametrize(("sqn", "holds"), [(2, False), (3, True), (17, True), (18, False), (32, False)])
-def test_a_window_that_data_move_waits_for_its_oldest_half_where_an_increment_is_longer(sqn, holds):
+def test_data_driven_window_with_long_increment_waits_for_half(sqn, holds):
     """All of it is one increment here. Waiting for NAKs for what was just sent, it would wait always."""
     made = window(txw_adv_mode="data", txw_sqns=30, txw_adv_secs=SECOND, txw_adv_ivl=20 * MS)
     sent_at(made, 31, SECOND)

@@ -33,7 +33,7 @@ class Written:
     hole=st.booleans(),
     before=st.sampled_from([0, 1, CHUNK_PACKETS - 20]),
 )
-def test_messages_that_are_written_where_they_stay_are_sent_as_any_other(count, size, mark_ends, hole, before):
+def test_messages_written_in_place_are_sent_like_any_other(count, size, mark_ends, hole, before):
     """Also where the memory at hand ends between them, where they need fragments, and behind a group that was short."""
     payloads = np.random.default_rng(count).integers(0, 256, (count, size), np.uint8)
     sent = []
