@@ -1,4 +1,4 @@
-"""The real `pgm` process, started, watched and judged by what a user sees: output, exit code, what is left behind."""
+"""The real `pgm` process, started and judged as a user sees it: output, exit code and leftovers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.net.support.lab import ROOT, Host
 from tests.net.support.places import Place
 
 PATIENCE_S = 60.0
-_MARK = "PGM_TEST_MARK"  # in the environment of whatever a test starts, and so of all that this starts in turn
+_MARK = "PGM_TEST_MARK"  # in the environment of every process that a test starts, and of its children
 
 
 @attrs.frozen
 class Ended:
-    """How a command ended."""
+    """Result of a command that has ended."""
 
     code: int
     out: str
@@ -38,19 +38,19 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        """Its one line of JSON on standard output."""
+        """Return the one line of JSON on standard output."""
         lines = self.out.splitlines()
         assert len(lines) == 1, self
         return json.loads(lines[0])
 
     def complains(self, code: int, *says: str) -> None:
-        """It ended in one message with a remedy, and nothing else."""
+        """Assert that the command ended with one message and its remedy, and printed nothing else."""
         assert self.code == code, self
         assert "Traceback" not in self.out + self.err, self.err
         lines = [line for line in self.err.splitlines() if not line.startswith("pgm: the kernel grants")]
         assert lines, self
         *messages, last = lines
-        # A remedy has a line of its own, or stands in brackets behind each of the file's problems.
+        # A remedy has a line of its own, or follows in brackets after each problem of the file.
         if last.startswith("  remedy: "):
             assert last != "  remedy: ", self
             assert len(messages) == 1, self
@@ -63,12 +63,12 @@ class Ended:
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """The command line."""
+    """Return the command line."""
     return [sys.executable, "-m", "deploy", *map(str, arguments)]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What it runs in: width as of no terminal, this tree's code."""
+    """Return the environment of a command: the width without a terminal, and the code of this tree."""
     kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
     packages = str(Path(np.__file__).parents[1])  # for another interpreter of the same version
     return {**kept, "PYTHONPATH": f"{ROOT}:{packages}", **more}
@@ -95,13 +95,16 @@ def pgm(
 
 
 def invoked(*arguments: str | Path) -> Ended:
-    """Run a command in this process: for what does not depend on being one, since starting one takes half a second."""
+    """Run a command in this process, which saves half a second of start-up."""
     done = CliRunner().invoke(main, [str(one) for one in arguments], prog_name="pgm")
     return Ended(done.exit_code, done.stdout, done.stderr)
 
 
 def until_listening(group: str, port: int, process: int | str = "self") -> None:
-    """Wait until a socket is bound to a group where a process is: from then on a receiver misses nothing."""
+    """Wait until a process has bound a socket to the group.
+
+    A receiver misses nothing from then on.
+    """
     octets = bytes(map(int, group.split(".")))
     wanted = f" {octets[::-1].hex().upper()}:{port:04X} "
     deadline = time.monotonic() + PATIENCE_S
@@ -112,21 +115,21 @@ def until_listening(group: str, port: int, process: int | str = "self") -> None:
 
 @attrs.frozen
 class Carried:
-    """How the two ends of a stream ended."""
+    """Results of the two ends of a stream."""
 
-    out: bytes  # of the receiver
-    said: str  # by the receiver
-    code: int  # of the receiver
+    out: bytes  # standard output of the receiver
+    said: str  # standard error of the receiver
+    code: int  # exit code of the receiver
     sent: subprocess.CompletedProcess[bytes]
 
     @property
     def account(self) -> Any:
-        """The receiver's, under `--json`."""
+        """Return the account of the receiver under `--json`."""
         return json.loads(self.said.splitlines()[-1])
 
 
 def carried(file: Path, place: Place, octets: bytes, *, recv: Sequence[str] = (), send: Sequence[str] = ()) -> Carried:
-    """What comes through a stream: nobody reads the receiver's output before the source has gone."""
+    """Return the results of a stream whose receiver's output is read only after the source has ended."""
     line = command("recv", file, "--node", "desk-1", "--json", *recv)
     receiver = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
     try:
@@ -148,17 +151,17 @@ def carried(file: Path, place: Place, octets: bytes, *, recv: Sequence[str] = ()
 
 @attrs.frozen
 class Marked:
-    """An environment by which everything started with it can be found again."""
+    """Environment that marks a process and all its children, so that a test can find them."""
 
     mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
 
     @property
     def env(self) -> dict[str, str]:
-        """To be added to the environment of what is started."""
+        """Return the variables to add to the environment of a process."""
         return {_MARK: self.mark}
 
     def running(self) -> list[int]:
-        """The processes that carry the mark and have not ended."""
+        """Return the ids of the processes that carry the mark and have not ended."""
         wanted = f"{_MARK}={self.mark}".encode()
         found = []
         for folder in Path("/proc").iterdir():
@@ -166,14 +169,14 @@ class Marked:
                 continue
             try:
                 environ, state = (folder / "environ").read_bytes(), (folder / "stat").read_text()
-            except OSError:  # it has ended, or is somebody else's
+            except OSError:  # ended, or of another user
                 continue
             if wanted in environ.split(b"\0") and state.rpartition(")")[2].split()[0] not in "ZX":
                 found.append(int(folder.name))
         return found
 
     def until_nothing_runs(self, patience_s: float = 10.0) -> None:
-        """Wait until all of them have ended, as they soon must."""
+        """Wait until all marked processes have ended, which must be soon."""
         deadline = time.monotonic() + patience_s
         while self.running():
             assert time.monotonic() < deadline, f"left behind: {self.running()}"
@@ -182,7 +185,10 @@ class Marked:
 
 @contextmanager
 def marked() -> Iterator[Marked]:
-    """A mark; whatever carries it still at the end of the block is ended, so that a failing test leaves nothing."""
+    """Yield a mark, and end all processes that carry it at the end of the block.
+
+    A failing test therefore leaves no process.
+    """
     mark = Marked()
     try:
         yield mark
@@ -196,11 +202,12 @@ def _unprivileged() -> list[str]:
     if os.geteuid():
         return [sys.executable]
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]
-    # Where nobody may not enter the home of this interpreter: the system's, or this one as root without capabilities.
+    # The user "nobody" may lack access to this interpreter. Then use the interpreter of the system, or this one as root
+    # without capabilities.
     powerless = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--no-new-privs"]
     lines = ([*nobody, sys.executable], [*nobody, "/usr/bin/python3"], [*powerless, sys.executable])
     for line in lines if shutil.which("setpriv") else ():
-        # It must be able to start itself: a command starts others.
+        # The interpreter must be able to start itself, because a command starts others.
         code = "import subprocess, sys, deploy, numpy, trio; subprocess.run([sys.executable, '-V'], check=True)"
         probe = [*line, "-c", code]
         if subprocess.run(probe, cwd=ROOT, env=environment(), capture_output=True, check=False).returncode == 0:
@@ -209,7 +216,10 @@ def _unprivileged() -> list[str]:
 
 
 def unprivileged(*arguments: str | Path) -> list[str]:
-    """The command line of a command that runs without any privileges; the test is skipped where that cannot be."""
+    """Return the line of a command that runs without privileges.
+
+    Skips the test where that is impossible.
+    """
     line = _unprivileged()
     if not line:
         pytest.skip("needs setpriv to be another user: apt-get install util-linux")

@@ -1,4 +1,4 @@
-"""`pgm ctl` on nodes that run: what it changes holds, what it cannot change it says why, and nonsense harms nobody."""
+"""`pgm ctl` on running nodes: changes take effect, refusals give a reason, and nonsense is harmless."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PAGE = (ROOT / "docs/operations.md").read_text()
 
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Processes]:
-    """A source that never stops sending, and a receiver that loses some of it."""
+    """Run a source that sends continuously, and a receiver that loses some packets."""
     place = Place.new()
     text = one_segment(place, loss='{ loss = "5%" }', rate=RATE, parameters='nagging_window_ivl = "0s"')
     with processes(text, f"t{place.number}") as running:
@@ -58,14 +58,14 @@ def ctl(tree: Processes, node: str, *words: str) -> Ended:
 
 
 def per_second(tree: Processes, least: float, counter: str) -> float:
-    """What the source sends in a second, over a time in which its counter grows by so much."""
+    """Return the packets that the source sends in a second, measured over a growth of the counter."""
     first = tree.status("source")
     then = tree.until("source", lambda one: count(one, counter) - count(first, counter) >= least)
     return (count(then, counter) - count(first, counter)) / (then["uptime_s"] - first["uptime_s"])
 
 
 def test_a_rate_is_changed_while_the_source_sends(tree: Processes) -> None:
-    """Lower at once, and back to what the file says; both are said on the source's own output and counted."""
+    """The rate falls at once and returns to the value of the file; the source reports and counts both changes."""
     slow = parse_rate("2Mbit/s")
     changed = ctl(tree, "source", "set", "rate=2Mbit/s")
     assert (changed.code, changed.out) == (0, f"source: rate = 2Mbit/s, was {RATE}\n"), changed
@@ -81,7 +81,7 @@ def test_a_rate_is_changed_while_the_source_sends(tree: Processes) -> None:
 
 
 def test_injected_losses_are_changed_and_ended(tree: Processes) -> None:
-    """A receiver that loses nothing any more asks for nothing any more."""
+    """A receiver without losses sends no more NAKs."""
     assert tree.status("desk-1")["counters"]["injected_losses"]
     done = ctl(tree, "desk-*", "set", "loss=off", "--segment", "lan")
     assert done.out == "desk-1: loss on lan = 0%, was 5%\ndesk-1: burst_loss on lan = 0%, was 0%\n"
@@ -105,7 +105,7 @@ def test_ctl_shows_settings_of_all_nodes_or_one(tree: Processes) -> None:
 
 
 def test_the_examples_of_the_page(tree: Processes) -> None:
-    """As they stand there, with the names of this tree; a rate above that of its file is none of it."""
+    """The examples run as written, with the names of this tree. A rate above that of the file is not among them."""
     block = next(one for one in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if "pgm ctl" in one)
     here = {"tree.toml": str(tree.file), "exchange": "source", "rate=20Mbit/s": "rate=2Mbit/s"}
     for line in block.splitlines():
@@ -179,7 +179,7 @@ def test_nonsense_is_answered_and_counted_and_harms_nobody(tree: Processes, line
 
 
 def test_ctl_silent_client_does_not_block_others(tree: Processes) -> None:
-    """Silent askers are given up in turn, and one that has gone at once."""
+    """Silent clients are dropped in turn, and a client that has disconnected is dropped at once."""
     path = str(control_path(tree.name, "desk-1"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.connect(path)
@@ -191,7 +191,7 @@ def test_ctl_silent_client_does_not_block_others(tree: Processes) -> None:
 
 
 def test_a_node_that_was_killed_keeps_nobody_from_asking_the_others(tree: Processes) -> None:
-    """Its socket is still there."""
+    """The socket of the killed node still exists."""
     dead = control_path(tree.name, "desk-0")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.bind(str(dead))
@@ -214,7 +214,7 @@ def test_where_nothing_runs_and_what_is_told_of_nobody(
 
 
 class _Taking:
-    """An application that is told of what befalls."""
+    """Application that takes notices."""
 
     def take(self, effect: Effect) -> None:
         assert isinstance(effect, Notice)
@@ -225,7 +225,7 @@ class _Taking:
 
 SETTINGS_OF_A_SOURCE = NodeSettings(
     plan_node(loads(one_segment(Place(1))), "source"), TrioDriver(source(), (), _Taking())
-)  # for every example the same
+)  # shared by all examples
 _JSON = st.recursive(
     st.none()
     | st.sampled_from(["1Mbit/s", "1%", "start", "off", "s", "lan"])
@@ -258,7 +258,10 @@ def test_the_page_lists_the_settings() -> None:
 
 
 async def test_a_program_answers_where_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its settings are changed as those of a node, which comes as a notice; a second process of the node lets the first one answer."""
+    """Settings of a program change like those of a node, with a notice.
+
+    With `if-free`, a second process of the node leaves the answers to the first one.
+    """
     place = Place.new()
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(place))

@@ -1,4 +1,4 @@
-"""`pgm demo`: small, unprivileged, its account adds up, and it fails when it should."""
+"""`pgm demo`: small and unprivileged; its account adds up, and it fails for every fault."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SMALL = ("--messages", "1000", "--subnets", "1", "--receivers", "1")
 
 @pytest.fixture(scope="module")
 def account() -> dict[str, Any]:
-    """Of a demo on two tiers that a user without any privileges ran."""
+    """Return the account of a demo on two tiers, run without privileges."""
     line = unprivileged("demo", "--messages", str(MESSAGES), "--receivers", "3", "--json")
     with marked() as mark:
         done = subprocess.run(
@@ -70,7 +70,7 @@ def test_the_account_adds_up(account: dict[str, Any]) -> None:
     assert 0 < totals["repaired_locally"] <= totals["repaired"]
     assert totals["local_share"] == totals["repaired_locally"] / totals["repaired"] > 0.5
     assert totals["source_nak_share"] == account["source"]["nak_sqns"] / totals["nak_sqns"] < 0.5
-    # What comes down a tier is what goes up into the one above it.
+    # The packets that go down a tier are those that the tier above received.
     rows = {row["node"]: row for row in (*account["aggregators"], *account["repairers"])}
     assert account["source"]["odata"] == MESSAGES
     for name in ("subnet-1-aggregator", "subnet-2-repairer", "subnet-3-aggregator"):
@@ -90,7 +90,7 @@ def test_the_losses_are_those_that_were_asked_for(account: dict[str, Any]) -> No
     last_hop, uplink, kernel = (account["loss"][key] for key in ("last_hop", "uplink", "kernel"))
     assert last_hop["asked"] == pytest.approx(0.0396)
     assert uplink["asked"] == pytest.approx(0.002)
-    # Every receiver sees every packet of its subnet; what is lost of ODATA alone is a share of them.
+    # Every receiver sees every packet of its subnet; the losses of ODATA are a share of those.
     assert last_hop["seen"] > 3 * MESSAGES
     assert last_hop["measured"] == last_hop["lost"] / last_hop["seen"]
     assert abs(last_hop["measured"] / last_hop["asked"] - 1) <= last_hop["tolerance"]
@@ -111,7 +111,7 @@ def test_its_keys_are_documented(account: dict[str, Any]) -> None:
         documented("demo.loss.*", row)
 
 
-# Every way in which an account can be wrong: where, and what the verdict must say.
+# Every possible fault of an account: its place, and the text of the verdict.
 WRONG = [
     ({"delivered": MESSAGES - 1}, "delivered 1999 of 2000"),
     ({"delivered": MESSAGES - 2, "lost": 2}, "delivered 1998 of 2000, lost 2"),
@@ -137,7 +137,10 @@ def test_a_loss_must_be_within_a_fifth(account: dict[str, Any], share: float, is
 
 
 def test_demo_losses_changed_meanwhile_are_told_and_excused(account: dict[str, Any]) -> None:
-    """As by `pgm ctl demo --node 'receiver-*' set loss=30%`; what receivers got is judged all the same."""
+    """The deliveries are judged although the losses change during the demo.
+
+    The change is that of `pgm ctl demo --node 'receiver-*' set loss=30%`.
+    """
     changed = copy.deepcopy(account) | {"settings_changed": 2}
     changed["loss"]["last_hop"].update(measured=0.3)
     assert find_problems(changed) == []
@@ -151,7 +154,7 @@ def test_demo_losses_changed_meanwhile_are_told_and_excused(account: dict[str, A
 
 
 def test_chance_alone_does_not_fail_a_demo() -> None:
-    """The deviation by which few packets are excused is that of the injector itself."""
+    """The accepted deviation for few packets is that of the injector itself."""
     loss, count = Impairment(0.02, 0.02, 8), 4000
     measured = [Injector(loss, str(seed)).draw(count).mean() for seed in range(400)]
     assert np.std(measured) == pytest.approx(loss.deviation(count), rel=0.15)
@@ -171,7 +174,7 @@ pgm.impairments.Injector.draw = draw
 
 
 def test_a_demo_whose_losses_do_not_happen_fails(tmp_path: Path) -> None:
-    """With an injector that is broken in every process of a real demo: all is delivered, and still it fails."""
+    """The injector is broken in every process of a real demo. The demo fails although everything is delivered."""
     (tmp_path / "sitecustomize.py").write_text(BROKEN_INJECTOR)
     path = f"{tmp_path}:{environment()['PYTHONPATH']}"
     done = pgm("demo", *SMALL, "--messages", "2000", env={"PYTHONPATH": path})
@@ -187,15 +190,15 @@ def test_a_demo_whose_losses_do_not_happen_fails(tmp_path: Path) -> None:
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder with a short path: sockets need that."""
+    """Yield a folder with a short path, which sockets need."""
     with tempfile.TemporaryDirectory(prefix="pgm-cli-") as name:
         yield Path(name)
 
 
 def test_on_a_small_terminal_nothing_is_cut_off(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 80 by 24 characters: a picture while it runs, and an account whose numbers are whole. Here without any losses.
+    """A demo without losses shows a live picture, and an account with whole numbers, on 80 by 24 characters.
 
-    Meanwhile other commands find its nodes.
+    Other commands find its nodes during the run.
     """
     monkeypatch.delenv("PGM_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_folder))
@@ -227,13 +230,13 @@ def test_on_a_small_terminal_nothing_is_cut_off(short_folder: Path, monkeypatch:
     assert "1,000 delivered, 0 lost, 0 twice, 0 out of order" in lines
     assert "every receiver got every message once and in order" in lines
     assert found == ["demo"]
-    assert tree_folders("demo") == []  # it has ended
+    assert tree_folders("demo") == []  # the demo has ended
 
 
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65_536)
-    except OSError:  # how a terminal says that nobody writes any more
+    except OSError:  # a terminal reports in this way that no process writes to it
         return b""
 
 

@@ -1,4 +1,4 @@
-"""`pgm doctor` on this machine, and on namespaces that lack something."""
+"""`pgm doctor` on this machine, and in namespaces with faults."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ parents = ["relay"]
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     file = tmp_path / "tree.toml"
-    file.write_text(one_segment(Place.new(), rate="8Mbit/s"))  # which the buffers of any machine hold for a while
+    file.write_text(one_segment(Place.new(), rate="8Mbit/s"))  # the buffers of any machine hold this rate for a while
     return file
 
 
@@ -70,7 +70,7 @@ def by_check(found: Mapping[str, Any], subject: str = "") -> dict[str, dict[str,
 
 
 def test_a_tree_on_loopback_has_no_fault_and_hears_its_own_multicast(tree: Path) -> None:
-    """Whatever the limits of the machine that tests it, none of them keeps this tree from working."""
+    """Limits of the test machine do not keep this tree from working."""
     found = invoked("doctor", tree, "--probe", "--json").json
     documented("doctor", found)
     for row in found["checks"]:
@@ -137,7 +137,7 @@ def test_doctor_names_the_holder_of_a_port() -> None:
 
 
 def test_a_buffer_that_holds_a_moment_of_the_stream_is_a_fault(tmp_path: Path) -> None:
-    """How much this machine grants is for the machine to say; no machine grants this."""
+    """The buffer that a machine grants varies; no machine grants this size."""
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place.new(), rate="1000Gbit/s", parameters='so_rcvbuf = "1GiB", txw_bytes = "64MiB"'))
     done = invoked("doctor", file)
@@ -175,7 +175,10 @@ def _found(process: subprocess.Popen[str], code: int) -> dict[str, Any]:
 
 @needs_namespaces
 def test_machines_that_lack_something(tmp_path: Path) -> None:
-    """A short MTU, a strict filter, a firewall and a bridge without a querier; then two machines that hear each other."""
+    """The faults are a short MTU, a strict filter, a firewall and a bridge without a querier.
+
+    Two further machines receive each other's packets.
+    """
     file = tmp_path / "tree.toml"
     file.write_text(TREE.format(relay="10.9.0.2"))
     with lab() as net:
@@ -186,12 +189,12 @@ def test_machines_that_lack_something(tmp_path: Path) -> None:
         one.run("sysctl", "-qw", f"net.ipv4.conf.{name}.rp_filter=1")
         rules = "table inet f { chain i { type filter hook input priority 0; ip daddr 239.192.77.1 drop; }; }"
         one.run("nft", rules)
-        # Where containers hide parts of /sys nobody may mount another one.
+        # A container that hides parts of /sys forbids another mount of it.
         has_sys = subprocess.run(one.wrap(["unshare", "-m", *_MOUNT]), capture_output=True, check=False).returncode == 0
         found = _found(_start(one, file, "--node", "source", "--node", "relay", "--probe", has_sys=has_sys), 1)
         rows = by_check(found, "lan")
         assert {key for key, row in rows.items() if row["level"] == "fault"} == {
-            "sockets",  # the relay has an address that is not of this machine
+            "sockets",  # the address of the relay is not of this machine
             "MTU",
             "reverse path",
             "multicast",
@@ -215,7 +218,7 @@ def test_machines_that_lack_something(tmp_path: Path) -> None:
                 process.line_with(f"heard {socket.gethostname()} on lan")
             for process in started:
                 process.process.send_signal(signal.SIGINT)
-            for process, code in zip(started, (0, 1), strict=True):  # the other one is not the source
+            for process, code in zip(started, (0, 1), strict=True):  # the other node is not the source
                 assert process.wait() == code, process.log
                 row = by_check(json.loads(process.printed[-1]), "lan")["other machines"]
                 assert row["found"] == f"heard {socket.gethostname()}"
@@ -250,5 +253,5 @@ def test_doctor_advises_prefault_where_free_memory_is_returned(rate: str, level:
     assert free_memory(plans, is_given_back=False).level is Level.OK
     if level is Level.ADVICE:
         assert found.subject == "desk-1"
-        octets = 200_000_000 if rate == "8Gbit/s" else plans[1].parameters.rxw_bytes  # more is not taken
+        octets = 200_000_000 if rate == "8Gbit/s" else plans[1].parameters.rxw_bytes  # the limit of the window
         assert f"rxw_warm_bytes = {octets} " in found.remedy

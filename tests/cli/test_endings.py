@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a reader that goes away: every command ends cleanly, with the right code, and leaves nothing running."""
+"""Ctrl-C, SIGTERM and a closed pipe: every command ends with the right code and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def running(
 
 
 def ends(process: Process, number: signal.Signals, code: int, mark: Marked) -> None:
-    """It ends by a signal with a code, without a traceback and without leaving anything running."""
+    """Assert that a signal ends the command with this code, without a traceback and without leftovers."""
     process.process.send_signal(number)
     assert process.wait() == code, process.log
     assert "Traceback" not in process.log
@@ -68,7 +68,7 @@ def ends(process: Process, number: signal.Signals, code: int, mark: Marked) -> N
 )
 def test_a_demo_that_is_stopped_leaves_nothing(number: signal.Signals, code: int, at: str) -> None:
     line = ("demo", "--subnets", "1", "--receivers", "1", "--rate", "1Mbit/s")
-    # Not pytest's folder: sockets need a short path.
+    # Sockets need a short path, which pytest's folder does not have.
     with TemporaryDirectory() as folder, marked() as mark, running(mark, *line, env={"TMPDIR": folder}) as demo:
         demo.line_with(at)
         ends(demo, number, code, mark)
@@ -77,7 +77,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(number: signal.Signals, code: int
 
 
 def test_the_nodes_of_a_tree_end_with_it_even_when_it_is_killed(tree: Path) -> None:
-    """SIGKILL leaves it no time to stop anybody."""
+    """SIGKILL leaves the parent no time to stop its children."""
     with marked() as mark, running(mark, "up", tree) as up:
         up.line_with("nodes run")
         up.process.kill()
@@ -90,12 +90,12 @@ def test_a_tree_that_is_stopped_ends_in_order(tree: Path, number: signal.Signals
     with marked() as mark, running(mark, "up", tree) as up:
         up.line_with("nodes run; Ctrl-C stops all")
         ends(up, number, 0, mark)
-        up.line_with("desk-1 | closed: session")  # the source has said that it ends, before the receiver was stopped
+        up.line_with("desk-1 | closed: session")  # the source has announced its end before the receiver was stopped
         up.line_with("desk-1 | account: 0 delivered, 0 lost")
 
 
 def test_a_tree_that_a_script_put_in_the_background_can_be_stopped(tree: Path) -> None:
-    """Shells have SIGINT ignored there, and nohup SIGHUP."""
+    """Shells ignore SIGINT for background processes, and nohup ignores SIGHUP."""
     script = 'trap "" INT HUP; exec "$@"'
     with marked() as mark:
         line = ["sh", "-c", script, "sh", *command("up", tree)]
@@ -144,7 +144,7 @@ def test_a_node_that_is_stopped_is_done(tree: Path, arguments: tuple[str, ...], 
 
 @contextmanager
 def piped(mark: Marked, tree: Path, place: Place, *options: str) -> Iterator[tuple[Process, Process]]:
-    """A receiver that listens, and a source of lines that begins then."""
+    """Yield a receiver that listens, and a source of lines that starts after it."""
     with running(mark, "recv", tree, "--node", "desk-1", *options) as receiver:
         until_listening(place.group(), place.port)
         with running(mark, "send", tree, "--node", "source", "--lines", stdin=subprocess.PIPE) as sender:
@@ -183,13 +183,13 @@ def test_a_receiver_that_is_stopped_gives_its_account(
 
 
 def test_a_receiver_whose_output_nobody_reads_can_be_stopped(tree: Path, place: Place) -> None:
-    """Its writing waits for ever; Ctrl-C does not."""
+    """The receiver is blocked in a write; Ctrl-C still ends the process."""
     read, write = os.pipe()
     try:
         with marked() as mark, running(mark, "recv", tree, "--node", "desk-1", stdout=write) as receiver:
             until_listening(place.group(), place.port)
             with running(mark, "run", tree, "--node", "source", "--generate", "2000") as source:
-                assert source.wait() == 0, source.log  # by now there is far more than a pipe holds
+                assert source.wait() == 0, source.log  # the output now exceeds the capacity of a pipe
             ends(receiver, signal.SIGINT, 130, mark)
     finally:
         os.close(read)
@@ -239,7 +239,7 @@ def _watching(process: Process) -> None:
 
 
 def _simulating(process: Process) -> None:
-    """It has begun when the interpreter has loaded what simulates."""
+    """Wait until the interpreter of a simulation has loaded its modules."""
     maps = Path(f"/proc/{process.process.pid}/maps")
     assert process.process.poll() is None
     while "numpy" not in maps.read_text():

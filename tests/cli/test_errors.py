@@ -1,6 +1,6 @@
-"""Every bad input ends in one clear message with its remedy and the right exit code, never in a traceback.
+"""Every bad input ends in one clear message with a remedy and the right exit code, without a traceback.
 
-Through the real `pgm` process, and through the library, whose errors carry the same words.
+The cases run through the real `pgm` process, and through the library, whose errors carry the same text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.net.support.lab import ROOT, Host, Lab, lab, needs_namespaces
 from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process, processes
 
-# Each a way to break a file: what to replace, the line of the finding by a mark on it, and what the finding must say.
+# Each case breaks a file: the replacement, a mark on the line of the finding, and the text of the finding.
 # fmt: off
 FAULTS: dict[str, tuple[tuple[str, str], str, tuple[str, ...]]] = {
     "unknown key": (("window = ", "windov = "), "windov", ("unknown key 'windov'", "did you mean 'window'?")),
@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[tuple[str, str], str, tuple[str, ...]]] = {
 
 
 class Broken:
-    """A tree with two tiers, and the ways to break it."""
+    """Tree with two tiers, and ways to break it."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "tree.toml"
@@ -54,7 +54,7 @@ class Broken:
         return text.replace("{net}", self._net).replace("{low}", self._low)
 
     def write(self, *faults: str) -> list[tuple[int, tuple[str, ...]]]:
-        """Write the file with these faults; returns for each its line and what must be said."""
+        """Write the file with these faults; return the line and the expected text of each."""
         text = self._filled(_TREE)
         for fault in faults:
             old, new = map(self._filled, FAULTS[fault][0])
@@ -119,7 +119,7 @@ def broken(tmp_path: Path) -> Broken:
 
 @pytest.fixture
 def tree(tmp_path: Path, place: Place) -> Path:
-    """A good file with one segment."""
+    """Write a correct file with one segment."""
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(place))
     return file
@@ -163,7 +163,7 @@ def test_all_errors_come_at_once_from_every_command(broken: Broken) -> None:
     assert len(check.out.splitlines()) == len(run.err.splitlines()) >= len(expected)
     error = pgm("recv", broken.file, "--node", "desk-1", "--json")
     assert error.code == 2
-    assert error.out == ""  # which is for data
+    assert error.out == ""  # standard output is for data
     assert '"code":"PGM-TOPOLOGY"' in error.err
 
 
@@ -243,7 +243,7 @@ def test_a_wrong_command_line_is_told(tree: Path) -> None:
         done = pgm(*arguments)
         assert done.code == 2
         assert says in done.err
-        assert "pgm" in done.err.splitlines()[0]  # and not python -m something
+        assert "pgm" in done.err.splitlines()[0]  # and not "python -m ..."
         assert "Traceback" not in done.err
 
 
@@ -284,7 +284,7 @@ def test_two_processes_of_one_node(place: Place) -> None:
         running.start_all(["desk-1"])
         again = pgm("run", running.file, "--node", "desk-1", env={"PGM_RUNTIME_DIR": str(running.folder)})
         again.complains(1, f"{place.address(100)} port {place.port} is in use", "give this node an address of its own")
-        assert running.status("desk-1")["node"] == "desk-1"  # the first has not suffered
+        assert running.status("desk-1")["node"] == "desk-1"  # the first node is unaffected
 
 
 async def test_two_processes_of_one_node_that_shares_its_address(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_ipv6_multicast_on_loopback_gets_a_hint(place: Place) -> None:
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[tuple[Host, Host, str]]:
-    """Two hosts that are joined, and the name of the first one's interface."""
+    """Yield two hosts that are joined, and the name of the first host's interface."""
     with lab() as made:
         yield _joined(made)
 
@@ -394,14 +394,14 @@ def test_an_interface_that_will_not_do(
         pgm("recv", url, host=host).complains(1, *(text.replace("{name}", name) for text in says))
     finally:
         mend()
-    # The remedy is one: after it there is nothing to complain of but the silence.
+    # After the remedy the only complaint left is the missing source.
     pgm("recv", url, "--wait", "1ms", host=host).complains(1, "no source was heard")
 
 
 @needs_namespaces
 @pytest.mark.network
 def test_an_ipv4_group_needs_no_route(hosts: tuple[Host, Host, str]) -> None:
-    """The interface is chosen by its index, so a host without a route to 224.0.0.0/4 is no mistake: data arrive."""
+    """The index selects the interface, so data arrive on a host without a route to 224.0.0.0/4."""
     one, other, name = hosts
     for host in (one, other):
         host.run("ip", "route", "flush", "224.0.0.0/4")
@@ -483,10 +483,10 @@ def test_a_place_where_nothing_can_be_written(tree: Path, arguments: tuple[str, 
 
 
 def test_the_marks_of_these_tests_find_processes() -> None:
-    """What `until_nothing_runs` relies on."""
+    """`until_nothing_runs` relies on this."""
     with marked() as mark:
         sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, **mark.env})
-        # While a process becomes another program, for a moment /proc shows no environment of it.
+        # /proc shows no environment for a moment during exec.
         deadline = time.monotonic() + 10
         while not (found := mark.running()) and time.monotonic() < deadline:
             time.sleep(0.01)

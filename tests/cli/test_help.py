@@ -1,4 +1,4 @@
-"""Every help page teaches: what the command does, at least one example that is true, and what every option is for."""
+"""Every help page says the purpose of the command and of every option, with at least one valid example."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def help_of(*name: str) -> str:
 
 
 def examples(text: str) -> Iterator[list[str]]:
-    """The words of every pgm command in a text, without what the shell would take of a line."""
+    """Return the words of every pgm command in a text, without redirections and pipes."""
     for line in text.splitlines():
         words = shlex.split(line.split("  #")[0].strip(), comments=True) if re.match(r"\s*(.*\| )?pgm ", line) else []
         current: list[str] | None = None
@@ -47,7 +47,7 @@ def examples(text: str) -> Iterator[list[str]]:
 
 
 def is_true(words: list[str]) -> None:
-    """There is this command, and it takes these arguments."""
+    """Return whether the command exists and takes these arguments."""
     name, *arguments = words
     assert name in COMMANDS, words
     with found(name).make_context(name, arguments, parent=CONTEXT):

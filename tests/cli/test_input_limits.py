@@ -1,4 +1,4 @@
-"""What a process is given to read or to use, and does not take: endless lines, other people's folders."""
+"""Limits of the input that a process accepts: endless lines, and folders of other users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_a_folder_for_status_that_is_somebody_elses(tmp_path: Path) -> Non
 
 
 def test_a_line_that_never_ends_is_refused_as_soon_as_it_is_too_long(tmp_path: Path) -> None:
-    """The rest of the input is not waited for."""
+    """The command ends before the rest of the input arrives."""
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place.new(), parameters='max_apdu = "64KiB"'))
     reading, writing = os.pipe()
@@ -44,7 +44,7 @@ def test_a_line_that_never_ends_is_refused_as_soon_as_it_is_too_long(tmp_path: P
 
 
 def _fill(feed: IO[bytes]) -> None:
-    """Write on without a newline until nobody reads."""
+    """Write without a newline until the reader has closed the pipe."""
     with contextlib.suppress(BrokenPipeError):
         while True:
             feed.write(bytes(65_000))

@@ -1,4 +1,4 @@
-"""`--json` of every command gives valid JSON with exactly the keys that docs/command.md tells of."""
+"""`--json` of every command gives valid JSON with exactly the keys in docs/command.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOOR = str(ROOT / "deploy/topologies/trading-floor.toml")
 
 
 def documented(name: str, found: Mapping[str, Any], optional: tuple[str, ...] = ()) -> None:
-    """An object has the keys that are told of under this name."""
+    """Assert that an object has exactly the keys documented under this name."""
     assert set(found) - set(optional) == DOCUMENTED[name] - set(optional), name
 
 
@@ -71,7 +71,7 @@ def test_plan_of_a_tree_and_of_a_node() -> None:
 
 
 def test_sim() -> None:
-    """A relay dies under a stream, its standby takes over: that is a notice, and no loss."""
+    """A relay dies during a stream and its standby takes over: a notice appears, and no loss."""
     fault = ("--fault", "crash:hall-relay@1500ms")
     report = invoked(
         "sim", ROOT / "deploy/topologies/standby-relay.toml", "--messages", "300", "--rate", "50", *fault, "--json"
@@ -106,13 +106,13 @@ def test_render(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short path: sockets need that."""
+    """Yield a folder with a short path, which sockets need."""
     with TemporaryDirectory(prefix="pgm-cli-") as name:
         yield Path(name)
 
 
 def test_up_and_status_of_a_whole_tree(folder: Path) -> None:
-    """On the demo's own tree, with its losses: a source, a relay, repairers and a receiver."""
+    """The tree is the demo's, with its losses: a source, a relay, repairers and a receiver."""
     file = folder / "tree.toml"
     assert pgm("demo", "--write", file, "--subnets", "1", "--receivers", "1", "--json").json == {"written": [str(file)]}
     env = {"PGM_RUNTIME_DIR": str(folder)}
@@ -142,7 +142,7 @@ def test_up_and_status_of_a_whole_tree(folder: Path) -> None:
 
 
 def _until_delivered(file: Path, env: Mapping[str, str], messages: int) -> dict[str, Any]:
-    """Ask for the status until the receiver has everything, as often as a process can be started; gives the last of each node.
+    """Poll the status until the receiver has every message; return the last status of each node.
 
     The source may have left by then.
     """
@@ -157,11 +157,11 @@ def _until_delivered(file: Path, env: Mapping[str, str], messages: int) -> dict[
 
 
 def _is_told_in_detail(text: str, rows: Mapping[str, Any]) -> None:
-    """Every counter, session and child of every node that still runs, and rates."""
+    """Assert that every counter, session, child and rate of the running nodes is in the output."""
     told = " ".join(text.split())
     for name, row in rows.items():
         if row["role"] == "source":
-            continue  # it may have left
+            continue  # the source may have left
         assert f"{row['role']} {name}: up " in told
         for session in row["sessions"]:
             assert session["tsi"] in told
@@ -226,7 +226,7 @@ def test_a_strict_check_calls_nothing_good_that_it_warns_of(tmp_path: Path) -> N
 
 
 def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there, and to start it once more would be no remedy."""
+    """The node exists, so a second start would be no remedy."""
     file = folder / "tree.toml"
     file.write_text(one_segment(Place.new()))
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
@@ -243,7 +243,7 @@ def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
 def test_a_log_that_cannot_be_written_changes_nothing(folder: Path, where: str) -> None:
-    """Neither does it end a node, nor is it told on standard output instead."""
+    """An unwritable log does not end the node, and its lines do not go to standard output."""
     file = folder / "tree.toml"
     file.write_text(one_segment(Place.new()))
     line = command("run", file, "--node", "source", "--generate", "3", "--json")

@@ -1,4 +1,4 @@
-"""The units and kernel settings that `pgm render` writes: systemd accepts them, and they say what the topology says."""
+"""Units and kernel settings of `pgm render`: systemd accepts them, and they agree with the topology."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ NEEDS_SYSTEMD = "needs systemd-analyze to judge units: apt-get install systemd"
 
 
 def verify(folder: Path) -> str:
-    """What systemd finds wrong with the units of a folder. Its exit code alone says little: odd lines are only told."""
+    """Return systemd's complaints about the units of a folder.
+
+    systemd reports unknown lines without changing its exit code.
+    """
     if shutil.which("systemd-analyze") is None:
         pytest.skip(NEEDS_SYSTEMD)
     units = sorted(folder.glob("*.service"))
@@ -111,7 +114,7 @@ def test_a_receiver_of_two_streams_may_hold_both() -> None:
 
 
 def test_a_unit_starts_again_for_ever_save_with_a_wrong_file() -> None:
-    """An interface may come up late at boot; a file that is wrong stays so, and `run` says that by its exit code."""
+    """An interface may come up late at boot. A wrong file stays wrong, and `run` reports that by its exit code."""
     text = unit_text(plan_node(load_checked(FLOOR), "desk-1"), FLOOR, "/opt/pgm")
     assert {"StartLimitIntervalSec=0", "Restart=on-failure", "RestartPreventExitStatus=2"} <= set(text.splitlines())
     assert invoked("run", FLOOR, "--node", "no-desk").code == 2
@@ -133,7 +136,7 @@ def test_kernel_settings_are_the_largest_that_a_node_asks_for(tmp_path: Path) ->
     asked = {node: invoked("render", file, "--node", node).out for node in ("exchange", "desk-1")}
     assert f"net.core.rmem_max = {96 * MIB}\n" in asked["exchange"]
     assert f"net.core.rmem_max = {16 * MIB}\n" in asked["desk-1"]
-    assert "### pgm-trading-floor-exchange.service\n" in asked["exchange"]  # a source that is named gets one
+    assert "### pgm-trading-floor-exchange.service\n" in asked["exchange"]  # a source with a node name gets a unit
 
 
 def test_a_tree_of_sources_alone_has_nothing_to_render(tmp_path: Path) -> None:

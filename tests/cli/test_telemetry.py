@@ -1,4 +1,4 @@
-"""Telemetry of real processes: what they write agrees with the account of the demo that they made."""
+"""Telemetry of real processes: the files agree with the account of the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hosts and the peer program, once for all tests; a scene for each."""
+"""Fixtures: the hosts and the peer program, shared by all tests, and a scene for each test."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SceneOf = Callable[..., Scene]
 
 @pytest.fixture(scope="session")
 def shared_yard() -> Iterator[Yard]:
-    """All hosts."""
+    """Build all hosts."""
     with yard() as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The OpenPGM peer."""
+    """Compile the OpenPGM peer."""
     return compile_peer(tmp_path_factory.mktemp("openpgm"))
 
 
 @pytest.fixture
 def scene_of(shared_yard: Yard, program: Path) -> Iterator[SceneOf]:
-    """Make scenes that end with the test. Status sockets need a short path."""
+    """Return a maker of scenes that end with the test; status sockets need a short path."""
     with ExitStack() as stack:
 
         def make(pair: Pair, layout: Layout | None = None, **options: Any) -> Scene:

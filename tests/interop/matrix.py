@@ -1,7 +1,10 @@
-"""The matrix of peers against cases, and the page that shows it: `python -m tests.interop.matrix --write` writes docs/interop.md.
+"""Matrix of peers against cases, and the page that shows it.
 
-A test module takes part by a module-level `CELLS`: for every row (peers and their version) and every case the test that
-covers it, or a sentence that says why there is none. Paragraphs in a module-level `NOTES` go onto the page as they are.
+`python -m tests.interop.matrix --write` writes docs/interop.md.
+
+A test module takes part by a module-level `CELLS`. For every row (peers and their version) and every case, `CELLS`
+holds the test, or a sentence with the reason for its absence. Paragraphs in a module-level `NOTES` go onto the page
+unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, TypeAlias
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent
 
-Cell: TypeAlias = Callable[..., Any] | str  # a test, or why there is none
+Cell: TypeAlias = Callable[..., Any] | str  # a test, or the reason for its absence
 Cells: TypeAlias = dict[str, dict[str, Cell]]  # row -> case -> cell
 
 CASES = {
@@ -47,14 +50,14 @@ once, octet for octet.
 
 
 def modules() -> list[ModuleType]:
-    """The test modules of this folder that take part."""
+    """Return the test modules of this folder that take part."""
     names = sorted(path.stem for path in FOLDER.glob("test_*.py"))
     found = [importlib.import_module(f"tests.interop.{name}") for name in names]
     return [module for module in found if hasattr(module, "CELLS")]
 
 
 def cells() -> Cells:
-    """All rows of all modules."""
+    """Return all rows of all modules."""
     rows: Cells = {}
     for module in modules():
         for row, of_row in module.CELLS.items():
@@ -63,7 +66,7 @@ def cells() -> Cells:
 
 
 def flaws() -> list[str]:
-    """What is wrong with the rows: a cell that is missing, a case that is none, a test that is none."""
+    """Return the errors of the rows: missing cells, unknown cases, and cells that are no test."""
     found = []
     for row, of_row in cells().items():
         found += [f"{row}: no cell for {case!r}" for case in CASES if case not in of_row]
@@ -77,7 +80,7 @@ def flaws() -> list[str]:
 
 
 def page() -> str:
-    """docs/interop.md."""
+    """Return the text of docs/interop.md."""
     rows = cells()
     lines = [_HEAD, "| case | what happens | " + " | ".join(rows) + " |", "|---" * (len(rows) + 2) + "|"]
     reasons: list[str] = []
@@ -94,7 +97,7 @@ def page() -> str:
 
 
 def _shown(cell: Cell, reasons: list[str]) -> str:
-    """A link to the test, or the number of the reason."""
+    """Return a link to the test, or the number of the reason."""
     if isinstance(cell, str):
         if cell not in reasons:
             reasons.append(cell)

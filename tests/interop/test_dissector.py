@@ -1,7 +1,7 @@
-"""What we put on the wire, read by tshark's PGM dissector: nothing malformed, every checksum good.
+"""Our packets as read by tshark's PGM dissector: none malformed, every checksum good.
 
-Two limits are the dissector's. It takes a packet of 16 octets, an SPMR, for no PGM at all; and it reads OPT_PGMCC_FEEDBACK
-otherwise than OpenPGM writes it. Options that it does not know, ours among them, it passes over.
+The dissector has two limits. It does not recognise a packet of 16 octets, an SPMR, as PGM; and it reads
+OPT_PGMCC_FEEDBACK differently from OpenPGM's encoding. Unknown options, ours among them, are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.interop.support.yard import FIVE_PERCENT, capturing, dissect
 from tests.reference import DATA_PORT, TSI, data_packet
 
 PORT = 3056
-GOOD = "1"  # of the dissector's verdicts on a checksum
+GOOD = "1"  # the dissector's verdict on a good checksum
 HEADER_OCTETS = 16
 RAW_IP = 101  # link type of a capture
 VALUES: dict[Kind, Any] = {Kind.U16: 7, Kind.U32: 70_000, Kind.U32S: (70_001, 70_005, 70_009)}
@@ -36,7 +36,7 @@ needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="needs 
 
 
 def filled(cls: type[Any], version: int, **keys: Any) -> Any:
-    """An object of a class of the tables, with some value in each field and each flag set."""
+    """Return an instance of a class of the tables with a value in each field and each flag set."""
     for field in attrs.fields(cls):
         kind = field.metadata.get("kind")
         if kind in VALUES:
@@ -49,7 +49,7 @@ def filled(cls: type[Any], version: int, **keys: Any) -> Any:
 
 
 def built(kind: PacketType, version: int, *options: Option) -> bytes:
-    """A packet of some type."""
+    """Return a packet of some type."""
     if kind not in CONTROL:
         return data_packet(70_000, b"payload", trail=69_000, kind=kind, options=options)
     keys: dict[str, Any] = {"kind": kind} if CONTROL[kind] is Nak else {}
@@ -57,7 +57,7 @@ def built(kind: PacketType, version: int, *options: Option) -> bytes:
 
 
 def everything() -> Iterator[tuple[PacketType, tuple[Option, ...], bytes]]:
-    """Every packet type, plain and with each option that it may carry, in IPv4 and IPv6."""
+    """Return every packet type, plain and with each permitted option, in IPv4 and IPv6."""
     for version in ADDRESSES:
         for kind in PacketType:
             yield kind, (), built(kind, version)
@@ -68,7 +68,7 @@ def everything() -> Iterator[tuple[PacketType, tuple[Option, ...], bytes]]:
 
 
 def write_capture(file: Path, packets: list[bytes]) -> None:
-    """A capture of UDP packets over IPv4."""
+    """Write a capture of UDP packets over IPv4."""
     with file.open("wb") as out:
         out.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 16, RAW_IP))
         for packet in packets:
@@ -82,7 +82,7 @@ VERDICTS = ["pgm.hdr.type", "pgm.hdr.cksum.status", "_ws.malformed", "_ws.expert
 
 
 def flaws_of(row: list[str]) -> list[str]:
-    """What the dissector finds wrong with a packet."""
+    """Return the dissector's complaints about a packet."""
     _, checksum, malformed, complaint, _ = row
     found = [] if GOOD in checksum.split(",") else [f"checksum {checksum}"]
     return [*found, *filter(None, (malformed, complaint))]
@@ -102,7 +102,10 @@ def test_every_packet_and_every_option_is_understood(tmp_path: Path) -> None:
 @pytest.mark.network
 @needs_openpgm
 def test_a_whole_tree_of_ours_is_understood(scene_of: SceneOf, tmp_path: Path) -> None:
-    """Data, fragments, SPMs, NAKs and NAK lists, NCFs, repairs and FIN, above and below a relay with a repairer."""
+    """The captures hold data, fragments, SPMs, NAKs, NAK lists, NCFs, repairs and FIN.
+
+    They are taken above and below a relay with a repairer.
+    """
     scene = scene_of(OURS, Layout.RELAY, repairers=1, parameters={"nak_bo_ivl": "20ms"})
     with capturing(scene.seat("source"), tmp_path / "up"), capturing(scene.seat("desk-1"), tmp_path / "down"):
         source, receivers = scene.open()

@@ -1,6 +1,6 @@
-"""OpenPGM and us: every case of the matrix for every pair (checklist sections 12.1 and 12.2).
+"""OpenPGM and our nodes: every case of the matrix for every pair (checklist sections 12.1 and 12.2).
 
-Each test opens a scene without loss, sends one message that all get, and goes on from there.
+Each test opens a scene without loss, sends one message that all receivers get, and continues from there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ processes on 2 cores. `python -m tests.interop.support.relay_speed` prints it, a
 
 
 def case(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The test covers a case of the matrix for every pair."""
+    """Register the test for a case of the matrix, for every pair."""
 
     def register(test: Callable[..., Any]) -> Callable[..., Any]:
         for pair in PAIRS:
@@ -85,12 +85,12 @@ def case(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def has_repairers(pair: Pair) -> Layout:
-    """The layout of a pair with repairers in it."""
+    """Return the layout of a pair with repairers in it."""
     return Layout.FLAT if pair.layout is Layout.DIRECT else pair.layout
 
 
 def test_the_version(program: Path) -> None:
-    """The page names the version that is tested."""
+    """The page names the tested version."""
     version = subprocess.run([str(program), "version"], capture_output=True, text=True, check=True).stdout.strip()
     assert f"OpenPGM {version}" == OPENPGM
 
@@ -126,7 +126,7 @@ def test_loss_of_single_packets(pair: Pair, scene_of: SceneOf) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=[pair.key for pair in PAIRS])
 def test_the_legacy_profile(pair: Pair, scene_of: SceneOf) -> None:
-    """OpenPGM's own timers, and none of our private options."""
+    """The scene uses OpenPGM's own timers and none of our private options."""
     lose_and_deliver(scene_of(pair, profile="legacy"), FIVE_PERCENT, count=600, loses_naks=True)
 
 
@@ -143,19 +143,19 @@ def test_bursts(pair: Pair, scene_of: SceneOf) -> None:
 
 @case("tail")
 def test_tail(pair: Pair, scene_of: SceneOf) -> None:
-    """RCV-30: a lost tail is known from SPM_LEAD alone. Nothing of it comes but as RDATA."""
+    """RCV-30: SPM_LEAD alone reveals a lost tail, which comes as RDATA only."""
     scene = scene_of(pair, repairers=0 if pair.layout is Layout.DIRECT else 1)
     lose_and_deliver(scene, tail_from(281), count=300, where=[*DESKS, *scene.repairer_names])
 
 
 @case("latejoin")
 def test_late_join(pair: Pair, scene_of: SceneOf) -> None:
-    """RCV-01: what comes first is where it begins; from there on nothing is missing."""
+    """RCV-01: the first packet sets the start; nothing is missing from there on."""
     scene = scene_of(pair)
     source, receivers = scene.open(desks=["desk-1"], rate=1_000_000)
     sent = messages(1500)
     source.put(sent[:1000])
-    receivers[0].until_messages(200)  # on a busy machine the other one may be there first
+    receivers[0].until_messages(200)  # on a busy machine the other receiver may get its messages first
     receivers.append(scene.start_receiver("desk-2"))
     scene.until_joined(receivers[1])
     source.put(sent[1000:])
@@ -232,8 +232,8 @@ def test_two_repairers(pair: Pair, scene_of: SceneOf) -> None:
 def test_fragments(pair: Pair, scene_of: SceneOf) -> None:
     """INT-U13: up to 16 fragments a message.
 
-    OpenPGM's rate limit is a bucket of a millisecond, in which a whole message must find room. Its receivers take an unfragmented
-    packet that follows a duplicate fragment for a fragment, so no message here fits into one packet.
+    OpenPGM's rate limit is a bucket of one millisecond, which must hold a whole message. Its receivers mistake an
+    unfragmented packet after a duplicate fragment for a fragment. Therefore no message here fits into one packet.
     """
     scene = scene_of(pair)
     source, receivers = scene.open(rate=40_000_000)
@@ -258,7 +258,7 @@ def test_wrap(pair: Pair, scene_of: SceneOf) -> None:
 
 @case("nak-list")
 def test_nak_lists(pair: Pair, scene_of: SceneOf) -> None:
-    """INT-Q6, RCV-47: lists are asked, confirmed and served; what OpenPGM asks twice does no harm."""
+    """INT-Q6, RCV-47: NAK lists are sent, confirmed and served; OpenPGM's repeated NAKs do no harm."""
     scene = scene_of(pair, settings={"backoff": 50}, parameters={"nak_bo_ivl": "30ms"})
     source, receivers = scene.open()
     scene.yard.rule(scene.asked, scene.port)
@@ -276,7 +276,7 @@ QUIET = {"ambient_spm_ivl": "30s", "ihb_min": "5s", "ihb_max": "5s", "stall_ivl"
 
 @case("spmr")
 def test_spmr(pair: Pair, scene_of: SceneOf) -> None:
-    """Who joins between two SPMs asks for one; before it has come nothing is given up."""
+    """A receiver that joins between two SPMs asks for one, and gives up no packet before it comes."""
     scene = scene_of(pair, parameters={**QUIET, "relay_takeover_ivl": "60s"})
     source, receivers = scene.open(desks=["desk-1"], ambient=30_000, heartbeat=5_000)
     receivers.append(scene.start_receiver("desk-2"))
@@ -308,7 +308,7 @@ def test_mtu(pair: Pair, mtu: int, scene_of: SceneOf) -> None:
 
 @case("idle")
 def test_idle(pair: Pair, scene_of: SceneOf) -> None:
-    """Longer than everybody's patience; the SPMs keep the session alive."""
+    """The idle time exceeds the timeouts of all peers; SPMs keep the session alive."""
     patience = {"stall_ivl": "600ms", "peer_expiry": "1s", "relay_takeover_ivl": "1s"}
     heartbeats = {"ambient_spm_ivl": "100ms", "ihb_max": "100ms"}
     scene = scene_of(pair, settings={"expiry": 1000}, parameters={**patience, **heartbeats})

@@ -1,4 +1,4 @@
-"""What makes OpenPGM hang does not come out of our elements, whoever sends it in (INT-Q10, INT-Q11, W-20)."""
+"""Packets that make OpenPGM hang do not pass our elements, from any sender (INT-Q10, INT-Q11, W-20)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.interop.support.yard import FIVE_PERCENT
 pytestmark = [pytest.mark.network, needs_openpgm]
 
 THEIRS = Pair("theirs", "OpenPGM on both sides", Side.THEIRS, Side.THEIRS)
-HANG_S = 0.5  # a receiver that has not taken a message by then takes none
+HANG_S = 0.5  # a receiver without a message after this time hangs
 
 
 def attack(scene: Scene, *kinds: str) -> list[bytes]:
-    """Send forgeries on the LAN of the source; returns the kinds that were sent."""
+    """Send forgeries on the LAN of the source; return the kinds that were sent."""
     seat = scene.yard.seat("repairer-2", "up")
     command = [
         sys.executable,
@@ -53,7 +53,7 @@ def test_forgeries_end_at_the_relay(role: str, scene_of: SceneOf) -> None:
 
 @pytest.mark.parametrize("kind", ["no_window", "endless_options", "far_data"])
 def test_the_forgeries_are_what_they_are_said_to_be(kind: str, scene_of: SceneOf) -> None:
-    """Without a relay they hang the receivers."""
+    """Without a relay the forgeries hang the receivers."""
     scene = scene_of(THEIRS)
     source, receivers = scene.open(desks=["desk-1"], ambient=50)
     deliver(source, receivers, messages(10))

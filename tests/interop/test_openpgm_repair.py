@@ -1,4 +1,4 @@
-"""What our elements spare an OpenPGM source, and what happens when they die."""
+"""Savings of an OpenPGM source by our elements, and behaviour after the death of an element."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = [pytest.mark.network, needs_openpgm]
 
 THEIRS = Pair("theirs", "OpenPGM on both sides", Side.THEIRS, Side.THEIRS)
 THROUGH = Pair("through", "our source, OpenPGM's receivers", Side.OURS, Side.THEIRS)
-BUSY = 1_600_000  # octets a second, of which messages of 1000 octets need more than there are
-IDLE = 4_000_000  # more than they need
-SPARED = 20  # NAKs without our elements for each with them, at least
+BUSY = 1_600_000  # octets a second, too few for the messages of 1000 octets
+IDLE = 4_000_000  # octets a second, more than the messages need
+SPARED = 20  # minimum ratio of NAKs at the source without our elements to NAKs with them
 
 
 def naks_at_the_source(scene: Scene) -> int:
-    """Deliver with 5 % lost at each receiver; how many NAKs reach the source."""
+    """Deliver with 5 % lost at each receiver; return the NAKs that reach the source."""
     source, receivers = scene.open()
     scene.lose(DESKS, FIVE_PERCENT)
     scene.lose(["source"])
@@ -38,7 +38,7 @@ def naks_at_the_source(scene: Scene) -> int:
 
 
 def test_losses_below_are_repaired_below(scene_of: SceneOf) -> None:
-    """By the repairer that an aggregator asks, or by a relay that is one itself (INT-Q3: it is found by the TSI)."""
+    """A repairer that an aggregator asks, or a repairing relay, serves the losses (INT-Q3: the TSI finds it)."""
     without = naks_at_the_source(scene_of(THEIRS))
     for role, repairers in (("aggregator", 1), ("repairer", 0)):
         spared = naks_at_the_source(scene_of(THEIRS, Layout.RELAY, relay_role=role, repairers=repairers))
@@ -46,9 +46,10 @@ def test_losses_below_are_repaired_below(scene_of: SceneOf) -> None:
 
 
 def test_a_killed_repairer_is_done_without(scene_of: SceneOf) -> None:
-    """The aggregator goes on to its next parent, their source: NAKs reach it, each is confirmed, and nothing is lost.
+    """The aggregator turns to its next parent, the OpenPGM source.
 
-    INT-Q3: the source confirms none that does not bear its own address and group.
+    Each NAK reaches the source and is confirmed, and nothing is lost. INT-Q3: the source confirms no NAK that lacks its
+    own address and group.
     """
     scene = scene_of(THEIRS, Layout.RELAY, repairers=1)
     source, receivers = scene.open()
@@ -82,7 +83,7 @@ def test_losses_on_every_hop(role: str, scene_of: SceneOf) -> None:
 
 
 def test_trains_through_the_relay(scene_of: SceneOf) -> None:
-    """Our source sends trains, the relay passes trains on, whole trains are lost on either side of it."""
+    """Our source sends trains, the relay forwards trains, and whole trains are lost on both sides of the relay."""
     scene = scene_of(THROUGH, Layout.RELAY, repairers=1)
     scene.yard.send_trains(True)
     source, receivers = scene.open()
@@ -94,7 +95,10 @@ def test_trains_through_the_relay(scene_of: SceneOf) -> None:
 
 
 def test_a_standby_takes_over(scene_of: SceneOf, tmp_path: Path) -> None:
-    """OpenPGM follows the SPMs' path from one relay to the other, once, and asks there for what it missed meanwhile."""
+    """OpenPGM follows the SPM path from one relay to the other, once.
+
+    It asks the standby for the packets missed in between.
+    """
     spms = {"ambient_spm_ivl": "100ms", "ihb_max": "100ms"}
     patience = {"relay_takeover_ivl": "600ms", "stall_ivl": "400ms", "peer_expiry": "2s"}
     scene = scene_of(THEIRS, Layout.RELAY, has_standby=True, parameters={**spms, **patience})
@@ -124,10 +128,12 @@ def test_a_standby_takes_over(scene_of: SceneOf, tmp_path: Path) -> None:
 def test_repairs_of_an_on_lan_repairer_come_first(
     rate: int, loss: str, least: float, scene_of: SceneOf, tmp_path: Path
 ) -> None:
-    """RFC 5.2: the source's NCF tells our repairer; its repairs are there before those of a source that is at its rate limit
-    or has many to send, and race with a single one of a source with nothing else to do.
+    """RFC 5.2: the source's NCF triggers our repairer.
 
-    It speaks no SPM: the receivers go on asking their source.
+    The repairs of the repairer come before those of a source at its rate limit or with many repairs to send. A single
+    repair of an idle source races with the repairer.
+
+    The repairer sends no SPM, so the receivers continue to ask their source.
     """
     scene = scene_of(THEIRS, Layout.FLAT, repairers=1)
     source, receivers = scene.open(rate=rate)
@@ -152,4 +158,4 @@ def test_repairs_of_an_on_lan_repairer_come_first(
     assert {(row[0], row[4]) for row in rows if int(row[2], 16) == TYPES["spm"]} == {(own, own)}, (
         "one speaker, one path"
     )
-    assert {row[1] for row in rows if int(row[2], 16) == TYPES["nak"]} <= {own}  # the other desk may ask for both
+    assert {row[1] for row in rows if int(row[2], 16) == TYPES["nak"]} <= {own}  # the other receiver may ask for both

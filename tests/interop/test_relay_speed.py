@@ -1,4 +1,7 @@
-"""What measures the speed of relays between OpenPGM's peers works. How fast they are is for a quiet machine to say."""
+"""Function of the program that measures relays between OpenPGM's peers.
+
+Speeds are measured on a quiet machine only.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from tests.interop.support.relay_speed import Trials, middles
 
 pytestmark = [pytest.mark.network, needs_openpgm]
 
-SLOW = 2000.0  # messages a second, which everybody carries on any machine
+SLOW = 2000.0  # messages a second, which every relay carries on any machine
 SECONDS = 0.5
 
 
 def test_relays_carry_as_forwarders_do() -> None:
-    """OpenPGM's messages through each forwarder and each relay: all of them, in order, to both receivers."""
+    """Each forwarder and each relay passes all of OpenPGM's messages in order to both receivers."""
     with short_folder() as folder, open_place("namespaces", ETHERNET_MTU, 3) as place:
         trials = Trials(place, folder, SECONDS, receivers=2, waits_for_quiet=False)
         for middle in middles(place, folder).values():

@@ -1,6 +1,6 @@
-"""ZeroMQ and us: every case of the matrix for every pair (checklist section 12.5).
+"""ZeroMQ and our nodes: every case of the matrix for every pair (checklist section 12.5).
 
-A pair's stream is opened once; each test goes on in it with losses, messages and an account of its own. Cases that change the
+The tests of a pair share one stream. Each test has losses, messages and an account of its own. Cases that change the
 processes themselves are in `test_zeromq_alone.py`.
 """
 
@@ -58,7 +58,7 @@ covers = covering(CELLS)
 
 @pytest.fixture(scope="module")
 def streams(shared_yard: Yard) -> Iterator[Callable[[Pair, Layout], Stream]]:
-    """The streams that tests share, by pair and layout, opened when one is asked for."""
+    """Yield the streams that tests share, by pair and layout, opened at the first use."""
     opened: dict[tuple[Pair, Layout], Stream] = {}
 
     def find(pair: Pair, layout: Layout) -> Stream:
@@ -74,7 +74,7 @@ def streams(shared_yard: Yard) -> Iterator[Callable[[Pair, Layout], Stream]]:
 
 @pytest.fixture
 def stream(streams: Callable[[Pair, Layout], Stream], request: pytest.FixtureRequest) -> Iterator[Stream]:
-    """One of them, without losses, packets leaving one by one."""
+    """Return a shared stream without losses whose packets leave one by one."""
     found = streams(*request.param)
     found.scene.yard.send_trains(False)
     found.lose()
@@ -83,7 +83,7 @@ def stream(streams: Callable[[Pair, Layout], Stream], request: pytest.FixtureReq
 
 
 def on(*places: tuple[Pair, Layout]) -> pytest.MarkDecorator:
-    """Run the test in these streams."""
+    """Run the test in the streams of these pairs."""
     ids = [f"{pair.key}-{layout.name.lower()}" for pair, layout in places]
     return pytest.mark.parametrize("stream", places, ids=ids, indirect=True)
 
@@ -109,7 +109,7 @@ def test_loss(stream: Stream) -> None:
 
 @on((TO_THEM, Layout.DIRECT))
 def test_loss_of_trains(stream: Stream) -> None:
-    """Of what leaves in one call a rule drops all or nothing."""
+    """A rule drops all or none of the packets that leave in one call."""
     stream.scene.yard.send_trains(True)
     stream.deliver_lossy(messages(6000), FIVE_PERCENT)
 
@@ -123,7 +123,7 @@ def test_bursts(stream: Stream) -> None:
 @covers("tail")
 @every_pair
 def test_tail(stream: Stream) -> None:
-    """RCV-30: the last packets before a pause are known from SPM_LEAD alone."""
+    """RCV-30: SPM_LEAD alone reveals the last packets before a pause."""
     stream.deliver(messages(20))
     stream.deliver_lossy(messages(20, name="tail"), ODATA_LOST)
 
@@ -131,14 +131,14 @@ def test_tail(stream: Stream) -> None:
 @covers("fragments")
 @every_pair
 def test_messages_of_many_packets(stream: Stream) -> None:
-    """INT-Z3. They are cut by ZeroMQ's framing; fragments of PGM's there are none, on which libzmq would abort."""
+    """INT-Z3: ZeroMQ's framing cuts the messages, because libzmq aborts on PGM fragments."""
     stream.deliver_lossy(messages(60, (5000, 20_000, 100_000)), FIVE_PERCENT)
 
 
 @covers("nak-list")
 @every_pair
 def test_nak_lists(stream: Stream) -> None:
-    """INT-Q6: what is missing is asked for in lists."""
+    """INT-Q6: NAK lists ask for the missing packets."""
     scene = stream.scene
     asked = scene.asked
     scene.lose([DESK], f"{ODATA_LOST} numgen random mod 100 < 30")
@@ -152,9 +152,9 @@ def test_nak_lists(stream: Stream) -> None:
 @covers("latejoin")
 @every_pair
 def test_late_join(stream: Stream) -> None:
-    """INT-Z7: whoever comes in the middle of a message begins with the next one, and gets all from there on."""
+    """INT-Z7: a receiver that joins within a message starts with the next one and misses none after it."""
     scene = stream.scene
-    # Of the first message it hears the third packet and the fourth, and no SPM that would tell of those before.
+    # The receiver gets the third and fourth packet of the first message, and no SPM that would reveal the earlier ones.
     scene.lose([LATE], f"{TYPE_IS} {TYPES['spm']}", f"{ODATA_LOST} numgen inc mod 1000000 < 2")
     late = scene.start_receiver(LATE)
     scene.until_joined(late)
@@ -175,10 +175,12 @@ def test_late_join(stream: Stream) -> None:
 @covers("spmr", pairs=(FROM_THEM, BETWEEN))
 @on((FROM_THEM, Layout.DIRECT), (BETWEEN, Layout.RELAY))
 def test_spmr(stream: Stream) -> None:
-    """Who has heard data and no SPM asks for one; from then on it repairs what it loses."""
+    """A receiver with data and no SPM asks for one, and then repairs its losses."""
     scene = stream.scene
     asked = scene.asked
-    scene.lose([LATE], f"{TYPE_IS} {TYPES['spm']}")  # before it listens: one SPM that it heard, and it would never ask
+    scene.lose(
+        [LATE], f"{TYPE_IS} {TYPES['spm']}"
+    )  # set before the receiver listens, because a single SPM would keep it from asking
     scene.yard.rule(asked, scene.port)
     late = scene.start_receiver(LATE)
     scene.until_joined(late)
@@ -196,7 +198,7 @@ def test_spmr(stream: Stream) -> None:
 @covers("idle")
 @every_pair
 def test_idle(stream: Stream) -> None:
-    """Until the SPMs have become rare; what is sent then is repaired like anything else."""
+    """The pause lasts until SPMs have become rare; later losses are repaired as usual."""
     scene = stream.scene
     stream.deliver(messages(10))
     stream.lose()
@@ -206,7 +208,7 @@ def test_idle(stream: Stream) -> None:
 
 @every_pair
 def test_subscriptions_are_filtered_by_whoever_receives(stream: Stream) -> None:
-    """INT-Z1: by the beginning of the first part, changed while it runs."""
+    """INT-Z1: the beginning of the first part is the filter, and it changes while the receiver runs."""
     scene, receiver = stream.scene, stream.receiver
     sent = [line(b"EUR.%d" % at if at % 2 else b"USD.%d" % at, b"EUR") for at in range(200)]
     wanted = [one for at, one in enumerate(sent) if at % 2]
@@ -222,14 +224,14 @@ def test_subscriptions_are_filtered_by_whoever_receives(stream: Stream) -> None:
 
 
 def served(stream: Stream, repairer: str) -> int:
-    """Repairs that a repairer has sent."""
+    """Return the repairs that a repairer has sent."""
     return stream.scene.counters(repairer).get("rdata_packets", 0)
 
 
 @covers("flat-lan")
 @on(*((pair, Layout.FLAT) for pair in PAIRS))
 def test_flat_lan(stream: Stream) -> None:
-    """Our repairer on the LAN of both: it repairs, and says no SPM."""
+    """Our repairer on the LAN of both peers repairs and sends no SPM."""
     before = served(stream, "repairer-1")
     stream.deliver_lossy(messages(1500), FIVE_PERCENT)
     assert served(stream, "repairer-1") > before

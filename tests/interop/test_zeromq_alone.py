@@ -1,4 +1,7 @@
-"""ZeroMQ and us: cases with processes of their own, our commands, and the examples of docs/zeromq.md (checklist section 12.5)."""
+"""ZeroMQ and our nodes: cases with processes of their own, our commands, and the examples of docs/zeromq.md.
+
+See checklist section 12.5.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ covers = covering(CELLS)
 
 @pytest.fixture
 def scene_of(shared_yard: Yard) -> Iterator[SceneOf]:
-    """Make scenes that end with the test."""
+    """Return a maker of scenes that end with the test."""
     with scenes(shared_yard) as make:
         yield make
 
@@ -66,7 +69,7 @@ def test_restarted_source(pair: Pair, scene_of: SceneOf) -> None:
 @pytest.mark.parametrize("mtu", [576, 8972])
 @pytest.mark.parametrize("pair", PAIRS, ids=IDS)
 def test_mtu(pair: Pair, mtu: int, scene_of: SceneOf) -> None:
-    """ZMQ_MULTICAST_MAXTPDU is our max_tpdu and the headers of IP and UDP."""
+    """ZMQ_MULTICAST_MAXTPDU equals our max_tpdu plus the headers of IP and UDP."""
     scene = scene_of(pair, settings={"MULTICAST_MAXTPDU": mtu}, parameters={"max_tpdu": f"{mtu - 28}B"})
     stream = open_stream(scene)
     stream.deliver_lossy(messages(400, (100, mtu - 100, 3 * mtu)), FIVE_PERCENT)
@@ -86,7 +89,7 @@ def test_wrap(scene_of: SceneOf) -> None:
 
 @covers("spmr", pairs=[TO_THEM])
 def test_spmr_of_theirs(scene_of: SceneOf) -> None:
-    """A SUB that comes between two SPMs asks for one and is answered at once."""
+    """A SUB that joins between two SPMs asks for one and gets it at once."""
     quiet = {"ambient_spm_ivl": "30s", "ihb_min": "10s", "ihb_max": "10s", "stall_ivl": "25s"}
     stream = open_stream(scene_of(TO_THEM, parameters=quiet))
     scene = stream.scene
@@ -105,10 +108,10 @@ def test_spmr_of_theirs(scene_of: SceneOf) -> None:
 
 
 def test_theirs_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
-    """INT-Z7: what our window has left behind is lost as whole messages; SUB goes on with the next one that begins.
+    """INT-Z7: SUB loses whole messages that our window has dropped, and continues with the next one.
 
-    Its receive window holds the outage: a libzmq whose window is outrun may wait for ever, whoever the source is. Of one part
-    are the messages since SUB hands out the parts from before a loss together with those from behind it.
+    The receive window of SUB holds the outage; libzmq may wait for ever once its window is outrun, with any source.
+    Messages have one part, because SUB joins the parts from before a loss with those after it.
     """
     scene = scene_of(TO_THEM, parameters={"txw_secs": "200ms", "txw_adv_secs": "50ms"})
     stream = open_stream(scene)
@@ -125,10 +128,10 @@ def test_theirs_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
     )
     heard = scene.counts(DESK)["spm"]
     scene.lose([DESK])
-    # What is the first to tell libzmq of a loss is lost with it, now and then: a heartbeat shall be that.
+    # libzmq sometimes loses the packet that reveals a loss. A heartbeat shall be that packet.
     scene.until(lambda: scene.counts(DESK)["spm"] > heard, "where the window is now")
     stream.source.put(after)
-    for number in range(200):  # libzmq puts one lost packet behind it for every packet that comes
+    for number in range(200):  # libzmq passes one lost packet for every packet that comes
         if stream.receiver.messages[-1] == after[-1]:
             break
         stream.source.put([line(b"%d" % number)])
@@ -142,7 +145,7 @@ def test_theirs_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
 
 
 def test_ours_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
-    """INT-Z7: what PUB's window has left behind is reported, and the next message that begins is delivered."""
+    """INT-Z7: messages that PUB's window has dropped are reported, and the next whole message is delivered."""
     scene = scene_of(FROM_THEM, settings={"RECOVERY_IVL": 200})  # 533 packets
     stream = open_stream(scene)
     before, gone, after = (messages(count, (5000,), name) for count, name in ((20, "a"), (300, "b"), (300, "c")))
@@ -174,7 +177,7 @@ def test_as_it_is_without_any_setting(pair: Pair, scene_of: SceneOf) -> None:
 
 
 def test_our_commands(scene_of: SceneOf) -> None:
-    """`pgm send` and `pgm recv` on addresses as ZeroMQ writes them, with a subscription."""
+    """`pgm send` and `pgm recv` take addresses in ZeroMQ's notation, with a subscription."""
     sent = [b"EUR 1.%03d" % at if at % 3 else b"USD 1.%03d" % at for at in range(300)]
     to_them, from_them = scene_of(TO_THEM), scene_of(FROM_THEM)
     sub = to_them.start_receiver(DESK, b"EUR")
@@ -203,7 +206,7 @@ def test_our_commands(scene_of: SceneOf) -> None:
 
 @pytest.mark.parametrize("pair", [TO_THEM, FROM_THEM], ids=[TO_THEM.key, FROM_THEM.key])
 def test_their_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
-    """ZeroMQ's `pgm://` is IP protocol 113; ours says `transport=ip`."""
+    """ZeroMQ's `pgm://` is IP protocol 113; our equivalent is `transport=ip`."""
     scene = scene_of(pair, transport="ip")
     receiver = scene.start_receiver(DESK)
     scene.until_joined(receiver)
@@ -218,7 +221,7 @@ def test_their_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
 
 
 def test_the_examples_of_the_page_do_what_it_says(scene_of: SceneOf) -> None:
-    """Source and receivers as they stand in docs/zeromq.md, on the interface that the hosts here have."""
+    """Source and receivers run as written in docs/zeromq.md, on the interface of the hosts here."""
     scene = scene_of(TO_THEM)
     publish, receive, theirs = (block.replace("eth0", "up") for block in blocks(page("zeromq.md"), "python"))
     group = "239.192.1.1"
@@ -266,7 +269,7 @@ with pgm.blocking.open_source(sys.argv[1]) as source:
 
 @pytest.mark.parametrize("harm", HARMFUL)
 def test_zeromq_unsent_packets_do_end_libzmq(harm: str, scene_of: SceneOf) -> None:
-    """INT-Z8: from a source without the framing such packets get through, and SUB is gone. With it they are refused."""
+    """INT-Z8: without our framing such packets end the SUB process; the framing refuses them."""
     scene = scene_of(TO_THEM)
     sub = scene.start_receiver(DESK)
     scene.until_joined(sub)

@@ -1,4 +1,4 @@
-"""`pgm archive`: what is not there is said, and no octet of a message is lost in JSON."""
+"""`pgm archive`: missing data are reported, and JSON keeps every octet of a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = 16
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Messages of which those from 128 on are no text, and a loss behind them."""
+    """Build an archive with a loss at its end. Messages from number 128 on are not text."""
     directory = tmp_path / "archive"
     writer = ArchiveWriter(directory, small(), log_to([]))
     append(writer, [messages(0, ROWS, SIZE), loss(ROWS, 10)])
@@ -61,7 +61,7 @@ def test_a_message_that_is_no_text_has_all_its_octets_in_json(archive: Path) -> 
 
 
 def test_archive_options_of_cat_are_refused_by_other_verbs(archive: Path) -> None:
-    """Whoever names a session would take it for the one that was verified."""
+    """`--tsi` and `--node` select rows of `cat`; with `verify` they would suggest that one session was verified."""
     for action in ("ls", "verify"):
         for option, value in (("--tsi", TSI_TEXT), ("--node", "x"), ("--first", "0"), ("--end", "1")):
             invoked("archive", action, archive, option, value).complains(2, option, action)
@@ -84,7 +84,7 @@ def test_archive_ls_of_only_damaged_files_is_not_called_empty(archive: Path) -> 
 def test_archive_verify_ignores_segments_dropped_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
-    """The oldest segment goes while others are verified; one from between them is missing."""
+    """The oldest segment may go while others are verified; a segment missing between two others is a fault."""
     directory = tmp_path / "archive"
     writer = ArchiveWriter(directory, small(record_segment_bytes=64 << 10), log_to([]))
     for first in range(0, 400, 100):

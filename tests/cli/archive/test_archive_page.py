@@ -1,4 +1,4 @@
-"""The examples of docs/archive.md do what the page says."""
+"""Examples of docs/archive.md: each does as the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgm serve`: what it is asked for that cannot be, and that nothing it is told is passed over."""
+"""`pgm serve`: impossible requests are refused, and no option is ignored."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_token_that_is_no_text_is_told_of(tmp_path: Path) -> None:
 def test_a_directory_in_which_nothing_lies_yet_is_served_and_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recorder may be started behind it; a wrong path is seen all the same."""
+    """The recorder may start after the server; the message still reveals a wrong path."""
     monkeypatch.setattr("signal.sigwait", lambda _: None)
     done = invoked("serve", tmp_path, "--listen", "127.0.0.1:0")
     assert done.code == 0
@@ -81,7 +81,7 @@ def test_its_help_names_every_parameter_that_it_takes() -> None:
 
 
 def test_serve_rows_for_another_stream_are_not_published(tmp_path: Path) -> None:
-    """Though nobody has said by --publish-stream which that is."""
+    """The refusal holds without `--publish-stream`."""
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place.new()))
     options = {"publish": str(file), "publish_node": "source", "publish_stream": None, "publish_state": None}

@@ -1,4 +1,7 @@
-"""`pgm bench`: every benchmark for real, as small as it goes. What is looked at is the shape of what it says, never a speed."""
+"""`pgm bench`: every benchmark runs for real, at its smallest size.
+
+The tests check the shape of the output and never a speed.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def bench(*arguments: str) -> Ended:
 
 
 def rows_of(done: Ended) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows, and the object behind them."""
+    """Return the rows, and the object after them."""
     *rows, last = [json.loads(line) for line in done.out.splitlines()]
     documented("bench, at its end", last)
     assert any("move between machines" in note for note in last["notes"])
@@ -82,7 +85,7 @@ def test_throughput_of_everybody() -> None:
 
 @pytest.mark.parametrize("size", [70, 1_000_000])
 def test_throughput_on_the_loopback_interface(size: int) -> None:
-    """The table, with what limited whom, and progress while it runs."""
+    """The output is the table, the limit of each contender, and progress during the run."""
     line = (
         "--sizes",
         str(size),
@@ -98,7 +101,7 @@ def test_throughput_on_the_loopback_interface(size: int) -> None:
     done = bench("throughput", *line)
     assert "messages/s" in done.out
     assert "pgm, busy-poll" in done.out
-    if size < 1_000_000:  # of so large ones hardly any is sent in so short a time
+    if size < 1_000_000:  # hardly any message this large is sent in so short a time
         assert "throughput: pgm divided by others" in done.out
     assert f"pgm, busy-poll, {size:,} octets: " in done.out.replace("\n", " ")
     assert "flat out: " in done.err
@@ -139,19 +142,17 @@ def test_repair_after_random_loss_and_a_burst() -> None:
     assert lossy["lost"] == burst["lost"] == 0
     assert min(lossy["repaired"], inside["repaired"]) > 0
     assert lossy["repair_wanted_ms"] == pytest.approx(3 * lossy["round_trip_ms"] + 9.5, abs=0.01)
-    assert (
-        burst["repaired"] >= 290
-    )  # counted by a bystander, who may miss some on a busy machine; the receiver lost none
+    assert burst["repaired"] >= 290  # a bystander counts and may miss some on a busy machine; the receiver lost none
     assert burst["ms"] > 0
     assert gap["octets_each"] < 8
-    assert gap["ms"] < 50  # it is one range: nothing is done packet by packet
+    assert gap["ms"] < 50  # the gap is one range, so no work is done for each packet
 
 
 def test_repair_without_a_path_that_loses() -> None:
     rows, _ = rows_of(bench("repair", "--contenders", "ours-trio", "--burst", "300", "--path", "loopback", "--json"))
     assert "--path namespaces" in rows[0]["why_not"]
     assert rows[1]["part"] == "1% of packets inside trains"
-    assert rows[2]["repaired"] > 0  # of a source told to run flat out
+    assert rows[2]["repaired"] > 0  # the row of a source that runs flat out
     assert rows[3]["repaired"] >= 300
 
 
@@ -170,7 +171,7 @@ def test_relays_in_the_path() -> None:
     assert set(rows[1]["cpu_us_per_packet"]) == {"source", "receiver", "aggregator"}
     assert set(rows[2]["cpu_us_per_packet"]) == {"source", "receiver", "repairer"}
     assert 0 < rows[1]["wanted"] < 0.8
-    assert rows[1]["cpu_allows"] > 0  # how much is what this machine had for each of them
+    assert rows[1]["cpu_allows"] > 0  # the value depends on the processor time that this machine had for each role
     assert (rows[1]["cpu_limit"], rows[2]["cpu_limit"]) == ({"cpu_of_ends": 1.2}, {"cpu_of_receiver": 1.3})
 
 
@@ -181,7 +182,7 @@ def test_rates_and_bursts() -> None:
     for row in rows:
         documented("bench pacing", row)
         asked = float(row["rate"].removesuffix("Mbit/s"))
-        assert 0.5 * asked < row["mbit_per_s"] < 1.05 * asked  # less only where others took the processor
+        assert 0.5 * asked < row["mbit_per_s"] < 1.05 * asked  # lower only if other processes took the processor
         assert row["burst_ms"] > 0
         assert row["allowed_ms"] >= 5
 

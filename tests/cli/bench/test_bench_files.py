@@ -1,4 +1,4 @@
-"""`pgm bench files`: the parts that decide what is a result, and one small transfer for real."""
+"""`pgm bench files`: the parts that decide the result, and one small transfer for real."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_contenders_are_chosen_by_name() -> None:
 
 
 def test_a_name_is_known_or_refused_wherever_it_takes_part() -> None:
-    """What is wrong in a list is not passed over because the rest of it is right."""
+    """A wrong name in a list is refused although the other names are right."""
     require_known(("ours-files", "uftp", "ours-trio"))
     with pytest.raises(UsageError, match="there is no contender 'utfp'") as found:
         require_known(("ours-files", "utfp"))
@@ -112,7 +112,7 @@ def test_a_process_is_measured_and_ended(tmp_path: Path) -> None:
 
 @needs_namespaces
 def test_a_file_is_sent_for_real() -> None:
-    """Beside uftp where that is installed; nothing is left of either."""
+    """uftp sends the same file if installed; neither contender leaves anything."""
     here = [one.name for one in FILE_CONTENDERS if not one.why_not()]
     options = ["--file-size", "3MB", "--file-receivers", "2", "--runs", "1", "--uftp-rates", "200Mbit/s", "--json"]
     line = command("bench", "files", *options)

@@ -1,4 +1,4 @@
-"""The parts of `pgm bench` that decide what is a result: the search for a rate, and what a receiver checks."""
+"""Parts of `pgm bench` that decide the result: the search for a rate, and the checks of a receiver."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SIZE = 1000
 
 
 def outcome(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: float = 0.5) -> TrialResult:
-    """A second of it."""
+    """Return the result of a trial of one second."""
     sent = round(offered)
     return TrialResult(
         size=SIZE,
@@ -64,7 +64,10 @@ def outcome(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: f
 
 
 class Line:
-    """A path that carries `capacity` messages a second and loses what is beyond; its sender sends at most `fastest`."""
+    """Path that carries `capacity` messages a second and loses the excess.
+
+    The sender sends at most `fastest` messages a second.
+    """
 
     def __init__(self, capacity: float, fastest: float) -> None:
         self.capacity = capacity
@@ -93,7 +96,7 @@ def test_the_search_finds_what_a_line_carries(capacity: float) -> None:
 
 
 def test_rate_search_goes_above_a_rate_the_sender_slowed_to() -> None:
-    """Flat out it sends less than by a rate that all can bear."""
+    """The sender is slower flat out than at a set rate without loss."""
     line = Line(80_000, fastest=100_000)
 
     async def run(rate: float) -> TrialResult:
@@ -105,7 +108,7 @@ def test_rate_search_goes_above_a_rate_the_sender_slowed_to() -> None:
 
 
 def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
-    """Asked for more by a rate it is no faster, so flat out is its highest rate."""
+    """A higher set rate does not make the sender faster, so flat out is the highest rate."""
     line = Line(capacity=200_000, fastest=100_000)
     maximum = found(line)
     assert line.rates == [0.0, 150_000, 0.0, 0.0]
@@ -134,7 +137,7 @@ def test_rate_search_goes_on_when_a_set_rate_beats_flat_out() -> None:
 
 
 def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
-    """Whoever has found its rate waits, and then each rate is confirmed in the same minutes as the others."""
+    """A finished search waits; the runs that confirm the rates are then interleaved."""
     said: list[str] = []
 
     def search(name: str, capacity: float) -> Callable[[Searcher], Awaitable[Maximum]]:
@@ -178,7 +181,7 @@ def test_turns_a_failing_search_does_not_block_the_others() -> None:
 
 
 class Stalling(Line):
-    """A line whose machine is stopped for a moment in each of these trials."""
+    """Line on a machine that stops for a moment in each of the trials `stalls`."""
 
     def __init__(self, stalls: frozenset[int]) -> None:
         super().__init__(capacity=80_000, fastest=100_000)
@@ -204,7 +207,7 @@ def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
     line = Line(capacity=80_000, fastest=100_000)
     first = found(line)
     assert (first.stumbles, "this rate failed" in limited_by(RAW_GSO, first)) == (0, False)
-    stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of those in a row
+    stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of the confirming runs
     assert stalled.stumbles == 1
     assert "one run at this rate failed" in limited_by(RAW_GSO, stalled)
     assert first.median is not None
@@ -230,7 +233,7 @@ def test_a_line_that_always_loses_has_no_maximum() -> None:
 
 
 def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
-    """Every second trial above half of the capacity fails: what is found is below."""
+    """Every second trial above half of the capacity fails, so the result is below that."""
 
     class Flaky(Line):
         async def run(self, rate: float) -> TrialResult:
@@ -369,7 +372,7 @@ def test_a_picture_of_whom_nobody_took_part_is_drawn_without_a_word(tmp_path: Pa
 
 
 def test_bars_say_what_they_are_of() -> None:
-    """Ten thousand receivers are no octets."""
+    """The size of the scale benchmark is a number of receivers and not of octets."""
     assert label(1400, DRAWN["throughput"][2]) == "1,400 octets"
     assert label(9000, DRAWN["messages"][2]) == "9,000 octets"
     assert label(10_000, DRAWN["scale"][2]) == "10,000"
@@ -377,7 +380,7 @@ def test_bars_say_what_they_are_of() -> None:
 
 
 def test_process_usage_includes_ended_threads() -> None:
-    """What it prints besides objects with an event is kept for when it fails; one that has ended has no figures."""
+    """Other lines of the output appear in the error of a failed peer; an ended peer has no usage."""
 
     async def watched() -> None:
         async with running("worker", [sys.executable, "-c", _WORKER], dict(os.environ)) as peer:
@@ -452,7 +455,7 @@ async def test_a_run_in_which_nothing_came_is_a_row_and_no_accident(
 
 
 def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The distribution of no times is one of zeros."""
+    """The distribution without round trips is all zeros."""
     asked = RoundTrips(0.0)
     asked._counts_from_ns = 0
     asked.begin()

@@ -1,4 +1,7 @@
-"""The alarms of docs/monitoring.md as Prometheus reads them: promtool checks the rules, and says which of them fire of what comes."""
+"""Alarms of docs/monitoring.md as Prometheus reads them.
+
+promtool checks the rules, and evaluates which of them fire for given samples.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ pytestmark = pytest.mark.skipif(
 
 DESK = {"topology": "floor", "node": "desk-1", "role": "receiver"}
 SOURCE = {"topology": "floor", "node": "exchange", "role": "source"}
-CALM = "0x120"  # two hours of a counter that counts nothing, a look each minute
+CALM = "0x120"  # an idle counter over two hours, one sample a minute
 
 
 @attrs.frozen
 class Case:
-    """What one look after the other finds of some series, as promtool writes it, and of whom the alarm tells then."""
+    """Samples of some series in promtool's notation, and the labels of the alarm that fires."""
 
     alarm: str
     series: dict[str, str]
     of: dict[str, str]
-    told: dict[str, str] | None = None  # where these are not the labels of the series
+    told: dict[str, str] | None = None  # None: the labels of the series
 
 
 CASES = [
@@ -46,7 +49,7 @@ CASES = [
     Case("KernelDropsPackets", {"pgm_socket_drops_total": "0x10 45x110"}, DESK),
 ]
 AT_REST = [
-    Case("PacketsLost", {"pgm_lost_sqns_total": "7x120"}, DESK),  # what was lost long ago
+    Case("PacketsLost", {"pgm_lost_sqns_total": "7x120"}, DESK),  # an old loss
     Case("NodeGone", {"pgm_up": "1x120"}, DESK),
     Case(
         "RepairsFromFarAway",
@@ -61,7 +64,7 @@ AT_REST = [
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
-    """The rules of the page in a file."""
+    """Write the rules of the page into a file."""
     page = (ROOT / "docs/monitoring.md").read_text()
     [found] = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("groups:")]
     file = tmp_path / "rules.yml"
@@ -77,7 +80,7 @@ def promtool(*arguments: object) -> str:
 
 
 def fires(rules: Path, case: Case, *, is_told: bool) -> str:
-    """Let Prometheus evaluate the rules over a case; fails where an alarm is told otherwise."""
+    """Evaluate the rules over a case with promtool; fail if an alarm differs."""
     labels = ",".join(f'{name}="{value}"' for name, value in case.of.items())
     alarms = [{"exp_labels": case.told or case.of}] if is_told else []
     test: dict[str, Any] = {
@@ -94,7 +97,7 @@ def fires(rules: Path, case: Case, *, is_told: bool) -> str:
         ],
     }
     file = rules.with_name("test.yml")
-    file.write_text(json.dumps(test))  # which is YAML, too
+    file.write_text(json.dumps(test))  # JSON is also YAML
     return promtool("test", "rules", file)
 
 

@@ -1,4 +1,4 @@
-"""`pgm monitor` beside running nodes: what it serves, to whom, and how it ends."""
+"""`pgm monitor` beside running nodes: the pages it serves, its access rules, and its end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKEN = "a-token-of-many-characters"
 
 
 def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """One request over a connection of its own."""
+    """Send one request over a connection of its own."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -46,7 +46,7 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
 
 
 def metrics(port: int) -> dict[tuple[str, str], float]:
-    """Every sample by name and node."""
+    """Return every sample by name and node."""
     families = text_string_to_metric_families(get(port, "/metrics")[2].decode())
     return {
         (sample.name, sample.labels.get("node", sample.labels.get("state", ""))): sample.value
@@ -58,7 +58,7 @@ def metrics(port: int) -> dict[tuple[str, str], float]:
 
 @pytest.fixture
 def running() -> Iterator[tuple[Processes, Process, Process]]:
-    """A source and a receiver that have passed on some messages with losses, and two monitors, one with a token."""
+    """Run a source and a receiver that have passed on messages with losses, and two monitors, one with a token."""
     place = Place.new()
     with processes(one_segment(place, loss='{ loss = "5%" }'), f"t{place.number}") as tree:
         desk = tree.start("desk-1")
@@ -122,7 +122,7 @@ def _says_what_status_says(tree: Processes, port: int) -> None:
 
 
 def _says_the_counters_table(port: int) -> None:
-    """Every row of docs/counters.md is a family with its words, labelled by names of the topology alone."""
+    """Assert that every row of docs/counters.md is a family with its text, labelled by names of the topology alone."""
     text = get(port, "/metrics")[2].decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     for row in ROWS:
@@ -138,7 +138,7 @@ def _says_the_counters_table(port: int) -> None:
 
 
 def _does_what_the_page_says(port: int) -> None:
-    """Its program runs, and every series that it names is there."""
+    """Assert that the program of the page runs and that every series named there exists."""
     page = (ROOT / "docs/monitoring.md").read_text()
     _, program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert f"127.0.0.1:{DEFAULT_PORT}" in program
@@ -154,7 +154,7 @@ def _does_what_the_page_says(port: int) -> None:
 
 
 def _shows_people(tree: Processes, port: int) -> None:
-    """The tree, a page for each node, and what they are made of; nothing from elsewhere, and nothing a browser may mistake."""
+    """Assert that the tree and the page of each node appear, load nothing from elsewhere, and are safe in a browser."""
     status, headers, text = get(port, "/")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in headers["content-security-policy"]
@@ -174,7 +174,7 @@ def _shows_people(tree: Processes, port: int) -> None:
 
 
 def doc_of(counter: str) -> str:
-    """The words of a row of the counters' table."""
+    """Return the text of a row of the counter table."""
     return next(row.metadata["doc"] for row in ROWS if row.name == counter)
 
 
@@ -191,7 +191,7 @@ def _needs_its_token(port: int) -> None:
 
 
 def _ends_whatever_others_do(monitor: Process, port: int) -> None:
-    """Connections that ask nothing, half of something, or take nothing of a long answer."""
+    """Assert that the monitor ends despite connections that are silent, incomplete, or slow to read."""
     with closing(socket.create_connection(("127.0.0.1", port))), closing(socket.socket()) as greedy:
         greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         greedy.connect(("127.0.0.1", port))
@@ -218,7 +218,7 @@ def test_monitor_names_unusable_options(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_crowd_is_told_to_come_again() -> None:
-    """Requests over the limit are answered at once, and those within it are not disturbed."""
+    """Requests over the limit are refused at once, and requests within the limit are served."""
     statuses: list[int] = []
 
     async def run() -> None:

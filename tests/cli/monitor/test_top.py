@@ -40,7 +40,7 @@ MESSAGES = 100
 
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Processes]:
-    """A source and a receiver that have passed on some messages with losses."""
+    """Run a source and a receiver that have passed on messages with losses."""
     place = Place.new()
     text = one_segment(place, loss='{ loss = "5%" }')
     with pytest.MonkeyPatch.context() as patch, processes(text, f"t{place.number}") as made:
@@ -56,7 +56,7 @@ def tree() -> Iterator[Processes]:
 
 
 def say(tree: Processes, messages: int) -> None:
-    """Let the source send so many lines."""
+    """Send this many lines through the source."""
     stdin = tree.running["source"].process.stdin
     assert stdin is not None
     stdin.write(b"a message\n" * messages)
@@ -64,13 +64,13 @@ def say(tree: Processes, messages: int) -> None:
 
 
 def rows(app: TopApp) -> list[list[str]]:
-    """The table as it is shown, without its headings."""
+    """Return the table on the screen without its headings."""
     table = app.screen_stack[0].query_one(DataTable)
     return [[str(cell) for cell in table.get_row_at(at)] for at in range(table.row_count)]
 
 
 def shown(static: Static) -> str:
-    """A widget's text."""
+    """Return the text of a widget."""
     console = Console(width=200)
     with console.capture() as capture:
         console.print(static.content)
@@ -78,12 +78,12 @@ def shown(static: Static) -> str:
 
 
 def keys(pilot: Pilot[None]) -> set[str]:
-    """What the line of keys says that they do."""
+    """Return the actions in the line of keys."""
     return {one.description for one in pilot.app.query_one(Footer).query("FooterKey")}  # type: ignore[attr-defined]
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], object]) -> None:
-    """Let the screen live until something holds."""
+    """Let the screen run until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, rows(pilot.app)  # type: ignore[arg-type]
@@ -118,14 +118,14 @@ async def _drive(tree: Processes) -> None:
 
 
 def _shows(row: dict[str, str], counters: dict[str, int]) -> bool:
-    """A row has the name and the numbers of the first receiver."""
+    """Assert that a row has the name and the numbers of the first receiver."""
     wanted = {"node": "desk-1", "role": "receiver", "lost": "0"}
     numbers = {"NAKs sent": f"{counters['nak_sqns']:,}", "repairs": f"{counters['repaired_sqns']:,}"}
     return row.items() >= (wanted | numbers).items()
 
 
 async def _look_into(pilot: Pilot[None], tree: Processes) -> None:
-    """Enter shows the node of the cursor, with numbers that move, and esc comes back."""
+    """Assert that Enter shows the node at the cursor with changing numbers, and that Esc returns."""
     await pilot.press("down", "enter")
     await until(pilot, lambda: isinstance(pilot.app.screen, NodeScreen))
     detail = pilot.app.screen.query_one("#detail", Static)
@@ -154,7 +154,7 @@ async def _sort(pilot: Pilot[None], heads: list[str]) -> None:
 
 @pytest.mark.usefixtures("tree")
 def test_without_room_for_files_it_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of open files is its own: no node is taken for gone, and none is forgotten."""
+    """The limit of open files belongs to `pgm top`, so no node is reported gone or forgotten."""
     asyncio.run(_run_out_of_files(monkeypatch))
 
 
@@ -213,7 +213,7 @@ def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:
 
 
 def _listens_and_asks_for_nothing(tree: Processes, lines: list[str]) -> None:
-    """The command that is shown, but in this process."""
+    """Run the displayed command in this process."""
     [line] = lines
     words = shlex.split(line)
     assert words[:3] == ["pgm", "recv", "--lines"]
@@ -238,7 +238,7 @@ def _is_drawn_and_ends(tree: Processes) -> None:
         while select.select([main], [], [], PATIENCE_S)[0]:
             try:
                 told += os.read(main, 65_536)
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 break
         assert process.wait(PATIENCE_S) == 0
     finally:
@@ -248,7 +248,7 @@ def _is_drawn_and_ends(tree: Processes) -> None:
 
 
 def node(name: str, state: NodeState = NodeState.UP, **counters: int) -> NodeRecord:
-    """A receiver that has counted something."""
+    """Return the status of a receiver with some counts."""
     snapshot = {"counters": counters, "rates": {}, "sessions": [], "segments": [], "uptime_s": 5.0}
     return NodeRecord("tree", name, "receiver", state, 0.0, None if state is NodeState.ABSENT else snapshot)
 

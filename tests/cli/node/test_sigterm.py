@@ -1,4 +1,4 @@
-"""SIGTERM where nothing waits for it: before a node runs it ends the process, behind that the account comes first."""
+"""SIGTERM outside the wait of a node: it ends the process before the run, and prints the account after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgm up`: what it says of its nodes when it ends."""
+"""`pgm up`: its report about the nodes at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.net.support.places import Place, one_segment
 
 
 def end(pid: int) -> None:
-    """Let a process end in good order. Behind this, whoever started it finds it ended."""
+    """End a process by SIGTERM and wait until its parent can see the end."""
     process = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
@@ -26,7 +26,7 @@ def end(pid: int) -> None:
 
 @pytest.mark.parametrize("ended", ["desk-1", "source", ""])
 def test_a_node_that_somebody_else_ends_is_named(tmp_path: Path, ended: str) -> None:
-    """Though it ended in good order."""
+    """The node is named although it ended without an error."""
     (tmp_path / "tree.toml").write_text(one_segment(Place.new()))
     with marked() as mark:
         line = command("up", tmp_path / "tree.toml")

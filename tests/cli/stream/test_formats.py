@@ -1,4 +1,4 @@
-"""`pgm send` and `pgm recv` with lines, JSON, CBOR and Arrow: what comes out is what went in."""
+"""`pgm send` and `pgm recv` with lines, JSON, CBOR and Arrow: the output equals the input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def arrow_stream() -> bytes:
 
 
 def carry(folder: Path, form: str, octets: bytes, *send: str, recv: tuple[str, ...] = (), framing: str = "batch"):
-    """Through a stream; returns what comes out, and how both ended."""
+    """Send the input through a stream; return the output and the results of both ends."""
     file, place = folder / "tree.toml", Place.new()
     file.write_text(one_segment(place).replace("data_port = 7500", f'data_port = 7500\nframing = "{framing}"'))
     sends = ["--format", send[0] if send else form, *send[1:]]

@@ -1,6 +1,7 @@
-"""`pgm recv --on-loss` and `--slow`: what a loss and a slow reader of its output do to it.
+"""`pgm recv --on-loss` and `--slow`: effects of a loss and of a slow reader of the output.
 
-`tests/net/endpoint/test_loss_policies.py` goes through what each policy means; here is that the command hands it on and ends as it says.
+`tests/net/endpoint/test_loss_policies.py` covers the meaning of each policy. These tests check that the command passes
+the policy on and ends accordingly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LINES = [b"%06d" % number + b"." * (SIZE - 7) for number in range(COUNT)]
 
 @attrs.frozen
 class Received:
-    """How a receiver ended."""
+    """Result of a receiver that has ended."""
 
     lines: list[bytes]
     code: int
@@ -30,18 +31,18 @@ class Received:
 
     @property
     def ids(self) -> set[str]:
-        """The events of its account."""
+        """Return the events of the account."""
         return {row["id"] for row in self.account["events"]}
 
     @property
     def is_in_order(self) -> bool:
-        """Whether all that came was sent, in this order."""
+        """Return whether all output was sent, in this order."""
         sent = iter(LINES)
         return all(line in sent for line in self.lines)
 
 
 def received(folder: Path, tree: str, place: Place, *options: str) -> Received:
-    """What a receiver writes whose output nobody reads before the source has gone."""
+    """Return the output of a receiver that is read only after the source has ended."""
     file = folder / "tree.toml"
     file.write_text(tree)
     got = carried(file, place, b"\n".join(LINES), recv=["--lines", *options], send=["--lines"])
@@ -52,7 +53,7 @@ def received(folder: Path, tree: str, place: Place, *options: str) -> Received:
 
 @pytest.mark.parametrize("on_loss", ["resync", "raise"])
 def test_on_loss(tmp_path: Path, on_loss: str) -> None:
-    """On a stream for which nobody asks, one packet in a hundred is lost."""
+    """One packet in a hundred is lost on a stream without NAKs."""
     place = Place.new()
     tree = one_segment(place, loss='{ loss = "1%" }').replace("[streams.s]", '[streams.s]\norder = "unreliable"')
     got = received(tmp_path, tree, place, "--on-loss", on_loss)

@@ -1,4 +1,4 @@
-"""Tables and live pictures fit the terminal, and no number is ever cut off."""
+"""Tables and live pictures fit the terminal, and no number is cut."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_headings_have_one_line_where_there_is_room() -> None:
     assert "NAKed sqns in" not in "\n".join(shown(table("", COLUMNS, ROWS, 62), 62))
 
 
-BIG = 10_000_000  # the most messages that a demo takes
+BIG = 10_000_000  # the limit of messages in a demo
 
 
 @pytest.mark.parametrize("width", WIDTHS[2:])
@@ -100,7 +100,7 @@ def snapshot(node: str, role: str, segment: str) -> dict[str, Any]:
 
 
 def picture(receivers: Sequence[int], elements: int) -> LiveView:
-    """So many receivers in each subnet, and so many elements."""
+    """Return a picture with these numbers of receivers in each subnet and of elements."""
     rows = [snapshot(f"subnet-{number}-aggregator", "aggregator", "core") for number in range(1, elements + 1)]
     for subnet, count in enumerate(receivers, 1):
         rows += [snapshot(f"receiver-{subnet}-{n}", "receiver", f"subnet-{subnet}") for n in range(1, count + 1)]

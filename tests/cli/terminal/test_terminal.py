@@ -1,4 +1,4 @@
-"""What `pgm send` and `pgm record` write on a terminal: a line that moves, and every other line on a line of its own."""
+"""Output of `pgm send` and `pgm record` on a terminal: a moving progress line, and other lines apart from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.net.support.places import Place, one_segment
 
 
 class Terminal:
-    """A command whose standard error is a terminal; `text` is all that it has said there."""
+    """Command whose standard error is a terminal; `text` is the whole output there."""
 
     def __init__(self, *arguments: str | Path) -> None:
         self.text = ""
@@ -32,14 +32,14 @@ class Terminal:
                 self.text += octets.decode()
                 if "ready:" in self.text:
                     self._ready.set()
-        except OSError:  # everybody has closed the other end
+        except OSError:  # all processes have closed the other end
             pass
 
     def wait_ready(self) -> None:
         assert self._ready.wait(PATIENCE_S), self.text
 
     def end(self) -> list[str]:
-        """The lines as they stand in the end; what was written over is not there."""
+        """Return the final lines, without overwritten text."""
         try:
             assert self.process.wait(PATIENCE_S) == 0, self.text
         finally:

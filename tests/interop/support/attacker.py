@@ -1,6 +1,7 @@
-"""Packets that make OpenPGM hang, sent into a running session: `python -m tests.interop.support.attacker ADDRESS GROUP PORT [KIND ...]`.
+"""Packets that make OpenPGM hang, sent into a running session (INT-Q10, INT-Q11, W-20).
 
-It listens until it has heard an SPM, and forges what could be the next packets of that session (INT-Q10, INT-Q11, W-20).
+`python -m tests.interop.support.attacker ADDRESS GROUP PORT [KIND ...]` listens for an SPM, and forges possible next
+packets of that session.
 """
 
 from __future__ import annotations
@@ -17,54 +18,52 @@ from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, OPTIONS_PRESENT, P
 from pgm.wire.sequence_numbers import HALF, wrap
 from tests.reference import data_packet, sealed
 
-FAR = 1 << 30  # sqns: OpenPGM makes a placeholder for each
-ENDLESS = (
-    b"\0\4\0\x0c" + b"\x71\0\0\0" + b"\xf1\4\0\0"
-)  # OPT_LENGTH, an option of length 0, an end that is never reached
+FAR = 1 << 30  # sqns; OpenPGM allocates a placeholder for each
+ENDLESS = b"\0\4\0\x0c" + b"\x71\0\0\0" + b"\xf1\4\0\0"  # OPT_LENGTH, an option of length 0, and an unreachable OPT_END
 OPTIONS_AT = 5  # octet of the header
 
 
 def no_window(spm: Spm) -> bytes:
-    """The edges that stand for no window: 2^31 sqns for whoever takes them for one."""
+    """Return an SPM with the edges that mean "no window"; a naive reader sees a window of 2^31 sqns."""
     return encode(attrs.evolve(spm, trail=NO_WINDOW_TRAIL, lead=NO_WINDOW_LEAD))
 
 
 def wide_window(spm: Spm) -> bytes:
-    """Edges just further apart than any window."""
+    """Return an SPM whose edges are one sqn further apart than any window."""
     return encode(attrs.evolve(spm, lead=wrap(spm.trail + HALF)))
 
 
 def far_lead(spm: Spm) -> bytes:
-    """A lead that jumps."""
+    """Return an SPM whose lead jumps."""
     return encode(attrs.evolve(spm, lead=wrap(spm.lead + FAR)))
 
 
 def endless_options(spm: Spm) -> bytes:
-    """An option of length 0 on an SPM."""
+    """Return an SPM with an option of length 0."""
     changed = bytearray(encode(spm) + ENDLESS)
     changed[OPTIONS_AT] |= OPTIONS_PRESENT
     return sealed(bytes(changed))
 
 
 def endless_options_of_data(spm: Spm) -> bytes:
-    """An option of length 0 on the next ODATA."""
+    """Return the next ODATA with an option of length 0."""
     sqn = wrap(spm.lead + 1)
     return data_packet(sqn, tsi=spm.tsi, data_port=spm.data_port, trail=spm.trail, option_octets=ENDLESS)
 
 
 def far_data(spm: Spm, kind: PacketType = PacketType.ODATA) -> bytes:
-    """ODATA that jumps."""
+    """Return ODATA whose sqn jumps."""
     sqn = wrap(spm.lead + FAR)
     return data_packet(sqn, b"far", tsi=spm.tsi, data_port=spm.data_port, trail=spm.trail, kind=kind)
 
 
 def far_repair(spm: Spm) -> bytes:
-    """RDATA that jumps."""
+    """Return RDATA whose sqn jumps."""
     return far_data(spm, PacketType.RDATA)
 
 
 def far_ncf(spm: Spm, group: str) -> bytes:
-    """An NCF for what was never sent."""
+    """Return an NCF for a packet that was never sent."""
     packet = Nak(
         tsi=spm.tsi,
         data_port=spm.data_port,
@@ -105,7 +104,7 @@ def hear_spm(group: str, port: int, address: str) -> Spm:
 
 
 def main(address: str, group: str, port: int, kinds: list[str]) -> None:
-    """Send forgeries, all of them where none is named, each as the next SPM of the session where it is one."""
+    """Send the named forgeries, or all; a forged SPM is the next one of the session."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gun:
         gun.bind((address, 0))
         gun.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))

@@ -1,9 +1,9 @@
-"""A bare forwarder in the place of a relay: receive, send, nothing else. What a relay's speed is measured against.
+"""Bare forwarder in place of a relay: it only receives and sends. A relay's speed is compared with it.
 
     python -m tests.interop.support.forwarder single|trains GROUP PORT ADDRESS OUT_GROUP OUT_ADDRESS BUFFER
 
-`single` is two plain calls a datagram. `trains` has the socket options of our links: it takes what the kernel has gathered and
-lets it be cut again. It ends when standard input does.
+`single` makes two plain calls a datagram. `trains` has the socket options of our links: the kernel gathers received
+datagrams into a train and cuts sent trains. The process ends with its standard input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _U16 = struct.Struct("=H")
 
 
 def sockets(group: str, port: int, address: str, out_group: str, out_address: str, buffer: int) -> list[socket.socket]:
-    """One that has joined a group, one connected to another."""
+    """Return a socket that has joined a group, and a socket connected to another group."""
     incoming = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     incoming.bind((group, port))
     membership = _MREQN.pack(socket.inet_aton(group), socket.inet_aton(address))
@@ -40,7 +40,7 @@ def sockets(group: str, port: int, address: str, out_group: str, out_address: st
 
 
 def forward_single(incoming: socket.socket, outgoing: socket.socket) -> None:
-    """A call in and a call out for each datagram, for ever."""
+    """Forward for ever, with one receive call and one send call a datagram."""
     buffer = bytearray(_READ_OCTETS)
     view = memoryview(buffer)
     receive, send = incoming.recv_into, outgoing.send
@@ -49,7 +49,7 @@ def forward_single(incoming: socket.socket, outgoing: socket.socket) -> None:
 
 
 def forward_trains(incoming: socket.socket, outgoing: socket.socket) -> None:
-    """A call in and a call out for whatever the kernel has gathered, for ever."""
+    """Forward for ever, with one receive call and one send call for each train that the kernel has gathered."""
     incoming.setsockopt(SOL_UDP, UDP_GRO, 1)
     buffer = bytearray(_READ_OCTETS)
     view = memoryview(buffer)

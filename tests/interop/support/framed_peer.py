@@ -1,9 +1,14 @@
-"""Our source and receiver on an `epgm://` address, through the library, with the lines of `zmq_peer.py`.
+"""Source and receiver of the library on an `epgm://` address, with the lines of `zmq_peer.py`.
 
-python -m tests.interop.support.framed_peer pub 'epgm://...?rate=40Mbit/s' < lines     until its input has ended and nobody asks any more
-python -m tests.interop.support.framed_peer sub 'epgm://...'                           until SIGTERM
+A source runs until its input has ended and no receiver sends NAKs:
 
-A source may be told the sqn to begin with, behind its address. What befalls a stream goes to standard error.
+    python -m tests.interop.support.framed_peer pub 'epgm://...?rate=40Mbit/s' < lines
+
+A receiver runs until SIGTERM:
+
+    python -m tests.interop.support.framed_peer sub 'epgm://...'
+
+A source takes its first sqn as an argument after the address. Events of a stream go to standard error.
 """
 
 from __future__ import annotations
@@ -40,14 +45,14 @@ def line_of(parts: Sequence[bytes]) -> bytes:
 
 
 class Lines:
-    """Standard input, without holding up anything else."""
+    """Lines of standard input, read without blocking other tasks."""
 
     def __init__(self) -> None:
         self._stream = trio.lowlevel.FdStream(os.dup(0))
         self._rest = b""
 
     async def next(self) -> list[bytes] | None:
-        """The next lines, or None behind the last."""
+        """Return the next lines; None at the end of the input."""
         chunk = await self._stream.receive_some(_CHUNK)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         return lines if chunk else None

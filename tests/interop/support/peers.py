@@ -1,7 +1,7 @@
-"""Who speaks with whom: our commands and OpenPGM's library as sources and receivers, with our elements between.
+"""Scenes of sources and receivers, ours and OpenPGM's, with our elements between them.
 
-OpenPGM is the C program `openpgm_peer.c`, compiled here against Debian's library. Ours are the real commands: `pgm send` and
-`pgm recv` with `--lines`, `pgm run` for elements.
+OpenPGM is the C program `openpgm_peer.c`, compiled here against Debian's library. Ours are the real commands: `pgm
+send` and `pgm recv` with `--lines`, `pgm run` for elements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.net.support import lab
 OPENPGM = "OpenPGM 5.3.128"
 _SOURCE_FILE = Path(__file__).with_name("openpgm_peer.c")
 _HEADERS = Path("/usr/include/pgm-5.3")
-_POLL_S = 0.01  # between two looks at what has no news to wait for
+_POLL_S = 0.01  # between two polls of a state that gives no notification
 DATA_PORT = 7500
 
 # Short timers in the proportions of the defaults, so that streams begin and end soon.
@@ -44,7 +44,7 @@ BRISK = {
 
 @functools.cache
 def why_not() -> str:
-    """Why OpenPGM cannot be had here, or empty."""
+    """Return the reason for the absence of OpenPGM; an empty string if it is available."""
     missing = [tool for tool in ("gcc", "dumpcap", "tshark") if shutil.which(tool) is None]
     if not (_HEADERS / "pgm" / "pgm.h").exists():
         missing.append("libpgm-dev")
@@ -57,7 +57,7 @@ needs_openpgm = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 def compile_peer(folder: Path) -> Path:
-    """Compile the peer; returns the program."""
+    """Compile the peer and return the program."""
     program = folder / "openpgm_peer"
     flags = ["-O1", "-w", "-D_GNU_SOURCE", f"-I{_HEADERS}"]
     command = ["gcc", *flags, "-o", str(program), str(_SOURCE_FILE), "-lpgm-5.3"]
@@ -66,14 +66,14 @@ def compile_peer(folder: Path) -> Path:
 
 
 class Side(enum.Enum):
-    """Whose program it is."""
+    """Implementation of a source or receiver."""
 
     OURS = "pgm"
     THEIRS = OPENPGM
 
 
 class Layout(enum.Enum):
-    """What stands between source and receivers, as nodes of the topology file."""
+    """Elements between source and receivers, as nodes of the topology file."""
 
     DIRECT = "nothing: one LAN"
     FLAT = "repairers on the LAN of source and receivers"
@@ -82,7 +82,7 @@ class Layout(enum.Enum):
 
 @attrs.frozen
 class Pair:
-    """A row of the matrix."""
+    """Row of the matrix."""
 
     key: str
     title: str
@@ -93,7 +93,7 @@ class Pair:
 
 @attrs.define
 class Scene:
-    """One source, its receivers and the elements between, on a port of their own."""
+    """One source, its receivers and the elements between them, on a port of their own."""
 
     yard: Yard
     program: Path  # the OpenPGM peer
@@ -122,33 +122,33 @@ class Scene:
     # The tree
 
     def group(self, lan: str) -> str:
-        """The group of this scene on a LAN."""
+        """Return the group of this scene on a LAN."""
         return f"239.{192 + list(LANS).index(lan)}.{self.port // 256 % 256}.{self.port % 256}"
 
     @property
     def below(self) -> str:
-        """The LAN of the receivers."""
+        """Return the LAN of the receivers."""
         return "down" if self.layout is Layout.RELAY else "up"
 
     @property
     def name(self) -> str:
-        """What the topology file calls the tree."""
+        """Return the name of the tree in the topology file."""
         return f"i{self.port}"
 
     @property
     def repairer_names(self) -> list[str]:
-        """The repairers in the order in which they are asked."""
+        """Return the repairers in the order of preference."""
         return [f"repairer-{number}" for number in range(1, self.repairers + 1)]
 
     @property
     def relay_names(self) -> list[str]:
-        """The relays, if the layout has any."""
+        """Return the relays, if the layout has any."""
         if self.layout is not Layout.RELAY:
             return []
         return ["relay", "standby"] if self.has_standby else ["relay"]
 
     def topology(self) -> str:
-        """The topology file of the scene. Nodes that run OpenPGM stand in it like ours."""
+        """Return the topology file of the scene, which lists nodes that run OpenPGM like ours."""
         settings = ", ".join(f'{key} = "{value}"' for key, value in {**BRISK, **self.parameters}.items())
         parts = ["version = 1", f'name = "{self.name}"', f"parameters = {{ {settings} }}"]
         parts += [f'profile = "{self.profile}"'] if self.profile else []
@@ -227,52 +227,55 @@ class Scene:
         return self.elements[name]
 
     def until_joined(self, receiver: Pipe) -> None:
-        """Wait until a receiver listens to the group."""
+        """Wait until a receiver has joined the group."""
         seat, group = self.seat(receiver.name), self.group(self.below)
         self.until(lambda: f" {group}" in seat.host.run("ip", "maddress", "show", "dev", seat.interface), receiver.log)
 
     @staticmethod
     def until(holds: Callable[[], object], what: str = "") -> None:
-        """Wait for something that has to be looked at."""
+        """Poll until a condition holds."""
         deadline = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < deadline, f"it never came to that: {what}"
             time.sleep(_POLL_S)
 
     def counters(self, node: str) -> dict[str, int]:
-        """The counters of a running element."""
+        """Return the counters of a running element."""
         snapshot: dict[str, Any] = ask_status(self.folder / self.name / f"{node}.sock")
         found: dict[str, int] = snapshot["counters"]
         return found
 
     def close(self) -> None:
-        """End every process and every rule."""
+        """End every process and remove every rule."""
         for pipe in self.pipes:
             pipe.close()
         self.yard.clear_rules()
 
-    # What tests do
+    # Steps of tests
 
     def lose(self, where: Sequence[str], *losses: str) -> None:
-        """Count, and drop what fits any of `losses`, at some hosts."""
+        """Count packets at some hosts, and drop those that match any of `losses`."""
         for name in where:
             self.yard.rule(self.seat(name), self.port, *losses)
 
     def counts(self, name: str) -> dict[str, int]:
-        """What a host has counted since it last began to lose or stopped."""
+        """Return the counts of a host since the last call of `lose`."""
         return self.yard.counts(self.yard.hosts[name])
 
     def seat(self, name: str) -> Seat:
-        """A node's place. Of a relay's two it is the upper one."""
+        """Return the address of a node; for a relay the one on the upper LAN."""
         return self.yard.seat(name, "up" if name in ("source", "relay", "standby") else self.below)
 
     @property
     def asked(self) -> Seat:
-        """Where the NAKs of receivers come in that know no repairer."""
+        """Return the address that gets the NAKs of receivers without a repairer."""
         return self.yard.seat("relay", "down") if self.layout is Layout.RELAY else self.seat("source")
 
     def open(self, desks: Sequence[str] = ("desk-1", "desk-2"), **settings: int) -> tuple[Pipe, list[Pipe]]:
-        """Start everything and send one message without loss: whoever has it misses nothing from there on (RCV-01)."""
+        """Start all processes and send one message without loss.
+
+        A receiver that has this message misses nothing from there on (RCV-01).
+        """
         self.lose([*desks, "source"])
         started = [self.start_element(name) for name in (*self.relay_names, *self.repairer_names)]
         receivers = [self.start_receiver(name) for name in desks]
@@ -285,7 +288,7 @@ class Scene:
         return source, receivers
 
     def greet(self, source: Pipe, receivers: Sequence[Pipe], text: bytes = b"hello") -> None:
-        """Send one message and wait until all have it, and an SPM."""
+        """Send one message and wait until all receivers have the message and an SPM."""
         before = [len(receiver.messages) for receiver in receivers]
         self.until(lambda: all(self.counts(one.name)["spm"] for one in receivers), source.log)
         source.put([text])
@@ -293,7 +296,7 @@ class Scene:
             receiver.until_messages(count + 1)
 
     def end(self, source: Pipe, receivers: Sequence[Pipe]) -> None:
-        """End the source as it should end, then the receivers."""
+        """End the source in order, then the receivers."""
         self.lose([receiver.name for receiver in receivers])
         source.end_input()
         if self.pair.source is Side.THEIRS:
@@ -308,7 +311,7 @@ class Scene:
 
 
 def messages(count: int, size: int = 1000, name: str = "m") -> list[bytes]:
-    """Messages of `size` octets that can be told apart, without newlines."""
+    """Return distinct messages of `size` octets without newlines."""
     pattern = b"abcdefghijklmnopqrstuvwxyz0123456789" * (size // 36 + 2)
     made = []
     for number in range(count):
@@ -318,12 +321,12 @@ def messages(count: int, size: int = 1000, name: str = "m") -> list[bytes]:
 
 
 def sizes(count: int, name: str = "m") -> list[bytes]:
-    """Messages of all sizes that a packet of the peers holds."""
+    """Return messages of all sizes that a packet of the peers holds."""
     cycle = itertools.cycle((20, 1400, 21, 300, 1448 - 28, 47, 999))
     return [messages(1, size, f"{name}{number}")[0] for number, size in zip(range(count), cycle, strict=False)]
 
 
 def account(receiver: Pipe) -> dict[str, Any]:
-    """What one of our commands printed as JSON at its end."""
+    """Return the JSON object that one of our commands printed at its end."""
     found: dict[str, Any] = json.loads(next(line for line in reversed(receiver.said) if line.startswith("{")))
     return found

@@ -1,4 +1,4 @@
-"""Processes that take messages as lines on standard input or give them as lines on standard output: theirs and ours."""
+"""Processes, ours and OpenPGM's, that read or write messages as lines on standard input and output."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import IO
 from tests.net.support.child import Child
 from tests.net.support.lab import ROOT, Host
 
-PATIENCE_S = 30.0  # until a test gives up waiting for one thing
+PATIENCE_S = 30.0  # timeout of a test for each awaited event
 
 
 class Pipe(Child):
-    """A running process, what it has printed, and what it has said on standard error."""
+    """Running process, its standard output, and its standard error."""
 
     PATIENCE_S = PATIENCE_S
 
@@ -54,7 +54,7 @@ class Pipe(Child):
             self._news.notify_all()
 
     def until(self, holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Wait until something holds of what it printed and said."""
+        """Wait until a condition on the output holds."""
         with self._news:
             self._news.wait_for(lambda: holds() or not self._open_streams, patience_s)
             assert holds(), (
@@ -62,25 +62,25 @@ class Pipe(Child):
             )
 
     def until_said(self, text: str) -> None:
-        """Wait for a line on standard error that has `text` in it."""
+        """Wait for a line on standard error that contains `text`."""
         self.until(lambda: any(text in line for line in self.said), repr(text))
 
     def until_messages(self, count: int) -> None:
-        """Wait until so many messages have come out."""
+        """Wait until this many messages have come out."""
         self.until(lambda: len(self.messages) >= count, f"message {count}")
 
     @property
     def log(self) -> str:
-        """What it said."""
+        """Return the text of standard error."""
         return "\n".join(self.said)
 
     def put(self, messages: Sequence[bytes]) -> None:
-        """Hand it messages; waits for as long as it takes none."""
+        """Write messages to the process; blocks while its pipe is full."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"".join(message + b"\n" for message in messages))
         self.process.stdin.flush()
 
     def end_input(self) -> None:
-        """Tell it that no more messages come."""
+        """Close standard input, which ends the messages."""
         assert self.process.stdin is not None
         self.process.stdin.close()

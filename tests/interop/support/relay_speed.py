@@ -1,8 +1,11 @@
-"""How fast our relay is between OpenPGM's source and its receivers, beside a bare forwarder: `python -m tests.interop.support.relay_speed`.
+"""Speed of our relay between OpenPGM's source and receivers, compared with a bare forwarder.
 
-Three hosts in a row, as `pgm bench` makes them: OpenPGM's source, whoever stands in the middle, and OpenPGM's receivers. The
-peers are the same programs with the same settings throughout, with the timers of OpenPGM's own examples. For each the highest
-rate is searched at which nothing is lost on the way to any receiver; then the relays carry the asked share of what the forwarder carried.
+Run it by `python -m tests.interop.support.relay_speed`.
+
+Three hosts stand in a row, as `pgm bench` makes them: OpenPGM's source, a relay or forwarder, and OpenPGM's receivers.
+The peers are the same programs with the same settings throughout, with the timers of OpenPGM's own examples. The search
+finds for each middle host the highest rate without loss at any receiver. Then the relays carry the required share of
+the forwarder's rate.
 """
 
 from __future__ import annotations
@@ -28,15 +31,15 @@ from deploy.bench.tree import chain
 from deploy.bench.trial import PeerResult, TrialResult, environment
 from pgm.errors import ProcessError
 
-SHARE = 0.8  # of what the forwarder carries
+SHARE = 0.8  # of the forwarder's rate
 SIZE = 1400  # octets of a message, one packet each
 _START_S = 30.0
 _SPARE_S = 30.0
 _NOTHING = {"messages": 0, "disordered": 0, "resets": 0, "first_ns": 0, "last_ns": 0}
 _QUIET_S = 1.0
 _BUFFER = 4 << 20
-_RATE_TOLERANCE = 0.97  # of the rate asked for: below it the source did not send that fast
-_QUIET_SHARE = 0.9  # of the machine's time must have been idle before a trial
+_RATE_TOLERANCE = 0.97  # of the rate asked for; a source below this share did not send at that rate
+_QUIET_SHARE = 0.9  # minimum idle share of the machine before a trial
 _LOOK_S = 0.3
 _MOST_LOOKS = 40
 _SOURCE = Path(__file__).with_name("forwarder.c")
@@ -44,14 +47,14 @@ _SOURCE = Path(__file__).with_name("forwarder.c")
 
 @attrs.frozen
 class Middle:
-    """Whoever stands between."""
+    """Relay or forwarder between source and receivers."""
 
     name: str
     command: tuple[str, ...]
 
 
 def middles(place: BenchNetwork, folder: Path) -> dict[str, Middle]:
-    """Everybody who can: forwarders in three kinds, relays in two."""
+    """Return all candidates: forwarders of three kinds, and relays of two roles."""
     buffer = allowed_buffer(_BUFFER)
     seats = [place.group(0), str(place.port), place.seat(1, 0).address, place.group(1), place.seat(1, 1).address]
     where = (*seats, str(buffer))
@@ -75,7 +78,10 @@ def _idle_and_all() -> tuple[int, int]:
 
 
 async def until_quiet() -> None:
-    """Wait, within reason, until nobody else uses this machine: what others take would be taken for a limit."""
+    """Wait, for a bounded time, until no other process uses this machine.
+
+    Processor time of other processes would appear as a limit of the relay.
+    """
     idle, whole = _idle_and_all()
     for _ in range(_MOST_LOOKS):
         await trio.sleep(_LOOK_S)
@@ -83,19 +89,19 @@ async def until_quiet() -> None:
         idle, whole = _idle_and_all()
         if idle - idle_before >= _QUIET_SHARE * (whole - whole_before):
             return
-    _say("  others use this machine: what follows says little")
+    _say("  other processes use this machine, so the next figures mean little")
 
 
 @attrs.define
 class Trials:
-    """Trials of one place: four processes with two receivers."""
+    """Trials in one network: four processes with two receivers."""
 
     place: BenchNetwork
     folder: Path
     seconds: float
     receivers: int
     waits_for_quiet: bool = True
-    cpu_us: dict[str, float] = attrs.field(factory=dict)  # of whoever stands between, a packet, in the last trial
+    cpu_us: dict[str, float] = attrs.field(factory=dict)  # of the middle host, microseconds a packet, in the last trial
 
     @asynccontextmanager
     async def _peer(self, end: str, job: Job, group: int) -> AsyncIterator[Peer]:
@@ -107,7 +113,7 @@ class Trials:
             yield peer
 
     async def run(self, middle: Middle, rate: float) -> TrialResult:
-        """One: what the receiver got that got least. Raises `ProcessError`."""
+        """Run one trial; return the result of the receiver with the fewest messages. Raises `ProcessError`."""
         buffer = allowed_buffer(_BUFFER)
         job = Job(self.place, SIZE, rate=rate, seconds=self.seconds, rcvbuf=buffer, sndbuf=buffer, quiet_s=_QUIET_S)
         settings = environment() | {"PGM_RUNTIME_DIR": str(self.folder)}
@@ -145,14 +151,17 @@ class Trials:
             )
 
     async def _result(self, desk: Peer) -> dict[str, int]:
-        """What a receiver says it has; nothing, if it is still at it long after the source has ended."""
+        """Return the result that a receiver reports.
+
+        The result is empty if the receiver still runs long after the end of the source.
+        """
         try:
             return await desk.until("result", self.seconds * 4 + _QUIET_S)
         except ProcessError:
             return _NOTHING
 
     def _drops(self) -> int:
-        """Datagrams that found a full socket in the middle or at a receiver."""
+        """Return the datagrams dropped by full sockets in the middle or at a receiver."""
         return sum(self.place.udp_statistics(host)["RcvbufErrors"] for host in range(1, self.place.hosts))
 
 
@@ -161,11 +170,11 @@ def _say(text: str) -> None:
 
 
 async def lossless(trials: Trials, middle: Middle, runs: int, precision: float) -> float:
-    """Messages a second, 0 where every rate loses."""
+    """Return the highest rate without loss in messages a second; 0 if every rate loses."""
 
     async def run(rate: float) -> TrialResult:
         outcome = await trials.run(middle, rate)
-        if outcome.is_whole and outcome.kernel_drops:  # repaired, but lost on the way
+        if outcome.is_whole and outcome.kernel_drops:  # lost on the way and repaired
             outcome = attrs.evolve(outcome, received=outcome.sent - 1)
         flaw = outcome.flaw or "whole"
         _say(f"  {middle.name}, {rate:,.0f} asked: {outcome.messages_per_s:,.0f} a second, {flaw}")
@@ -176,7 +185,7 @@ async def lossless(trials: Trials, middle: Middle, runs: int, precision: float) 
 
 
 async def measure(asked: argparse.Namespace) -> bool:
-    """Search, then try the relays at the share of the forwarder; whether they lost nothing."""
+    """Search, then try the relays at the share of the forwarder; return whether they lost nothing."""
     holds = True
     with (
         tempfile.TemporaryDirectory(prefix="pgm-relay-speed-") as folder,
@@ -209,11 +218,11 @@ async def measure(asked: argparse.Namespace) -> bool:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("middles", nargs="*", default=["forwarder", "aggregator", "repairer"])
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each trial")
-    parser.add_argument("--runs", type=int, default=3, help="that must be lossless in a row")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each trial")
+    parser.add_argument("--runs", type=int, default=3, help="lossless runs required in a row")
     parser.add_argument("--receivers", type=int, default=2)
     parser.add_argument("--precision", type=float, default=0.05)
     parser.add_argument("--rate", type=float, default=10_000.0, help="of the forwarder, if it is not measured")
@@ -221,7 +230,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """1 if a relay lost something at the share."""
+    """Return 1 if a relay lost a packet at the share."""
     return 0 if trio.run(measure, parsed(sys.argv[1:])) else 1
 
 

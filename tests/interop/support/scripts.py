@@ -1,4 +1,4 @@
-"""What tests do with a scene again and again: send, wait for everybody, end, compare."""
+"""Steps that tests repeat with a scene: send, wait for all receivers, end, compare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DESKS = ("desk-1", "desk-2")
 
 
 def deliver(source: Pipe, receivers: Sequence[Pipe], sent: Sequence[bytes]) -> None:
-    """Send messages and wait until every receiver has as many more."""
+    """Send messages and wait until every receiver has got that many more."""
     wanted = [len(receiver.messages) + len(sent) for receiver in receivers]
     source.put(sent)
     for receiver, count in zip(receivers, wanted, strict=True):
@@ -19,7 +19,10 @@ def deliver(source: Pipe, receivers: Sequence[Pipe], sent: Sequence[bytes]) -> N
 
 
 def end_whole(scene: Scene, source: Pipe, receivers: Sequence[Pipe], sent: Sequence[bytes]) -> None:
-    """End everything: each receiver has all messages behind the greeting, in order, once, and was told of no loss."""
+    """End all processes; assert that each receiver has all messages after the greeting.
+
+    The messages came in order and once, and no loss was reported.
+    """
     scene.end(source, receivers)
     for receiver in receivers:
         assert receiver.messages == [b"hello", *sent], receiver.log
@@ -27,5 +30,5 @@ def end_whole(scene: Scene, source: Pipe, receivers: Sequence[Pipe], sent: Seque
 
 
 def served(scene: Scene, repairer: str) -> int:
-    """Repairs that a repairer has sent."""
+    """Return the repairs that a repairer has sent."""
     return scene.counters(repairer).get("rdata_packets", 0)

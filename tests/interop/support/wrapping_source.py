@@ -1,4 +1,7 @@
-"""`pgm send` whose stream begins at a sqn of choice: `python -m tests.interop.support.wrapping_source SQN FILE --node NAME ...`."""
+"""`pgm send` whose stream begins at a given sqn.
+
+Run it by `python -m tests.interop.support.wrapping_source SQN FILE --node NAME ...`.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The hosts that interoperability tests share: each a network namespace on two switched LANs.
+"""Hosts that interoperability tests share: each a network namespace on two switched LANs.
 
     source   relay   standby   repairer-1   repairer-2   desk-1   desk-2
       │        │        │          │            │           │        │
     ──┴────────┴────────┴──────────┴────────────┴───────────┴────────┴──  up    10.1.0.0/24, a bridge
     ──┴────────┴────────┴──────────┴────────────┴───────────┴────────┴──  down  10.2.0.0/24, another
 
-A test uses the places that its layout names and a port that no other test uses. What a host loses and counts is one table of
-nftables rules for that port, written anew for every test.
+A test uses the places that its layout names, and a port that no other test uses. One table of nftables rules for that
+port holds the losses and counts of a host. Every test replaces the table.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ LANS = {"up": "10.1.0", "down": "10.2.0"}
 HOSTS = {"source": 1, "relay": 2, "standby": 3, "repairer-1": 4, "repairer-2": 5, "desk-1": 11, "desk-2": 12}
 LINK_MTU = 9000
 
-# Types of packets by name (RFC 8), as the rules find them: octet 4 of the UDP payload.
+# Types of packets by name (RFC 8). The rules find the type in octet 4 of the UDP payload.
 TYPES = {"spm": 0x00, "odata": 0x04, "rdata": 0x05, "nak": 0x08, "ncf": 0x0A, "spmr": 0x0C}
 TYPE_IS = "@th,96,8"
 SQN_IS = "@th,192,32"  # of ODATA and RDATA
 HAS_OPTIONS = "@th,111,1 1"
 
-# What may be lost, as conditions of rules.
+# Losses, as conditions of rules.
 FIVE_PERCENT = "numgen random mod 1000 < 50"
 ONE_PERCENT = "numgen random mod 1000 < 10"
 BURSTS = f"{TYPE_IS} 4 numgen inc mod 400 < 40"  # 40 packets in a row out of every 400
 
 
 def tail_from(sqn: int) -> str:
-    """Every ODATA packet from a sqn on: only repairs bring those."""
+    """Return a condition for all ODATA from a sqn on, so that only repairs deliver those packets."""
     return f"{TYPE_IS} 4 {SQN_IS} >= {sqn}"
 
 
 @attrs.frozen
 class Seat:
-    """A host's place on a LAN."""
+    """Place of a host on a LAN."""
 
     host: Host
     address: str
@@ -53,7 +53,7 @@ class Seat:
 
 
 class Yard:
-    """All hosts, running."""
+    """Set of all running hosts."""
 
     def __init__(self, hosts: Mapping[str, Host]) -> None:
         self.hosts = hosts
@@ -63,16 +63,16 @@ class Yard:
         self.send_trains(False)
 
     def next_port(self) -> int:
-        """A port for one test alone."""
+        """Return a port for one test alone."""
         self._next_port += 1
         return self._next_port
 
     def seat(self, name: str, lan: str) -> Seat:
-        """A host's place on a LAN."""
+        """Return the place of a host on a LAN."""
         return Seat(self.hosts[name], f"{LANS[lan]}.{HOSTS[name]}", lan)
 
     def send_trains(self, wanted: bool) -> None:
-        """Whether trains leave the hosts whole, so that rules drop whole trains, or cut into packets."""
+        """Set whether trains leave the hosts whole or cut into packets; a rule drops a whole train at once."""
         if wanted is self._sends_trains:
             return
         self._sends_trains = wanted
@@ -82,7 +82,10 @@ class Yard:
             host.run("sh", "-c", script)
 
     def rule(self, seat: Seat, port: int, *losses: str) -> None:
-        """Count what arrives at a seat on a port by type, after dropping what fits any of `losses`. Counts begin at 0."""
+        """Count the arrivals at a seat on a port by type, after dropping matches of `losses`.
+
+        Counts begin at 0.
+        """
         self._ruled[seat.host.name] = seat.host
         lines = [
             "table inet pgm { }",
@@ -104,21 +107,23 @@ class Yard:
         subprocess.run(seat.host.wrap(["nft", "-f", "-"]), input="\n".join(lines), text=True, check=True)
 
     def clear_rules(self) -> None:
-        """Lose and count nothing any more."""
+        """Remove all losses and counts."""
         for host in self._ruled.values():
             host.run("nft", "flush", "ruleset")
         self._ruled.clear()
 
     def counts(self, host: Host) -> dict[str, int]:
-        """What a host's rule has counted, a train as one: by type of packet, what was `lost`, NAKs with a list, and
-        ODATA in the upper half of the sqns."""
+        """Return the counts of a host's rule, a train as one.
+
+        The keys are packet types, `lost`, NAKs with a list, and ODATA in the upper half of the sqns.
+        """
         rows = json.loads(host.run("nft", "-j", "list", "counters", "table", "inet", "pgm"))["nftables"]
         counters = [row["counter"] for row in rows if "counter" in row]
         return {one["name"]: int(one["packets"]) for one in counters}
 
 
 def _settle_in(number: int) -> str:
-    """What makes a new host a member of both LANs."""
+    """Attach a new host to both LANs."""
     lines = ["sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv4.conf.all.rp_filter=0"]
     for metric, (lan, net) in enumerate(LANS.items()):
         lines += [
@@ -132,7 +137,7 @@ def _settle_in(number: int) -> str:
 
 @contextmanager
 def yard() -> Iterator[Yard]:
-    """Build all hosts, for the length of a block."""
+    """Build all hosts for the length of a block."""
     with lab() as made:
         switch = made.host("switch")
         bridges = [
@@ -155,7 +160,7 @@ def yard() -> Iterator[Yard]:
 
 @contextmanager
 def capturing(seat: Seat, file: Path) -> Iterator[None]:
-    """Write what passes a host's interface into a file, for the length of a block."""
+    """Capture the traffic of a host's interface into a file for the length of a block."""
     command = seat.host.wrap(["dumpcap", "-q", "-P", "-i", seat.interface, "-B", "32", "-w", str(file)])
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as dumpcap:
         assert dumpcap.stderr is not None
@@ -173,7 +178,7 @@ def capturing(seat: Seat, file: Path) -> Iterator[None]:
 
 
 def dissect(file: Path, port: int, fields: Sequence[str], where: str = "pgm") -> list[list[str]]:
-    """What tshark's PGM dissector makes of a capture: the fields of every packet that fits the filter."""
+    """Return the fields of every captured packet that fits the filter, by tshark's PGM dissector."""
     command = [
         "tshark",
         "-r",

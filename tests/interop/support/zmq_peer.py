@@ -1,7 +1,7 @@
-"""A PUB or SUB socket of libzmq on an `epgm://` address: messages as lines in, messages as lines out.
+"""PUB or SUB socket of libzmq on an `epgm://` address, with messages as lines on input and output.
 
-Run by the system's interpreter, whose libzmq has PGM compiled in. A line is a message: its parts in base64 with
-spaces between them. A receiver takes `+PREFIX` and `-PREFIX`, in base64 too, to subscribe and unsubscribe.
+The system's interpreter runs this module, because its libzmq has PGM compiled in. A line is a message: its parts in
+base64 with spaces between them. A receiver takes `+PREFIX` and `-PREFIX`, in base64 too, to subscribe and unsubscribe.
 
     zmq_peer.py pub epgm://10.1.0.1;239.192.1.1:5555 RATE=40000 < lines     until SIGTERM, also when its input has ended
     zmq_peer.py sub epgm://10.1.0.2;239.192.1.1:5555 RATE=40000 RZ8=        until SIGTERM
@@ -17,29 +17,29 @@ import sys
 import zmq
 
 _CHUNK = 1 << 16
-_TAKEN_AT_ONCE = 1000  # messages between two looks at standard input
+_TAKEN_AT_ONCE = 1000  # messages between two polls of standard input
 
 
 def settings(words: list[str]) -> dict[str, int]:
-    """Socket options by name, as in RATE=40000."""
+    """Return socket options by name, written as in RATE=40000."""
     return {name: int(value) for name, _, value in (word.partition("=") for word in words)}
 
 
 def publish(socket: zmq.Socket) -> None:
-    """Send every line, then serve repairs until the end."""
+    """Publish every line, then serve repairs until the end."""
     for line in sys.stdin.buffer:
         socket.send_multipart([base64.b64decode(part) for part in line.rstrip(b"\n").split(b" ")])
     signal.pause()
 
 
 def obey(socket: zmq.Socket, line: bytes) -> None:
-    """Subscribe or unsubscribe."""
+    """Subscribe or unsubscribe as a line asks."""
     option = zmq.SUBSCRIBE if line[:1] == b"+" else zmq.UNSUBSCRIBE
     socket.setsockopt(option, base64.b64decode(line[1:]))
 
 
 def subscribe(socket: zmq.Socket) -> None:
-    """Print every message; the first line of standard input says when to begin."""
+    """Print every message; the first line of standard input starts the subscription."""
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(0, zmq.POLLIN)
@@ -65,7 +65,7 @@ def subscribe(socket: zmq.Socket) -> None:
 
 
 def main(verb: str, url: str, *words: str) -> None:
-    """Open the socket and do what it is for."""
+    """Open the socket and run as publisher or subscriber."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     socket = zmq.Context().socket(zmq.PUB if verb == "pub" else zmq.SUB)
     for name, value in {"SNDHWM": 0, "RCVHWM": 0, **settings(list(words))}.items():

@@ -1,4 +1,4 @@
-"""Who speaks with whom: libzmq's PUB and SUB, and our library on `epgm://` addresses, with our elements between.
+"""Scenes of libzmq's PUB and SUB and our library on `epgm://` addresses, with our elements between them.
 
 Both kinds of peers read and write messages as lines: the parts in base64, with spaces between them.
 """
@@ -29,13 +29,13 @@ PEER = Path(__file__).with_name("zmq_peer.py")
 EVERYTHING = b""
 
 RATE_KBITS = 32_000
-# Of libzmq's sockets: as much as the scenes send, and buffers for it.
+# Settings of libzmq's sockets: the rate of the scenes, and buffers for it.
 SETTINGS = {"RATE": RATE_KBITS, "RCVBUF": 1 << 22}
 
 
 @functools.cache
 def why_not() -> str:
-    """Why libzmq with PGM cannot be had here, or empty."""
+    """Return the reason for the absence of libzmq with PGM; an empty string if it is available."""
     script = "import zmq; assert zmq.has('pgm'), 'the libzmq of this python3-zmq has no PGM'"
     try:
         found = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=False)
@@ -50,24 +50,24 @@ needs_zeromq = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 def line(*parts: bytes) -> bytes:
-    """A message as the peers read and write it."""
+    """Return a message as a line of the peers."""
     return b" ".join(base64.b64encode(part) for part in parts)
 
 
 def parts_of(text: bytes) -> list[bytes]:
-    """And back."""
+    """Return the parts of a line."""
     return [base64.b64decode(part) for part in text.split(b" ")]
 
 
 def messages(count: int, sizes: Sequence[int] = (1000,), name: str = "m") -> list[bytes]:
-    """Messages of a number and a body of random octets, each of one of these sizes in turn."""
+    """Return messages of a number and a random body, with these sizes in rotation."""
     rng = random.Random(f"{name}{count}{sizes}")
     return [line(b"%s.%06d" % (name.encode(), at), rng.randbytes(sizes[at % len(sizes)])) for at in range(count)]
 
 
 @contextmanager
 def dropping(host: Host, what: str) -> Iterator[None]:
-    """Drop what fits a condition where it arrives, for the length of a block; some of it must come."""
+    """Drop arrivals that match a condition for the length of a block; assert that some arrived."""
     host.run("nft", "add", "table", "inet", "dropping")
     host.run("nft", "add", "chain", "inet", "dropping", "in", "{ type filter hook prerouting priority -300 ; }")
     host.run("nft", "add", "rule", "inet", "dropping", "in", *what.split(), "counter", "drop")
@@ -80,21 +80,21 @@ def dropping(host: Host, what: str) -> Iterator[None]:
 
 @attrs.define
 class ZmqScene(Scene):
-    """One source, its receivers and the elements between, with ZeroMQ's framing."""
+    """One source, its receivers and the elements between them, with ZeroMQ's framing."""
 
-    are_bare: bool = False  # sources and receivers have nothing but their address
+    are_bare: bool = False  # sources and receivers have only their address
     transport: str = "udp"  # of sources and receivers
 
     def topology(self) -> str:
-        """The topology file. ZeroMQ has one port for everything (INT-Z2)."""
+        """Return the topology file. ZeroMQ uses one port for everything (INT-Z2)."""
         return super().topology().replace(f"data_port = {DATA_PORT}", f'data_port = {self.port}\nframing = "zeromq"')
 
     def url(self, name: str, lan: str) -> str:
-        """The address as ZeroMQ writes it."""
+        """Return the address in ZeroMQ's notation."""
         return f"epgm://{self.yard.seat(name, lan).address};{self.group(lan)}:{self.port}"
 
     def _end(self, name: str, verb: str, lan: str, settings: dict[str, int]) -> Pipe:
-        """A source or receiver, theirs or ours."""
+        """Start a source or receiver, libzmq's or ours."""
         host = self.yard.hosts[name]
         if (self.pair.source if verb == "pub" else self.pair.receivers) is Side.THEIRS:
             chosen = {} if self.are_bare else {**SETTINGS, **self.settings, **settings}
@@ -118,24 +118,24 @@ class ZmqScene(Scene):
         return self._end("source", "pub", "up", settings)
 
     def start_receiver(self, name: str, *prefixes: bytes, **settings: int) -> Pipe:
-        """Start a receiver that subscribes to these prefixes, to everything without any."""
+        """Start a receiver that subscribes to these prefixes, or to everything if there are none."""
         receiver = self._end(name, "sub", self.below, settings)
         self.tell(receiver, b"+", *(prefixes or (EVERYTHING,)))
         return receiver
 
     @staticmethod
     def tell(receiver: Pipe, what: bytes, *prefixes: bytes) -> None:
-        """Subscribe (+) or unsubscribe (-), and wait until that is done."""
+        """Subscribe (+) or unsubscribe (-), and wait until the peer has done so."""
         done = len(receiver.said) + len(prefixes)
         receiver.put([what + base64.b64encode(prefix) for prefix in prefixes])
         receiver.until(lambda: len(receiver.said) >= done, "the answer to what it was told")
 
     def greet(self, source: Pipe, receivers: Sequence[Pipe], text: bytes = line(b"hello")) -> None:
-        """Send one message and wait until all have it, and an SPM."""
+        """Send one message and wait until all receivers have the message and an SPM."""
         super().greet(source, receivers, text)
 
     def end(self, source: Pipe, receivers: Sequence[Pipe]) -> None:
-        """End everything. None of libzmq's processes has aborted (INT-Z8)."""
+        """End all processes; assert that no libzmq process has aborted (INT-Z8)."""
         self.lose([receiver.name for receiver in receivers])
         source.end_input()
         if self.pair.source is Side.THEIRS:

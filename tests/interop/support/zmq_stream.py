@@ -1,4 +1,4 @@
-"""Streams between libzmq and us, and what every test of them does."""
+"""Streams between libzmq and our library, and the steps that their tests share."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ IDS = [pair.key for pair in PAIRS]
 
 DESK = "desk-1"
 LATE = "desk-2"
-ODATA_LOST = f"{TYPE_IS} {TYPES['odata']}"  # all of it: nothing comes but as RDATA
+ODATA_LOST = f"{TYPE_IS} {TYPES['odata']}"  # all of it, so that data come as RDATA only
 
 Test = Callable[..., Any]
 SceneOf = Callable[..., ZmqScene]
 
 
 def covering(cells: Cells) -> Callable[..., Callable[[Test], Test]]:
-    """What registers tests in a module's cells: `@covers("data", "loss5", pairs=[TO_THEM])`."""
+    """Return a decorator that registers tests in a module's cells.
+
+    Use: `@covers("data", "loss5", pairs=[TO_THEM])`.
+    """
 
     def covers(*names: str, pairs: Sequence[Pair] = PAIRS) -> Callable[[Test], Test]:
         def register(test: Test) -> Test:
@@ -48,7 +51,7 @@ def covering(cells: Cells) -> Callable[..., Callable[[Test], Test]]:
 
 @contextmanager
 def scenes(yard: Yard) -> Iterator[SceneOf]:
-    """Make scenes, for the length of a block. Status sockets need a short path."""
+    """Yield a maker of scenes for the length of a block; status sockets need a short path."""
     with ExitStack() as stack:
 
         def make(pair: Pair, layout: Layout | None = None, **options: Any) -> ZmqScene:
@@ -63,18 +66,18 @@ def scenes(yard: Yard) -> Iterator[SceneOf]:
 
 @attrs.define
 class Stream:
-    """A running stream with one receiver, and what the receiver had when the test began."""
+    """Running stream with one receiver, and the receiver's messages at the start of the test."""
 
     scene: ZmqScene
     source: Pipe
     receiver: Pipe
 
     def lose(self, *losses: str) -> None:
-        """Lose at the receiver, count at the source too."""
+        """Drop packets at the receiver; count there and at the source."""
         self.scene.lose([DESK, "source"], *losses)
 
     def deliver(self, sent: Sequence[bytes]) -> None:
-        """Send messages; all of them come, in order, once, and no loss is told of."""
+        """Send messages; assert that all come in order and once, without a reported loss."""
         begun, told = len(self.receiver.messages), len(self.receiver.said)
         self.source.put(sent)
         self.receiver.until_messages(begun + len(sent))
@@ -82,7 +85,7 @@ class Stream:
         assert not [text for text in self.receiver.said[told:] if "lost" in text or "ends" in text]
 
     def deliver_lossy(self, sent: Sequence[bytes], *losses: str) -> None:
-        """The same while something is lost; then nothing is lost any more."""
+        """Deliver messages under losses, which end afterwards."""
         self.lose(*losses)
         self.deliver(sent)
         lost = self.scene.counts(DESK)["lost"]
@@ -94,9 +97,9 @@ class Stream:
         self.lose()
 
     def deliver_until_asked(self, late: Pipe, was_asked: Callable[[], bool]) -> list[bytes]:
-        """Send messages one by one, to a receiver that came late too, until it has asked for an SPM; returns what was sent.
+        """Send messages one by one until a late receiver has sent an SPMR; return the messages.
 
-        libzmq looks at its timers when data come.
+        libzmq serves its timers only when data come.
         """
         sent: list[bytes] = []
         while not was_asked():
@@ -109,6 +112,6 @@ class Stream:
 
 
 def open_stream(scene: ZmqScene, **settings: int) -> Stream:
-    """Start everything; all that is sent from here on must come."""
+    """Start all processes; every message sent from here on must come."""
     source, (receiver,) = scene.open(desks=[DESK], **settings)
     return Stream(scene, source, receiver)
