@@ -1,4 +1,4 @@
-"""Every feature of the older systems has a row, and every row that is said to be done has tests that exist."""
+"""Every feature of the older systems has a row, and every row marked as done names existing tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/interop.md shows the tests there are: every row has a cell for every case, and the page is fresh."""
+"""docs/interop.md matches the tests: every row has a cell for every case, and the page is fresh."""
 
 from __future__ import annotations
 

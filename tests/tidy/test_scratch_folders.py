@@ -1,4 +1,4 @@
-"""The folders and addresses of the tests themselves: nothing is left behind, whatever ends a run, and nothing is used twice at once."""
+"""Folders and addresses of tests: every run is cleaned up, however it ends, and no address is shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Repairers and parity: they recover by it, make it of what they keep, and say so when they offer themselves (RFC 11.7)."""
+"""Repairers and parity (RFC 11.7).
+
+Repairers recover by parity, make parity from kept packets, and announce parity in their offers.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def parity(group, *indexes, actual=SIZE, kind=T.RDATA):
 
 
 def relay_of(lost=(), *, sqns=3 * SIZE, **changes):
-    """A repairing relay that has got all of three groups but what is lost."""
+    """Return a bench of a relaying repairer with three groups of packets except those in `lost`."""
     bench = Bench("repairer", **changes)
     bench.hear(spm_packet(1, 0, -1, OFFER), UP, SOURCE)
     bench.hear(data_train([0]), UP, SOURCE)
@@ -57,7 +60,7 @@ def ask(bench, group, count, on=A, peer=None, kind=T.NAK):
 
 
 def packets(bench):
-    """Parity that went out: segment and packet."""
+    """Return segment and packet of each parity packet that went out."""
     return [
         (send.segment.name, packet)
         for _, send, item in bench.sent(T.RDATA)
@@ -98,7 +101,7 @@ def test_its_numbers_are_not_those_of_the_source_nor_given_twice():
 
 
 def test_dlr_parity_missing_packets_are_recovered_first():
-    """By parity itself; then it makes parity of the whole group."""
+    """The repairer recovers by parity itself; then it makes parity of the whole group."""
     bench = relay_of(lost=(9, 12))
     bench.wait(20 * MS)
     assert naks(bench) == [[(8, 2)]]
@@ -107,7 +110,7 @@ def test_dlr_parity_missing_packets_are_recovered_first():
     assert packets(bench) == []
     for one in parity(8, 0, 1):
         bench.hear(one, UP, SOURCE)
-    assert bench.where(T.ODATA) == [(segment, (sqn,)) for sqn in (9, 12) for segment in "abc"]  # new to all below
+    assert bench.where(T.ODATA) == [(segment, (sqn,)) for sqn in (9, 12) for segment in "abc"]  # new to all nodes below
     bench.wait(20 * MS)
     assert [(where, one.group) for where, one in packets(bench)] == [("a", 8)] * 5
     assert bench.core.counters.parity_sqns == 2
@@ -133,7 +136,7 @@ def test_short_groups_are_repaired_too():
     assert [one.actual for _, one in packets(bench)] == [5, 5]
     bench.hear(data_train([16]), UP, SOURCE)
     bench.wait(SECOND)
-    assert naks(bench) == []  # nothing between was ever sent
+    assert naks(bench) == []  # the sqns in between were never sent
 
 
 def test_dlr_parity_short_group_is_told_to_askers():
