@@ -1,4 +1,4 @@
-"""The parameter table: every row is sound, reads what it spells, and the profiles keep the rules between rows."""
+"""The parameter table: every row is valid, reads its own spelling, and the profiles keep the rules between rows."""
 
 import attrs
 import pytest
@@ -83,7 +83,7 @@ def test_spelling():
 
 
 def assert_rules_hold(parameters):
-    """The inequalities that the sentences of the table state."""
+    """Assert the inequalities in the sentences of the table."""
     assert parameters.stall_ivl >= 2 * parameters.ihb_max
     assert parameters.stall_ivl < parameters.peer_expiry < parameters.session_expiry
     assert parameters.relay_takeover_ivl > parameters.ihb_max >= parameters.ihb_min

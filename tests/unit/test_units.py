@@ -1,4 +1,4 @@
-"""Quantities in human units, there and back."""
+"""Quantities in human units, parsed and formatted."""
 
 import pytest
 from hypothesis import example, given
@@ -105,7 +105,7 @@ def test_more_than_everything():
 
 
 def test_a_share_that_nothing_tells_from_none_is_an_error():
-    """Else a loss that was asked for would be rounded to none without a word."""
+    """Otherwise a requested loss would silently become none."""
     assert parse_fraction("0.000001%") == 1e-8
     for text in ("0.0000009%", "0.000000000000001%"):
         with pytest.raises(UnitError, match="too small to distinguish from 0 %"):

@@ -1,4 +1,4 @@
-"""Segments: what is appended is read back, whatever is cut or damaged."""
+"""Segments: rows read back equal the appended rows, despite cuts and damage."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_segments_end_by_age_and_the_oldest_go_by_age(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_cut_loudly_and_nothing_synced_is(tmp_path: Path) -> None:
-    """The newest segment as a crash leaves it: cut at every place, or with octets that never came."""
+    """A crash leaves the newest segment cut at any place, or with octets that were never written."""
     whole = tmp_path / "whole"
     writer = ArchiveWriter(whole, small(), log_to([]))
     ends = [len(HEAD)]
@@ -241,7 +241,7 @@ def test_damage_of_the_newest_segment_is_not_taken_for_a_torn_tail(tmp_path: Pat
 
 
 def _leave(writer: ArchiveWriter) -> int:
-    """Leave an archive as SIGKILL does."""
+    """Leave an archive in the state after SIGKILL."""
     import os
 
     os.close(writer._lock)

@@ -1,4 +1,4 @@
-"""How much `pgm recv` gathers before it writes."""
+"""Bound on the input that `pgm recv` gathers before a write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def packed() -> BatchItem:
 
 
 class Busy:
-    """A receiver of a stream in which there is always more."""
+    """Receiver of a stream that always has another batch."""
 
     def __init__(self, item: BatchItem) -> None:
         self.item = item

@@ -1,4 +1,4 @@
-"""What `pgm sim` reads from its options."""
+"""Parsing of the options of `pgm sim`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pgm tune` can be told before it simulates: where it can write, and where a repairer might stand."""
+"""Checks of `pgm tune` before simulation: writable output, and possible places of a repairer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_command_refuses_it_before_spark_starts(tmp_path: Path, monkeypatch:
 
 
 def test_every_segment_that_could_do_with_a_repairer_can_have_one() -> None:
-    """Also where receivers have lines besides."""
+    """This includes trees whose receivers have redundant lines."""
     tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
     topology = loads(tree)
     assert shapes_of(topology) == ["line-a"]

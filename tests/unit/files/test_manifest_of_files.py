@@ -1,4 +1,4 @@
-"""The list of files: what is written is read back, what is not as it should be is refused."""
+"""The manifest of files: written manifests are read back, and invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.net.support.lab import ROOT
 
 @pytest.fixture
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreeView:
-    """A tree of two tiers of which nothing runs."""
+    """Return a tree of two tiers without running nodes."""
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
     return NodeWatch([str(ROOT / "deploy/topologies/loopback-demo.toml")]).look()
 
@@ -36,7 +36,7 @@ def test_tree_children_of_each_node(planned: TreeView) -> None:
 
 
 def seen(name: str, role: str, *places: NodeAddress, parents: tuple[str, ...] = ()) -> NodeRecord:
-    """A node that a file tells of."""
+    """Return a node that a file lists."""
     return NodeRecord("t", name, role, planned_parents=parents, planned_places=places)
 
 

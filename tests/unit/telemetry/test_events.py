@@ -1,4 +1,4 @@
-"""Telemetry files: complete or not there, bounded in rows waiting and octets kept, and nothing left out in silence."""
+"""Telemetry files: complete or absent, with bounded queue and disk use, and every omission reported."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_events_full_disk_loses_only_rows_and_says_so(tmp_path: Path) -> None:
 
 def test_a_row_that_comes_while_a_file_is_made_is_in_the_next(tmp_path: Path) -> None:
     class Interrupted:
-        """Parameters that let the writer's thread have its turn wherever `add` asks for one."""
+        """Parameters that run the writer's thread at every read in `add`."""
 
         def __getattr__(self, name: str) -> object:
             log.flush()

@@ -1,4 +1,4 @@
-"""Addresses, ranges and interfaces by all their spellings."""
+"""Addresses, ranges and interfaces in all their spellings."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_loopback_by_every_spelling(interface: str, loops: bool):
     [
         ("eth0", "eth0", True),
         ("eth0", "eth1", False),
-        ("eth0", "10.0.0.0/24", False),  # unknown is not known to be
+        ("eth0", "10.0.0.0/24", False),  # an unknown interface is not on the network
         ("lo", "127.0.2.0/24", True),
         ("10.0.0.0/16", "10.0.7.1", True),
         ("10.0.0.0/24", "10.0.1.0/24", False),
         ("10.0.0.0/24", "fd00::/64", False),
-        ("fe80::/64", "fe80::/64", False),  # every interface is on it
+        ("fe80::/64", "fe80::/64", False),  # every interface has a link-local address
         ("fe80::1", "fe80::1", True),
     ],
 )

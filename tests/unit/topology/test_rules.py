@@ -1,4 +1,7 @@
-"""What `check` finds: the good tree nothing, every broken one its fault, with file, line, values and remedy."""
+"""Findings of `check`: none in the correct tree, and in every broken tree its fault.
+
+A finding has file, line, values and remedy.
+"""
 
 from __future__ import annotations
 
