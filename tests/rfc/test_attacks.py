@@ -255,7 +255,7 @@ def test_a_jump_that_is_confirmed_costs_one_loss_record():
 
 @pytest.mark.rfc("SEC-07", "SEC-01")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
-def test_the_largest_window_that_is_believed(role):
+def test_attack_largest_accepted_window_is_one_range(role):
     """A lead at the end of the receive window is one range.
 
     The sqns in each request are bounded.
@@ -289,7 +289,7 @@ def test_ncfs_beyond_the_lead(role):
 
 @pytest.mark.rfc("SEC-03", "SEC-01")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
-def test_ncfs_just_ahead_and_all_over(role):
+def test_attack_accepted_ncfs_make_bounded_state(role):
     """Accepted NCFs make bounded state, at worst one range each."""
     rng = random.Random(5)
     target = Target.of(role, ncf_lead_sqns=4096, rxw_gaps=64, repair_states=64)
@@ -391,7 +391,7 @@ def test_a_flood_from_one_child_leaves_room_for_the_others(role):
     ],
     ids=["unknown sessions", "never sent"],
 )
-def test_naks_that_make_no_sense(role, make: Callable[[random.Random], Packet]):
+def test_attack_senseless_naks_make_no_state(role, make: Callable[[random.Random], Packet]):
     """The NAKs are neither confirmed nor stored."""
     rng = random.Random(8)
     target = Target.of(role)
@@ -405,7 +405,7 @@ def test_naks_that_make_no_sense(role, make: Callable[[random.Random], Packet]):
 
 @pytest.mark.rfc("SEC-01")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
-def test_sources_without_number(role):
+def test_attack_number_of_sessions_is_bounded(role):
     """The number of sessions is bounded.
 
     Silent sessions are evicted, and the active one stays.

@@ -101,7 +101,7 @@ def test_the_first_duplicate_doubles_and_further_ones_do_not():
 
 
 @pytest.mark.rfc("IMP-04", "IMP-05")
-def test_so_many_repairs_without_a_duplicate_halve():
+def test_back_off_halves_after_repairs_without_duplicates():
     """The count restarts with each change and with each duplicate."""
     made = AdvertisedBackOff(parameters(**TUNED))
     values = []
@@ -118,7 +118,7 @@ def test_so_many_repairs_without_a_duplicate_halve():
 
 @pytest.mark.rfc("IMP-10")
 @pytest.mark.parametrize(("grown", "is_asked", "expected"), [(25, False, 2), (15, False, 1), (25, True, 1)])
-def test_a_population_that_grew_while_nobody_asked_doubles_it(grown, is_asked, expected):
+def test_back_off_doubles_with_the_polled_population(grown, is_asked, expected):
     """Duplicates would reveal the growth too late, because all children would ask at once."""
     made = AdvertisedBackOff(parameters(**TUNED))
     made.counted(10, 1)
@@ -130,7 +130,7 @@ def test_a_population_that_grew_while_nobody_asked_doubles_it(grown, is_asked, e
 
 
 @pytest.mark.rfc("POLL-17")
-def test_polls_set_it_by_the_children_counted_and_say_by_which_poll():
+def test_back_off_from_polls_follows_count_and_names_the_poll():
     made = AdvertisedBackOff(parameters(**TUNED | {"nak_bo_tuning": "polls"}))
     assert made.options == ()  # no poll has ended yet
     made.counted(20, 7)
@@ -144,7 +144,7 @@ def test_polls_set_it_by_the_children_counted_and_say_by_which_poll():
 
 
 @pytest.mark.rfc("IMP-06")
-def test_untuned_nothing_is_advertised():
+def test_back_off_untuned_is_not_advertised():
     """By default the interval of the topology holds, so foreign receivers get no unexpected option."""
     made = AdvertisedBackOff(parameters())
     made.note(DUPLICATE)
@@ -249,7 +249,7 @@ def test_an_element_that_tunes_nothing_takes_its_parents_value_out(kind):
 
 
 @pytest.mark.rfc("IMP-02")
-def test_at_an_element_the_repair_ends_the_measurement():
+def test_back_off_element_repair_ends_the_measurement():
     """A NAK after the RDATA starts a new repair and is no duplicate."""
     made = Bench(**TUNED).begin()
     for _ in range(3):
@@ -261,7 +261,7 @@ def test_at_an_element_the_repair_ends_the_measurement():
 
 
 @pytest.mark.rfc("IMP-06")
-def test_ncfs_ahead_of_what_a_relay_itself_lost_advertise_too():
+def test_back_off_is_on_ncfs_for_losses_of_the_relay():
     made = Bench(**TUNED).begin()
     made.hear(data_train([22]), UP, SOURCE)
     made.wait(10 * MS)
@@ -312,7 +312,7 @@ def backs_off_within(told, seeds=60):
 
 @pytest.mark.rfc("IMP-06", "IMP-07")
 @pytest.mark.parametrize("carrier", ["spm", "ncf", "poll"])
-def test_a_receiver_backs_off_as_long_as_it_is_told(carrier):
+def test_back_off_receiver_uses_the_advertised_interval(carrier):
     """The interval applies at once if it does not come from a poll."""
     option = NakBoIvl(ivl_us=200_000, ivl_sqn=0)
     told = {
@@ -351,7 +351,7 @@ def test_back_off_census_result_is_for_its_participants():
 
 
 @pytest.mark.rfc("IMP-07")
-def test_nobody_waits_for_a_census_that_nobody_makes():
+def test_back_off_receiver_stops_waiting_with_a_regular_spm():
     """A new parent does not advertise by polls.
 
     Its regular SPM lets the receiver send NAKs.
@@ -367,7 +367,7 @@ def test_nobody_waits_for_a_census_that_nobody_makes():
 
 
 @pytest.mark.rfc("IMP-07")
-def test_the_numbers_of_polls_go_in_circles():
+def test_back_off_poll_numbers_are_circular():
     """POLL_SQN <= NAK_BO_IVL_SQN holds within half the circular space."""
     reader = joined()
     reader.hear(poll(0xFFFFFFFE))
@@ -381,7 +381,7 @@ def test_the_numbers_of_polls_go_in_circles():
 
 
 @pytest.mark.rfc("IMP-08", "IMP-05")
-def test_the_range_of_the_source_bounds_what_is_told():
+def test_back_off_source_range_bounds_the_interval():
     """The maximum comes first, then the minimum; invalid bounds change nothing."""
     made = LearntBackOff(parameters(nak_bo_ivl=10 * MS, nak_bo_ivl_max=500 * MS))
     made.on_interval(NakBoIvl(ivl_us=2_000_000, ivl_sqn=0))
@@ -404,7 +404,7 @@ def test_the_range_of_the_source_bounds_what_is_told():
 
 
 @pytest.mark.rfc("IMP-06")
-def test_a_repairer_that_asks_goes_by_what_it_is_told():
+def test_back_off_repairer_uses_the_advertised_interval():
     longest = 0
     for seed in range(40):
         made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), seed=seed, nak_bo_ivl=10 * MS)
@@ -420,7 +420,7 @@ def test_a_repairer_that_asks_goes_by_what_it_is_told():
 
 
 @pytest.mark.rfc("IMP-03", "IMP-04", "IMP-06", "IMP-09", "NE-34")
-def test_a_floor_that_asks_too_eagerly_is_calmed():
+def test_back_off_tuning_reduces_naks_of_a_floor():
     """Sixty receivers with a long way to their relay lose the same packets.
 
     Tuning reduces their NAKs to less than half.

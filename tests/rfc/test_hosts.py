@@ -69,7 +69,7 @@ def test_an_spm_request_is_a_header_with_its_ports_in_upstream_order():
 
 
 @pytest.mark.rfc("SPMR-09", "RCV-21")
-def test_naks_go_where_the_spm_says_and_not_where_the_request_went():
+def test_hosts_naks_go_to_the_spm_path_and_not_the_spmr_target():
     reader = Reader(open_hold_ivl=MS)
     reader.hear(data_train([0, 1, 4]), peer=STRANGER)
     reader.wait(300 * MS)
@@ -106,7 +106,7 @@ def test_hosts_elimination_is_a_fraction_of_the_repair_interval(elim, is_good):
 
 
 @pytest.mark.rfc("SEC-02")
-def test_a_false_spm_does_not_take_the_naks_of_who_knows_its_parents():
+def test_hosts_false_spm_does_not_redirect_naks_of_known_parents():
     """The topology's parent takes precedence over the path of an SPM, and the claim is counted."""
     reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
     reader.hear(spm_packet(1, 0, -1, path_nla=PARENT), peer=PARENT)
@@ -137,7 +137,7 @@ def test_false_ncfs_delay_a_repair_and_do_not_prevent_it():
 
 
 @pytest.mark.rfc("SEC-04")
-def test_a_repair_on_a_segment_below_ends_nobody_elses():
+def test_hosts_repair_from_below_ends_only_its_segment():
     bench = Bench().begin()
     bench.nak(A, 5)
     bench.nak(B, 5)

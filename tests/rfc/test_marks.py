@@ -117,7 +117,7 @@ def test_marks_packets_before_the_close_have_no_fin():
 
 
 @pytest.mark.rfc("SRC-30")
-def test_an_abort_is_said_at_once_and_from_then_on():
+def test_marks_abort_is_announced_at_once_and_repeatedly():
     """Heartbeats restart and continue with the code until the source leaves.
 
     Unsent data are never sent.
@@ -147,7 +147,7 @@ def test_an_abort_is_said_at_once_and_from_then_on():
 
 
 @pytest.mark.rfc("SRC-30")
-def test_with_n_no_nak_is_answered_any_more():
+def test_marks_reset_with_n_answers_no_nak():
     core = source()
     core.submit([b"one"])
     run(core, START + SECOND)
@@ -160,7 +160,7 @@ def test_with_n_no_nak_is_answered_any_more():
 
 
 @pytest.mark.rfc("RCV-27")
-def test_syn_tells_that_the_start_was_heard():
+def test_marks_syn_reports_the_start_of_the_session():
     """The start is part of `Opened` if data open the session, and a notice if an SPM did.
 
     A late joiner gets neither.
@@ -182,7 +182,7 @@ def test_syn_tells_that_the_start_was_heard():
 
 
 @pytest.mark.rfc("RCV-25")
-def test_fin_on_data_names_the_end_though_no_spm_does():
+def test_marks_fin_on_data_alone_ends_the_session():
     """The packet with FIN is the last one, even if it arrives before others."""
     reader = Reader()
     reader.hear(spm_packet(1, 0, -1, Join(0)))
@@ -213,7 +213,7 @@ def test_a_reset_ends_the_session_with_its_code(no_naks):
 
 
 @pytest.mark.rfc("RCV-26", "DLR-16")
-def test_a_repairer_asks_a_source_no_more_that_says_n_and_serves_on():
+def test_marks_reset_with_n_lets_a_repairer_only_serve():
     made = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin()
     made.hear(data_train([22]), UP, SOURCE)
     made.hear(spm_packet(2, 0, 22, Rst(no_naks=True)), UP, SOURCE)

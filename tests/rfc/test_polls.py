@@ -178,7 +178,7 @@ def test_polls_child_after_round_0_waits_for_the_next_poll():
 
 
 @pytest.mark.rfc("POLL-10", "POLL-16")
-def test_the_sub_type_says_who_answers():
+def test_polls_sub_type_selects_the_children():
     """All children answer a general poll, and drawn repairers that offer themselves answer a DLR poll.
 
     No child answers an unknown sub-type.
@@ -196,7 +196,7 @@ def test_the_sub_type_says_who_answers():
 
 @pytest.mark.rfc("POLL-12", "POLL-15")
 @pytest.mark.parametrize("mask", [EVERYBODY, HARDLY_ANYBODY])
-def test_another_poll_takes_back_what_is_pending(mask):
+def test_polls_another_poll_cancels_a_pending_answer(mask):
     """The other poll cancels the answer whether or not it draws the child.
 
     A further round of the same poll does not cancel it.
@@ -232,7 +232,7 @@ def test_polls_of_any_number_of_parents_take_bounded_memory():
     [(SOURCE, SOURCE, True), (PARENT, SOURCE, True), (PEER, PEER, True), (PEER, SOURCE, False)],
     ids=["the source's own", "of a parent", "of whoever sent it", "leads to a third"],
 )
-def test_a_receiver_answers_its_parents_and_is_not_led_to_others(state, peer, answers):
+def test_polls_receiver_answers_only_its_parents(state, peer, answers):
     reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
     reader.hear(poll(), peer=SOURCE)  # of an unknown session
     reader.hear(spm_packet(1, 0, -1))
@@ -304,7 +304,7 @@ class Floor:
 
 
 @pytest.mark.rfc("POLL-02", "POLL-03", "POLL-04", "POLL-05", "POLL-06", "POLL-14")
-def test_an_unknown_population_is_approached_from_below():
+def test_polls_unknown_population_starts_at_low_probability():
     """Rounds of one POLL_SQN count up with ever fewer mask bits.
 
     Each round has a new string, and the path is the parent's own address.
@@ -347,7 +347,7 @@ def test_polls_come_once_an_interval_without_overlap():
 
 
 @pytest.mark.rfc("POLL-13")
-def test_only_answers_to_the_poll_under_way_count():
+def test_polls_only_answers_to_the_current_poll_count():
     floor = Floor().begin().run(11 * SECOND)
     [(_, asked), *_] = floor.polls
     for sqn, number in ((asked.poll_sqn + 1, 0), (asked.poll_sqn, 9), (0, 0)):
@@ -375,7 +375,7 @@ def test_polls_child_that_joins_during_rounds_counts_next_time():
 
 
 @pytest.mark.rfc("POLL-15")
-def test_a_flood_of_answers_is_taken_back():
+def test_polls_flood_of_answers_is_cancelled():
     """A poll with another POLL_SQN that hardly any child matches cancels the answers.
 
     Its own rounds then count all children.
@@ -396,7 +396,7 @@ def test_a_flood_of_answers_is_taken_back():
     assert floor.parent.population == pytest.approx(4010, rel=0.6)
 
 
-def test_without_an_interval_nobody_is_polled():
+def test_polls_without_an_interval_are_not_sent():
     """By default no poll is sent, so an unwanted count costs nothing."""
     floor = Floor(poll_ivl=0).join(5).begin().run(3600 * SECOND)
     assert floor.polls == []
@@ -456,7 +456,7 @@ def test_an_element_polls_each_segment_below_and_passes_no_poll_on(kind):
 
 
 @pytest.mark.rfc("NE-38")
-def test_of_two_relays_the_one_that_speaks_polls():
+def test_polls_are_sent_by_the_active_relay_only():
     setup = ElementSetup(UP, (A,), parents=(SOURCE,), partners=frozenset({"10.1.0.2"}), is_standby=True)
     made = Bench("aggregator", setup, **SETTINGS)
     for number in range(1, 60):
@@ -502,7 +502,7 @@ def test_a_tree_counts_itself():
             assert to is not None
 
 
-def test_unknown_polls_are_no_reason_to_open_a_session():
+def test_polls_of_unknown_sessions_open_no_session():
     reader = Reader()
     reader.hear(poll())
     assert len(reader.core.sessions) == 0

@@ -33,7 +33,7 @@ def requests(reader):
 
 
 @pytest.mark.rfc("SPMR-01")
-def test_a_repair_is_enough_to_know_of_a_source():
+def test_spmr_repair_alone_triggers_a_request():
     """A repair opens no session (RCV-01), but it names one whose SPM the receiver may request."""
     reader = Reader(spmr_bo_ivl=BO)
     reader.hear(data_train([7], kind=T.RDATA))
@@ -52,7 +52,7 @@ def test_a_repair_is_enough_to_know_of_a_source():
     ],
     ids=["of another receiver", "for another port", "by unicast"],
 )
-def test_a_matching_request_on_the_group_silences_ours(request_packet, channel, suppresses):
+def test_spmr_matching_request_suppresses_the_own(request_packet, channel, suppresses):
     """The match is by TSI and data-destination port, the source port of upstream packets (E-07)."""
     reader = begun()
     reader.hear(request_packet, peer=PEER, channel=channel)
@@ -90,7 +90,7 @@ def test_a_repairer_asks_as_a_receiver_does():
 
 
 @pytest.mark.rfc("SPMR-04", "DLR-01")
-def test_a_repairer_is_silenced_by_the_request_of_another():
+def test_spmr_repairer_is_suppressed_by_another_request():
     made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
     made.hear(data_train([0]), LAN, SOURCE)
     made.hear(spmr_packet(), LAN, PEER)
@@ -99,7 +99,7 @@ def test_a_repairer_is_silenced_by_the_request_of_another():
 
 
 @pytest.mark.rfc("SPMR-02", "SPMR-03", "SPMR-04", "SPMR-06", "SRC-26")
-def test_a_crowd_of_late_joiners_asks_about_once():
+def test_spmr_crowd_of_late_joiners_asks_about_once():
     """Section 14, test 18: sixty receivers join a running session whose next SPM is far away."""
     tree = TreeBuilder(
         parameters(ambient_spm_ivl=60 * SECOND, ihb_min=50 * MS, ihb_max=60 * SECOND, peer_expiry=200 * SECOND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.interop.matrix import ROOT, flaws, page
 
 
-def test_every_row_has_a_test_or_a_reason_for_every_case() -> None:
+def test_interop_row_has_a_test_or_reason_for_every_case() -> None:
     assert not flaws()
 
 

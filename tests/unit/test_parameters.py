@@ -132,7 +132,7 @@ def test_profiles_follow_the_round_trip():
         ("nagging_policy", "lower", "lower"),
     ],
 )
-def test_a_program_may_give_numbers(key, value, taken):
+def test_row_accepts_numbers_of_a_program(key, value, taken):
     assert ROWS[key].take(value) == taken
 
 
@@ -151,7 +151,7 @@ def test_a_program_may_give_numbers(key, value, taken):
         ("nagging_policy", "weep"),
     ],
 )
-def test_but_only_such_as_can_be(key, value):
+def test_row_refuses_unsuitable_numbers(key, value):
     with pytest.raises(UnitError) as caught:
         ROWS[key].take(value)
     assert key in caught.value.message

@@ -48,7 +48,7 @@ def asks_local():
 
 
 @pytest.mark.rfc("DLR-01")
-def test_a_repairer_recovers_what_it_lacks_by_itself():
+def test_dlr_recovers_its_losses_without_requests():
     """The repairer NAKs without a request from below, and then serves the recovered packets."""
     made = repairer()
     made.hear(data_train([22]), UP, SOURCE)
@@ -64,7 +64,7 @@ def test_a_repairer_recovers_what_it_lacks_by_itself():
 
 
 @pytest.mark.rfc("DLR-01")
-def test_its_repairs_carry_the_newest_trail_that_it_knows():
+def test_dlr_repairs_carry_the_newest_known_trail():
     made = repairer()
     made.hear(spm_packet(2, 4, 19), UP, SOURCE)
     made.nak(A, 5, 6)
@@ -75,7 +75,7 @@ def test_its_repairs_carry_the_newest_trail_that_it_knows():
 
 
 @pytest.mark.rfc("DLR-06")
-def test_it_answers_a_nak_like_a_source():
+def test_dlr_answers_a_nak_like_a_source():
     """An NCF goes at once, then the repair.
 
     Both go to the group of the segment that asked, under the source's TSI.
@@ -111,7 +111,7 @@ def test_dlr_missing_packets_are_asked_above_and_confirmed_below():
 
 
 @pytest.mark.rfc("DLR-13")
-def test_a_parents_nak_is_told_from_a_childs_by_its_address():
+def test_dlr_distinguishes_naks_of_parent_and_child_by_address():
     """The parent has already confirmed its NAK on the segment; a child depends on the repairer's NCF."""
     made = beside()
     made.nak(LAN, 5, peer=AGGREGATOR)
@@ -121,7 +121,7 @@ def test_a_parents_nak_is_told_from_a_childs_by_its_address():
 
 @pytest.mark.rfc("DLR-14")
 @pytest.mark.parametrize("is_promised", [False, True])
-def test_a_repairer_that_its_parent_asks_in_vain_naks_back(is_promised):
+def test_dlr_asked_by_parent_for_missing_packet_naks_back(is_promised):
     """An NCF goes to the parent at once, then a NAK for the same sqn, so that the parent asks elsewhere.
 
     The same holds if the parent has confirmed the sqn on the segment, because the parent relies on the repairer then.
@@ -139,7 +139,7 @@ def test_a_repairer_that_its_parent_asks_in_vain_naks_back(is_promised):
 
 @pytest.mark.rfc("DLR-15")
 @pytest.mark.parametrize("option", [Syn(), Fin(), Join(3), Fragment(5, 0, 12)], ids=lambda option: option.NAME)
-def test_repairs_keep_the_options_of_what_was_sent(option):
+def test_dlr_repairs_keep_the_original_options(option):
     made = repairer()
     made.hear(data_train([20], options=(option,)), UP, SOURCE)
     made.log.clear()
@@ -151,7 +151,7 @@ def test_repairs_keep_the_options_of_what_was_sent(option):
 
 
 @pytest.mark.rfc("DLR-17")
-def test_receivers_take_ncfs_and_repairs_from_whomever():
+def test_receivers_accept_ncfs_and_repairs_of_repairers():
     reader = Reader(ReceiverSetup(SEGMENT))
     reader.hear(spm_packet(1, 0, -1))
     reader.hear(data_train([0, 1, 4]))

@@ -68,7 +68,7 @@ def test_an_ncf_is_the_nak_with_its_ports_turned_round():
 
 
 @pytest.mark.rfc("NE-08")
-def test_identical_ncfs_are_kept_apart_and_none_is_forgotten():
+def test_ne_identical_ncfs_are_spaced_and_all_sent():
     """The first NCF goes at once; later ones are spaced per segment, session and list of sqns."""
     made = bench(ncf_ivl=5 * MS)
     for _ in range(10):
@@ -161,7 +161,7 @@ def test_a_confirmed_nak_is_not_repeated_and_lives_for_nak_rdata_ivl():
 
 
 @pytest.mark.rfc("NE-14")
-def test_a_confirmed_nak_without_repair_is_forgotten_silently():
+def test_ne_confirmed_nak_without_repair_expires_silently():
     made = bench()
     made.nak(A, 5)
     made.ncf(5)
@@ -184,7 +184,7 @@ def test_only_a_matching_ncf_confirms(sqn, tsi):
 
 @pytest.mark.rfc("NE-15", "NE-04")
 @pytest.mark.parametrize("is_confirmed", [False, True])
-def test_odata_ends_no_repair(is_confirmed):
+def test_ne_odata_does_not_end_repair_state(is_confirmed):
     """ODATA for other receivers does not cancel a request."""
     made = bench()
     begun = made.now
@@ -276,7 +276,7 @@ def test_an_anticipated_repair_lives_for_nak_rdata_ivl():
 
 
 @pytest.mark.rfc("NE-25")
-def test_an_ncf_for_what_is_known_restarts_both_intervals():
+def test_ne_ncf_for_known_state_restarts_both_intervals():
     made = bench()
     made.nak(A, 5)
     made.ncf(5)
@@ -289,7 +289,7 @@ def test_an_ncf_for_what_is_known_restarts_both_intervals():
 
 
 @pytest.mark.rfc("NE-26", "NE-13")
-def test_an_ncf_on_a_segment_below_means_nothing():
+def test_ne_ncf_on_a_segment_below_is_ignored():
     """If the NCF counted, the element would wait for a repair without any NAK above."""
     made = bench()
     made.nak(A, 5)
@@ -347,7 +347,7 @@ def test_naks_of_unknown_sessions_are_refused():
 
 @pytest.mark.rfc("SEC-01")
 @pytest.mark.parametrize("sqn", [20, 4000, (1 << 31) - 1])
-def test_naks_for_what_was_never_sent_make_no_state(sqn):
+def test_ne_naks_for_unsent_packets_make_no_state(sqn):
     made = bench()
     made.nak(A, sqn)
     made.wait(SECOND)

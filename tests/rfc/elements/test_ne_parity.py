@@ -156,7 +156,7 @@ def test_segments_of_a_short_group_leave_when_only_its_gap_is_left(told_by):
 
 
 @pytest.mark.rfc("FEC-46")
-def test_only_an_ncf_for_as_many_stops_the_repeats():
+def test_ne_parity_only_an_ncf_of_equal_count_stops_repeats():
     for count, is_enough in ((2, False), (3, True), (4, True)):
         bench = bench_of()
         ask(bench, A, 8, 3)
@@ -184,7 +184,7 @@ def test_anticipation_holds_up_to_the_count_of_the_ncf():
 
 
 @pytest.mark.rfc("FEC-47")
-def test_parity_that_nobody_below_asked_for_goes_nowhere():
+def test_ne_parity_without_requests_is_discarded():
     bench = bench_of()
     ncf(bench, 8, 2)
     parity(bench, 8, 0, 1)
@@ -227,7 +227,7 @@ def test_a_list_is_answered_by_one_list():
     assert [nak.sqns for _, _, nak in bench.sent(T.NAK)] == [(17,)]
 
 
-def test_single_and_parity_requests_do_not_answer_each_other():
+def test_ne_parity_single_and_parity_requests_are_separate():
     bench = bench_of()
     ask(bench, A, 8, 1)
     bench.nak(B, 8)
@@ -263,7 +263,7 @@ def test_ne_parity_foreign_requests_are_counted():
     assert bench.log == []
 
 
-def test_a_relay_of_parity_asks_for_nothing_by_itself():
+def test_ne_parity_relay_does_not_request_its_own_losses():
     """A packet missing at the relay may be absent because its group is short."""
     bench = bench_of()
     bench.hear(Train.of(data_packet(7 * SIZE, payload_of(1))), UP, SOURCE)

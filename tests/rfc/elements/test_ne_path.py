@@ -104,7 +104,7 @@ def test_pro_active_parity_does_not_disturb():
 
 
 @pytest.mark.rfc("NE-17")
-def test_sessions_are_found_by_tsi_whatever_address_a_nak_carries():
+def test_ne_session_of_a_nak_is_found_by_tsi_alone():
     """NAKs of OpenPGM's receivers carry the path's address as the source address.
 
     The element sends the true source address upstream (INT-Q3).
@@ -167,7 +167,7 @@ def test_unknown_options_are_left_alone(kind, opx, flag):
 
 @pytest.mark.rfc("NE-33", "W-26", "W-27")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_unknown_options_are_invalidated_where_they_say_so(kind):
+def test_ne_unknown_options_with_opx_01_are_invalidated(kind):
     """With OPX 01 the option type becomes 0x7F; only the checksum changes besides. OPT_END stays in place."""
     bench = Bench(kind).begin()
     octets = spm_with(1)
@@ -195,7 +195,7 @@ def test_the_last_option_keeps_opt_end_when_it_is_invalidated():
 
 @pytest.mark.rfc("NE-33", "W-26")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_packets_are_discarded_where_an_unknown_option_says_so(kind):
+def test_ne_packets_with_unknown_opx_10_are_discarded(kind):
     """With OPX 10 the element discards and counts the whole packet, for every type that it handles."""
     bench = Bench(kind).begin()
     bench.hear(Train.of(spm_with(2)), UP, SOURCE)
@@ -255,7 +255,7 @@ def test_an_element_on_one_segment_sends_neither_spms_nor_data():
     assert bench.log == []
 
 
-def test_poll_responses_that_nobody_asked_for_mean_nothing():
+def test_ne_unsolicited_poll_responses_are_ignored():
     bench = Bench().begin()
     bench.hear(Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=1, poll_round=0), A, BELOW[A.index], is_group=False)
     assert bench.log == []

@@ -30,7 +30,7 @@ def test_a_repair_goes_to_the_segments_that_asked_and_ends_the_state():
 
 
 @pytest.mark.rfc("NE-30")
-def test_each_sqn_of_a_train_goes_its_own_way():
+def test_ne_repair_train_is_forwarded_per_sqn():
     bench = Bench().begin()
     bench.nak(A, 5, 6)
     bench.nak(B, 6, 7)
@@ -61,7 +61,7 @@ def test_state_goes_nak_rdata_ivl_after_the_last_confirmation():
 
 
 @pytest.mark.rfc("NE-32")
-def test_a_repair_that_nobody_asked_for_is_discarded():
+def test_ne_repair_without_state_is_discarded():
     bench = Bench().begin()
     assert bench.rdata(5, 6) == []
     assert bench.core.counters.rdata_unwanted == 2

@@ -43,7 +43,7 @@ def test_redirect_offer_follows_the_parents_confirmation():
 
 @pytest.mark.rfc("DLR-04")
 @pytest.mark.parametrize("confirmed", [(20,), (21,), (5, 20), (19, 20, 21, 22)])
-def test_an_ncf_for_a_nak_of_its_own_is_no_reason(confirmed):
+def test_redirect_offer_is_not_sent_for_own_naks(confirmed):
     """An NCF with a list that contains one of its own sqns triggers no offer either."""
     made = beside("upstream", assist_on_ncf=False)
     made.hear(data_train([22]), LAN, SOURCE)
@@ -59,7 +59,7 @@ def test_an_ncf_for_a_nak_of_its_own_is_no_reason(confirmed):
     [("off", SOURCE, True), ("off-tree", SOURCE, True), ("upstream", CHILD, True), ("upstream", SOURCE, False)],
     ids=["off", "off the tree only", "not of the parent", "by unicast"],
 )
-def test_others_offer_nothing(mode, peer, is_group):
+def test_redirect_offer_needs_mode_parent_and_multicast(mode, peer, is_group):
     made = beside(mode, assist_on_ncf=False)
     packet = nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=LAN.group)
     made.hear(packet, LAN, peer, is_group=is_group)
@@ -92,7 +92,7 @@ def test_redirect_offer_repairer_answers_and_sends_null_naks():
 
 @pytest.mark.rfc("DLR-07")
 @pytest.mark.parametrize(("null_naks", "expected"), [(False, 0), (True, 1)])
-def test_without_a_redirect_null_naks_are_a_wish_of_the_topology(null_naks, expected):
+def test_redirect_offer_off_sends_null_naks_only_if_set(null_naks, expected):
     """The topology sent the child here without a redirect, so the source is informed only on request."""
     made = beside("off", null_naks=null_naks)
     made.nak(LAN, 6, peer=CHILD)
@@ -127,7 +127,7 @@ def test_an_off_tree_repairer_answers_its_parents_search_by_unicast():
 
 
 @pytest.mark.rfc("DLR-11", "DLR-12")
-def test_its_parents_naks_are_answered_by_unicast_null_nak_first():
+def test_off_tree_repairer_answers_parent_by_unicast_nnak_first():
     """NCF, NNAK and RDATA go to the parent in this order.
 
     A child's NAK in between is answered to the segment.
@@ -147,7 +147,7 @@ def test_its_parents_naks_are_answered_by_unicast_null_nak_first():
 
 
 @pytest.mark.rfc("DLR-13")
-def test_without_a_search_the_parents_naks_are_for_the_own_segment():
+def test_off_tree_repairer_without_search_repairs_to_the_group():
     made = beside("off-tree")
     made.nak(LAN, 5, peer=PARENT_NLA)
     made.wait(MS)
@@ -183,14 +183,14 @@ def test_a_repairer_passes_the_null_naks_of_others_up_once():
     assert len(made.sent(T.NNAK)) == 2
 
 
-def test_null_naks_for_what_was_never_sent_stay_here():
+def test_repairer_null_naks_for_unsent_packets_are_dropped():
     made = beside("off")
     made.hear(null_nak(5, 1000, group=LAN.group), LAN, CHILD, is_group=False)
     assert said(made) == []
     assert made.core.counters.nak_packets_foreign == 1
 
 
-def test_parents_that_come_and_go_leave_nothing_behind():
+def test_off_tree_repairer_outlets_of_former_parents_are_bounded():
     """Each new parent claims the path by an SPM, polls and sends a NAK.
 
     Each gets an outlet of its own, and the number of outlets is bounded.

@@ -69,7 +69,7 @@ def test_redirect_upstream_offer_moves_the_next_nak():
 
 
 @pytest.mark.rfc("DLR-32")
-def test_redirects_are_honoured_only_where_the_topology_says_so():
+def test_redirects_are_honoured_only_if_enabled():
     made = element(honour_redirects=False)
     made.hear(offer(DLR_UP), UP, DLR_UP)
     made.nak(A, 5)
@@ -121,7 +121,7 @@ def test_redirect_failure_returns_to_the_neighbour():
 
 
 @pytest.mark.rfc("DLR-36")
-def test_a_repairer_that_turns_down_one_packet_is_asked_for_others():
+def test_redirect_counter_nak_is_for_that_packet_alone():
     """The repairer's NAK is confirmed and forwarded for that sqn alone; its segment does not join the repair state."""
     made = knows_off_tree()
     made.nak(A, 5)
@@ -138,7 +138,7 @@ def test_a_repairer_that_turns_down_one_packet_is_asked_for_others():
 
 
 @pytest.mark.rfc("DLR-36")
-def test_when_it_asks_again_it_is_a_child_like_any_other():
+def test_redirect_repeated_counter_nak_adds_the_segment():
     made = knows_off_tree()
     made.nak(A, 5)
     made.nak(B, 5, peer=DLR_B)
@@ -165,7 +165,7 @@ def test_redirect_unicast_repairs_reach_the_askers():
 
 
 @pytest.mark.rfc("DLR-37")
-def test_a_segment_that_asked_meanwhile_gets_the_repair_too():
+def test_redirect_repair_reaches_later_asking_segments():
     made = knows_off_tree()
     made.nak(A, 5)
     made.nak(B, 5)
@@ -174,7 +174,7 @@ def test_a_segment_that_asked_meanwhile_gets_the_repair_too():
 
 
 @pytest.mark.rfc("DLR-38", "DLR-39")
-def test_null_naks_for_what_it_was_asked_for_are_always_passed_up():
+def test_redirect_null_naks_of_the_asked_repairer_pass_up():
     """The null NAK passes despite the repair state.
 
     It goes intact to the neighbour, and is neither confirmed nor repeated.
@@ -194,7 +194,7 @@ def test_null_naks_for_what_it_was_asked_for_are_always_passed_up():
 
 
 @pytest.mark.rfc("DLR-38")
-def test_other_null_naks_only_where_nothing_is_asked_for():
+def test_redirect_other_null_naks_pass_only_without_state():
     made = element()
     made.nak(A, 5)
     made.hear(null_nak(5), B, BELOW[B.index], is_group=False)
@@ -280,7 +280,7 @@ def test_all_other_offers_are_ignored(packet, peer, changes):
 
 
 @pytest.mark.rfc("RCV-51")
-def test_a_repairer_that_does_not_confirm_is_forgotten():
+def test_redirect_receiver_drops_an_unconfirming_repairer():
     """After NAK_RPT_IVL the next NAK goes to the neighbour, and so do all later ones."""
     reader, _ = receiver(nak_rpt_ivl=50 * MS, nak_bo_ivl=10 * MS)
     reader.hear(offer(FAR), peer=FAR)

@@ -110,7 +110,7 @@ def test_a_source_tries_multicast_again_with_its_next_spm():
 
 
 @pytest.mark.rfc("IMP-20")
-def test_duplicates_of_different_packets_mean_nothing():
+def test_unreachable_counts_duplicates_per_packet():
     """By default, duplicates of one packet have no effect either."""
     core, now = source(), START + 200 * MS
     for sqn in range(20):
@@ -149,7 +149,7 @@ def test_unreachable_element_limits_it_to_one_segment(kind):
 
 
 @pytest.mark.rfc("IMP-21")
-def test_the_path_that_is_named_is_the_address_on_that_segment():
+def test_unreachable_path_is_the_address_on_the_segment():
     made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=1).begin()
     for segment in (A, B):
         made.nak(segment, 5)
@@ -229,7 +229,7 @@ def test_an_element_believes_its_current_parent_alone(told, kind):
 
 
 @pytest.mark.rfc("IMP-24")
-def test_those_below_are_told_again_when_they_ask_but_not_too_often():
+def test_unreachable_notice_repeats_on_naks_at_a_limited_rate():
     made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), ihb_min=50 * MS).begin()
     made.hear(unreachable_ncf(5), UP, SOURCE, is_group=False)
     for step in range(100):
@@ -339,7 +339,7 @@ def test_a_unicast_ncf_is_passed_on_to_the_subnet_once():
 
 
 @pytest.mark.rfc("IMP-20", "IMP-21", "IMP-22", "RCV-52", "RCV-53")
-def test_a_floor_that_hears_nobody_is_calmed_and_recovers():
+def test_unreachable_floor_falls_silent_and_recovers():
     """The relay's multicast is lost for two seconds, and forty receivers would repeat their NAKs.
 
     The relay's unicast reaches one receiver, which informs the others. The next SPM that arrives restarts the NAKs.
@@ -391,7 +391,7 @@ class _DeafToMulticast:
 
 
 @pytest.mark.rfc("IMP-24", "IMP-25", "IMP-23")
-def test_the_news_goes_down_tier_by_tier():
+def test_unreachable_state_spreads_down_tier_by_tier():
     """The source cannot reach the first relay.
 
     The tiers below fall silent, and continue with the next regular SPM.

@@ -101,7 +101,7 @@ def test_recorder_late_epoch_begins_a_session_with_own_sqns(tmp_path: Path) -> N
     assert known == {(None, 5, 10, True), (7000, (1 << 32) + 10, (1 << 32) + 15, False)}
 
 
-def test_a_queue_that_is_full_loses_loudly_and_never_waits(tmp_path: Path) -> None:
+def test_recorder_full_queue_drops_reports_and_never_waits(tmp_path: Path) -> None:
     lines: list[str] = []
     recorder = _recorder(tmp_path, lines, record_queue_bytes=64 * KIB)
     recorder.take(Deliver(TSI, run_of(0, 10)))
@@ -246,7 +246,7 @@ def test_recorder_writer_that_keeps_dying_ends_recording_only(tmp_path: Path) ->
     assert recorder.waiting_octets == 0
 
 
-def test_a_directory_that_cannot_be_had_is_told_at_the_start(tmp_path: Path) -> None:
+def test_recorder_unusable_directory_is_reported_at_the_start(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, small(), log_to([]))
     with pytest.raises(ArchiveError, match="another process records"):
         _recorder(tmp_path, [], record_lock_ivl=MILLISECOND)
@@ -260,12 +260,12 @@ assert not any(name.partition(".")[0] == "pyarrow" for name in sys.modules)
 """
 
 
-def test_a_node_that_records_has_nothing_of_arrow_itself() -> None:
+def test_recorder_node_process_does_not_import_arrow() -> None:
     child = _in_a_process(_FRUGAL)
     _, said = child.communicate(timeout=60)
     assert child.returncode == 0, said
 
 
-def test_a_session_nobody_knows_is_recorded_by_its_tsi_alone() -> None:
+def test_recorder_unknown_session_is_recorded_by_its_tsi() -> None:
     session = feed_of(TSI, None, _NAMES).session
     assert (session.tsi, session.epoch_us, session.stream) == (TSI_TEXT, None, None)

@@ -88,7 +88,7 @@ def test_the_matrix_is_rizzos(size):
         assert code.encode(identity, [index])[0].tolist() == _rizzo(size, index)
 
 
-def test_where_zfec_is_missing_the_remedy_is_named(monkeypatch):
+def test_fec_code_without_zfec_names_the_remedy(monkeypatch):
     monkeypatch.setattr(code, "zfec", None)
     code._coders.cache_clear()
     assert not code.is_available()

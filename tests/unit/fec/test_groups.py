@@ -80,7 +80,7 @@ def test_packets_may_come_as_one_run():
 
 
 @pytest.mark.rfc("FEC-10")
-def test_a_length_that_cannot_be_gives_nothing():
+def test_groups_impossible_length_gives_nothing():
     originals = packets(0, [b"a", b"bb", b"ccc", b"d"])
     (one,) = groups.encode(originals, 0, 4, [0], 4)
     for at in range(len(one.payload)):

@@ -63,7 +63,7 @@ def digest(octets: bytes, block: int, name: str) -> np.ndarray:
     st.integers(1, 5),
     st.sampled_from(sorted(DIGESTS)),
 )
-def test_rounds_of_what_is_missing_bring_everything(
+def test_files_rounds_of_missing_ranges_complete_the_file(
     octets: bytes, rng: random.Random, loss: float, most: int, name: str
 ) -> None:
     manifest = Manifest((FileEntry(b"a", len(octets), 0o600, 0, ((0, len(octets)),)),), (), BLOCK, UNIT, name)
@@ -146,7 +146,7 @@ def receive(found: FileOffering, into: Path, *, only: int | None = None, replace
         min_size=1,
     )
 )
-def test_files_come_to_their_places(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]) -> None:
+def test_files_reach_their_final_names(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]) -> None:
     home = tmp_path_factory.mktemp("tree")
     for name, octets in tree.items():
         path = home / "src" / name
@@ -224,7 +224,7 @@ def test_files_partial_transfer_is_found_again(tmp_path: Path) -> None:
     assert (into / partial_name(hashlib.sha256(manifest.encode()).digest())).is_dir()
 
 
-def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path) -> None:
+def test_files_full_disk_is_reported_before_writing(tmp_path: Path) -> None:
     entry = FileEntry(b"a", 1 << 50, 0o600, 0, ((0, 1 << 50),))
     with pytest.raises(ProcessError, match="has room for"):
         FileStore(tmp_path / "into", Manifest((entry,), (), 1 << 28, 1 << 14), b"", replace=False)
@@ -258,7 +258,7 @@ def test_file_transfer_names_unsendable_files(tmp_path: Path, files: list[str], 
              unit=UNIT, block_octets=BLOCK, most_entries=10)  # fmt: skip
 
 
-def test_a_census_knows_who_lacks_what() -> None:
+def test_census_knows_missing_files_of_each_node() -> None:
     census = Census(b"ABCDEF", most=2, patience=100)
     assert census.is_settled(1)
     census.take(TransferAnswer(b"ABCDEF", "a", 1, TransferState.LACKS, False, 20, ((0, 10), (50, 60))), 0)

@@ -171,9 +171,7 @@ def test_batches_messages_added_singly_come_out(sent: list[Message], room: int) 
 
 
 @given(ANY, st.sampled_from([200, 1448]), st.none() | st.just(["/a/..."]))
-def test_the_receiver_takes_what_is_for_it_and_wanted(
-    sent: list[Message], room: int, patterns: list[str] | None
-) -> None:
+def test_batches_receiver_takes_its_wanted_messages(sent: list[Message], room: int, patterns: list[str] | None) -> None:
     packets = rows_of(list(pack(columns(sent), room)))
     wanted = [
         message
@@ -244,7 +242,7 @@ def test_the_last_of_many_packets_is_as_long_as_the_others(count: int, lengths: 
     assert decoded(packets) == sent
 
 
-def test_large_parts_of_what_came_are_not_put_together() -> None:
+def test_batches_of_two_calls_are_decoded_separately() -> None:
     """The full packets of each call are one batch, and so is the last packet of each call.
 
     The packets of two calls travel in one train.
@@ -348,7 +346,7 @@ def test_offsets_that_make_no_sense_are_refused(offsets: bytes) -> None:
 
 
 @given(changed=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 170)), max_size=4))
-def test_batches_are_alike_up_to_the_first_that_differs(changed: list[tuple[int, int]]) -> None:
+def test_batches_are_equal_up_to_the_first_difference(changed: list[tuple[int, int]]) -> None:
     """The difference is in an octet outside messages, indexes and padding."""
     batches = next(pack(columns([(bytes(70), f"/q/{number % 10}", None) for number in range(7 * 18)]), 1448))
     assert isinstance(batches, FullBatches)
@@ -361,7 +359,7 @@ def test_batches_are_alike_up_to_the_first_that_differs(changed: list[tuple[int,
     assert equal_rows(rows, layout) == expected
 
 
-def test_of_batches_that_look_alike_only_the_bad_one_is_refused() -> None:
+def test_batches_only_the_bad_one_of_similar_ones_is_refused() -> None:
     def batch(index: int) -> bytes:
         indexes = cbor2.CBORTag(64, bytes((1, index)))
         return cbor2.dumps({"v": 1, "n": 2, "size": 1, "subjects": ["/a"], "subject": indexes, "data": b"xy"})

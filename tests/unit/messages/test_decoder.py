@@ -165,7 +165,7 @@ def test_a_session_that_ends_in_a_message_says_what_is_incomplete():
     assert decoder.lost() == []
 
 
-def test_packets_that_carry_nothing_harm_nobody():
+def test_decoder_empty_packets_are_harmless():
     decoder = Decoder(MOST)
     assert decoder.add(0, rows_of([b"\0\0", b"\xff\xff"])) == []
     assert messages_of(decoder.add(2, rows_of(packed([(b"a",)], 100)))) == [(b"a",)]

@@ -127,7 +127,7 @@ class Subscribing(RuleBasedStateMachine):
 TestSubscribing = Subscribing.TestCase
 
 
-def test_nothing_is_left_of_what_was_unsubscribed() -> None:
+def test_subjects_unsubscribe_removes_all_state() -> None:
     subjects = SubjectFilter([])
     for pattern in ("/a/b/c", "/a/*/...", "/a"):
         subjects.remove(subjects.add(pattern))

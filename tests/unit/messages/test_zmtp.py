@@ -115,11 +115,11 @@ def test_zmtp_accepted_packets_abort_no_receiver(packet: bytes, size: int):
     libzmq.Receiver(size).add(packet)
 
 
-def test_a_rest_that_is_not_there_is_not_sent():
+def test_zmtp_missing_rest_is_not_sent():
     with pytest.raises(HarmfulPacket):
         Packer(100).take_rest()
 
 
-def test_empty_parts_weigh_something():
+def test_zmtp_empty_parts_have_a_weight():
     assert weight(100, 1) == 100
     assert weight(0, 1001) > 1000

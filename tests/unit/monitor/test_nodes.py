@@ -77,7 +77,7 @@ async def test_nodes_are_found_are_gone_and_are_forgotten(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-async def test_no_more_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_polled_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched, "MOST_NODES", 2)
     nodes = NodeWatch()
     for names in ("abc", "def"):
@@ -174,7 +174,7 @@ def test_nodes_of_one_name_are_one_sample() -> None:
         assert found["pgm_monitor_nodes", "[('state', 'left out')]"] == [left_out]
 
 
-def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_polled_in_parallel_follow_the_limit_of_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request holds a socket, and drawing the page opens files too."""
     (folder / "t").mkdir()
     for number in range(20):
@@ -197,7 +197,7 @@ def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeyp
     assert 1 <= most <= 3
 
 
-def test_a_node_that_is_stuck_for_long_stays_what_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_stuck_node_keeps_its_role(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "t").mkdir()
     (folder / "t" / "n.sock").touch()
     clock, answers = Clock(), [snapshot("t", "n"), *([NodeState.STUCK] * 3), NodeState.GONE]

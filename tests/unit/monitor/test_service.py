@@ -30,7 +30,7 @@ class Counted:
         return TreeView((), time.monotonic(), 0.01)
 
 
-async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_monitor_service_at_the_limit_of_files_answers_503(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a flood of connections, the limit of open files is the monitor's and not the nodes'."""
 
     def refuse(path: Path) -> None:
@@ -55,7 +55,7 @@ async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeyp
     assert b"Too many open files" in answers[1]["body"]
 
 
-async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_monitor_service_concurrent_requests_share_one_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Any = Counted()
     pages = PageService(counted)
     request = Request({"type": "http", "headers": []})

@@ -56,13 +56,13 @@ def test_tree_idle_node_is_below_the_relay_of_its_segment() -> None:
     assert [depth for depth, _ in in_tree([aggregator, elsewhere])] == [0, 0]
 
 
-def test_those_who_ask_in_a_circle_are_shown_once() -> None:
+def test_tree_circular_parents_are_shown_once() -> None:
     first = seen("a", "repairer", NodeAddress("lan", "both", "1"), parents=("2",))
     second = seen("b", "repairer", NodeAddress("lan", "both", "2"), parents=("1",))
     assert sorted(one.name for _, one in in_tree([first, second])) == ["a", "b"]
 
 
-def test_names_are_text(planned: TreeView) -> None:
+def test_tree_names_are_escaped(planned: TreeView) -> None:
     bad = NodeRecord('<script>"', "<b>'&", "receiver")
     view = TreeView((bad,), 0.0, 0.0)
     for page in (overview(view), one_node(view, bad)):

@@ -169,7 +169,7 @@ def test_syntax_errors_name_their_line():
     assert "(at " not in problems_of("a = [\n1,\n2")[0]
 
 
-def test_files_that_are_none(tmp_path):
+def test_load_unreadable_file_is_an_error(tmp_path):
     with pytest.raises(TopologyError, match=r"absent.toml.*No such file.*give the path of a topology file"):
         load(tmp_path / "absent.toml")
     with pytest.raises(TopologyError, match="Is a directory"):
