@@ -87,7 +87,7 @@ class _LazyGroup(click.Group):
 def main() -> None:
     """Reliable multicast with local repair, after RFC 3208.
 
-    Try `pgm demo` first. Then write a topology file (docs/topology.md) and check it with `pgm check` and
+    Try `pgm demo` first. Then write a topology file (docs/reference/topology.md) and check it with `pgm check` and
     `pgm plan`. Try the file with `pgm sim` or `pgm up`. Run `pgm run FILE --node NAME` on each host.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file.

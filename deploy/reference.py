@@ -29,7 +29,7 @@ _SIZES = {
 
 
 def wire_page() -> str:
-    """Return docs/wire.md: packet types, bodies, options, rejects."""
+    """Return docs/reference/wire.md: packet types, bodies, options, rejects."""
     lines = [
         "# Wire formats",
         "",
@@ -98,7 +98,7 @@ def _option_row(number: int, option: type[Option]) -> str:
 
 
 def counters_page() -> str:
-    """Return docs/counters.md: every counter with its unit and meaning."""
+    """Return docs/reference/counters.md: every counter with its unit and meaning."""
     lines = [
         "# Counters",
         "",
@@ -113,7 +113,7 @@ def counters_page() -> str:
 
 
 def repair_states_page() -> str:
-    """Return docs/repair-states.md: the state machine of RFC 3208 section 6.3, drawn from the table."""
+    """Return docs/reference/repair-states.md: the state machine of RFC 3208 section 6.3, drawn from the table."""
     lines = [
         "# Recovery of a missing packet",
         "",
@@ -137,7 +137,7 @@ def repair_states_page() -> str:
 
 
 def events_page() -> str:
-    """Return docs/events.md: the events of sessions, with ids and remedies."""
+    """Return docs/reference/events.md: the events of sessions, with ids and remedies."""
     lines = [
         "# Events",
         "",
@@ -145,7 +145,7 @@ def events_page() -> str:
         "the stream, and notices by `on_notice`; `pgm.event_of(item)` returns the row of any of these events. `pgm run`, `pgm up`, `pgm send` and",
         "`pgm recv` print events on standard error as the events happen. A line begins with the id, or with the part of the id before the cause.",
         "With `--json` the account of these commands has `events`: a row for each id that occurred, with the count, the last text and the remedy.",
-        "[receiving.md](receiving.md) has examples.",
+        "[receiving.md](../guide/receiving.md) has examples.",
         "",
         "| id | meaning | remedy |",
         "|---|---|---|",
@@ -155,11 +155,11 @@ def events_page() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "wire.md": wire_page,
-    "counters.md": counters_page,
-    "events.md": events_page,
-    "repair-states.md": repair_states_page,
-    "topology.md": topology_reference.render,
+    "reference/wire.md": wire_page,
+    "reference/counters.md": counters_page,
+    "reference/events.md": events_page,
+    "reference/repair-states.md": repair_states_page,
+    "reference/topology.md": topology_reference.render,
 }
 
 

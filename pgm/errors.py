@@ -28,7 +28,7 @@ class PgmError(Exception):
 
 
 class WireError(PgmError):
-    """Octets that are not a PGM packet. `reason` is one of `pgm.wire.rejects.Reject`."""
+    """Octets that are not a PGM packet. `reason` is one of `pgm.wire.rejects.REASONS`."""
 
     code = "PGM-WIRE"
 

@@ -2,7 +2,7 @@
 
 Every field of `Parameters` is one row: name after the RFC, unit, default with its reason, bounds, the roles that read the
 row, and the RFC section. The cores read the values. The topology loader reads the table, so every row has a key in the
-file. `docs/topology.md` is printed from the table.
+file. `docs/reference/topology.md` is printed from the table.
 
 RFC 3208 uses NAK_RPT_IVL for two things: the interval between repeats in a receiver, and the total time of repeats in a
 network element. The prefix `ne_` marks the timers of an element for that reason.

@@ -192,7 +192,7 @@ def record(
     pgm archive ls archive
 
     The archive has a row for each message and for each loss, in segments of Arrow record batches that survive SIGKILL. The format is
-    described in docs/archive.md. Sizes and ages are parameters of the topology (record_bytes and others). A repairer with
+    described in docs/guide/archive.md. Sizes and ages are parameters of the topology (record_bytes and others). A repairer with
     record = { directory = "..." } in the topology records without this command.
 
     Ends on Ctrl-C or SIGTERM, or with --until-closed, after a sync of the written rows. Exits with 1 if a full or slow disk lost rows.

@@ -81,7 +81,7 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     pgm serve archive --listen 0.0.0.0:3057 --token-file token
     pgm serve archive --tls-cert cert.pem --tls-key key.pem
 
-    The service reads an archive during its recording or afterwards; docs/archive.md describes requests and answers. With --publish the
+    The service reads an archive during its recording or afterwards; docs/guide/archive.md describes requests and answers. With --publish the
     service sends the data that clients put, as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
     _require_address(listen)

@@ -173,12 +173,12 @@ COLUMNS = {
     "missing": MonitorColumn("missing", _missing, _number, "Packets missing now.", 4),
     "lost": MonitorColumn("lost", _lost, _number, "Packets reported to an application as lost."),
     "event": MonitorColumn(
-        "last event", _event, _word, "Last event of the node; docs/events.md explains the events.", 7
+        "last event", _event, _word, "Last event of the node; docs/reference/events.md explains the events.", 7
     ),
 }
 
 
 def as_markdown() -> str:
-    """Return the table of columns in docs/monitoring.md."""
+    """Return the table of columns in docs/guide/monitoring.md."""
     lines = ["| column | meaning |", "|---|---|"]
     return "\n".join([*lines, *(f"| {column.heading} | {column.help} |" for column in COLUMNS.values())]) + "\n"

@@ -161,7 +161,7 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, token_file: Path 
     pgm monitor
     pgm monitor tree.toml --port 9000 --token-file /etc/pgm/token
 
-    The command reads the nodes' status sockets and sends no other packets. docs/monitoring.md has the configuration of
+    The command reads the nodes' status sockets and sends no other packets. docs/guide/monitoring.md has the configuration of
     Prometheus and alarms. Install the packages by pip install 'pgm-repair-network[monitor]'. The exit status is 0
     after a signal.
     """

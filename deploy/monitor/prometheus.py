@@ -1,6 +1,6 @@
 """Numbers of running nodes in Prometheus format, one family for each counter.
 
-The help of a family comes from the table in docs/counters.md. Labels are names of the topology: topology, node, role,
+The help of a family comes from the table in docs/reference/counters.md. Labels are names of the topology: topology, node, role,
 and stream or segment. TSIs and addresses of peers are no labels, because their number has no bound. Counters of 0 are
 exported too: an alarm on an increase would miss a counter that first appears as 7.
 """

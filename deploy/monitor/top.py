@@ -29,7 +29,7 @@ def top(topologies: tuple[str, ...], as_json: bool) -> None:
 
     Keys: left and right choose the column to sort by, r reverses the order, t returns to the order of the tree. Enter
     shows one node with its streams, children, rates and counters, and the command to see its messages. Space pauses the
-    screen, and q ends the command. docs/monitoring.md explains the columns. With --json the command prints one object a
+    screen, and q ends the command. docs/guide/monitoring.md explains the columns. With --json the command prints one object a
     line for each running node, as `pgm status FILE --json` does, and ends. The screen needs a terminal, and
     pip install 'pgm-repair-network[monitor]'. Without a terminal use `pgm status FILE --watch`.
     """

@@ -97,7 +97,7 @@ def ctl(
     `set` changes the rate of a source, up to the rate in the file, and the injected losses of a node. `release`
     returns the normal budget to a child with excessive NAKs. All other parameters are fixed at the start: `get` with
     the name of a parameter prints its value and the reason. A node logs and counts each change. `pgm ctl` finds nodes
-    like `pgm status`. With --json there is one object per node and line. See docs/operations.md.
+    like `pgm status`. With --json there is one object per node and line. See docs/guide/operations.md.
 
     Exits with 0 if every node did the action, with 1 if a node does not answer, with 2 if a node refuses.
     """

@@ -109,7 +109,7 @@ def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_jso
 
     The command finds a node by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID. Run
     the command as the user of the node, or name that user in $PGM_RUNTIME_USER. The counters are described in
-    docs/counters.md. With --json there is one object per node and line, with every counter, session and segment. Exits
+    docs/reference/counters.md. With --json there is one object per node and line, with every counter, session and segment. Exits
     with 1 if no node answers.
     """
     if not watch:

@@ -59,7 +59,10 @@ def command(function: Callable[..., Any], *, is_json_on_stderr: bool = False) ->
     stream = "standard error, as the last line" if is_json_on_stderr else "standard output"
 
     @click.option(
-        "--json", "as_json", is_flag=True, help=f"Print results and errors as JSON on {stream}; see docs/command.md."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help=f"Print results and errors as JSON on {stream}; see docs/reference/command.md.",
     )
     @wraps(function)
     def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:

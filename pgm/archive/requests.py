@@ -1,6 +1,6 @@
 """Requests to the range service and descriptions of its holdings, as JSON.
 
-docs/archive.md describes the format. Nothing here needs Arrow, so a reader of offsets need not load it.
+docs/guide/archive.md describes the format. Nothing here needs Arrow, so a reader of offsets need not load it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RangeRequest:
         return cls(**value)
 
 
-_REMEDY = "docs/archive.md has the keys of tickets"
+_REMEDY = "docs/guide/archive.md has the keys of tickets"
 _KINDS = {
     "tsi": "text",
     "epoch_us": "a whole number",

@@ -1,7 +1,7 @@
 """Table of the events of a session: a stable id, its meaning, and its remedy.
 
 The events are `Opened`, `Closed`, `Lost` and `Notice`. `kind_of` returns the row of an event. The command line logs and
-counts events by these ids, and docs/events.md is printed from this table.
+counts events by these ids, and docs/reference/events.md is printed from this table.
 """
 
 from __future__ import annotations

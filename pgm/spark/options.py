@@ -219,7 +219,7 @@ def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
             found[option.field] = option.read(str(text))
         except ValueError as error:
             raise BadOption(
-                f'option {option.name} = "{text}": {error}', remedy="docs/spark.md has all options"
+                f'option {option.name} = "{text}": {error}', remedy="docs/guide/spark.md has all options"
             ) from None
     if "groups" not in found:
         raise BadOption(

@@ -1,4 +1,4 @@
-"""The data source "pgm": batches and streams of an archive's rows, and publishing. docs/spark.md describes its use.
+"""The data source "pgm": batches and streams of an archive's rows, and publishing. docs/guide/spark.md describes its use.
 
 Spark makes readers in processes of their own and pickles them into others, so they hold options and nothing that lives.
 """

@@ -105,7 +105,7 @@ class Event:
 
 
 def as_markdown() -> str:
-    """Return the tables of docs/telemetry.md."""
+    """Return the tables of docs/guide/telemetry.md."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in COLUMNS.items()]
     lines += ["", "| kind | written by | meaning |", "|---|---|---|"]

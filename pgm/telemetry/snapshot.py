@@ -52,7 +52,7 @@ def take_snapshot(
 
 
 def event_row(event_id: str, text: str, at_s: float) -> dict[str, Any]:
-    """Return the row of an event: its id of docs/events.md, its text, and its time in seconds since 1970."""
+    """Return the row of an event: its id of docs/reference/events.md, its text, and its time in seconds since 1970."""
     return {"id": event_id, "text": text, "at_s": round(at_s, 3)}
 
 

@@ -1,7 +1,7 @@
 """Typed values of the topology file, with names not yet resolved.
 
 Every field that a file may set carries a `FileKey`. The loader takes the known names from these keys, and
-`docs/topology.md` is printed from them. Required fields have a default here too: the loader reports a missing field and
+`docs/reference/topology.md` is printed from them. Required fields have a default here too: the loader reports a missing field and
 continues, so that all errors come at once.
 """
 
@@ -177,11 +177,11 @@ class NodeTable:
     streams: tuple[str, ...] = _key('["quotes"]', "Streams that a source sends, a receiver takes or an element carries. Without the key a receiver or an element has all streams.", default=())
     parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes that receive this node's NAKs, in order of preference. Each parent must answer on the node's upstream segment.", default=())
     repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "For an aggregator: repairers below it, which receive NAKs before its parents.", default=())
-    lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/ab-feeds.md). A receiver or repairer takes the first copy of each packet. A source sends on all lines. A repairer that is not a relay repairs on all lines.", default=())
+    lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/guide/ab-feeds.md). A receiver or repairer takes the first copy of each packet. A source sends on all lines. A repairer that is not a relay repairs on all lines.", default=())
     standby_of: str = _key('"floor-2-aggregator"', "The active relay that this standby relay replaces, on the same segments.", default="")
     loss: Impairment | None = _key(_LOSS, "Losses injected into the packets that the node reads, instead of the segment's own `loss`.")
     cache: CacheTable | None = _key('{ bytes = "4GiB", seconds = 60 }', "For a repairer: limits of its cache.")
-    record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "For a repairer: the archive in which it records the packets of its cache (docs/archive.md). For a receiver: the archive of `pgm record`.")
+    record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "For a repairer: the archive in which it records the packets of its cache (docs/guide/archive.md). For a receiver: the archive of `pgm record`.")
     count: Count | None = _key("4", "For a pattern: number of nodes to start without another instruction. The default is 1.")
     addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "For a pattern: addresses in the order of the nodes' numbers, as a range or a list.")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of this node alone.", default=NOTHING_SET)
@@ -264,7 +264,7 @@ class Topology:
     profile: Profile = _key('"lan"', "Profile that computes the timers: `lan`, `wan`, `lossy` or `legacy`.", default="lan")
     rtt: RoundTrip = _key('"1ms"', "Input of the profile: the round trip within a subnet and to the next tier.", default=MILLISECOND)
     repair_budget: Duration = _key('"10s"', "Input of the profile: the longest time of a repair before the packet is given up.", default=10 * SECOND)
-    telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/telemetry.md). Without the key no node writes events.", default="")
+    telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/guide/telemetry.md). Without the key no node writes events.", default="")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node.", default=NOTHING_SET)
     streams: Mapping[str, StreamTable] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
     segments: Mapping[str, SegmentTable] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))

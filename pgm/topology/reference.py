@@ -1,4 +1,4 @@
-"""Printer of docs/topology.md, from the tables that the loader, the checker and the planner read.
+"""Printer of docs/reference/topology.md, from the tables that the loader, the checker and the planner read.
 
 `python -m pgm.topology.reference` prints the page. `--write` replaces the committed page.
 """
@@ -36,7 +36,7 @@ from pgm.topology.url import KEYS
 from pgm.units import MILLISECOND, format_duration
 
 _ROOT = Path(__file__).parents[2]
-PAGE = _ROOT / "docs" / "topology.md"
+PAGE = _ROOT / "docs" / "reference" / "topology.md"
 _EXAMPLE = _ROOT / "deploy" / "topologies" / "trading-floor.toml"
 
 _HEAD = """\
@@ -200,7 +200,7 @@ def _address() -> str:
         "A source or receiver also opens without a file:\n\n"
         "```\npgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.9&nak_bo_ivl=50ms&parents=127.0.0.1,127.0.0.2\n```\n\n"
         "An IPv6 group stands in brackets. The query takes these keys and every parameter. ZeroMQ's addresses, such as "
-        "`epgm://eth0;239.192.1.1:5555`, take the same keys after a question mark; see [zeromq.md](zeromq.md)."
+        "`epgm://eth0;239.192.1.1:5555`, take the same keys after a question mark; see [zeromq.md](../guide/zeromq.md)."
     )
     return f"## Without a file\n\n{intro}\n\n{_table(['key', 'meaning'], rows)}"
 

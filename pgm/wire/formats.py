@@ -1,7 +1,7 @@
 """The tables of RFC 3208 section 8: packet types, the common header, and how a field is spelled.
 
 A packet or option class declares its fields with `u16()`, `u32()`, `u32s()` and `nla()`; the class itself is
-the table row. From the same declarations come the codec, `docs/wire.md` and the test strategies.
+the table row. From the same declarations come the codec, `docs/reference/wire.md` and the test strategies.
 
 Offsets count from the first octet of the PGM header. All multi-octet fields are big-endian.
 

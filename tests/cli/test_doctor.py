@@ -28,7 +28,7 @@ from tests.net.support.lab import ROOT, Host, lab, needs_namespaces
 from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process, processes
 
-PAGE = (ROOT / "docs/operations.md").read_text()
+PAGE = (ROOT / "docs/guide/operations.md").read_text()
 TREE = """\
 version = 1
 name = "sick"

@@ -95,12 +95,12 @@ def test_help_without_a_command_shows_the_overview() -> None:
     "page",
     [
         "README.md",
-        "docs/command.md",
-        "docs/design.md",
-        "docs/monitoring.md",
-        "docs/telemetry.md",
-        "docs/topology.md",
-        "docs/tuning.md",
+        "docs/reference/command.md",
+        "docs/internals/design.md",
+        "docs/guide/monitoring.md",
+        "docs/guide/telemetry.md",
+        "docs/reference/topology.md",
+        "docs/guide/tuning.md",
     ],
 )
 def test_help_commands_in_the_documents_are_valid(page: str) -> None:
@@ -117,5 +117,5 @@ def test_help_commands_in_the_documents_are_valid(page: str) -> None:
 
 
 def test_help_command_page_lists_every_command() -> None:
-    page = (ROOT / "docs" / "command.md").read_text()
+    page = (ROOT / "docs" / "reference" / "command.md").read_text()
     assert [name for name in COMMANDS if f"| `{name}` |" not in page] == []

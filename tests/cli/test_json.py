@@ -1,4 +1,4 @@
-"""`--json` of every command gives valid JSON with exactly the keys in docs/command.md."""
+"""`--json` of every command gives valid JSON with exactly the keys in docs/reference/command.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.net.support.processes import Process, processes
 DOCUMENTED = {
     heading.replace("`", ""): set(re.findall(r"`(\w+)`", keys))
     for heading, keys in re.findall(
-        r"^\| (`[^|]*) \| (.*`.*) \|$", (ROOT / "docs/command.md").read_text(), re.MULTILINE
+        r"^\| (`[^|]*) \| (.*`.*) \|$", (ROOT / "docs/reference/command.md").read_text(), re.MULTILINE
     )
 }
 NODES = ["source", "core-repairer", "subnet-1-aggregator", "subnet-1-repairer", "receiver-1-1"]  # of the demo's tree

@@ -1,6 +1,6 @@
 """Matrix of peers against cases, and the page that shows it.
 
-`python -m tests.interop.matrix --write` writes docs/interop.md.
+`python -m tests.interop.matrix --write` writes docs/reference/interop.md.
 
 A test module takes part by a module-level `CELLS`. For every row (peers and their version) and every case, `CELLS`
 holds the test, or a sentence with the reason for its absence. Paragraphs in a module-level `NOTES` go onto the page
@@ -24,27 +24,27 @@ Cells: TypeAlias = dict[str, dict[str, Cell]]  # row -> case -> cell
 
 CASES = {
     "data": "messages of all sizes, nothing lost on the way",
-    "loss5": "5 % of everything lost, NAKs included, over single packets and, where somebody sends them, over trains",
+    "loss5": "5 % of all packets lost, NAKs included, over single packets and, if a peer sends them, over trains",
     "burst": "many packets in a row lost, again and again",
-    "tail": "the last packets before a pause lost: nothing but an SPM can tell",
-    "latejoin": "a receiver that starts in mid-stream gets everything from there on",
-    "restart-source": "the source is killed and starts again: a new session, and nothing of either is missing",
-    "restart-repairer": "a repairer is killed in mid-stream and starts again",
-    "flat-lan": "source, receivers and our repairer on one LAN: it repairs and never sends an SPM",
-    "two-repairers": "two repairers, of which the first one is killed",
+    "tail": "the last packets before a pause lost: only an SPM shows the gap",
+    "latejoin": "a receiver that starts in the middle of a stream gets everything from there on",
+    "restart-source": "the source is killed and restarted: a new session, and no packet of either is missing",
+    "restart-repairer": "a repairer is killed in the middle of a stream and restarted",
+    "flat-lan": "source, receivers and a repairer of this project on one LAN: the repairer repairs and never sends an SPM",
+    "two-repairers": "two repairers; the first one is killed",
     "fragments": "messages of many packets, with loss",
     "wrap": "sequence numbers cross 2^32, with loss",
-    "nak-list": "many losses asked for at once in NAK lists",
-    "spmr": "a source that hardly ever sends SPMs is asked for one",
+    "nak-list": "many losses requested at once in NAK lists",
+    "spmr": "a receiver requests an SPM from a source that rarely sends one",
     "mtu": "packets far smaller and far larger than an Ethernet frame",
-    "idle": "a long silence, then more",
+    "idle": "a long silence, then more messages",
 }
 
 _HEAD = """\
-# Peers
+# Interoperability
 
-Printed from the tests in `tests/interop` by `python -m tests.interop.matrix --write`. Every cell is a test with real processes in
-network namespaces: our commands, and the peers' own libraries as Debian ships them. "Whole" means every message, in order,
+`python -m tests.interop.matrix --write` prints this page from the tests in `tests/interop`. Every cell is a test with real processes in
+network namespaces: the commands of this project, and the peers' own libraries as Debian ships them. "Whole" means every message, in order,
 once, octet for octet.
 """
 
@@ -80,7 +80,7 @@ def flaws() -> list[str]:
 
 
 def page() -> str:
-    """Return the text of docs/interop.md."""
+    """Return the text of docs/reference/interop.md."""
     rows = cells()
     lines = [_HEAD, "| case | what happens | " + " | ".join(rows) + " |", "|---" * (len(rows) + 2) + "|"]
     reasons: list[str] = []
@@ -88,7 +88,7 @@ def page() -> str:
         shown = [_shown(of_row[case], reasons) for of_row in rows.values()]
         lines.append(f"| `{case}` | {meaning} | " + " | ".join(shown) + " |")
     if reasons:
-        lines += ["", "## What is not there, and why", ""]
+        lines += ["", "## Missing cases, with reasons", ""]
         lines += [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
     for module in modules():
         for note in getattr(module, "NOTES", []):
@@ -103,13 +103,13 @@ def _shown(cell: Cell, reasons: list[str]) -> str:
             reasons.append(cell)
         return f"({reasons.index(cell) + 1})"
     file = f"{cell.__module__.replace('.', '/')}.py"
-    return f"[yes](../{file})"
+    return f"[yes](../../{file})"
 
 
 def main() -> None:
     """Print the page, or write it into docs/ with --write."""
     if "--write" in sys.argv[1:]:
-        (ROOT / "docs" / "interop.md").write_text(page())
+        (ROOT / "docs" / "reference" / "interop.md").write_text(page())
     else:
         print(page())
 

@@ -32,10 +32,10 @@ CELLS: Cells = {pair.title: {} for pair in PAIRS}
 NOTES = [
     f"""## Measured with {OPENPGM}
 
-One source, two receivers, messages of 1,000 octets, 5 % of all packets lost at each receiver by nftables; one machine with 2 cores that
-did other things too. `python -m pytest -rP tests/interop/test_openpgm_repair.py` prints these figures.
+One source sends messages of 1,000 octets to two receivers. nftables drops 5 % of all packets at each receiver. The machine has two cores and was not
+idle. `python -m pytest -rP tests/interop/test_openpgm_repair.py` prints these figures.
 
-| what | without our elements | with them |
+| measurement | without this project's elements | with them |
 |---|---|---|
 | NAKs that reach their source, relay and repairer below it, 2,000 messages | 152 to 187 | 0 |
 | the same after the repairer is killed, 1,400 messages | | 45 to 60, and nothing lost |
@@ -43,32 +43,31 @@ did other things too. `python -m pytest -rP tests/interop/test_openpgm_repair.py
 | sqns that it repairs before a source with rate to spare, bursts of 40 packets lost | | 94 to 95 % |
 | the same, single packets lost | | 48 to 78 % |
 
-An on-LAN repairer learns of others' losses by the source's NCF: their NAKs go to the source alone, by unicast, and OpenPGM knows nothing of
-redirects. An idle source sends the NCF and the repair in one go, 20 to 50 us apart unless something interrupts it; ours leaves some
-200 us after the NCF at best, 500 us on a busy machine. There it is a race, and what a source sends without a pause no other process can
-overtake. The source repairs in any case, since it does not listen to repairs of others.
+An on-LAN repairer learns of losses from the source's NCF, because NAKs go to the source by unicast and OpenPGM ignores redirects. An idle source
+sends the NCF and the repair 20 to 50 us apart. The repairer's repair leaves 200 us after the NCF at best, and 500 us on a busy machine. So the
+two repairs race. No process can overtake a source that sends both without a pause. The source repairs in any case, since it does not listen to repairs of others.
 
-How fast a relay is between them, beside a bare forwarder in its place that receives and sends and does nothing else: messages of 1,400
-octets a second without loss, found by bisection, the same source and two receivers throughout, with the timers of OpenPGM's examples; four
-processes on 2 cores. `python -m tests.interop.support.relay_speed` prints it, and takes a machine that does nothing else.
+The next table compares a relay between OpenPGM peers with a bare forwarder in its place, which only receives and sends. It has the highest rate without
+loss of messages of 1,400 octets, found by bisection. Source, two receivers and OpenPGM's example timers are the same throughout: four
+processes on two cores. `python -m tests.interop.support.relay_speed` prints it on an idle machine.
 
 | in the middle | messages a second |
 |---|---|
 | forwarder in C | 92,000 to 103,000 |
 | forwarder in Python, a call in and a call out for each packet | 82,000 to 87,000 |
-| forwarder in Python, with the socket options of our links | 60,000 |
+| forwarder in Python, with the socket options of this project | 60,000 |
 | relaying aggregator | 66,000 to 71,000; at 80 % of the forwarder in Python nothing is lost |
 | relaying repairer with a full cache | nothing is lost at 80 % of the forwarder in Python either |
 | the same while its cache fills, the first 256 MiB | 42,000 to 50,000: new memory costs a page fault every three packets |""",
-    f"""## What {OPENPGM} does not stand, and what follows
+    f"""## Limits of {OPENPGM}
 
-- A receiver that reads a packet with an option of length 0, or a window edge, a data packet or an NCF far ahead, walks for minutes or for ever,
-  whoever sent it. Our relays pass none of these on (`tests/interop/test_openpgm_hostile.py`).
-- A receiver takes an unfragmented packet that comes behind a duplicate fragment for a fragment too, discards it and its repairs,
-  and resets in the end. Two OpenPGM peers alone show it. Streams to OpenPGM should not mix messages that fit a packet with larger ones.
-- Its source crashes on fragments (INT-Q14); the peer of our tests brings a checksum routine of its own.
-- A message must fit into what its source's rate limit allows in a millisecond, or it is never sent.
-- Its source begins at sqn 0. For `wrap` the peer of our tests moves the window in the library's memory.""",
+- Certain packets make an OpenPGM receiver walk for minutes or for ever: an option of length 0, or a window edge, a data packet or an NCF far ahead.
+  Relays of this project forward none of these (`tests/interop/test_openpgm_hostile.py`).
+- A receiver mistakes an unfragmented packet after a duplicate fragment for a fragment. It discards the packet and its repairs, and finally resets.
+  Two OpenPGM peers alone show this. Streams to OpenPGM should not mix messages that fit a packet with larger ones.
+- The source crashes on fragments (INT-Q14); the test peer has a checksum routine of its own.
+- A message that exceeds the rate limit of one millisecond is never sent.
+- The source begins at sqn 0. For `wrap` the test peer moves the window in the library's memory.""",
 ]
 
 

@@ -33,21 +33,24 @@ pytestmark = [pytest.mark.network, needs_zeromq]
 CELLS: Cells = {pair.title: {} for pair in PAIRS}
 NOTES = [
     """\
-## What libzmq 4.3.4 does by itself
+## Behaviour of libzmq 4.3.4
 
-Seen in these tests, between its own sockets as well as with ours, and worth knowing:
+These tests show the following behaviour, between ZeroMQ's own sockets as well as with this project:
 
-- After a loss that nobody repairs, SUB hands out the parts that it had of the message before it together with the parts of the next message that
-  it reads. Messages of one part are not affected. Our receivers drop the broken message and report it.
-- Its receive window is as many packets as `ZMQ_RATE` fills in `ZMQ_RECOVERY_IVL`, 80 by default. SUB may wait for ever after an outage that this
-  window, or the source's, does not hold. With windows of 533 packets and an outage of 353, PUB to SUB was back within eight seconds in one run of
-  four. From our source, and after an outage of 1,000 packets, a SUB with that window was back in 39 runs of 45; with a window of 26,667 packets
-  and an outage of 108 that our window did not hold, in all of 16, each in less than a second. So set the same `ZMQ_RATE` on both sides, and a
-  `ZMQ_RECOVERY_IVL` well above the outages that are expected.
-- SUB puts one lost packet behind it for each packet that arrives, so it needs traffic to come back.
-- SUB looks whether it should ask for an SPM only when data arrive.
-- The message whose packet is the first to tell SUB of a loss for good is lost with it in about one run of three. Where a heartbeat SPM tells it, the
-  next message arrives.""",
+- After a final loss, SUB delivers the received parts of the broken message together with the parts of the next message. Messages of one part are
+  not affected. Receivers of this project drop the broken message and report it.
+- The receive window of SUB has as many packets as `ZMQ_RATE` fills in `ZMQ_RECOVERY_IVL`, 80 by default. SUB may wait for ever after an outage longer than
+  this window or the source's. Set the same `ZMQ_RATE` on both sides, and a `ZMQ_RECOVERY_IVL` well above the expected outages.
+
+    | source | window of SUB, packets | outage, packets | runs in which SUB recovered |
+    |---|---|---|---|
+    | PUB | 533 | 353 | 1 of 4, within eight seconds |
+    | this project | 533 | 1,000 | 39 of 45 |
+    | this project | 26,667 | 108, beyond the source's window | 16 of 16, each within a second |
+
+- SUB gives up one lost packet for each arriving packet, so it needs traffic to recover.
+- SUB checks the need for an SPM request only when data arrive.
+- In about one run of three the message that reveals a final loss to SUB is lost too. If a heartbeat SPM reveals the loss, the next message arrives.""",
 ]
 
 # From empty to several packets, and around the lengths at which a frame's head changes (INT-Z5).

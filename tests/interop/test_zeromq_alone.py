@@ -1,4 +1,4 @@
-"""ZeroMQ and our nodes: cases with processes of their own, our commands, and the examples of docs/zeromq.md.
+"""ZeroMQ and our nodes: cases with processes of their own, our commands, and the examples of docs/guide/zeromq.md.
 
 See checklist section 12.5.
 """
@@ -221,9 +221,9 @@ def test_zeromq_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
 
 
 def test_zeromq_page_examples_work(scene_of: SceneOf) -> None:
-    """Source and receivers run as written in docs/zeromq.md, on the interface of the hosts here."""
+    """Source and receivers run as written in docs/guide/zeromq.md, on the interface of the hosts here."""
     scene = scene_of(TO_THEM)
-    publish, receive, theirs = (block.replace("eth0", "up") for block in blocks(page("zeromq.md"), "python"))
+    publish, receive, theirs = (block.replace("eth0", "up") for block in blocks(page("guide/zeromq.md"), "python"))
     group = "239.192.1.1"
     theirs = theirs.replace("10.1.0.12", scene.yard.seat(LATE, "up").address)
 
@@ -245,7 +245,7 @@ def test_zeromq_page_examples_work(scene_of: SceneOf) -> None:
 
 
 def test_zeromq_page_tree_is_valid(tmp_path: Path) -> None:
-    (tmp_path / "quotes.toml").write_text(blocks(page("zeromq.md"), "toml")[0])
+    (tmp_path / "quotes.toml").write_text(blocks(page("guide/zeromq.md"), "toml")[0])
     topology = load_checked(tmp_path / "quotes.toml")
     assert topology.streams["quotes"].framing == "zeromq"
     assert topology.nodes["relay"].is_relay

@@ -16,7 +16,7 @@ import attrs
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = Path(__file__).parent / "requirements"
-PAGE = ROOT / "docs" / "rfc-coverage.md"
+PAGE = ROOT / "docs" / "reference" / "rfc-coverage.md"
 
 FAMILIES = {
     "W": "Wire format",
@@ -156,7 +156,7 @@ def the_25() -> dict[int, Claim]:
 
 
 def _link(claim: Claim, *, spelled: str = "") -> str:
-    return f"[{spelled or claim.test}](../{claim.file})"
+    return f"[{spelled or claim.test}](../../{claim.file})"
 
 
 def _done(row: Requirement, tests: list[Claim]) -> str:
@@ -184,7 +184,7 @@ def _summary(rows: dict[str, Requirement], found: dict[str, list[Claim]]) -> lis
 
 
 def render() -> str:
-    """Return the text of docs/rfc-coverage.md."""
+    """Return the text of docs/reference/rfc-coverage.md."""
     rows, found = requirements(), claims()
     strengths = ", ".join(f"{short} {long}" for short, long in STRENGTHS.items())
     lines = [

@@ -51,4 +51,6 @@ def test_the_25_are_there() -> None:
 
 
 def test_the_page_is_fresh() -> None:
-    assert PAGE.read_text() == render(), "docs/rfc-coverage.md is stale; write it: python -m tests.rfc.coverage --write"
+    assert PAGE.read_text() == render(), (
+        "docs/reference/rfc-coverage.md is stale; write it: python -m tests.rfc.coverage --write"
+    )

@@ -1,6 +1,6 @@
 """Features of older systems, and their counterparts here: `python -m tests.seeds.features --write`.
 
-The program writes docs/seed-features.md from the rows in `tests/seeds/features.toml`. A row names a test as
+The program writes docs/reference/seed-features.md from the rows in `tests/seeds/features.toml`. A row names a test as
 file::function under `tests`, or all tests of a file as file::*.
 """
 
@@ -15,7 +15,7 @@ import attrs
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).parent / "features.toml"
-PAGE = ROOT / "docs" / "seed-features.md"
+PAGE = ROOT / "docs" / "reference" / "seed-features.md"
 EVERY_TEST = "*"
 
 # By prefix: the system, and the number of its features, which are numbered from 1.
@@ -79,7 +79,7 @@ def functions_of(file: str) -> set[str]:
 
 def _link(test: str) -> str:
     file, _, name = test.partition("::")
-    return f"[{Path(file).stem if name == EVERY_TEST else name}](../tests/{file})"
+    return f"[{Path(file).stem if name == EVERY_TEST else name}](../../tests/{file})"
 
 
 def _here(row: Feature) -> str:
@@ -108,7 +108,7 @@ def _summary(rows: dict[str, Feature]) -> list[str]:
 
 
 def render() -> str:
-    """Return the text of docs/seed-features.md."""
+    """Return the text of docs/reference/seed-features.md."""
     rows = features()
     lines = [
         "# What older systems can do, and what of it is here",

@@ -35,5 +35,5 @@ def test_the_tests_of_a_row_exist(row) -> None:
 
 def test_the_page_is_fresh() -> None:
     assert PAGE.read_text() == render(), (
-        "docs/seed-features.md is stale; write it: python -m tests.seeds.features --write"
+        "docs/reference/seed-features.md is stale; write it: python -m tests.seeds.features --write"
     )

@@ -1,4 +1,4 @@
-"""The programs in docs/telemetry.md run as they stand there."""
+"""The programs in docs/guide/telemetry.md run as they stand there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pgm.impairments import Impairment
 from tests.spark.support.generated import lossy_links
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "telemetry.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "telemetry.md"
 
 
 def test_the_programs_of_the_page(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The programs of docs/spark.md, as they stand there, over a small demo; and the table of options."""
+"""The programs of docs/guide/spark.md, as they stand there, over a small demo; and the table of options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cli.command import pgm
 from tests.net.support.pages import blocks, page
 from tests.net.support.processes import Process
 
-PAGE = page("spark.md")
+PAGE = page("guide/spark.md")
 MESSAGES = 2000
 _PATIENCE_S = 90.0
 _BOTH = {"subnet-1": MESSAGES, "subnet-2": MESSAGES}

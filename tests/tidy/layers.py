@@ -1,4 +1,4 @@
-"""Permitted imports: the table that `test_imports` enforces and `docs/design.md` shows."""
+"""Permitted imports: the table that `test_imports` enforces and `docs/internals/design.md` shows."""
 
 from __future__ import annotations
 

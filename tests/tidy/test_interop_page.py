@@ -1,4 +1,4 @@
-"""docs/interop.md matches the tests: every row has a cell for every case, and the page is fresh."""
+"""docs/reference/interop.md matches the tests: every row has a cell for every case, and the page is fresh."""
 
 from __future__ import annotations
 
@@ -10,5 +10,7 @@ def test_interop_row_has_a_test_or_reason_for_every_case() -> None:
 
 
 def test_the_page_is_fresh() -> None:
-    committed = (ROOT / "docs" / "interop.md").read_text()
-    assert committed == page(), "docs/interop.md is stale; write it anew with: python -m tests.interop.matrix --write"
+    committed = (ROOT / "docs" / "reference" / "interop.md").read_text()
+    assert committed == page(), (
+        "docs/reference/interop.md is stale; write it anew with: python -m tests.interop.matrix --write"
+    )

@@ -1,4 +1,7 @@
-"""Folders and addresses of tests: every run is cleaned up, however it ends, and no address is shared."""
+"""Folders and addresses of the tests themselves.
+
+No folder stays behind, however a run ends, and no address is used twice at once.
+"""
 
 from __future__ import annotations
 

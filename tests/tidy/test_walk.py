@@ -1,4 +1,4 @@
-"""docs/walk.md against a running tree: real sockets, one lost packet, every function that each node enters."""
+"""docs/internals/walk.md against a running tree: real sockets, one lost packet, every function that each node enters."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def follow(steps: list[tuple[str, str, str]], seen: list[tuple[str, str, str]]) 
 
 
 def sections() -> dict[str, list[tuple[str, str, str]]]:
-    text = (ROOT / "docs" / "walk.md").read_text()
+    text = (ROOT / "docs" / "internals" / "walk.md").read_text()
     parts = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     return {part.splitlines()[0]: STEP.findall(part) for part in parts}
 

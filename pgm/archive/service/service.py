@@ -1,6 +1,6 @@
 """Range service: an archive over Arrow Flight.
 
-docs/archive.md describes requests and answers. The service only reads the files of the archive. It runs as a process of
+docs/guide/archive.md describes requests and answers. The service only reads the files of the archive. It runs as a process of
 its own, with or without a recorder, and takes no time from the protocol.
 """
 

@@ -1,7 +1,7 @@
-"""How many transmission groups are asked for at a time: as many as parity is kept for (RFC 11.5).
+"""Limit on the groups whose parity is requested at a time (RFC 11.5).
 
-A group is rebuilt once enough of its parity is there together. A node that asks for more groups than its store holds drops
-most of the parity that comes, asks for it again, and runs out of retries.
+The limit is the number of groups that the parity store holds. A group is rebuilt once enough of its parity is stored. A
+node that requested more groups would drop most of their parity, request it again, and run out of retries.
 """
 
 from __future__ import annotations
@@ -18,33 +18,31 @@ from pgm.wire.parity import group_of
 
 @attrs.frozen
 class GroupLimit:
-    """The limit for groups of `size` sqns, `most` of them at a time."""
+    """Limit of `most` groups of `size` sqns each."""
 
     size: int
     most: int
 
     def end(self, missing: TimedRanges[MissingRange], trail: int) -> int:
-        """Return the sqn that the oldest `most` groups with losses lie before; NEVER where there are no more groups.
+        """Return the end of the oldest `most` groups with losses.
 
-        What lies before `trail` is asked for by single packets, so no parity of it is kept.
+        Return NEVER if there are no more groups. Sqns below `trail` are requested as single packets, so no parity of
+        their groups is kept.
         """
-        left, counted_to = self.most, trail
-        for found in missing.reaching(trail):
-            first = max(found.first, counted_to)
-            if first >= found.end:
-                continue
-            group = group_of(first, self.size)
-            counted_to = group_of(found.end - 1, self.size) + self.size
-            groups = (counted_to - group) // self.size
+        left, end = self.most, trail
+        while (gap := next(missing.reaching(end), None)) is not None:
+            group = group_of(max(gap.first, end), self.size)
+            end = group_of(gap.end - 1, self.size) + self.size
+            groups = (end - group) // self.size
             if groups > left:
                 return group + left * self.size
             left -= groups
         return NEVER
 
     def is_freed(self, missing: TimedRanges[MissingRange], arrived: Iterable[SqnRange]) -> bool:
-        """Return whether some group that `arrived` has sqns of lacks nothing any more."""
+        """Return whether a group with sqns in `arrived` is now complete."""
         return any(
             not missing.overlaps(group, group + self.size)
-            for one in arrived
-            for group in range(group_of(one.first, self.size), one.end, self.size)
+            for sqns in arrived
+            for group in range(group_of(sqns.first, self.size), sqns.end, self.size)
         )

@@ -51,11 +51,11 @@ class ApplicationReader:
         self._rest_s = rest_s
         self._is_closed = False
         self._duplicate = os.dup(sock.fileno())
-        self._driver_sleep: trio.CancelScope | None = None  # of its task for this socket
+        self._driver_sleep: trio.CancelScope | None = None  # of the driver's task for this socket
         self._reads = 0
         self._octets = 0
         self.is_waiting = False
-        self._is_woken = False  # since it was taken
+        self._is_woken = False  # since the wait began
 
     def close(self) -> None:
         """Wake the waiting application, and allow no further wait."""

@@ -38,7 +38,7 @@ _MOST_READY = 16
 _POLLS = 12
 # Bounds of the row of single packets, each found by the first poll, after which a read gathers: that read takes 4 to 7
 # us longer. Answers may come as fast without a stream behind them. If gathering found nothing, the bound doubles, up to
-# what takes a millisecond or two.
+# one or two milliseconds of packets.
 _FEWEST_SINGLES, _MOST_SINGLES = 1, 256
 # Deadlines served in a row before the sockets get their turn.
 _DEADLINES_IN_A_ROW = 4
@@ -67,7 +67,7 @@ class _Input:
     def poll(self, most: int) -> int:
         """Poll at most `most` times for a single packet on the fast path.
 
-        Return the number of the successful poll; 0 if none.
+        Returns the number of the successful poll; 0 if none.
         """
         driver, link, sock = self._driver, self._link, self._sock
         take = driver.take_alone
@@ -193,9 +193,9 @@ class BusyPollLoop:
         self.turn()
 
     def turn_if_due(self, now_ns: int) -> None:
-        """Take a turn between two sends if the last turn without data was long ago:
+        """Take a turn between two sends if the last turn without data was long ago.
 
-        NAKs must not wait for the last send.
+        NAKs must not wait until the last send.
         """
         if now_ns >= self.now_ns + _TURN_IVL:
             self.turn()
@@ -332,15 +332,15 @@ class BusyPollDriver(EffectPerformer):
     def _raise_unusable(self) -> None:
         if self.thread == _ABANDONED:
             raise UsageError(
-                "a signal's handler has raised in the midst of what this source or receiver was at, which is half done",
-                remedy="open it anew; a handler that notes what is to be done, and raises nothing, ends no work",
+                "a signal handler raised inside a call of this source or receiver, whose work is half done",
+                remedy="open it again; let signal handlers set a flag and raise nothing",
             )
         if self.thread == _CLOSED:
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
         if _this_thread() == self.thread:
             raise UsageError(
                 "a handler of notices cannot receive, poll or wait",
-                remedy="note in it what is to be done, and do that behind the call that called it",
+                remedy="record the notice in the handler, and act on it after the call that called the handler",
             )
         raise UsageError(
             "a source or receiver with busy_poll belongs to the thread that opened it",
@@ -414,7 +414,7 @@ class BusyPollDriver(EffectPerformer):
             raise
 
     def push(self) -> None:
-        """Send at once what the core has accepted, as far as rate and link allow."""
+        """Send accepted data at once, as far as rate and link allow."""
         now_ns = time.monotonic_ns()
         try:
             if not self.held:
@@ -425,7 +425,7 @@ class BusyPollDriver(EffectPerformer):
             self.loop.turn_if_due(now_ns)
 
     def send_now(self, send: Send) -> None:
-        """Send data that the core gave outside of its deadline; hold what the link refuses."""
+        """Send data that the core gave outside of its deadline; hold data that the link refuses."""
         if self.observer is not None:
             self.observer.performed((send,), time.monotonic_ns())
         self._send_data_now(send)
@@ -456,7 +456,7 @@ class BusyPollDriver(EffectPerformer):
             effects = self._application.after()
 
     def _send_data_now(self, send: Send) -> None:
-        """Send data behind all held data; hold what the link refuses."""
+        """Send data behind all held data; hold data that the link refuses."""
         if not self.held:
             try:
                 self.links[send.segment.index].send(send)

@@ -123,7 +123,7 @@ class BusyPollSource(SourceEndpoint[BusyPollDriver]):
         if self._driver.loop.is_performing and self._core.room_octets <= 0:
             raise UsageError(
                 f"a handler of notices cannot wait, and {self._core.window.unsent_octets} octets wait to be sent",
-                remedy="send less in handlers, or keep it for a send outside of them; or raise rate or txw_unsent_bytes",
+                remedy="send less in handlers, or send after the call; or raise rate or txw_unsent_bytes",
             )
 
     def _send_all(self) -> None:
@@ -140,7 +140,7 @@ class BusyPollSource(SourceEndpoint[BusyPollDriver]):
         self._driver.require_usable()
 
     def poll(self) -> None:
-        """Read what has arrived, and send what is due: NCFs, repairs, SPMs. One turn, without waiting."""
+        """Read arrived packets, and send those due: NCFs, repairs, SPMs. One turn, without waiting."""
         self._driver.require_waiting()
         self._driver.loop.turn()
 
@@ -227,7 +227,7 @@ class BusyPollReceiver(ReceiverEndpoint[BusyPollDriver]):
         """
         message = self._unpacker.next() if self._unpacker.has_rest else None
         while message is None:
-            item = self._poll(timeout_s)
+            item = self._next(timeout_s)
             if type(item) is Message:
                 return item
             if isinstance(item, WholeMessages):  # a single packet of a plain stream: without the cost of a batch
@@ -242,7 +242,7 @@ class BusyPollReceiver(ReceiverEndpoint[BusyPollDriver]):
 
         None if none came within `timeout_s`. Busy-polls meanwhile.
         """
-        item = self._unpacker.take_rest() or self._poll(timeout_s)
+        item = self._unpacker.take_rest() or self._next(timeout_s)
         return batch_of(item) if isinstance(item, (WholeMessages, Message)) else item
 
     def batches(self) -> Iterator[BatchItem]:
@@ -259,11 +259,11 @@ class BusyPollReceiver(ReceiverEndpoint[BusyPollDriver]):
         return (object_of(item, codec, self.counters) for item in self)
 
     def poll(self) -> None:
-        """Read what has arrived, and send what is due: NAKs. One turn, without waiting."""
+        """Read arrived packets, and send those due: NAKs. One turn, without waiting."""
         self._driver.require_waiting()
         self._driver.loop.turn()
 
-    def _poll(self, timeout_s: float | None) -> BatchItem | WholeMessages | Message | None:
+    def _next(self, timeout_s: float | None) -> BatchItem | WholeMessages | Message | None:
         """Return the next item; a single message of a plain stream unconverted; None after `timeout_s`."""
         self._driver.require_waiting()
         inbox, driver, loop = self._inbox, self._driver, self._driver.loop

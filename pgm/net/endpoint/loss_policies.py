@@ -33,7 +33,7 @@ class LossError(PgmError):
         last = lost.first + lost.count - 1
         super().__init__(
             f"session {tsi_text(lost.tsi)} has lost sqns {lost.first} to {last}: {lost.cause.value}",
-            remedy='docs/events.md says what to do about each cause; on_loss="report" gives them as items',
+            remedy='docs/reference/events.md says what to do about each cause; on_loss="report" gives them as items',
         )
         self.lost = lost
 

@@ -35,11 +35,10 @@ _TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # plain
 # Errors of a network driver with a full queue.
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NOTHING_THERE = BUSY | {errno.EINTR}
-_MOST_MOVED = 8  # NCFs moved out of one call's data; more would cut the train, and more than losses need are excessive
+_MOST_MOVED = 8  # NCFs moved out of the data of one `recvmmsg`; more follow from excessive NAKs, and may cut the train
 _LEAST_CHUNK = 4 * ROOM  # of a receiver's chunks: for a read, a gathered read behind it, and gaps
 _WINDOW_CHUNKS = 8  # chunks in a window, at least, if chunks may be that small
-# Datagrams of the first call for many, and of the call after a train. Each may be a train of 64 KB, which is copied
-# twice.
+# Datagrams of the first `recvmmsg`, and of the next one after a train. Each may be a train of 64 KB, which is copied twice.
 _FIRST_BATCH = 8
 
 
@@ -115,7 +114,7 @@ class SegmentReader:
         self._kernel_drops: dict[socket.socket, int] = {}
         self._held: dict[socket.socket, deque[tuple[Octets, _ReadResult]]] = {}
         self._recvmmsg = None if is_raw else Recvmmsg.or_none()
-        self._batch_size = _FIRST_BATCH  # datagrams of the next call for many
+        self._batch_size = _FIRST_BATCH  # datagrams of the next `recvmmsg`
         self._recvmsgs: dict[socket.socket, Recvmsg] = {}  # of sockets that were polled for single packets
 
     @property
@@ -124,7 +123,7 @@ class SegmentReader:
         return self.sockets.inputs
 
     def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeAlone | None = None) -> SocketRead | None:
-        """Read what waits as one train; None if nothing waits.
+        """Read waiting data as one train; None if nothing waits.
 
         Own multicast and trains of which injected losses leave nothing are skipped. With `gathers` several reads become
         one train if they fit together; a lone read then costs an extra call. The next read reuses the place of the
@@ -223,7 +222,7 @@ class SegmentReader:
         return SocketRead(train, channel, peer, is_last)
 
     def holds(self, sock: socket.socket) -> bool:
-        """Return whether a packet of this socket is held. The next read must not wait then."""
+        """Return whether a packet of this socket was read and is held. No caller may wait then."""
         return sock in self._held
 
     def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _ReadResult) -> tuple[int, bool]:
@@ -266,7 +265,7 @@ class SegmentReader:
     def _gather_singles(
         self, recvmmsg: Recvmmsg, sock: socket.socket, room: Octets, length: int, first: _ReadResult
     ) -> tuple[int, bool]:
-        """Read on with many single packets a call. Returns the same as `_gather`."""
+        """Gather single packets, many by one `recvmmsg`. Return the same as `_gather`."""
         stride = first.stride
         most = min(MAX_READ_OCTETS, MAX_READ_PACKETS * stride, len(room)) - stride
         while length <= most:

@@ -59,8 +59,8 @@ class BufferSizes:
         if self.rcvbuf >= self.asked_rcvbuf:
             return ""
         return (
-            f"the kernel grants a receive buffer of {self.rcvbuf} octets, {self.asked_rcvbuf} were asked for; "
-            f"more: sysctl -w net.core.rmem_max={self.asked_rcvbuf}"
+            f"the kernel grants a receive buffer of {self.rcvbuf} octets instead of {self.asked_rcvbuf}; "
+            f"to allow more: sysctl -w net.core.rmem_max={self.asked_rcvbuf}"
         )
 
 
@@ -297,7 +297,7 @@ def _try_option(sock: socket.socket, level: int, option: int, value: int) -> boo
 
 
 def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> BufferSizes:
-    """Request buffer sizes, and read what was granted. The kernel doubles each size for its own use."""
+    """Request buffer sizes, and read the granted sizes. The kernel doubles each size for its own use."""
     for sock in inputs:
         if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, parameters.so_rcvbuf)
@@ -322,7 +322,7 @@ def _explain(error: OSError, spec: _SocketSpec, port: int) -> TransportError:
             remedy=f"find it with: ss -lunp 'sport = :{port}'; or give this node an address of its own",
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        dad_hint = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
+        dad_hint = ", and wait until duplicate address detection has finished" if is_v6 else ""
         return TransportError(
             f"{where}: {interface.address} is not an address of this host",
             remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{dad_hint}",

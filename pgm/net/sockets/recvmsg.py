@@ -46,7 +46,7 @@ class Recvmsg:
         self.number = sock.fileno()
         self.header = ctypes.byref(header)  # argument of the call
         self.data = memoryview(memory)[_DATA_AT:]
-        # Metadata of the last datagram, and of the last one that was a single packet of `peer` without any news.
+        # Metadata of the last datagram, and of the last one that was a single packet of `peer` and nothing else.
         self.metadata = memoryview(memory)[:_METADATA_OCTETS].cast("P")
         self.expected_metadata = memoryview(b"")
         self.peer: Nla = ""
@@ -59,5 +59,5 @@ class Recvmsg:
         return ancillary_of(control), header.flags, host_of(metadata[_NAME_AT : _NAME_AT + NAME_OCTETS])
 
     def expect(self, peer: Nla) -> None:
-        """Take later datagrams with the same metadata for single packets of `peer`, without any news."""
+        """Take datagrams with the last metadata for single packets of `peer` from now on."""
         self.peer, self.expected_metadata = peer, memoryview(self.metadata.tobytes()).cast("P")

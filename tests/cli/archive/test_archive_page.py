@@ -1,4 +1,4 @@
-"""Examples of docs/archive.md: each does as the page says."""
+"""Examples of docs/guide/archive.md: each does as the page says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.net.support.pages import blocks, page
 from tests.net.support.places import Place
 from tests.net.support.processes import Process
 
-PAGE = page("archive.md")
+PAGE = page("guide/archive.md")
 
 
 def test_archive_page_explains_every_column() -> None:

@@ -1,4 +1,4 @@
-"""Alarms of docs/monitoring.md as Prometheus reads them.
+"""Alarms of docs/guide/monitoring.md as Prometheus reads them.
 
 promtool checks the rules, and evaluates which of them fire for given samples.
 """
@@ -65,7 +65,7 @@ AT_REST = [
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     """Write the rules of the page into a file."""
-    page = (ROOT / "docs/monitoring.md").read_text()
+    page = (ROOT / "docs/guide/monitoring.md").read_text()
     [found] = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("groups:")]
     file = tmp_path / "rules.yml"
     file.write_text(found)

@@ -122,7 +122,7 @@ def _says_what_status_says(tree: Processes, port: int) -> None:
 
 
 def _says_the_counters_table(port: int) -> None:
-    """Assert that every row of docs/counters.md is a family with its text, labelled by names of the topology alone."""
+    """Assert that every row of docs/reference/counters.md is a family with its text, labelled by names of the topology alone."""
     text = get(port, "/metrics")[2].decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     for row in ROWS:
@@ -139,7 +139,7 @@ def _says_the_counters_table(port: int) -> None:
 
 def _does_what_the_page_says(port: int) -> None:
     """Assert that the program of the page runs and that every series named there exists."""
-    page = (ROOT / "docs/monitoring.md").read_text()
+    page = (ROOT / "docs/guide/monitoring.md").read_text()
     _, program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert f"127.0.0.1:{DEFAULT_PORT}" in program
     told = io.StringIO()

@@ -280,4 +280,4 @@ def test_top_equal_node_names_show_the_topology() -> None:
 
 def test_top_spans_and_the_table_of_the_page() -> None:
     assert [span(one) for one in (0, 59.4, 60, 7300, 200_000)] == ["0 s", "59 s", "1 min", "2 h", "2 d"]
-    assert as_markdown() in (ROOT / "docs/monitoring.md").read_text()
+    assert as_markdown() in (ROOT / "docs/guide/monitoring.md").read_text()

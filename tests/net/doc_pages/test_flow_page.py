@@ -1,4 +1,4 @@
-"""The examples of docs/flow-control.md, run as they stand there, but for addresses of this test's own."""
+"""The examples of docs/guide/flow-control.md, run unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from tests.net.support.pages import blocks, page
 from tests.net.support.places import Place
 
-PAGE = page("flow-control.md")
+PAGE = page("guide/flow-control.md")
 SECONDS = 60
 
 
 def block(language: str) -> str:
-    """The only example in a language."""
+    """Return the page's only example in a language."""
     [found] = blocks(PAGE, language)
     return found
 

@@ -1,4 +1,4 @@
-"""The examples of docs/messages.md, as they stand there, but for addresses of this test's own."""
+"""The examples of docs/guide/messages.md, unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.net.support.pages import PATIENCE_S, blocks, page, placed, started
 from tests.net.support.places import Place
 
-PAGE = page("messages.md")
+PAGE = page("guide/messages.md")
 
 
 def test_the_examples_do_what_the_page_says(place: Place, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The example of docs/parity.md, as it stands there, but for addresses of this test's own."""
+"""The example of docs/guide/parity.md, unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.net.support.pages import blocks, page
 from tests.net.support.places import Place
 
 PATIENCE_S = 60
-PAGE = page("parity.md")
+PAGE = page("guide/parity.md")
 
 
 def block(language: str) -> str:
@@ -23,7 +23,7 @@ def block(language: str) -> str:
 
 @pytest.mark.parametrize("on_demand", [True, False])
 def test_the_example_does_what_the_page_says(place: Place, tmp_path: Path, on_demand: bool) -> None:
-    """As it stands, and with on-demand parity off, which then repairs single packets."""
+    """The example runs unchanged, and again without on-demand parity, which then repairs single packets."""
     tree = block("toml").replace("127.0.78.", f"{place.net}.").replace("239.192.78.1", place.group())
     tree = tree.replace("3078", f"{place.port}")
     if not on_demand:
@@ -40,13 +40,14 @@ def test_the_example_does_what_the_page_says(place: Place, tmp_path: Path, on_de
     assert done.stderr == ""
     said = sorted(done.stdout.splitlines())
     assert said[::2] == [f"{node}: 10000 messages, 0 lost" for node in ("desk-1", "desk-2")]
-    # Whoever reads late finds the repairs that the other asked for, which are not parity then, beside what it lacks.
+    # A late receiver finds repairs that the other one requested. They are no parity, and come beside the late
+    # receiver's own.
     rebuilt = {line for line in said[1::2] if line.endswith("rebuilt some packets: True")}
     assert len(rebuilt) >= (2 if on_demand else 1)
 
 
 def test_the_table_is_what_the_simulator_says() -> None:
-    """A tenth of it: parity spares most of the repairs and NAKs, and sends fewer packets in all."""
+    """A tenth of the table's run: parity spares most repairs and NAKs, and sends fewer packets in total."""
     from tests.sim.figures.parity import MODES, tally
 
     plain, asked, unasked = (

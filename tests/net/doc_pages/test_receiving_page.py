@@ -1,4 +1,4 @@
-"""The examples of docs/receiving.md, run as they stand there, but for addresses of these tests' own."""
+"""The examples of docs/guide/receiving.md, run unchanged but for these tests' own addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.net.support.places import Place
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "receiving.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "receiving.md"
 SECONDS = 60
 
 

@@ -1,4 +1,4 @@
-"""How blocks, loops and calls of the library end, over real multicast on loopback."""
+"""Ends of the library's blocks, loops and calls, over real multicast on loopback."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_cancelling_leaves_no_task_and_no_socket_behind(place: Place) -> N
             nursery.start_soon(listen)
             nursery.start_soon(publish)
             await is_busy.wait()
-            assert len(open_files()) == len(files) + 5  # two each, and what a source sends to its group by
+            assert len(open_files()) == len(files) + 5  # two each, and the source's socket to its group
             nursery.cancel_scope.cancel()
     assert open_files() == files
     assert trio.lowlevel.current_statistics().tasks_living == tasks

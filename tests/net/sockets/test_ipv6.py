@@ -1,4 +1,7 @@
-"""IPv6 throughout: groups, addresses, NLAs, sockets, on hosts joined by lines, since loopback carries no such multicast."""
+"""IPv6 throughout: groups, addresses, NLAs, sockets.
+
+The hosts are joined by lines, because loopback carries no IPv6 multicast.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def test_a_tree_over_ipv6(name: str, tmp_path: Path) -> None:
     assert {item.path_nla for item in items if isinstance(item, Spm)} == {case.floor.address(1)}
     naks = [item for item in items if isinstance(item, Nak)]
     assert {item.group_nla for item in naks} == {group}
-    # Receivers take the path for the source; the relay speaks of the true one, whatever its family (INT-Q3).
+    # Receivers take the path for the source; the relay reports the true source, even of another family (INT-Q3).
     assert {item.source_nla for item in naks} <= {case.floor.address(1), case.core.address(1)}
 
 

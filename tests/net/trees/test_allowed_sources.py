@@ -1,4 +1,4 @@
-"""A stream that says who may send it: what comes from others is counted, and makes no state at any node."""
+"""A stream with a list of senders: packets of others are counted, and make no state at any node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.net.trees.test_random_octets import deliver, guns, ports_of, topology
 from tests.reference import data_packet
 
 ROUNDS = 20
-BELOW = ("relay", "repairer", "desk-1")  # whoever hears data
+BELOW = ("relay", "repairer", "desk-1")  # nodes that hear data
 
 
 @pytest.mark.parametrize("has_list", [True, False])

@@ -1,4 +1,4 @@
-"""Late joiners on real sockets: a repairer serves what came before, and the source hears nothing of it."""
+"""Late joiners on real sockets: a repairer serves older packets, and the source gets no NAK for them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_it_begins_where_it_wants_to(place: Place, start: str | int, first
             while tree.core("repairer").counters.received_packets < COUNT:  # noqa: ASYNC110
                 await trio.sleep(0.01)
             [session] = tree.core("repairer").sessions
-            while session.path.join_at != COUNT:  # noqa: ASYNC110 - an SPM says that who comes now is late
+            while session.state.join_at != COUNT:  # noqa: ASYNC110 - an SPM says that who comes now is late
                 await trio.sleep(0.01)
             naks = source.counters.nak_packets_in
             async with pgm.open_receiver(topology, node="desk-1", start=start, on_notice=notices.append) as receiver:

@@ -1,6 +1,6 @@
 """What acks of an acknowledged stream cost its source, by the number of receivers.
 
-`python -m tests.sim.figures.acks` prints the table of docs/flow-control.md; with `--write` it draws docs/acked.svg too. 1,000 messages to
+`python -m tests.sim.figures.acks` prints the table of docs/guide/flow-control.md; with `--write` it draws docs/pictures/acked.svg too. 1,000 messages to
 100, 1,000 and 10,000 receivers below ten relays (`tests.sim.support.acked`); the last takes some three minutes.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from deploy.terminal.svg import COLOURS, axes, logarithmic, svg
 from tests.sim.support.acked import RELAYS_AT_THE_TOP, run
 
-PICTURE = Path(__file__).resolve().parents[3] / "docs" / "acked.svg"
+PICTURE = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "acked.svg"
 SIZES = (100, 1_000, 10_000)
 
 

@@ -1,6 +1,6 @@
 """A stream with congestion control beside flows of TCP on one line: who gets how much, and the picture of it.
 
-python -m tests.sim.figures.fairness --plot docs/pgmcc.svg
+python -m tests.sim.figures.fairness --plot docs/pictures/pgmcc.svg
 """
 
 from __future__ import annotations

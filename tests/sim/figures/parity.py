@@ -1,6 +1,6 @@
 """What parity spares: repairs and NAKs of one subnet with and without it, in the simulator.
 
-`python -m tests.sim.figures.parity` prints the table of docs/parity.md; with `--write` it draws docs/parity.svg too. One source,
+`python -m tests.sim.figures.parity` prints the table of docs/guide/parity.md; with `--write` it draws docs/pictures/parity.svg too. One source,
 100 receivers on its subnet, each losing 5 % of all packets by itself.
 """
 
@@ -18,7 +18,7 @@ from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from tests.sim.support.worlds import finish, lossy, parameters, traffic
 
-PICTURE = Path(__file__).resolve().parents[3] / "docs" / "parity.svg"
+PICTURE = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "parity.svg"
 RECEIVERS, LOSS, PACKETS = 100, 0.05, 1280
 MODES: dict[str, dict[str, int]] = {
     "no parity": {},

@@ -85,7 +85,7 @@ def test_a_run_that_fails_has_its_telemetry_written(tmp_path: Path) -> None:
 
 
 def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
-    tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
+    tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/guide/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
     topology = loads(tree.replace("400Mbit/s", "8Mbit/s"))
     simulate(plan_all(topology), build_core, seed=3, messages=6000, size=600, telemetry=str(tmp_path))
     rows = pyarrow.dataset.dataset(tmp_path, schema=arrow_schema()).to_table()

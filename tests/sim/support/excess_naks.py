@@ -1,6 +1,6 @@
 """A crying baby among quiet receivers, in the simulator: what it costs them with its small budget and without.
 
-`python -m tests.sim.support.excess_naks` prints the table of docs/receiving.md; with `--write` it draws docs/crying.svg too. A repairer's subnet has 10 receivers that lose 1 % and, from the fifth second on, one that loses 60 %.
+`python -m tests.sim.support.excess_naks` prints the table of docs/guide/receiving.md; with `--write` it draws docs/pictures/crying.svg too. A repairer's subnet has 10 receivers that lose 1 % and, from the fifth second on, one that loses 60 %.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pgm.wire.formats import PacketType, Tsi
 from pgm.wire.train import Data, Train
 from tests.sim.support.worlds import lossy, parameters, traffic
 
-PICTURE = Path(__file__).resolve().parents[3] / "docs" / "crying.svg"
+PICTURE = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "crying.svg"
 BABY, REPAIRER = "baby", "repairer"
 LOSS, CRYING_LOSS, CRIES_FROM_S = 0.01, 0.6, 5
 FROM_S, TO_S = 20, 30  # what is measured

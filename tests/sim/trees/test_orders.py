@@ -22,6 +22,7 @@ def relayed(order: str) -> TreeBuilder:
     return tree
 
 
+@pytest.mark.rfc("RCV-08")
 @pytest.mark.parametrize("seed", range(3))
 def test_orders_unordered_repairs_do_not_delay_later_packets(seed: int) -> None:
     world = make_world(
@@ -39,6 +40,7 @@ def test_orders_unordered_repairs_do_not_delay_later_packets(seed: int) -> None:
         assert one.overtakings > 20
 
 
+@pytest.mark.rfc("RCV-08")
 def test_large_messages_of_unordered_streams_come_whole() -> None:
     offered = traffic(messages=150, size=6000, close_at_ns=2 * SECOND)
     world = make_world(relayed("unordered"), offered, wirings={"receiver": lossy(0.05)})

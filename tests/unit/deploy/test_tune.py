@@ -73,7 +73,7 @@ def test_tune_refuses_a_bad_file_before_spark_starts(tmp_path: Path, monkeypatch
 
 def test_tune_any_suitable_segment_can_have_a_repairer() -> None:
     """This includes trees whose receivers have redundant lines."""
-    tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
+    tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/guide/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
     topology = loads(tree)
     assert shapes_of(topology) == ["line-a"]
     plans = plan_all(applied(topology, Candidate(repairer_on="line-a")))

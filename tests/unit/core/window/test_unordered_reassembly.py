@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def packets_of(payloads: list[bytes]) -> list[Run]:
     return [one.part(sqn, sqn + 1) for one in found for sqn in range(one.first, one.end)]
 
 
+@pytest.mark.rfc("RCV-08")
 @given(SIZES, st.randoms(use_true_random=False), st.floats(0, 0.3))
 def test_every_packet_is_in_a_message_or_lost(sizes: list[int], rng: object, loss: float) -> None:
     payloads = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
