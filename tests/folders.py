@@ -1,6 +1,6 @@
-"""Folders with short paths, which status sockets need, that no run of the tests leaves behind.
+"""Folders with short paths, for status sockets, that no test run leaves behind.
 
-One that is killed cannot clean up after itself: the next one does, by the process id in the name.
+A killed run cannot clean up; the next run removes its folders by the process id in the name.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 
 PREFIX = "pgm-test-"
 _ABANDONED = re.compile(PREFIX + r"([0-9]+)-.+")
-_AGE_S = 3600.0  # where processes of several hosts share the folder, an id says nothing of theirs
+_AGE_S = 3600.0  # a process id of another host that shares the folder means nothing here
 
 
 def sweep(age_s: float = _AGE_S) -> list[Path]:
-    """Remove, and return, what runs have left that are gone and were so old."""
+    """Remove and return the folders of ended runs above the age limit."""
     swept = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         named = _ABANDONED.fullmatch(folder.name)
-        with contextlib.suppress(OSError):  # somebody else's, or swept by another run
+        with contextlib.suppress(OSError):  # the folder belongs to another user, or another run has removed it
             if named and not Path(f"/proc/{named[1]}").exists() and time.time() - folder.stat().st_mtime >= age_s:
                 shutil.rmtree(folder)
                 swept.append(folder)
@@ -39,7 +39,7 @@ def _sweep_once() -> None:
 
 @contextlib.contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder for the length of a block."""
+    """Yield a folder for the length of a block."""
     _sweep_once()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     try:

@@ -1,4 +1,4 @@
-"""Data packets and checksums built by the book, octet by octet: what the fast paths are compared with."""
+"""Data packets and checksums built octet by octet, as a reference for the fast paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DATA_PORT = 7500
 
 
 def ones_complement_sum(octets: bytes) -> int:
-    """The 16-bit one's-complement sum, big-endian, an odd tail padded with a zero octet."""
+    """Return the 16-bit one's-complement sum, big-endian; an odd tail is padded with a zero octet."""
     if len(octets) % 2:
         octets += b"\0"
     total = 0
@@ -25,17 +25,17 @@ def ones_complement_sum(octets: bytes) -> int:
 
 
 def checksum_of(packet: bytes) -> int:
-    """What belongs into the checksum field of a packet, 0xFFFF for a computed 0 (W-08, W-09)."""
+    """Return the checksum field of a packet; 0xFFFF for a computed 0 (W-08, W-09)."""
     return 0xFFFF - ones_complement_sum(packet[:6] + b"\0\0" + packet[8:]) or 0xFFFF
 
 
 def sealed(packet: bytes) -> bytes:
-    """The packet with its checksum in place."""
+    """Return the packet with its checksum in place."""
     return packet[:6] + checksum_of(packet).to_bytes(2, "big") + packet[8:]
 
 
 def without_checksum(packet: bytes) -> bytes:
-    """The packet with "no checksum" in the field."""
+    """Return the packet with "no checksum" in the field."""
     return packet[:6] + b"\0\0" + packet[8:]
 
 
@@ -51,7 +51,10 @@ def data_packet(
     option_octets: bytes | None = None,
     parity: bool = False,
 ) -> bytes:
-    """One ODATA or RDATA packet. `option_octets` take the place of `options`, malformed ones included."""
+    """Return one ODATA or RDATA packet.
+
+    `option_octets` take the place of `options` and may be malformed.
+    """
     encoded, network = encode_options(options, kind)
     if option_octets is not None:
         encoded = option_octets
@@ -64,5 +67,5 @@ def data_packet(
 
 
 def data_fields(packet: bytes) -> tuple[int, int, int]:
-    """Type, sqn and trail of a data packet, read by hand."""
+    """Return type, sqn and trail of a data packet."""
     return packet[4], int.from_bytes(packet[16:20], "big"), int.from_bytes(packet[20:24], "big")

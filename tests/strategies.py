@@ -1,7 +1,7 @@
 """Hypothesis strategies for packets and options, drawn from the field tables of `pgm.wire`.
 
-Every field kind has one strategy; every option and packet class gets its strategy from its own
-declarations, so a new row of the tables is covered without a line here.
+Every field kind has one strategy. The declaration of an option or packet class gives its strategy, so a new row of the
+tables needs no line here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pgm.wire.options import (
 from pgm.wire.sequence_numbers import MASK
 
 u16s = st.integers(0, 0xFFFF)
-# Edges of the circular space come up far more often than chance would have it.
+# Edges of the circular space come up far more often than by chance.
 u32s = st.one_of(st.integers(0, MASK), st.sampled_from([0, 1, 0x7FFFFFFF, 0x80000000, 0x80000001, MASK - 1, MASK]))
 ports = u16s
 tsis: st.SearchStrategy[Tsi] = st.binary(min_size=8, max_size=8)
@@ -46,12 +46,12 @@ _FIELDS: dict[Kind, st.SearchStrategy[Any]] = {
 
 
 def nak_lists(most: int = MAX_NAK_LIST) -> st.SearchStrategy[NakList]:
-    """A NAK list of 1 to `most` sqns."""
+    """Draw a NAK list of 1 to `most` sqns."""
     return st.lists(u32s, min_size=1, max_size=most).map(lambda sqns: NakList(sqns=tuple(sqns)))
 
 
 def _declared(cls: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
-    """A strategy per field that the class declares for the wire."""
+    """Return a strategy for each field that the class declares for the wire."""
     return {
         field.name: _FIELDS[field.metadata["kind"]]
         for field in attrs.fields(cls)
@@ -60,7 +60,7 @@ def _declared(cls: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
 
 
 def options_of(cls: type[Option]) -> st.SearchStrategy[Option]:
-    """Values of one option class: its fields, and the bits of its fourth octet."""
+    """Draw an option of a class: its fields, and the bits of its fourth octet."""
     if cls is NakList:
         return nak_lists()
     if cls is ParityPrm:
@@ -86,12 +86,12 @@ unknown_options = st.builds(
 
 
 def classes_on(kind: PacketType) -> list[type[Option]]:
-    """The option classes that may be on a packet type."""
+    """Return the option classes that a packet type may carry."""
     return [cls for cls in OPTIONS.values() if kind in cls.CARRIERS]
 
 
 def option_sets(kind: PacketType, most: int = 4) -> st.SearchStrategy[Options]:
-    """Options for a packet type, each class at most once."""
+    """Draw options for a packet type, each class at most once."""
     known = classes_on(kind)
     drawn = st.lists(st.sampled_from(known), max_size=most, unique=True) if known else st.just([])
     return drawn.flatmap(
@@ -102,7 +102,7 @@ def option_sets(kind: PacketType, most: int = 4) -> st.SearchStrategy[Options]:
 
 
 def packets_of(kind: PacketType) -> st.SearchStrategy[Packet]:
-    """Control packets of one type, with and without options."""
+    """Draw control packets of one type, with and without options."""
     cls = CONTROL[kind]
     drawn = _declared(cls)
     if cls is Nak:
@@ -114,12 +114,12 @@ packets = st.sampled_from(sorted(CONTROL)).flatmap(packets_of)
 
 
 def is_ipv6(address: Nla) -> bool:
-    """Whether an address is of the longer kind."""
+    """Return whether an address is an IPv6 address."""
     return ipaddress.ip_address(address).version == 6
 
 
 def port_order(kind: PacketType, tsi: Tsi, data_port: int) -> bytes:
-    """The first four octets that a packet of this type begins with (W-14)."""
+    """Return the first four octets of a packet of this type (W-14)."""
     sport = tsi[6:]
     dport = data_port.to_bytes(2, "big")
     return dport + sport if kind in UPSTREAM else sport + dport

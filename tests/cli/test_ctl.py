@@ -64,7 +64,7 @@ def per_second(tree: Processes, least: float, counter: str) -> float:
     return (count(then, counter) - count(first, counter)) / (then["uptime_s"] - first["uptime_s"])
 
 
-def test_a_rate_is_changed_while_the_source_sends(tree: Processes) -> None:
+def test_ctl_changes_the_rate_of_a_sending_source(tree: Processes) -> None:
     """The rate falls at once and returns to the value of the file; the source reports and counts both changes."""
     slow = parse_rate("2Mbit/s")
     changed = ctl(tree, "source", "set", "rate=2Mbit/s")
@@ -80,7 +80,7 @@ def test_a_rate_is_changed_while_the_source_sends(tree: Processes) -> None:
     assert per_second(tree, 4 * slow / 8, "odata_octets") > 1.5 * slow
 
 
-def test_injected_losses_are_changed_and_ended(tree: Processes) -> None:
+def test_ctl_changes_and_ends_injected_losses(tree: Processes) -> None:
     """A receiver without losses sends no more NAKs."""
     assert tree.status("desk-1")["counters"]["injected_losses"]
     done = ctl(tree, "desk-*", "set", "loss=off", "--segment", "lan")
@@ -166,7 +166,7 @@ def test_ctl_incomplete_request_shows_the_missing_part(request_: dict[str, Any],
 
 
 @pytest.mark.parametrize("line", [b"\xff\n", b"[" * 4000 + b"\n", b"1\n", b"{}\n", b'{"do": 7}\n', b"x" * 5000, b"\n"])
-def test_nonsense_is_answered_and_counted_and_harms_nobody(tree: Processes, line: bytes) -> None:
+def test_ctl_nonsense_is_answered_counted_and_harmless(tree: Processes, line: bytes) -> None:
     refused = count(tree.status("desk-1"), "control_refused")
     path = control_path(tree.name, "desk-1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -190,7 +190,7 @@ def test_ctl_silent_client_does_not_block_others(tree: Processes) -> None:
         assert ask_control(Path(path), {"do": "get"})["node"] == "desk-1"
 
 
-def test_a_node_that_was_killed_keeps_nobody_from_asking_the_others(tree: Processes) -> None:
+def test_ctl_killed_node_does_not_block_others(tree: Processes) -> None:
     """The socket of the killed node still exists."""
     dead = control_path(tree.name, "desk-0")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -203,9 +203,7 @@ def test_a_node_that_was_killed_keeps_nobody_from_asking_the_others(tree: Proces
     assert "no answer from desk-0" in done.err
 
 
-def test_where_nothing_runs_and_what_is_told_of_nobody(
-    tree: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctl_without_nodes_names_the_remedy(tree: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     invoked("ctl", tree.file, "set", "rate=1Mbit/s").complains(2, "`set` needs --node")
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
     invoked("ctl", tree.file).complains(1, "no node of", "start one with")
@@ -245,19 +243,19 @@ _NAMES = st.sampled_from([*SETTINGS, "txw_secs", "so_rcvbuf", "nagging_policy", 
         st.sampled_from(["get", "set", "release"]) | st.dictionaries(_NAMES, _JSON, max_size=3) | _JSON,
     )
 )
-def test_any_request_is_answered_or_refused_in_words(request: dict[str, Any]) -> None:
+def test_ctl_any_request_is_answered_or_refused(request: dict[str, Any]) -> None:
     with contextlib.suppress(UsageError, UnitError):
         assert SETTINGS_OF_A_SOURCE.answer(request, "somebody")["node"] == "source"
 
 
-def test_the_page_lists_the_settings() -> None:
+def test_ctl_page_lists_the_settings() -> None:
     assert re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE) == [
         (name, who, what) for name, (who, what) in SETTINGS.items()
     ]
     assert not set(SETTINGS) & set(ROWS)
 
 
-async def test_a_program_answers_where_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ctl_changes_settings_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings of a program change like those of a node, with a notice.
 
     With `if-free`, a second process of the node leaves the answers to the first one.
@@ -294,7 +292,7 @@ async def test_a_program_answers_where_it_is_asked_to(tmp_path: Path, monkeypatc
                 raise AssertionError("it was opened")
 
 
-def test_send_answers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctl_changes_settings_of_send(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place.new()
     with processes(one_segment(place), f"t{place.number}") as running:
         source = running.start("source", verb="send", stdin=subprocess.PIPE)

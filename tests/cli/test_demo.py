@@ -54,7 +54,7 @@ def account() -> dict[str, Any]:
     return found
 
 
-def test_everybody_gets_everything(account: dict[str, Any]) -> None:
+def test_demo_delivers_every_message_to_every_receiver(account: dict[str, Any]) -> None:
     assert (account["ok"], account["problems"]) == (True, [])
     assert [row["node"] for row in account["receivers"]] == ["receiver-1-1", "receiver-2-1", "receiver-3-1"]
     for row in account["receivers"]:
@@ -62,7 +62,7 @@ def test_everybody_gets_everything(account: dict[str, Any]) -> None:
         assert (row["delivered"], wrong, row["sha256_ok"]) == (MESSAGES, {}, True)
 
 
-def test_the_account_adds_up(account: dict[str, Any]) -> None:
+def test_demo_account_adds_up(account: dict[str, Any]) -> None:
     totals = account["totals"]
     for key in ("delivered", "lost", "nak_sqns", "repaired", "repaired_locally", "late"):
         assert totals[key] == sum(row[key] for row in account["receivers"]), key
@@ -86,7 +86,7 @@ def test_the_account_adds_up(account: dict[str, Any]) -> None:
         assert 0 < rows[f"subnet-{number}-aggregator"]["nak_sqns_in"] <= asked, "every NAK was sent by somebody"
 
 
-def test_the_losses_are_those_that_were_asked_for(account: dict[str, Any]) -> None:
+def test_demo_losses_match_the_request(account: dict[str, Any]) -> None:
     last_hop, uplink, kernel = (account["loss"][key] for key in ("last_hop", "uplink", "kernel"))
     assert last_hop["asked"] == pytest.approx(0.0396)
     assert uplink["asked"] == pytest.approx(0.002)
@@ -99,7 +99,7 @@ def test_the_losses_are_those_that_were_asked_for(account: dict[str, Any]) -> No
     )
 
 
-def test_its_keys_are_documented(account: dict[str, Any]) -> None:
+def test_demo_account_keys_are_documented(account: dict[str, Any]) -> None:
     documented("demo", account, optional=("recorders",))
     documented("demo.totals", account["totals"])
     documented("demo.source", account["source"])
@@ -130,13 +130,13 @@ def test_demo_account_reports_every_kind_of_fault(account: dict[str, Any], chang
 
 
 @pytest.mark.parametrize(("share", "is_wrong"), [(0.79, True), (0.81, False), (1.19, False), (1.21, True), (0, True)])
-def test_a_loss_must_be_within_a_fifth(account: dict[str, Any], share: float, is_wrong: bool) -> None:
+def test_demo_loss_beyond_its_tolerance_is_a_problem(account: dict[str, Any], share: float, is_wrong: bool) -> None:
     spoilt = copy.deepcopy(account)
     spoilt["loss"]["last_hop"].update(measured=0.0396 * share, tolerance=0.2)
     assert bool(find_problems(spoilt)) == is_wrong
 
 
-def test_demo_losses_changed_meanwhile_are_told_and_excused(account: dict[str, Any]) -> None:
+def test_demo_losses_changed_by_ctl_are_reported_and_excused(account: dict[str, Any]) -> None:
     """The deliveries are judged although the losses change during the demo.
 
     The change is that of `pgm ctl demo --node 'receiver-*' set loss=30%`.
@@ -153,7 +153,7 @@ def test_demo_losses_changed_meanwhile_are_told_and_excused(account: dict[str, A
     assert account["settings_changed"] == 0
 
 
-def test_chance_alone_does_not_fail_a_demo() -> None:
+def test_demo_random_deviation_of_losses_is_no_failure() -> None:
     """The accepted deviation for few packets is that of the injector itself."""
     loss, count = Impairment(0.02, 0.02, 8), 4000
     measured = [Injector(loss, str(seed)).draw(count).mean() for seed in range(400)]
@@ -173,7 +173,7 @@ pgm.impairments.Injector.draw = draw
 """
 
 
-def test_a_demo_whose_losses_do_not_happen_fails(tmp_path: Path) -> None:
+def test_demo_without_its_losses_fails(tmp_path: Path) -> None:
     """The injector is broken in every process of a real demo. The demo fails although everything is delivered."""
     (tmp_path / "sitecustomize.py").write_text(BROKEN_INJECTOR)
     path = f"{tmp_path}:{environment()['PYTHONPATH']}"
@@ -195,7 +195,7 @@ def short_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_on_a_small_terminal_nothing_is_cut_off(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_on_a_small_terminal_is_not_cut(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo without losses shows a live picture, and an account with whole numbers, on 80 by 24 characters.
 
     Other commands find its nodes during the run.
@@ -241,7 +241,7 @@ def _read(descriptor: int) -> bytes:
 
 
 @pytest.mark.parametrize(("subnets", "receivers"), [(1, 1), (3, 2), (3, 12), (1, 155), (60, 2000)])
-def test_the_tree_is_good_at_every_size(subnets: int, receivers: int) -> None:
+def test_demo_tree_is_valid_at_every_size(subnets: int, receivers: int) -> None:
     plans = plan_all(loads(demo_topology(DemoTree(subnets, receivers))))
     roles = [plan.role for plan in plans.values()]
     assert roles.count(Role.RECEIVER) == receivers
@@ -266,7 +266,7 @@ def test_demo_recorded_archives_hold_every_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", ["2", "0.02"])
-def test_a_loss_says_its_unit_as_everywhere(loss: str) -> None:
+def test_demo_loss_without_a_unit_is_refused(loss: str) -> None:
     done = subprocess.run(command("demo", "--loss", loss), capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"'{loss}' is not a percentage" in done.stderr

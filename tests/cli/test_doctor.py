@@ -69,7 +69,7 @@ def by_check(found: Mapping[str, Any], subject: str = "") -> dict[str, dict[str,
     return {one["check"]: one for one in found["checks"] if subject in one["subject"]}
 
 
-def test_a_tree_on_loopback_has_no_fault_and_hears_its_own_multicast(tree: Path) -> None:
+def test_doctor_finds_no_fault_in_a_loopback_tree(tree: Path) -> None:
     """Limits of the test machine do not keep this tree from working."""
     found = invoked("doctor", tree, "--probe", "--json").json
     documented("doctor", found)
@@ -104,7 +104,7 @@ def test_the_examples_of_the_page(tree: Path) -> None:
         assert done.code == 0, done
 
 
-def test_people_read_what_is_not_well_and_all_where_they_ask(tree: Path) -> None:
+def test_doctor_prints_passed_checks_only_with_all(tree: Path) -> None:
     short, whole = invoked("doctor", tree), invoked("doctor", tree, "--all")
     assert (short.code, whole.code) == (0, 0)
     assert "ok: sockets (source on lan, desk-1 on lan): lo: " in whole.out
@@ -136,7 +136,7 @@ def test_doctor_names_the_holder_of_a_port() -> None:
         }
 
 
-def test_a_buffer_that_holds_a_moment_of_the_stream_is_a_fault(tmp_path: Path) -> None:
+def test_doctor_reports_a_small_buffer_as_a_fault(tmp_path: Path) -> None:
     """The buffer that a machine grants varies; no machine grants this size."""
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place.new(), rate="1000Gbit/s", parameters='so_rcvbuf = "1GiB", txw_bytes = "64MiB"'))
@@ -147,7 +147,7 @@ def test_a_buffer_that_holds_a_moment_of_the_stream_is_a_fault(tmp_path: Path) -
     assert f"fault: receive buffer (this machine): {row['found']}; wanted: 1GiB\n  remedy: {row['remedy']}" in done.out
 
 
-def test_wrong_words(tree: Path) -> None:
+def test_doctor_wrong_options_are_refused(tree: Path) -> None:
     invoked("doctor", "--node", "desk-1").complains(2, "--node and --probe need a topology file")
     invoked("doctor", tree, "--listen", "1").complains(2, "--listen needs --probe")
     invoked("doctor", ROOT / "deploy/topologies/trading-floor.toml").complains(2, "has an address of this machine")
@@ -174,7 +174,7 @@ def _found(process: subprocess.Popen[str], code: int) -> dict[str, Any]:
 
 
 @needs_namespaces
-def test_machines_that_lack_something(tmp_path: Path) -> None:
+def test_doctor_reports_faults_of_machines(tmp_path: Path) -> None:
     """The faults are a short MTU, a strict filter, a firewall and a bridge without a querier.
 
     Two further machines receive each other's packets.
@@ -233,7 +233,7 @@ def _listening(host: Host, file: Path) -> Process:
 
 
 @pytest.mark.parametrize(("device", "bit", "gives"), [("0x0005", 5, True), ("0x0005", 4, False), ("0x0001", 5, False)])
-def test_a_balloon_that_reports_free_pages_gives_them_back(tmp_path: Path, device: str, bit: int, gives: bool) -> None:
+def test_doctor_detects_a_free_page_reporting_balloon(tmp_path: Path, device: str, bit: int, gives: bool) -> None:
     folder = tmp_path / "virtio0"
     folder.mkdir()
     (folder / "device").write_text(f"{device}\n")

@@ -76,7 +76,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(number: signal.Signals, code: int
         assert os.listdir(folder) == []
 
 
-def test_the_nodes_of_a_tree_end_with_it_even_when_it_is_killed(tree: Path) -> None:
+def test_up_killed_by_sigkill_ends_its_nodes(tree: Path) -> None:
     """SIGKILL leaves the parent no time to stop its children."""
     with marked() as mark, running(mark, "up", tree) as up:
         up.line_with("nodes run")
@@ -86,7 +86,7 @@ def test_the_nodes_of_a_tree_end_with_it_even_when_it_is_killed(tree: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
-def test_a_tree_that_is_stopped_ends_in_order(tree: Path, number: signal.Signals) -> None:
+def test_up_stopped_tree_ends_in_order(tree: Path, number: signal.Signals) -> None:
     with marked() as mark, running(mark, "up", tree) as up:
         up.line_with("nodes run; Ctrl-C stops all")
         ends(up, number, 0, mark)
@@ -94,7 +94,7 @@ def test_a_tree_that_is_stopped_ends_in_order(tree: Path, number: signal.Signals
         up.line_with("desk-1 | account: 0 delivered, 0 lost")
 
 
-def test_a_tree_that_a_script_put_in_the_background_can_be_stopped(tree: Path) -> None:
+def test_up_in_the_background_can_be_stopped(tree: Path) -> None:
     """Shells ignore SIGINT for background processes, and nohup ignores SIGHUP."""
     script = 'trap "" INT HUP; exec "$@"'
     with marked() as mark:
@@ -116,7 +116,7 @@ def test_a_tree_that_a_script_put_in_the_background_can_be_stopped(tree: Path) -
         mark.until_nothing_runs()
 
 
-def test_a_node_that_dies_is_told_at_once_and_at_the_end(tree: Path) -> None:
+def test_up_reports_a_dead_node_at_once_and_at_the_end(tree: Path) -> None:
     with marked() as mark, running(mark, "up", tree) as up:
         up.line_with("nodes run; Ctrl-C stops all")
         victim = next(pid for pid in mark.running() if b"desk-1" in Path(f"/proc/{pid}/cmdline").read_bytes())
@@ -134,7 +134,9 @@ def test_a_node_that_dies_is_told_at_once_and_at_the_end(tree: Path) -> None:
     ],
     ids=["source", "receiver"],
 )
-def test_a_node_that_is_stopped_is_done(tree: Path, arguments: tuple[str, ...], at: str, code: int, says: str) -> None:
+def test_node_stopped_by_sigint_reports_its_end(
+    tree: Path, arguments: tuple[str, ...], at: str, code: int, says: str
+) -> None:
     words = [tree if one == "FILE" else one for one in arguments]
     with marked() as mark, running(mark, *words) as node:
         node.line_with(at)
@@ -152,9 +154,7 @@ def piped(mark: Marked, tree: Path, place: Place, *options: str) -> Iterator[tup
 
 
 @pytest.mark.parametrize(("number", "code"), CODES)
-def test_a_stream_that_is_cut_short_is_told_to_its_receivers(
-    tree: Path, place: Place, number: signal.Signals, code: int
-) -> None:
+def test_send_aborted_stream_is_reported_by_recv(tree: Path, place: Place, number: signal.Signals, code: int) -> None:
     with marked() as mark, piped(mark, tree, place, "--json") as (receiver, sender):
         sender.process.stdin.write(b"a line\n")
         sender.process.stdin.flush()
@@ -169,9 +169,7 @@ def test_a_stream_that_is_cut_short_is_told_to_its_receivers(
 
 
 @pytest.mark.parametrize(("number", "code"), CODES)
-def test_a_receiver_that_is_stopped_gives_its_account(
-    tree: Path, place: Place, number: signal.Signals, code: int
-) -> None:
+def test_recv_stopped_prints_its_account(tree: Path, place: Place, number: signal.Signals, code: int) -> None:
     with marked() as mark, piped(mark, tree, place, "--lines", "--follow") as (receiver, sender):
         sender.process.stdin.write(b"one\ntwo\n")
         sender.process.stdin.close()
@@ -182,7 +180,7 @@ def test_a_receiver_that_is_stopped_gives_its_account(
         assert receiver.printed == ["one", "two"]
 
 
-def test_a_receiver_whose_output_nobody_reads_can_be_stopped(tree: Path, place: Place) -> None:
+def test_recv_blocked_on_output_can_be_stopped(tree: Path, place: Place) -> None:
     """The receiver is blocked in a write; Ctrl-C still ends the process."""
     read, write = os.pipe()
     try:
@@ -196,7 +194,7 @@ def test_a_receiver_whose_output_nobody_reads_can_be_stopped(tree: Path, place: 
         os.close(write)
 
 
-def test_a_reader_that_goes_away_ends_a_receiver_quietly(tree: Path, place: Place) -> None:
+def test_recv_with_a_closed_output_ends_silently(tree: Path, place: Place) -> None:
     with marked() as mark:
         line = command("recv", tree, "--node", "desk-1", "--lines")
         receiver = subprocess.Popen(
@@ -222,7 +220,7 @@ def test_a_reader_that_goes_away_ends_a_receiver_quietly(tree: Path, place: Plac
     [("plan", CAMPUS), ("render", CAMPUS), ("sim", "deploy/topologies/on-lan.toml", "--messages", "10")],
     ids=lambda value: value[0],
 )
-def test_a_reader_that_goes_away_ends_a_printing_command_quietly(arguments: tuple[str, ...]) -> None:
+def test_command_with_a_closed_output_ends_silently(arguments: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
@@ -254,7 +252,7 @@ def _simulating(process: Process) -> None:
     ],
     ids=["status", "sim"],
 )
-def test_others_end_at_once(
+def test_commands_end_at_once_on_sigint(
     tree: Path, arguments: tuple[str, ...], until: Callable[[Process], None], code: int
 ) -> None:
     words = [tree if one == "FILE" else one for one in arguments]

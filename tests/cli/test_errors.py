@@ -128,13 +128,13 @@ def tree(tmp_path: Path, place: Place) -> Path:
 # The topology file
 
 
-def test_the_unbroken_tree_is_good(broken: Broken) -> None:
+def test_errors_unbroken_tree_is_valid(broken: Broken) -> None:
     broken.write()
     assert pgm("check", broken.file) == Ended(0, f"{broken.file}: good\n", "")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_file_is_told_by_line_with_a_remedy(broken: Broken, fault: str) -> None:
+def test_errors_broken_file_names_line_and_remedy(broken: Broken, fault: str) -> None:
     ((line, says),) = broken.write(fault)
     with pytest.raises(TopologyError) as caught:
         _open(broken.file)
@@ -229,11 +229,11 @@ def test_a_file_that_may_not_be_read(tree: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_wrong_name_or_option_is_told(tree: Path, arguments: tuple[str, ...], says: tuple[str, ...]) -> None:
+def test_errors_wrong_name_or_option_is_reported(tree: Path, arguments: tuple[str, ...], says: tuple[str, ...]) -> None:
     invoked(*(str(tree) if one == "FILE" else one for one in arguments)).complains(2, *says)
 
 
-def test_a_wrong_command_line_is_told(tree: Path) -> None:
+def test_errors_wrong_command_line_is_reported(tree: Path) -> None:
     for arguments, says in (
         (("chek", tree), "there is no command 'chek'; did you mean 'check'?"),
         (("run", tree), "Missing option '--node'"),
@@ -299,7 +299,7 @@ async def test_two_processes_of_one_node_that_shares_its_address(tmp_path: Path)
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", "/tmp/" + "x" * 120])
-def test_a_status_socket_that_cannot_be_made(tree: Path, folder: str) -> None:
+def test_errors_status_socket_failure_is_reported(tree: Path, folder: str) -> None:
     try:
         done = pgm("run", tree, "--node", "desk-1", env={"PGM_RUNTIME_DIR": folder})
     finally:
@@ -319,7 +319,9 @@ def test_a_status_socket_that_cannot_be_made(tree: Path, folder: str) -> None:
         ({"interface": "198.51.100.0/24"}, ("no IPv4 interface matches '198.51.100.0/24'", "lo 127.0.0.1/8")),
     ],
 )
-def test_an_address_or_interface_that_is_not_there(place: Place, query: dict[str, str], says: tuple[str, ...]) -> None:
+def test_errors_missing_address_or_interface_is_reported(
+    place: Place, query: dict[str, str], says: tuple[str, ...]
+) -> None:
     url = place.url(**query)
     pgm("recv", url).complains(1, *says)
     with pytest.raises(PgmError) as caught, library.open_receiver(url):
@@ -384,7 +386,7 @@ def _astray(host: Host, name: str) -> Callable[[], object]:
     ],
     ids=["down", "without multicast", "without a group route"],
 )
-def test_an_interface_that_will_not_do(
+def test_errors_unusable_interface_is_reported(
     hosts: tuple[Host, Host, str], spoil: Callable[[Host, str], Callable[[], object]], group: str, says: tuple[str, ...]
 ) -> None:
     host, _, name = hosts
@@ -439,7 +441,7 @@ def test_standard_input_that_is_closed(tree: Path, arguments: tuple[str, ...]) -
     Ended(done.returncode, done.stdout, done.stderr).complains(2, "standard input is closed", "redirect data to it")
 
 
-def test_standard_input_that_is_a_terminal_is_told(tree: Path) -> None:
+def test_errors_terminal_as_input_is_reported(tree: Path) -> None:
     main, side = pty.openpty()
     try:
         sender = Process("send", ["send", str(tree), "--node", "source", "--lines"], stdin=side)
@@ -468,7 +470,7 @@ def test_a_message_that_is_larger_than_the_window(tmp_path: Path, place: Place) 
     [("plan", FLOOR), ("check", FLOOR), ("plan", FLOOR, "--json")],
     ids=lambda value: " ".join(value[::2]),
 )
-def test_a_disk_that_is_full_is_told(arguments: tuple[str, ...]) -> None:
+def test_errors_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False
@@ -477,7 +479,7 @@ def test_a_disk_that_is_full_is_told(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("render", "FILE", "--output"), ("demo", "--write")])
-def test_a_place_where_nothing_can_be_written(tree: Path, arguments: tuple[str, ...]) -> None:
+def test_errors_unwritable_path_is_reported(tree: Path, arguments: tuple[str, ...]) -> None:
     words = [str(tree) if one == "FILE" else one for one in arguments]
     invoked(*words, "/proc/nowhere/x").complains(1, "/proc/nowhere", "No such file or directory")
 

@@ -85,7 +85,7 @@ def test_the_overview_through_the_real_process() -> None:
     assert re.fullmatch(r"pgm, version \d+\.\d+\.\d+\n", pgm("--version").out)
 
 
-def test_no_command_at_all_shows_the_overview() -> None:
+def test_help_without_a_command_shows_the_overview() -> None:
     done = pgm()
     assert done.code == 2
     assert "Commands:" in done.out + done.err
@@ -103,7 +103,7 @@ def test_no_command_at_all_shows_the_overview() -> None:
         "docs/guide/tuning.md",
     ],
 )
-def test_commands_in_the_documents_are_true(page: str) -> None:
+def test_help_commands_in_the_documents_are_valid(page: str) -> None:
     text = (ROOT / page).read_text()
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     told = [words for block in blocks for words in examples(block)]
@@ -116,6 +116,6 @@ def test_commands_in_the_documents_are_true(page: str) -> None:
     assert told or page != "README.md"
 
 
-def test_every_command_is_told_of_in_the_page_about_them() -> None:
+def test_help_command_page_lists_every_command() -> None:
     page = (ROOT / "docs" / "reference" / "command.md").read_text()
     assert [name for name in COMMANDS if f"| `{name}` |" not in page] == []

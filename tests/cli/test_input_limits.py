@@ -17,7 +17,7 @@ from tests.net.support.places import Place, one_segment
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-async def test_a_folder_for_status_that_is_somebody_elses(tmp_path: Path) -> None:
+async def test_status_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "tree"
     folder.mkdir()
     os.chown(folder, 65534, 65534)
@@ -26,7 +26,7 @@ async def test_a_folder_for_status_that_is_somebody_elses(tmp_path: Path) -> Non
     assert "PGM_RUNTIME_DIR" in caught.value.remedy
 
 
-def test_a_line_that_never_ends_is_refused_as_soon_as_it_is_too_long(tmp_path: Path) -> None:
+def test_send_endless_line_is_refused_at_the_size_limit(tmp_path: Path) -> None:
     """The command ends before the rest of the input arrives."""
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place.new(), parameters='max_apdu = "64KiB"'))

@@ -49,7 +49,7 @@ def test_check_of_a_good_and_of_a_broken_file(tmp_path: Path) -> None:
     documented("check.warnings[]", bad.json["warnings"][0])
 
 
-def test_a_warning_is_an_error_only_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_json_warning_is_an_error_only_with_strict(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text((ROOT / FLOOR).read_text().replace('bytes = "4GiB"', 'bytes = "1MiB"'))
     done = invoked("check", file)
@@ -87,7 +87,7 @@ def test_sim() -> None:
     assert {row["delivered"] for row in found["receivers"]} == {300}
 
 
-def test_a_simulation_that_loses_something_fails(tmp_path: Path) -> None:
+def test_json_simulation_with_a_loss_fails(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place(1), parameters="nak_data_retries = 1, nak_ncf_retries = 1"))
     done = invoked("sim", file, "--messages", "500", "--loss", "40%", "--json")
@@ -198,7 +198,7 @@ def test_status_of_a_receiver_beyond_the_count_of_its_pattern(monkeypatch: pytes
     assert [json.loads(line)["node"] for one in (done, *named) for line in one.out.splitlines()] == ["desk-7"] * 3
 
 
-def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_status_without_nodes_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "tree.toml"
     file.write_text(one_segment(Place.new()))
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
@@ -211,7 +211,7 @@ def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     invoked("status", "nowhere.toml").complains(2, "nowhere.toml: cannot read it")
 
 
-def test_a_strict_check_calls_nothing_good_that_it_warns_of(tmp_path: Path) -> None:
+def test_json_strict_check_with_a_warning_is_not_ok(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     text = one_segment(Place.new())
     file.write_text(text.replace('parents = ["source"]', ""))
@@ -225,7 +225,7 @@ def test_a_strict_check_calls_nothing_good_that_it_warns_of(tmp_path: Path) -> N
     )
 
 
-def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_status_of_a_stuck_node_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node exists, so a second start would be no remedy."""
     file = folder / "tree.toml"
     file.write_text(one_segment(Place.new()))
@@ -242,7 +242,7 @@ def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
-def test_a_log_that_cannot_be_written_changes_nothing(folder: Path, where: str) -> None:
+def test_json_unwritable_log_changes_nothing(folder: Path, where: str) -> None:
     """An unwritable log does not end the node, and its lines do not go to standard output."""
     file = folder / "tree.toml"
     file.write_text(one_segment(Place.new()))

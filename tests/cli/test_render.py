@@ -56,7 +56,7 @@ def test_systemd_accepts_every_unit_of_an_example(tmp_path: Path) -> None:
     assert verify(tmp_path) == ""
 
 
-def test_systemd_would_tell_of_a_broken_unit(tmp_path: Path) -> None:
+def test_systemd_reports_a_broken_unit(tmp_path: Path) -> None:
     rendered(tmp_path, FLOOR, "--node", "desk-1")
     unit = tmp_path / "pgm-trading-floor-desk-1.service"
     unit.write_text(unit.read_text().replace("Type=exec", "Type=exce"))
@@ -77,7 +77,7 @@ def test_a_path_that_means_something_to_systemd_is_quoted(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_unit_says_what_the_topology_says(name: str) -> None:
+def test_render_unit_agrees_with_the_topology(name: str) -> None:
     file = ROOT / "deploy" / "topologies" / name
     plan = next(iter(plan_all(load_checked(file)).values()))
     text = unit_text(plan, file, "/opt/pgm")
@@ -113,7 +113,7 @@ def test_a_receiver_of_two_streams_may_hold_both() -> None:
     assert memory_of(two) - memory_of(one) >= one.parameters.rxw_bytes
 
 
-def test_a_unit_starts_again_for_ever_save_with_a_wrong_file() -> None:
+def test_render_unit_restarts_unless_the_file_is_wrong() -> None:
     """An interface may come up late at boot. A wrong file stays wrong, and `run` reports that by its exit code."""
     text = unit_text(plan_node(load_checked(FLOOR), "desk-1"), FLOOR, "/opt/pgm")
     assert {"StartLimitIntervalSec=0", "Restart=on-failure", "RestartPreventExitStatus=2"} <= set(text.splitlines())

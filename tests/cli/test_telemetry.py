@@ -63,7 +63,7 @@ def test_a_report_without_spark_says_what_is_missing(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_simulation_says_that_its_rows_come_to_those_of_another(tmp_path: Path) -> None:
+def test_sim_telemetry_warns_about_rows_of_another_run(tmp_path: Path) -> None:
     line = ("sim", ROOT / "deploy/topologies/on-lan.toml", "--messages", "10", "--telemetry", tmp_path / "events")
     assert "adds up both" not in invoked(*line).err
     assert "adds up both" in invoked(*line).err

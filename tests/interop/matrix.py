@@ -1,6 +1,6 @@
 """Matrix of peers against cases, and the page that shows it.
 
-`python -m tests.interop.matrix --write` writes docs/interop.md.
+`python -m tests.interop.matrix --write` writes docs/reference/interop.md.
 
 A test module takes part by a module-level `CELLS`. For every row (peers and their version) and every case, `CELLS`
 holds the test, or a sentence with the reason for its absence. Paragraphs in a module-level `NOTES` go onto the page

@@ -52,7 +52,7 @@ def test_forgeries_end_at_the_relay(role: str, scene_of: SceneOf) -> None:
 
 
 @pytest.mark.parametrize("kind", ["no_window", "endless_options", "far_data"])
-def test_the_forgeries_are_what_they_are_said_to_be(kind: str, scene_of: SceneOf) -> None:
+def test_forgeries_without_a_relay_hang_receivers(kind: str, scene_of: SceneOf) -> None:
     """Without a relay the forgeries hang the receivers."""
     scene = scene_of(THEIRS)
     source, receivers = scene.open(desks=["desk-1"], ambient=50)

@@ -45,7 +45,7 @@ def test_losses_below_are_repaired_below(scene_of: SceneOf) -> None:
         assert spared * SPARED < without
 
 
-def test_a_killed_repairer_is_done_without(scene_of: SceneOf) -> None:
+def test_killed_repairer_is_replaced_by_the_source(scene_of: SceneOf) -> None:
     """The aggregator turns to its next parent, the OpenPGM source.
 
     Each NAK reaches the source and is confirmed, and nothing is lost. INT-Q3: the source confirms no NAK that lacks its

@@ -19,7 +19,7 @@ SLOW = 2000.0  # messages a second, which every relay carries on any machine
 SECONDS = 0.5
 
 
-def test_relays_carry_as_forwarders_do() -> None:
+def test_relay_speed_all_middles_carry_every_message() -> None:
     """Each forwarder and each relay passes all of OpenPGM's messages in order to both receivers."""
     with short_folder() as folder, open_place("namespaces", ETHERNET_MTU, 3) as place:
         trials = Trials(place, folder, SECONDS, receivers=2, waits_for_quiet=False)

@@ -210,7 +210,7 @@ def test_idle(stream: Stream) -> None:
 
 
 @every_pair
-def test_subscriptions_are_filtered_by_whoever_receives(stream: Stream) -> None:
+def test_subscriptions_are_filtered_at_the_receiver(stream: Stream) -> None:
     """INT-Z1: the beginning of the first part is the filter, and it changes while the receiver runs."""
     scene, receiver = stream.scene, stream.receiver
     sent = [line(b"EUR.%d" % at if at % 2 else b"USD.%d" % at, b"EUR") for at in range(200)]

@@ -88,7 +88,7 @@ def test_wrap(scene_of: SceneOf) -> None:
 
 
 @covers("spmr", pairs=[TO_THEM])
-def test_spmr_of_theirs(scene_of: SceneOf) -> None:
+def test_libzmq_spmr_is_answered(scene_of: SceneOf) -> None:
     """A SUB that joins between two SPMs asks for one and gets it at once."""
     quiet = {"ambient_spm_ivl": "30s", "ihb_min": "10s", "ihb_max": "10s", "stall_ivl": "25s"}
     stream = open_stream(scene_of(TO_THEM, parameters=quiet))
@@ -107,7 +107,7 @@ def test_spmr_of_theirs(scene_of: SceneOf) -> None:
     scene.end(stream.source, [stream.receiver, late])
 
 
-def test_theirs_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
+def test_libzmq_sub_rejoins_after_an_unrecoverable_loss(scene_of: SceneOf) -> None:
     """INT-Z7: SUB loses whole messages that our window has dropped, and continues with the next one.
 
     The receive window of SUB holds the outage; libzmq may wait for ever once its window is outrun, with any source.
@@ -144,7 +144,7 @@ def test_theirs_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
     scene.end(stream.source, [stream.receiver])
 
 
-def test_ours_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
+def test_our_receiver_rejoins_after_an_unrecoverable_loss(scene_of: SceneOf) -> None:
     """INT-Z7: messages that PUB's window has dropped are reported, and the next whole message is delivered."""
     scene = scene_of(FROM_THEM, settings={"RECOVERY_IVL": 200})  # 533 packets
     stream = open_stream(scene)
@@ -168,7 +168,7 @@ def test_ours_rejoin_after_a_loss_for_good(scene_of: SceneOf) -> None:
 
 
 @pytest.mark.parametrize("pair", [TO_THEM, FROM_THEM], ids=[TO_THEM.key, FROM_THEM.key])
-def test_as_it_is_without_any_setting(pair: Pair, scene_of: SceneOf) -> None:
+def test_defaults_of_both_sides_work(pair: Pair, scene_of: SceneOf) -> None:
     """INT-Z9, INT-Z10: ZeroMQ's defaults on both sides, 100 kbit/s and windows of 80 packets."""
     scene = scene_of(pair, are_bare=True)
     stream = open_stream(scene)
@@ -205,7 +205,7 @@ def test_our_commands(scene_of: SceneOf) -> None:
 
 
 @pytest.mark.parametrize("pair", [TO_THEM, FROM_THEM], ids=[TO_THEM.key, FROM_THEM.key])
-def test_their_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
+def test_zeromq_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
     """ZeroMQ's `pgm://` is IP protocol 113; our equivalent is `transport=ip`."""
     scene = scene_of(pair, transport="ip")
     receiver = scene.start_receiver(DESK)
@@ -220,7 +220,7 @@ def test_their_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
     assert receiver.messages == [line(b"hello"), *sent]
 
 
-def test_the_examples_of_the_page_do_what_it_says(scene_of: SceneOf) -> None:
+def test_zeromq_page_examples_work(scene_of: SceneOf) -> None:
     """Source and receivers run as written in docs/guide/zeromq.md, on the interface of the hosts here."""
     scene = scene_of(TO_THEM)
     publish, receive, theirs = (block.replace("eth0", "up") for block in blocks(page("guide/zeromq.md"), "python"))
@@ -244,7 +244,7 @@ def test_the_examples_of_the_page_do_what_it_says(scene_of: SceneOf) -> None:
     assert sub.messages == [b"[b'EUR', b'1.0871']"]
 
 
-def test_the_tree_of_the_page_is_a_tree(tmp_path: Path) -> None:
+def test_zeromq_page_tree_is_valid(tmp_path: Path) -> None:
     (tmp_path / "quotes.toml").write_text(blocks(page("guide/zeromq.md"), "toml")[0])
     topology = load_checked(tmp_path / "quotes.toml")
     assert topology.streams["quotes"].framing == "zeromq"

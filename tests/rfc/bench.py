@@ -1,4 +1,4 @@
-"""An element between segments in virtual time: what it hears, what it says, where and when."""
+"""Element between segments in virtual time, with a log of every packet that it sends."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ A = Segment(1, "a", "10.1.0.1", "239.1.0.1", upstream=False, downstream=True)
 B = Segment(2, "b", "10.2.0.1", "239.2.0.1", upstream=False, downstream=True)
 C = Segment(3, "c", "10.3.0.1", "239.3.0.1", upstream=False, downstream=True)
 LAN = Segment(0, "lan", "10.0.0.5", "239.0.0.1", upstream=True, downstream=True)
-BELOW = {A.index: "10.1.0.9", B.index: "10.2.0.9", C.index: "10.3.0.9"}  # a receiver on each
+BELOW = {A.index: "10.1.0.9", B.index: "10.2.0.9", C.index: "10.3.0.9"}  # a receiver on each segment
 
-# Exact times: no back-off to draw, no tolerance for reordering, no damping, and waits that do not follow what answers
-# take, unless a test asks for it.
+# Exact times, unless a test changes them: no back-off, no tolerance for reordering, no damping, and waits that do not
+# adapt to answers.
 EXACT: dict[str, Any] = {
     "ncf_ivl": 0,
     "reorder_ivl": 0,
@@ -39,12 +39,12 @@ EXACT: dict[str, Any] = {
 
 
 def as_received(packet: Packet) -> Packet:
-    """A packet as it comes off the wire, octets and all."""
+    """Return a packet as decoded from the wire, with its octets."""
     return decode_control_untrusted(encode(packet))
 
 
 class Bench:
-    """An element, its clock, and everything it has sent."""
+    """Element, its clock, and a log of everything that it has sent."""
 
     def __init__(
         self, kind: str = "aggregator", setup: ElementSetup | None = None, *, seed: int = 1, **changes: Any
@@ -59,18 +59,18 @@ class Bench:
         self.now = 1000 * SECOND
         self.log: list[tuple[int, Send]] = []
 
-    # Doing
+    # Input
 
     def hear(
         self, what: Train | Packet, on: Segment, peer: Nla, *, is_group: bool = True, after: int = 0
     ) -> list[Effect]:
-        """Hand something to the element, after the deadlines of the time that passed."""
+        """Hand a packet to the element, after all deadlines of the elapsed time."""
         self.wait(after)
         train = what if isinstance(what, Train) else Train.of(encode(what))
         return self._take(self.core.receive(train, Channel(on, is_group), peer, self.now))
 
     def wait(self, ivl: int) -> list[Effect]:
-        """Serve every deadline of some time."""
+        """Serve every deadline of an interval."""
         until, found = self.now + ivl, []
         for now in deadlines(self.core, self.now, until):
             self.now = now
@@ -86,7 +86,7 @@ class Bench:
         return taken
 
     def begin(self, sqns: int = 20, *, spm_sqn: int = 1, first: int = 0, options: Sequence[Option] = ()) -> Bench:
-        """A session that runs: an SPM from the source, with options perhaps, and so many packets passed down."""
+        """Start a session: an SPM from the source, perhaps with options, and `sqns` packets passed down."""
         up = self.setup.up
         self.hear(spm_packet(spm_sqn, first, first - 1, *options), up, SOURCE)
         self.hear(data_train(range(first, first + sqns), trail=first), up, SOURCE)
@@ -94,32 +94,32 @@ class Bench:
         return self
 
     def nak(self, on: Segment, *sqns: int, peer: Nla | None = None, after: int = 0, **changes: Any) -> list[Effect]:
-        """A NAK by unicast, from a receiver of a segment."""
+        """Send a unicast NAK of a receiver on a segment."""
         packet = nak_packet(*sqns, source_nla=SOURCE, group_nla=on.group, **changes)
         return self.hear(packet, on, peer or BELOW[on.index], is_group=False, after=after)
 
     def ncf(self, *sqns: int, peer: Nla = SOURCE, after: int = 0, on: Segment | None = None) -> list[Effect]:
-        """An NCF from above, on the group."""
+        """Send a multicast NCF from above."""
         on = on or self.setup.up
         packet = nak_packet(*sqns, kind=PacketType.NCF, source_nla=SOURCE, group_nla=on.group)
         return self.hear(packet, on, peer, after=after)
 
     def rdata(self, *sqns: int, after: int = 0, peer: Nla = SOURCE, on: Segment | None = None) -> list[Effect]:
-        """Repairs from above."""
+        """Send repairs from above."""
         return self.hear(data_train(sqns, kind=PacketType.RDATA), on or self.setup.up, peer, after=after)
 
-    # Looking
+    # Log
 
     def sent(self, kind: PacketType) -> list[tuple[int, Send, Data | Packet]]:
-        """Everything of one type that was sent since the log was cleared: when, how, what."""
+        """Return time, effect and packet of everything of one type sent since the log was cleared."""
         return [(at, send, item) for at, send in self.log for item in sent_items([send]) if item.type is kind]
 
     def where(self, kind: PacketType) -> list[tuple[str, tuple[int, ...]]]:
-        """Segment and sqns of everything of one type that was sent."""
+        """Return segment and sqns of everything of one type that was sent."""
         return [(send.segment.name, _sqns(item)) for _, send, item in self.sent(kind)]
 
     def times(self, kind: PacketType) -> list[int]:
-        """When each packet of one type left."""
+        """Return the time of each packet of one type."""
         return [at for at, _, _ in self.sent(kind)]
 
 

@@ -1,7 +1,7 @@
-"""What RFC 3208 asks, where it is done, and which test says so: `python -m tests.rfc.coverage --write`.
+"""Requirements of RFC 3208, the code of each, and the tests: `python -m tests.rfc.coverage --write`.
 
-The rows are the tables in `tests/rfc/requirements`. Which tests cover them is read from the tests' source, markers
-`@pytest.mark.rfc("SRC-21", ...)` on the function that asserts the row; nothing is imported for it.
+The rows are the tables in `tests/rfc/requirements`. Markers `@pytest.mark.rfc("SRC-21", ...)` on test functions name
+the rows that the functions assert. The markers are read from the source of the tests, without any import.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ STRENGTHS = {
     "D": "derived: the RFC is silent",
 }
 REQUIRED = frozenset("MS")  # strengths that a test must assert
-SUBJECTS: tuple[str, ...] = ()  # what is built later
+SUBJECTS: tuple[str, ...] = ()  # subjects to be built later
 
 
 @attrs.frozen
 class Mutation:
-    """A small change of the source that takes a behaviour away: its tests must then fail."""
+    """Small change of the source that removes a behaviour, so that its tests must fail."""
 
     file: str
     old: str
@@ -54,7 +54,11 @@ class Mutation:
 
 @attrs.frozen
 class Requirement:
-    """One row. `refused` says why it is not done, `later` with what it will be, `note` how we read it."""
+    """Row of the table.
+
+    `refused` is the reason for a deliberate deviation, `later` the subject that will bring the behaviour, and `note`
+    our reading of the RFC.
+    """
 
     id: str
     section: str
@@ -68,30 +72,30 @@ class Requirement:
 
     @property
     def family(self) -> str:
-        """The part of the id before the number."""
+        """Return the part of the id before the number."""
         return self.id.partition("-")[0]
 
     @property
     def must_be_tested(self) -> bool:
-        """Whether only a test will do: MUST and SHOULD that are neither refused nor for later."""
+        """Return whether the row needs a test: a MUST or SHOULD that is neither refused nor for later."""
         return self.strength in REQUIRED and not self.refused and not self.later
 
 
 @attrs.frozen(order=True)
 class Claim:
-    """A test that says it asserts a row."""
+    """Claim of a test to assert a row."""
 
     file: str  # from the root
     test: str  # function, or Class::function
 
     @property
     def node_id(self) -> str:
-        """As pytest names it."""
+        """Return the id in pytest's notation."""
         return f"{self.file}::{self.test}"
 
 
 def requirements() -> dict[str, Requirement]:
-    """All rows by id, in the order of the families."""
+    """Return all rows by id, in the order of the families."""
     rows = {}
     for family in FAMILIES:
         table = tomllib.loads((TABLES / f"{family.lower()}.toml").read_text())
@@ -103,7 +107,7 @@ def requirements() -> dict[str, Requirement]:
 
 
 def claims() -> dict[str, list[Claim]]:
-    """Every test by the ids that its marker names, in order of file and place."""
+    """Return the tests of each id that markers name, in order of file and line."""
     found: dict[str, list[Claim]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for claim, ids in _claims_of(path):
@@ -137,7 +141,7 @@ def _ids_of(decorator: ast.expr, where: str) -> list[str]:
 
 
 def the_25() -> dict[int, Claim]:
-    """The 25 tests that matter most, by number."""
+    """Return the 25 most important tests by number."""
     found = {}
     for path in sorted((ROOT / "tests" / "rfc" / "scenarios").glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:
@@ -180,7 +184,7 @@ def _summary(rows: dict[str, Requirement], found: dict[str, list[Claim]]) -> lis
 
 
 def render() -> str:
-    """docs/reference/rfc-coverage.md."""
+    """Return the text of docs/reference/rfc-coverage.md."""
     rows, found = requirements(), claims()
     strengths = ", ".join(f"{short} {long}" for short, long in STRENGTHS.items())
     lines = [

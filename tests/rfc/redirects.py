@@ -1,4 +1,4 @@
-"""Repairers that offer themselves, and elements that know of some (RFC 9.5)."""
+"""Repairers that offer themselves, and elements that know repairers (RFC 9.5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.rfc.bench import LAN, SOURCE, UP, A, B, Bench
 from tests.unit.core.makers import GROUP, MS, nak_packet, sent_items, spm_packet
 
 T = PacketType
-# On the segment LAN: the repairer's parent, which is the source, and another node.
+# Nodes on the segment LAN: the repairer's parent, which is the source, and another node.
 PARENT_NLA, CHILD = "10.0.0.1", "10.0.0.9"
 RPT, EVERY = 300 * MS, 100 * MS
 TIMES = {"ne_nak_rpt_ivl": RPT, "ne_nak_rpt_rte": 10, "nak_elim_ivl": 100 * MS, "ne_nak_rdata_ivl": 2 * SECOND}
@@ -40,7 +40,7 @@ def search(sqn=1, state=PARENT_NLA):
 
 
 def said(made):
-    """What was sent, in order: type, to whom, which sqns."""
+    """Return type, destination and sqns of every packet sent, in order."""
     found = []
     for _, send in made.log:
         for item in sent_items([send]):
@@ -50,13 +50,13 @@ def said(made):
 
 
 def beside(mode, *, options=(), **changes):
-    """A repairer on the segment of its parent, the source, whose SPMs have these options."""
+    """Return a repairer on the segment of its parent, the source, whose SPMs have these options."""
     made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(PARENT_NLA,)), dlr_mode=mode, **changes)
     return made.begin(options=options)
 
 
 def off_tree(**changes):
-    """One that has answered its parent's search."""
+    """Return a repairer that has answered its parent's DLR poll."""
     made = beside("off-tree", **{"rdata_hold_ivl": 2 * MS} | changes)
     made.hear(search(), LAN, PARENT_NLA)
     made.wait(100 * MS)
@@ -73,7 +73,7 @@ def element(**changes):
 
 
 def knows_off_tree(**changes):
-    """It has found one on segment b."""
+    """Return an aggregator that has found a repairer on segment b."""
     made = element(**{"poll_dlr_ivl": 10 * SECOND, "poll_bo_ivl": 100 * MS} | changes)
     while not (polls := [item for _, send, item in made.sent(T.POLL) if send.segment is B]):
         made.wait(100 * MS)

@@ -1,8 +1,8 @@
-"""Take behaviours away and see whether the tests notice: `python -m tests.rfc.spot_check`.
+"""Removal of behaviours, to see whether the tests notice: `python -m tests.rfc.spot_check`.
 
-Every row of strength M or S names a small change of the source that removes what it asks for. This draws some of them,
-makes each in a copy of the tree, and runs the tests that claim the row. A row whose tests still pass is a claim that
-asserts nothing.
+Every row of strength M or S names a small change of the source that removes the required behaviour. This program draws
+some rows, makes each change in a copy of the tree, and runs the tests of the row. If these tests still pass, they
+assert nothing.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ import attrs
 from tests.rfc.coverage import ROOT, Claim, Requirement, claims, requirements
 
 COPIED = ("pgm", "aggregator", "repairer", "deploy", "tests", "docs", "pyproject.toml", "README.md")
-TEST_SECONDS = 60  # a change that makes a test hang is noticed too
+TEST_SECONDS = 60  # a change that makes a test hang counts as noticed
 RUN_SECONDS = 120  # for the tests of one row
 
 
 @attrs.frozen
 class Verdict:
-    """What became of a row's tests with its change."""
+    """Result of a row's tests with its change."""
 
     row: Requirement
-    failed: tuple[str, ...]  # the first, which ends the run
+    failed: tuple[str, ...]  # the first failed test, which ends the run
     hung: bool
     is_stale: bool = False  # the text to change is gone
 
     @property
     def is_noticed(self) -> bool:
-        """Whether any of them failed."""
+        """Return whether any test failed."""
         return (bool(self.failed) or self.hung) and not self.is_stale
 
     def __str__(self) -> str:
@@ -48,13 +48,13 @@ class Verdict:
 
 
 def drawn(rows: Sequence[Requirement], seed: int, count: int) -> list[Requirement]:
-    """So many rows at random, in order of the table."""
+    """Return this many random rows in the order of the table."""
     chosen = {row.id for row in random.Random(seed).sample(list(rows), min(count, len(rows)))}
     return [row for row in rows if row.id in chosen]
 
 
 def copy_tree(to: Path) -> None:
-    """Everything that the tests need."""
+    """Copy all files that the tests need."""
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -63,12 +63,12 @@ def copy_tree(to: Path) -> None:
 
 
 def quick(tests: Sequence[Claim]) -> list[Claim]:
-    """The tests of a row that need no network, unless all do."""
+    """Return the tests of a row that need no network, or all if each needs it."""
     return [claim for claim in tests if not claim.file.startswith("tests/net/")] or list(tests)
 
 
 def run(tree: Path, tests: Sequence[Claim], seconds: float = RUN_SECONDS) -> tuple[tuple[str, ...], bool, str]:
-    """Run tests in a copy: which failed, whether they hung, what was printed."""
+    """Run tests in a copy; return the failed tests, whether they hung, and the output."""
     options = ["-q", "-n0", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}", "--no-header", "-rfE", "-x"]
     command = [sys.executable, "-m", "pytest", *options, *dict.fromkeys(claim.node_id for claim in tests)]
     settings = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -83,7 +83,7 @@ def run(tree: Path, tests: Sequence[Claim], seconds: float = RUN_SECONDS) -> tup
 
 
 def check(tree: Path, row: Requirement, tests: Sequence[Claim]) -> Verdict:
-    """Make a row's change in the copy, run its tests, and undo it."""
+    """Make a row's change in the copy, run its tests, and undo the change."""
     assert row.mutate is not None
     path = tree / row.mutate.file
     original = path.read_text()
@@ -98,7 +98,7 @@ def check(tree: Path, row: Requirement, tests: Sequence[Claim]) -> Verdict:
 
 
 def main() -> int:
-    """Draw, check, print; 1 if any change went unnoticed."""
+    """Draw, check and print; return 1 if any change went unnoticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ids", nargs="*", help="rows to check instead of drawing")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,6 +1,6 @@
-"""Hostile packets: bounded time and memory, counted, no exception, and the true session goes on.
+"""Hostile packets at every role: bounded time and memory, counted, no exception, and the true session continues.
 
-Parser abuse, window jumps, NCFs beyond the lead, floods of SPMRs and of NAKs, at every role that they concern.
+The attacks are parser abuse, window jumps, NCFs beyond the lead, and floods of SPMRs and of NAKs.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ T = PacketType
 ROLES = ("source", "receiver", "aggregator", "repairer")
 ATTACKER = "10.1.0.66"
 SENT = 200  # packets of the true session
-# Many times what a packet costs, traced and on a busy machine; a walk over a jump costs seconds.
+# Several times the cost of a packet under tracing on a busy machine. A loop over a jump would cost seconds.
 CPU_NS_PER_PACKET = 5_000_000
 KIB = 1024
 
 
 @attrs.define
 class Target:
-    """A node in the middle of a session, and its clock."""
+    """Node in the middle of a session, and its clock."""
 
     role: str
     core: Core
@@ -65,7 +65,7 @@ class Target:
 
     @classmethod
     def of(cls, role: str, **changes: object) -> Target:
-        """A node that has sent, or heard, so many packets."""
+        """Return a node that has sent or received `SENT` packets."""
         settings = parameters(**changes)
         segment = attrs.evolve(UP, address=SOURCE, downstream=True)
         setup = ElementSetup(UP, (A, B), parents=(SOURCE,))
@@ -87,14 +87,14 @@ class Target:
         return target
 
     def hear(self, what: Train | Packet, peer: str = SOURCE, *, below: bool = False) -> list[Effect]:
-        """Something comes from above, or by unicast from a child."""
+        """Hand over a packet from above, or a unicast packet from a child."""
         train = what if isinstance(what, Train) else Train.of(encode(what))
         segment = A if self.role in ("aggregator", "repairer") else UP
         channel = Channel(segment, False) if below else Channel(UP, True)
         return list(self.core.receive(train, channel, peer, self.now))
 
     def wait(self, ivl: int) -> list[Effect]:
-        """Serve the deadlines of some time."""
+        """Serve the deadlines of an interval."""
         until, found = self.now + ivl, []
         for now in deadlines(self.core, self.now, until):
             found += self.core.handle_deadline(now)
@@ -102,14 +102,14 @@ class Target:
         return found
 
     def nak(self, *sqns: int, peer: str = ATTACKER) -> list[Effect]:
-        """A NAK from a child, as its parent wants it."""
+        """Hand over a valid NAK from a child."""
         group = UP.group if self.role == "source" else A.group
         return self.hear(nak_packet(*sqns, source_nla=SOURCE, group_nla=group), peer, below=True)
 
 
 @contextmanager
 def bounded(packets: int, octets: int = 512 * KIB) -> Iterator[None]:
-    """Some packets may cost so much processor time and leave so much memory behind."""
+    """Assert bounds on the processor time per packet and on the memory that remains."""
     tracemalloc.start()
     try:
         before, begun = tracemalloc.get_traced_memory()[0], time.process_time_ns()
@@ -121,7 +121,7 @@ def bounded(packets: int, octets: int = 512 * KIB) -> Iterator[None]:
 
 
 def state_of(target: Target) -> list[object]:
-    """What operators are told, but for the silence and for what is counted."""
+    """Return the status rows without silence and counts."""
     return [attrs.evolve(row, silent_ns=0, counts={}) for row in target.core.status(target.now)]
 
 
@@ -134,7 +134,7 @@ def _options(*parts: bytes) -> bytes:
 
 
 def _broken(rng: random.Random) -> Iterator[bytes]:
-    """Packets that are wrong in one way each, with a checksum that holds."""
+    """Return packets with one fault each and a correct checksum."""
     good = [
         data_packet(7, payload_of(7), options=(Fragment(7, 0, 12),)),
         data_packet(7, payload_of(7), kind=T.RDATA),
@@ -167,7 +167,7 @@ def _broken(rng: random.Random) -> Iterator[bytes]:
 @pytest.mark.rfc("SEC-06", "W-24", "W-29")
 @pytest.mark.parametrize("role", ROLES)
 def test_parser_abuse(role):
-    """Each is counted by reason, one by one and a thousand times over, and changes nothing."""
+    """Each packet is counted by reason, once and in thousand repeats, and changes nothing."""
     target = Target.of(role)
     broken = list(_broken(random.Random(1)))
     before = state_of(target)
@@ -188,7 +188,7 @@ def test_parser_abuse(role):
 @pytest.mark.rfc("SEC-06")
 @pytest.mark.parametrize("role", ROLES)
 def test_random_damage(role):
-    """Good packets with a few octets changed and the checksum made right: no exception, whatever they have become."""
+    """A few octets of good packets change, with a correct checksum. No exception is raised."""
     rng = random.Random(2)
     target = Target.of(role)
     good = [
@@ -213,7 +213,10 @@ def test_random_damage(role):
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
 @pytest.mark.parametrize("how", ["spm", "odata"])
 def test_window_jumps(role, how):
-    """Far ahead, each time elsewhere: nothing is allocated or asked for, nothing lost, and the true source goes on."""
+    """Each packet jumps to another place far ahead.
+
+    Nothing is allocated, asked for or lost, and the true source continues.
+    """
     rng = random.Random(3)
     target = Target.of(role)
     naks = target.core.counters.nak_packets
@@ -239,7 +242,7 @@ def test_window_jumps(role, how):
 
 @pytest.mark.rfc("SEC-07", "RCV-10")
 def test_a_jump_that_is_confirmed_costs_one_loss_record():
-    """Two billion sqns: one object, told in one piece."""
+    """A loss of two billion sqns is one object and one record."""
     target = Target.of("receiver")
     lead = SENT + (1 << 31) - 1000
     with bounded(2, 64 * KIB):
@@ -252,8 +255,11 @@ def test_a_jump_that_is_confirmed_costs_one_loss_record():
 
 @pytest.mark.rfc("SEC-07", "SEC-01")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
-def test_the_largest_window_that_is_believed(role):
-    """A lead as far as the receive window reaches is one range, asked for a bounded number of sqns at a time."""
+def test_attack_largest_accepted_window_is_one_range(role):
+    """A lead at the end of the receive window is one range.
+
+    The sqns in each request are bounded.
+    """
     target = Target.of(role, nak_max_outstanding=1008, ne_nak_max_outstanding=1008)
     with bounded(100, 1024 * KIB):
         target.hear(spm_packet(2, 0, SENT + (1 << 20) - 2), ATTACKER)
@@ -268,7 +274,7 @@ def test_the_largest_window_that_is_believed(role):
 @pytest.mark.rfc("SEC-03", "RCV-31", "RCV-46")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
 def test_ncfs_beyond_the_lead(role):
-    """Further ahead than an NCF may reveal: nothing is believed missing, and no state is made."""
+    """An NCF beyond its permitted reach reveals no loss and makes no state."""
     rng = random.Random(4)
     target = Target.of(role, ncf_lead_sqns=4096)
     before = state_of(target)
@@ -283,8 +289,8 @@ def test_ncfs_beyond_the_lead(role):
 
 @pytest.mark.rfc("SEC-03", "SEC-01")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
-def test_ncfs_just_ahead_and_all_over(role):
-    """As far as they are believed they make bounded state, one range each at worst."""
+def test_attack_accepted_ncfs_make_bounded_state(role):
+    """Accepted NCFs make bounded state, at worst one range each."""
     rng = random.Random(5)
     target = Target.of(role, ncf_lead_sqns=4096, rxw_gaps=64, repair_states=64)
     with bounded(4000, 1024 * KIB):
@@ -307,7 +313,7 @@ def _ranges(target: Target, session) -> int:
 @pytest.mark.rfc("SRC-26", "SPMR-08", "NE-39")
 @pytest.mark.parametrize("role", ["source", "aggregator", "repairer"])
 def test_spmr_floods(role):
-    """Five thousand in a second, from everywhere: one answer in IHB_MIN, and the rest counted."""
+    """Five thousand SPMRs a second from many senders get one answer in IHB_MIN; the rest are counted."""
     target = Target.of(role, ihb_min=100 * MS)
     answers = 0
     with bounded(5000):
@@ -322,7 +328,7 @@ def test_spmr_floods(role):
 
 
 def _some(rng: random.Random) -> list[int]:
-    """Sqns all over the space, or all over the window."""
+    """Return sqns from the whole space, or a full list from the window."""
     if rng.random() < 0.5:
         return [rng.randrange(1 << 32)]
     return sorted(rng.sample(range(SENT), 63))
@@ -332,7 +338,10 @@ def _some(rng: random.Random) -> list[int]:
 @pytest.mark.parametrize("role", ["source", "aggregator", "repairer"])
 @pytest.mark.parametrize("children", [1, 1000])
 def test_nak_floods(role, children):
-    """Random sqns and full lists: NCFs, repairs, state and forwarded NAKs are all bounded, and the rest counted."""
+    """NAKs have random sqns and full lists.
+
+    NCFs, repairs, state and forwarded NAKs are bounded, and the rest are counted.
+    """
     rng = random.Random(6)
     limits = {"child_nak_rte": 50, "session_nak_rte": 150, "brake_burst_ivl": SECOND, "session_ncf_rte": 150}
     target = Target.of(role, **limits, repair_states=256, txw_max_rte=1_000_000, rdata_share=0.25, max_children=64)
@@ -344,7 +353,7 @@ def test_nak_floods(role, children):
             effects += target.nak(*_some(rng), peer=peer)
             effects += target.wait(SECOND // flood)
     counters = target.core.counters
-    admitted = (50 if children == 1 else 150) * 2 + 1  # a bucket, and a second
+    admitted = (50 if children == 1 else 150) * 2 + 1  # a full bucket, and the tokens of a second
     assert counters.nak_packets_in <= admitted
     assert counters.ncf_packets <= admitted
     assert counters.nak_packets_in + counters.nak_packets_braked + counters.nak_packets_foreign == flood
@@ -359,7 +368,7 @@ def test_nak_floods(role, children):
 @pytest.mark.rfc("SEC-01", "SEC-09")
 @pytest.mark.parametrize("role", ["source", "aggregator", "repairer"])
 def test_a_flood_from_one_child_leaves_room_for_the_others(role):
-    """A child's budget is its own."""
+    """Every child has a budget of its own."""
     rng = random.Random(7)
     target = Target.of(role, child_nak_rte=100, session_nak_rte=1000, brake_burst_ivl=SECOND, nak_elim_ivl=MS)
     for _ in range(3000):
@@ -382,8 +391,8 @@ def test_a_flood_from_one_child_leaves_room_for_the_others(role):
     ],
     ids=["unknown sessions", "never sent"],
 )
-def test_naks_that_make_no_sense(role, make: Callable[[random.Random], Packet]):
-    """Neither confirmed nor remembered."""
+def test_attack_senseless_naks_make_no_state(role, make: Callable[[random.Random], Packet]):
+    """The NAKs are neither confirmed nor stored."""
     rng = random.Random(8)
     target = Target.of(role)
     before = state_of(target)
@@ -396,8 +405,11 @@ def test_naks_that_make_no_sense(role, make: Callable[[random.Random], Packet]):
 
 @pytest.mark.rfc("SEC-01")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
-def test_sources_without_number(role):
-    """Sessions are bounded; those that fall silent make room, and the one that speaks stays."""
+def test_attack_number_of_sessions_is_bounded(role):
+    """The number of sessions is bounded.
+
+    Silent sessions are evicted, and the active one stays.
+    """
     rng = random.Random(9)
     target = Target.of(role, max_sessions=16)
     with bounded(2000, 2048 * KIB):

@@ -54,7 +54,7 @@ CLEAN, DUPLICATE, FURTHER = NakTally(True, False, 0), NakTally(False, True, 1), 
 
 
 def told_by(effects, kind):
-    """The OPT_NAK_BO_IVL of each packet of a type."""
+    """Return the OPT_NAK_BO_IVL of each packet of a type."""
     return [find(item.options, NakBoIvl) for item in sent_control(effects, kind)]
 
 
@@ -66,11 +66,11 @@ def test_naks_are_counted_while_their_repair_state_lives():
     counts = NakCounts(SECOND, 100)
     assert counts.note([(5, 8)], 0) == NakTally(True, False, 0)
     assert counts.note([(6, 7)], 1) == NakTally(False, True, 1)
-    assert counts.note([(6, 8)], 2) == NakTally(False, True, 2)  # 7 for the first time again, 6 not
+    assert counts.note([(6, 8)], 2) == NakTally(False, True, 2)  # a first NAK for 7, and a duplicate for 6
     assert counts.note([(6, 7)], 3) == NakTally(False, False, 3)
     counts.discard(6, 7)
     assert counts.note([(6, 7)], 4) == NakTally(True, False, 0)
-    assert counts.note([(5, 6)], SECOND) == NakTally(True, False, 0)  # its time was over
+    assert counts.note([(5, 6)], SECOND) == NakTally(True, False, 0)  # the state has expired
     assert counts.note([(7, 9)], SECOND - 1 + 4) == NakTally(True, False, 0)
 
 
@@ -101,8 +101,8 @@ def test_the_first_duplicate_doubles_and_further_ones_do_not():
 
 
 @pytest.mark.rfc("IMP-04", "IMP-05")
-def test_so_many_repairs_without_a_duplicate_halve():
-    """The count begins anew with each change, and with each duplicate."""
+def test_back_off_halves_after_repairs_without_duplicates():
+    """The count restarts with each change and with each duplicate."""
     made = AdvertisedBackOff(parameters(**TUNED))
     values = []
     for _ in range(20):
@@ -118,8 +118,8 @@ def test_so_many_repairs_without_a_duplicate_halve():
 
 @pytest.mark.rfc("IMP-10")
 @pytest.mark.parametrize(("grown", "is_asked", "expected"), [(25, False, 2), (15, False, 1), (25, True, 1)])
-def test_a_population_that_grew_while_nobody_asked_doubles_it(grown, is_asked, expected):
-    """Duplicates would tell too late: they would all ask at once."""
+def test_back_off_doubles_with_the_polled_population(grown, is_asked, expected):
+    """Duplicates would reveal the growth too late, because all children would ask at once."""
     made = AdvertisedBackOff(parameters(**TUNED))
     made.counted(10, 1)
     if is_asked:
@@ -130,9 +130,9 @@ def test_a_population_that_grew_while_nobody_asked_doubles_it(grown, is_asked, e
 
 
 @pytest.mark.rfc("POLL-17")
-def test_polls_set_it_by_the_children_counted_and_say_by_which_poll():
+def test_back_off_from_polls_follows_count_and_names_the_poll():
     made = AdvertisedBackOff(parameters(**TUNED | {"nak_bo_tuning": "polls"}))
-    assert made.options == ()  # nothing is known yet
+    assert made.options == ()  # no poll has ended yet
     made.counted(20, 7)
     assert made.options == (NakBoIvl(ivl_us=20 * LOW // MICROSECOND, ivl_sqn=7),)
     made.note(DUPLICATE)
@@ -144,8 +144,8 @@ def test_polls_set_it_by_the_children_counted_and_say_by_which_poll():
 
 
 @pytest.mark.rfc("IMP-06")
-def test_untuned_nothing_is_advertised():
-    """The default: what the topology says holds, and foreign receivers are not surprised."""
+def test_back_off_untuned_is_not_advertised():
+    """By default the interval of the topology holds, so foreign receivers get no unexpected option."""
     made = AdvertisedBackOff(parameters())
     made.note(DUPLICATE)
     made.counted(100, 3)
@@ -192,7 +192,7 @@ def test_an_ncf_keeps_its_list_beside_the_option():
 
 @pytest.mark.rfc("POLL-17", "IMP-10")
 def test_back_off_census_is_named_on_spms_ncfs_and_polls():
-    """From the first complete one on: with its POLL_SQN, not that of the poll under way."""
+    """From the first complete poll on, the option carries the POLL_SQN of that poll, not of the one in flight."""
     children = Children(
         TSI,
         DATA_PORT,
@@ -234,7 +234,7 @@ def test_back_off_element_advertises_its_own_value_per_segment(kind):
         "a": NakBoIvl(2 * us, 0),
         "b": NakBoIvl(us, 0),
     }
-    # The source's bounds are for the whole session.
+    # The source's bounds hold for the whole session.
     assert {find(spm.options, NakBoRng) for spm in spms.values()} == {NakBoRng(50_000, 1_000)}
 
 
@@ -249,8 +249,8 @@ def test_an_element_that_tunes_nothing_takes_its_parents_value_out(kind):
 
 
 @pytest.mark.rfc("IMP-02")
-def test_at_an_element_the_repair_ends_the_measurement():
-    """What is asked for again after its RDATA is a new repair, and no duplicate."""
+def test_back_off_element_repair_ends_the_measurement():
+    """A NAK after the RDATA starts a new repair and is no duplicate."""
     made = Bench(**TUNED).begin()
     for _ in range(3):
         made.nak(A, 5)
@@ -261,7 +261,7 @@ def test_at_an_element_the_repair_ends_the_measurement():
 
 
 @pytest.mark.rfc("IMP-06")
-def test_ncfs_ahead_of_what_a_relay_itself_lost_advertise_too():
+def test_back_off_is_on_ncfs_for_losses_of_the_relay():
     made = Bench(**TUNED).begin()
     made.hear(data_train([22]), UP, SOURCE)
     made.wait(10 * MS)
@@ -296,7 +296,7 @@ def joined(**changes):
 
 
 def backs_off_within(told, seeds=60):
-    """The longest wait before a NAK, over many receivers that were told something."""
+    """Return the longest wait before a NAK, over many receivers that got these packets."""
     longest = 0
     for seed in range(seeds):
         reader = joined(seed=seed)
@@ -312,8 +312,8 @@ def backs_off_within(told, seeds=60):
 
 @pytest.mark.rfc("IMP-06", "IMP-07")
 @pytest.mark.parametrize("carrier", ["spm", "ncf", "poll"])
-def test_a_receiver_backs_off_as_long_as_it_is_told(carrier):
-    """At once, where the interval is not determined by polls."""
+def test_back_off_receiver_uses_the_advertised_interval(carrier):
+    """The interval applies at once if it does not come from a poll."""
     option = NakBoIvl(ivl_us=200_000, ivl_sqn=0)
     told = {
         "spm": spm_packet(2, 0, 0, option),
@@ -326,13 +326,16 @@ def test_a_receiver_backs_off_as_long_as_it_is_told(carrier):
 
 @pytest.mark.rfc("IMP-07")
 def test_back_off_census_result_is_for_its_participants():
-    """Round 0 of that poll, or of an earlier one; whoever came later neither uses it nor asks until there is another."""
+    """Participants have heard round 0 of that poll or of an earlier one.
+
+    A later receiver neither uses the interval nor sends a NAK until another poll.
+    """
     begun = [poll(7), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
     assert 150 * MS < backs_off_within(begun) <= 200 * MS
     earlier = [poll(5), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
     assert 150 * MS < backs_off_within(earlier) <= 200 * MS
     reader = joined()
-    reader.hear(poll(7, 1))  # a later round is not the beginning
+    reader.hear(poll(7, 1))  # a later round is not round 0
     reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 7)))
     reader.hear(data_train([2]))
     for number in range(3, 8):
@@ -341,15 +344,18 @@ def test_back_off_census_result_is_for_its_participants():
     assert reader.lost() == {}
     reader.hear(poll(8))
     reader.hear(spm_packet(9, 0, 2, NakBoIvl(200_000, 7)), after=500 * MS)
-    assert reader.naks() == []  # that census is not over yet
+    assert reader.naks() == []  # that poll has not ended yet
     reader.hear(spm_packet(10, 0, 2, NakBoIvl(300_000, 8)))
     reader.wait(300 * MS)
     assert reader.asked() == {1}
 
 
 @pytest.mark.rfc("IMP-07")
-def test_nobody_waits_for_a_census_that_nobody_makes():
-    """A parent that advertised by polls is followed by one that does not: its regular SPM sets the receiver asking."""
+def test_back_off_receiver_stops_waiting_with_a_regular_spm():
+    """A new parent does not advertise by polls.
+
+    Its regular SPM lets the receiver send NAKs.
+    """
     reader = joined()
     reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 7)))
     reader.hear(data_train([2]))
@@ -361,8 +367,8 @@ def test_nobody_waits_for_a_census_that_nobody_makes():
 
 
 @pytest.mark.rfc("IMP-07")
-def test_the_numbers_of_polls_go_in_circles():
-    """POLL_SQN <= NAK_BO_IVL_SQN within half the space."""
+def test_back_off_poll_numbers_are_circular():
+    """POLL_SQN <= NAK_BO_IVL_SQN holds within half the circular space."""
     reader = joined()
     reader.hear(poll(0xFFFFFFFE))
     reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 3)))
@@ -375,11 +381,11 @@ def test_the_numbers_of_polls_go_in_circles():
 
 
 @pytest.mark.rfc("IMP-08", "IMP-05")
-def test_the_range_of_the_source_bounds_what_is_told():
-    """Maximum first, then minimum; nonsense changes nothing."""
+def test_back_off_source_range_bounds_the_interval():
+    """The maximum comes first, then the minimum; invalid bounds change nothing."""
     made = LearntBackOff(parameters(nak_bo_ivl=10 * MS, nak_bo_ivl_max=500 * MS))
     made.on_interval(NakBoIvl(ivl_us=2_000_000, ivl_sqn=0))
-    assert made.ivl_ns == 500 * MS  # the own bounds, until there are others
+    assert made.ivl_ns == 500 * MS  # the receiver's own bounds, until others arrive
     made.on_range(NakBoRng(max_us=300_000, min_us=20_000))
     assert made.ivl_ns == 300 * MS
     made.on_interval(NakBoIvl(ivl_us=1, ivl_sqn=0))
@@ -389,7 +395,7 @@ def test_the_range_of_the_source_bounds_what_is_told():
         assert made.ivl_ns == 20 * MS
     made.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=1000))
     made.on_interval(NakBoIvl(ivl_us=0xFFFFFFFF, ivl_sqn=0))
-    assert made.ivl_ns == 60 * SECOND  # no packet makes a receiver wait for longer than a parameter could
+    assert made.ivl_ns == 60 * SECOND  # no packet sets a wait above the limit of the parameter
     made.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=0xFFFFFFFF))
     assert made.ivl_ns == 60 * SECOND
     reader = joined()
@@ -398,7 +404,7 @@ def test_the_range_of_the_source_bounds_what_is_told():
 
 
 @pytest.mark.rfc("IMP-06")
-def test_a_repairer_that_asks_goes_by_what_it_is_told():
+def test_back_off_repairer_uses_the_advertised_interval():
     longest = 0
     for seed in range(40):
         made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), seed=seed, nak_bo_ivl=10 * MS)
@@ -414,8 +420,11 @@ def test_a_repairer_that_asks_goes_by_what_it_is_told():
 
 
 @pytest.mark.rfc("IMP-03", "IMP-04", "IMP-06", "IMP-09", "NE-34")
-def test_a_floor_that_asks_too_eagerly_is_calmed():
-    """Sixty receivers lose the same packets a long way from their relay: with tuning they ask far less for each."""
+def test_back_off_tuning_reduces_naks_of_a_floor():
+    """Sixty receivers with a long way to their relay lose the same packets.
+
+    Tuning reduces their NAKs to less than half.
+    """
 
     def naks(mode):
         changes = {
@@ -431,7 +440,8 @@ def test_a_floor_that_asks_too_eagerly_is_calmed():
         for index in range(60):
             tree.receiver(f"receiver-{index}", "floor", "relay")
         ncfs = Tap(is_a(T.NCF))
-        # What the relay loses is lost to all below; it would say so at once, so it is the way down that loses.
+        # A loss of the relay would be a loss of all nodes below, confirmed at once. Therefore only the way down has
+        # losses.
         wirings = {"receiver": lossy(0, delay=5 * MS), "relay": lossy(0)}
         world = make_world(tree, traffic(400, rate=100, burst=1, close_at_ns=6 * SECOND), wirings=wirings, more=(ncfs,))
         floor = [node.attachments[0] for node in world.receivers]

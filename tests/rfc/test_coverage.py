@@ -1,4 +1,4 @@
-"""Every row of the RFC has a test or a reason, every claim names a row, and the page says so."""
+"""Every row of the RFC has a test or a reason, every claim names a row, and the page is fresh."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def test_a_marker_names_a_row_that_is_done(name: str) -> None:
 
 
 def test_code_and_changes_are_where_the_table_says() -> None:
-    """The text to change is there exactly once: who changes that line says what takes the behaviour away now."""
+    """The text to change occurs exactly once.
+
+    An edit of that line must therefore update the change in the table.
+    """
     for row in ROWS.values():
         for file in row.code:
             assert (ROOT / file).exists(), f"{row.id}: {file}"

@@ -1,4 +1,4 @@
-"""Sources and receivers: identity, SPM requests, and whom a false packet cannot mislead (RFC 3.1, 8, 10, 13)."""
+"""Sources and receivers: identity, SPM requests, and safety against false packets (RFC 3.1, 8, 10, 13)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRANGER = "10.0.0.66"
 @pytest.mark.rfc("W-01")
 @pytest.mark.parametrize("options", [0, 4, 40])
 def test_a_packet_begins_behind_the_network_header(options):
-    """Protocol 113. A raw IPv4 socket reads that header too, with the options it has."""
+    """The protocol number is 113. A raw IPv4 socket also reads the network header with its options."""
     assert PROTOCOL == 113
     packet = data_packet(5, payload_of(5))
     header = bytes([0x40 | (20 + options) // 4]) + bytes(19 + options)
@@ -39,7 +39,7 @@ def test_a_packet_begins_behind_the_network_header(options):
 
 @pytest.mark.rfc("W-12")
 def test_a_session_is_named_by_the_host_and_a_random_port():
-    """The port is not the data-destination port, and another one for each start."""
+    """The port differs from the data-destination port, and changes with each start."""
     tsis = [new_tsi(DATA_PORT) for _ in range(200)]
     assert len({tsi[:6] for tsi in tsis}) == 1
     ports = {int.from_bytes(tsi[6:], "big") for tsi in tsis}
@@ -56,7 +56,7 @@ def test_hosts_gsi_is_the_tail_of_the_md5_of_the_host_name():
 
 @pytest.mark.rfc("SPMR-07", "W-14")
 def test_an_spm_request_is_a_header_with_its_ports_in_upstream_order():
-    """To the group, then to whoever sent the data; not to the path of any SPM."""
+    """The request goes to the group, then to the sender of the data, and not to the path of an SPM."""
     reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
     reader.hear(data_train([0]), peer=SOURCE)
     reader.wait(300 * MS)
@@ -69,7 +69,7 @@ def test_an_spm_request_is_a_header_with_its_ports_in_upstream_order():
 
 
 @pytest.mark.rfc("SPMR-09", "RCV-21")
-def test_naks_go_where_the_spm_says_and_not_where_the_request_went():
+def test_hosts_naks_go_to_the_spm_path_and_not_the_spmr_target():
     reader = Reader(open_hold_ivl=MS)
     reader.hear(data_train([0, 1, 4]), peer=STRANGER)
     reader.wait(300 * MS)
@@ -106,8 +106,8 @@ def test_hosts_elimination_is_a_fraction_of_the_repair_interval(elim, is_good):
 
 
 @pytest.mark.rfc("SEC-02")
-def test_a_false_spm_does_not_take_the_naks_of_who_knows_its_parents():
-    """What the topology names comes before any path an SPM claims; the claim is counted."""
+def test_hosts_false_spm_does_not_redirect_naks_of_known_parents():
+    """The topology's parent takes precedence over the path of an SPM, and the claim is counted."""
     reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
     reader.hear(spm_packet(1, 0, -1, path_nla=PARENT), peer=PARENT)
     reader.hear(data_train([0]))
@@ -124,7 +124,7 @@ def test_a_false_spm_does_not_take_the_naks_of_who_knows_its_parents():
 
 @pytest.mark.rfc("SEC-03")
 def test_false_ncfs_delay_a_repair_and_do_not_prevent_it():
-    """An NCF with nothing behind it costs NAK_RDATA_IVL at most, and a retry."""
+    """A false NCF costs at most NAK_RDATA_IVL and a retry."""
     reader = Reader(nak_rdata_ivl=200 * MS)
     reader.hear(spm_packet(1, 0, -1))
     reader.hear(data_train([0, 2]))
@@ -137,7 +137,7 @@ def test_false_ncfs_delay_a_repair_and_do_not_prevent_it():
 
 
 @pytest.mark.rfc("SEC-04")
-def test_a_repair_on_a_segment_below_ends_nobody_elses():
+def test_hosts_repair_from_below_ends_only_its_segment():
     bench = Bench().begin()
     bench.nak(A, 5)
     bench.nak(B, 5)

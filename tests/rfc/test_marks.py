@@ -1,4 +1,4 @@
-"""Where a session begins and ends, and how it is said: OPT_JOIN, OPT_SYN, OPT_FIN, OPT_RST (RFC 9.4, 9.6 - 9.8)."""
+"""Marks of the start and the end of a session: OPT_JOIN, OPT_SYN, OPT_FIN, OPT_RST (RFC 9.4, 9.6 - 9.8)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def source(**changes):
 
 
 def run(core, until):
-    """Serve every deadline up to an instant: what left, and when."""
+    """Serve every deadline up to an instant; return time and packet of everything sent."""
     return [(now, item) for now, effects in sources.run(core, until) for item in sent_items(effects)]
 
 
 def marks(items):
-    """Which packets carry which marks: sqn to options, one item being as many packets as look alike."""
+    """Return the options by first sqn of each run of equal packets."""
     return {
         item.wire_sqn: [type(option) for option in item.options]
         for item in items
@@ -60,7 +60,10 @@ def nak(*sqns):
 
 @pytest.mark.rfc("SRC-29", "SRC-28")
 def test_the_first_packet_carries_syn_and_the_last_fin():
-    """On ODATA and on every repair of it; FIN also on every SPM behind it, SYN on none."""
+    """ODATA and all its repairs carry the marks.
+
+    Every SPM after the last packet carries FIN, and no SPM carries SYN.
+    """
     core = source(mark_ends=True, rdata_hold_ivl=0, fin_quiet_ivl=60 * SECOND)
     core.submit([payload_of(sqn) for sqn in range(10)])
     core.close()
@@ -92,7 +95,7 @@ def test_marks_single_packet_is_first_and_last_fragment():
 
 @pytest.mark.rfc("SRC-28")
 def test_packets_without_room_carry_no_mark_and_none_grows_too_large():
-    """They MAY carry one; the SPMs say the end in any case."""
+    """Data packets MAY carry a mark; SPMs announce the end in any case."""
     core = source(mark_ends=True, max_tpdu=128)
     core.submit([bytes(104), bytes(100), bytes(104)])
     core.close()
@@ -114,8 +117,11 @@ def test_marks_packets_before_the_close_have_no_fin():
 
 
 @pytest.mark.rfc("SRC-30")
-def test_an_abort_is_said_at_once_and_from_then_on():
-    """Heartbeats begin anew and go on, with the code, until the source leaves; what was not sent never is."""
+def test_marks_abort_is_announced_at_once_and_repeatedly():
+    """Heartbeats restart and continue with the code until the source leaves.
+
+    Unsent data are never sent.
+    """
     core = source(txw_max_rte=10_000, ihb_min=50 * MS, ihb_max=400 * MS, txw_secs=5 * SECOND, fin_quiet_ivl=2 * SECOND)
     core.submit([bytes(976)] * 20)
     run(core, START + 300 * MS)
@@ -133,7 +139,7 @@ def test_an_abort_is_said_at_once_and_from_then_on():
     assert all(find(spm.options, Fin) is None for spm in spms)
     assert core.window.end == lead + 1
     assert not core.window.has_unsent
-    # Without N it still repairs what it sent.
+    # Without N the source still repairs sent packets.
     assert sent_control(core.receive(nak(0), BY_UNICAST, PEER, now + SECOND), T.NCF)
     assert not core.is_finished(now + 2 * SECOND)
     run(core, now + 10 * SECOND)
@@ -141,7 +147,7 @@ def test_an_abort_is_said_at_once_and_from_then_on():
 
 
 @pytest.mark.rfc("SRC-30")
-def test_with_n_no_nak_is_answered_any_more():
+def test_marks_reset_with_n_answers_no_nak():
     core = source()
     core.submit([b"one"])
     run(core, START + SECOND)
@@ -154,8 +160,11 @@ def test_with_n_no_nak_is_answered_any_more():
 
 
 @pytest.mark.rfc("RCV-27")
-def test_syn_tells_that_the_start_was_heard():
-    """With the opening where data open the session, by a notice where an SPM did; a late joiner hears neither."""
+def test_marks_syn_reports_the_start_of_the_session():
+    """The start is part of `Opened` if data open the session, and a notice if an SPM did.
+
+    A late joiner gets neither.
+    """
     reader = Reader()
     reader.hear(data_train([5], options=(Syn(),)))
     reader.hear(spm_packet(1, 5, 5))
@@ -173,8 +182,8 @@ def test_syn_tells_that_the_start_was_heard():
 
 
 @pytest.mark.rfc("RCV-25")
-def test_fin_on_data_names_the_end_though_no_spm_does():
-    """The packet that bears it is the last, also where it comes before others."""
+def test_marks_fin_on_data_alone_ends_the_session():
+    """The packet with FIN is the last one, even if it arrives before others."""
     reader = Reader()
     reader.hear(spm_packet(1, 0, -1, Join(0)))
     reader.hear(data_train([0]))
@@ -188,7 +197,7 @@ def test_fin_on_data_names_the_end_though_no_spm_does():
 @pytest.mark.rfc("RCV-26")
 @pytest.mark.parametrize("no_naks", [False, True])
 def test_a_reset_ends_the_session_with_its_code(no_naks):
-    """Without N what is missing is still asked for; with N no more NAK leaves."""
+    """Without N missing packets are still asked for; with N no NAK leaves."""
     reader = Reader()
     reader.hear(spm_packet(1, 0, -1, Join(0)))
     reader.hear(data_train([0, 2]))
@@ -204,7 +213,7 @@ def test_a_reset_ends_the_session_with_its_code(no_naks):
 
 
 @pytest.mark.rfc("RCV-26", "DLR-16")
-def test_a_repairer_asks_a_source_no_more_that_says_n_and_serves_on():
+def test_marks_reset_with_n_lets_a_repairer_only_serve():
     made = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin()
     made.hear(data_train([22]), UP, SOURCE)
     made.hear(spm_packet(2, 0, 22, Rst(no_naks=True)), UP, SOURCE)
@@ -230,7 +239,7 @@ def relayed(kind, **changes):
 @pytest.mark.rfc("SRC-28", "SRC-29", "DLR-15", "RCV-25", "RCV-27")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_marks_come_through_elements_and_repairs(kind):
-    """The first and the last packet are lost on the last hop: their repairs bear the marks."""
+    """The first and the last packet are lost on the last hop, so their repairs carry the marks."""
     repairs = Tap(is_a(T.RDATA))
     world = make_world(
         relayed(kind), traffic(200, close_at_ns=SECOND), more=(repairs,), wirings={"receiver": lossy(0.1)}
@@ -242,7 +251,7 @@ def test_marks_come_through_elements_and_repairs(kind):
     found = marks(item for *_, item in repairs.seen)
     assert found[0] == [Syn]
     assert found[199] == [Fin]
-    # The opening was an SPM's, by its OPT_JOIN; the start was told when it was heard.
+    # An SPM with OPT_JOIN opened the session, so the start came as a notice.
     told = {name for _, name, notice in world.log.notices if notice.code == "session-start"}
     assert {node.name for node in world.receivers} <= told
 
@@ -256,7 +265,7 @@ def test_marks_reset_passes_elements_and_repairs_go_on(kind):
     node, reset_ns = world.nodes["source"], 2 * SECOND
     world.at(reset_ns, lambda: node.perform(world.core_of("source").abort(reset_ns, error=5)))
     world.at(reset_ns, node.rearm)
-    world.at(reset_ns, lambda: setattr(node.application, "_left", 0))  # and its application offers no more
+    world.at(reset_ns, lambda: setattr(node.application, "_left", 0))  # the application sends no more
     world.run_until(10 * SECOND)
     sent = node.total("odata_packets")
     assert 900 < sent < 1100
@@ -264,4 +273,4 @@ def test_marks_reset_passes_elements_and_repairs_go_on(kind):
         one = stream(world, name)
         assert one.closed is CloseCause.RESET
         assert (one.delivered_sqns, one.lost_sqns) == (sent, 0)
-    assert node.core is None  # it has left
+    assert node.core is None  # the source has left

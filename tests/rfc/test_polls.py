@@ -1,4 +1,7 @@
-"""Polls: parents count their children, children answer by chance (RFC 14). Section 14 of the checklist, test 21."""
+"""Polls: parents count their children, and children answer at random (RFC 14).
+
+Section 14 of the checklist, test 21.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def poll(sqn=1, number=0, *, kind=0, state=SOURCE, rand=0, mask=EVERYBODY, bo=BO
 
 
 class Child:
-    """One that answers polls, and when it has."""
+    """Child that answers polls, and the times of its answers."""
 
     def __init__(self, seed=1, dlr_nla=None, now=START):
         self.now = now
@@ -96,7 +99,10 @@ class Child:
 
 @pytest.mark.rfc("POLL-11", "W-14")
 def test_one_answer_within_the_back_off_to_the_path_of_the_poll():
-    """To POLL_PATH by unicast, with the poll's sqn and round, in microseconds, drawn over the whole interval."""
+    """The answer goes to POLL_PATH by unicast with the poll's sqn and round.
+
+    Its delay has microseconds as its unit and is uniform over the interval.
+    """
     delays = set()
     for seed in range(200):
         child = Child(seed).hear(poll(7, state=PARENT)).wait()
@@ -124,7 +130,10 @@ def test_a_poll_that_comes_twice_is_answered_once():
 
 @pytest.mark.rfc("POLL-07")
 def test_the_node_draws_its_id_once():
-    """Not per poll, nor per session: whom one poll draws, every poll with its string draws."""
+    """The id is the same for all polls and sessions.
+
+    Every poll with the same string and mask therefore draws the same nodes.
+    """
     node_id = NodeId(random.Random(5))
     assert len({node_id.value for _ in range(10)}) == 1
     assert len({NodeId(random.Random(seed)).value >> 16 for seed in range(50)}) > 45
@@ -140,7 +149,7 @@ def test_the_node_draws_its_id_once():
 
 @pytest.mark.rfc("POLL-08", "POLL-06")
 def test_the_mask_halves_the_answers_bit_by_bit():
-    """Masked id against masked string; bits of POLL_RAND outside of the mask mean nothing."""
+    """The masked id must equal the masked string; bits of POLL_RAND outside the mask are ignored."""
     children = [Child(seed) for seed in range(2000)]
     for bits in range(8):
         mask = ((1 << bits) - 1) << 5
@@ -169,8 +178,11 @@ def test_polls_child_after_round_0_waits_for_the_next_poll():
 
 
 @pytest.mark.rfc("POLL-10", "POLL-16")
-def test_the_sub_type_says_who_answers():
-    """General polls all; DLR polls repairers that offer themselves, if drawn; unknown ones nobody."""
+def test_polls_sub_type_selects_the_children():
+    """All children answer a general poll, and drawn repairers that offer themselves answer a DLR poll.
+
+    No child answers an unknown sub-type.
+    """
     receiver, repairer = Child(), Child(dlr_nla=OWN)
     for child in (receiver, repairer):
         for sqn, kind in enumerate((0, 1, 2, 0xFFFF), 1):
@@ -184,8 +196,11 @@ def test_the_sub_type_says_who_answers():
 
 @pytest.mark.rfc("POLL-12", "POLL-15")
 @pytest.mark.parametrize("mask", [EVERYBODY, HARDLY_ANYBODY])
-def test_another_poll_takes_back_what_is_pending(mask):
-    """Whether or not we are drawn for it; a further round of the same poll does not."""
+def test_polls_another_poll_cancels_a_pending_answer(mask):
+    """The other poll cancels the answer whether or not it draws the child.
+
+    A further round of the same poll does not cancel it.
+    """
     child = Child()
     child.hear(poll(1))
     child.hear(poll(2, rand=~child.node_id.value & HARDLY_ANYBODY, mask=mask)).wait()
@@ -217,9 +232,9 @@ def test_polls_of_any_number_of_parents_take_bounded_memory():
     [(SOURCE, SOURCE, True), (PARENT, SOURCE, True), (PEER, PEER, True), (PEER, SOURCE, False)],
     ids=["the source's own", "of a parent", "of whoever sent it", "leads to a third"],
 )
-def test_a_receiver_answers_its_parents_and_is_not_led_to_others(state, peer, answers):
+def test_polls_receiver_answers_only_its_parents(state, peer, answers):
     reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
-    reader.hear(poll(), peer=SOURCE)  # of a session that it does not know
+    reader.hear(poll(), peer=SOURCE)  # of an unknown session
     reader.hear(spm_packet(1, 0, -1))
     reader.hear(poll(1, state=state), peer=peer)
     reader.wait(BO)
@@ -231,7 +246,7 @@ def test_a_receiver_answers_its_parents_and_is_not_led_to_others(state, peer, an
 
 
 class Floor:
-    """A parent and children back to back, in virtual time: every POLL reaches all, every POLR the parent."""
+    """Parent and its children in virtual time, with every POLL to all children and every POLR to the parent."""
 
     def __init__(self, seed=1, searches=False, **changes):
         self.now = START
@@ -289,8 +304,11 @@ class Floor:
 
 
 @pytest.mark.rfc("POLL-02", "POLL-03", "POLL-04", "POLL-05", "POLL-06", "POLL-14")
-def test_an_unknown_population_is_approached_from_below():
-    """Rounds of one POLL_SQN count up, with ever fewer bits; the string is new each time, the path the own address."""
+def test_polls_unknown_population_starts_at_low_probability():
+    """Rounds of one POLL_SQN count up with ever fewer mask bits.
+
+    Each round has a new string, and the path is the parent's own address.
+    """
     floor = Floor(poll_first_bits=12).join(300).begin().run(100 * SECOND)
     polls = floor.by_sqn()
     assert sorted(polls) == list(range(1, len(polls) + 1))
@@ -311,7 +329,7 @@ def test_an_unknown_population_is_approached_from_below():
 @pytest.mark.rfc("POLL-13")
 @pytest.mark.parametrize("there", [0, 1, 20, 300, 3000])
 def test_the_estimate_is_answers_over_probability_averaged(there):
-    """And at no time do more answers come than a multiple of what was wanted."""
+    """The number of answers never exceeds a multiple of the target."""
     floor = Floor(poll_history=8).join(there).begin().run(120 * SECOND)
     assert floor.parent.population == pytest.approx(there, rel=0.35, abs=0.5)
     assert floor.polrs <= 5 * 16 * len(floor.polls)
@@ -329,7 +347,7 @@ def test_polls_come_once_an_interval_without_overlap():
 
 
 @pytest.mark.rfc("POLL-13")
-def test_only_answers_to_the_poll_under_way_count():
+def test_polls_only_answers_to_the_current_poll_count():
     floor = Floor().begin().run(11 * SECOND)
     [(_, asked), *_] = floor.polls
     for sqn, number in ((asked.poll_sqn + 1, 0), (asked.poll_sqn, 9), (0, 0)):
@@ -341,7 +359,10 @@ def test_only_answers_to_the_poll_under_way_count():
 
 @pytest.mark.rfc("POLL-14", "POLL-09")
 def test_polls_child_that_joins_during_rounds_counts_next_time():
-    """The population is frozen in round 0: a crowd that comes then costs no flood and does not bend the estimate."""
+    """Round 0 fixes the population.
+
+    Children that join later cause no flood of answers and do not distort the estimate.
+    """
     floor = Floor(poll_first_bits=8, poll_history=1).join(40).begin()
     while not floor.polls:
         floor.run(10 * MS)
@@ -354,8 +375,11 @@ def test_polls_child_that_joins_during_rounds_counts_next_time():
 
 
 @pytest.mark.rfc("POLL-15")
-def test_a_flood_of_answers_is_taken_back():
-    """By a poll with another POLL_SQN that hardly anybody matches; its own rounds then count everybody."""
+def test_polls_flood_of_answers_is_cancelled():
+    """A poll with another POLL_SQN that hardly any child matches cancels the answers.
+
+    Its own rounds then count all children.
+    """
     floor = Floor(poll_history=1).join(10).begin().run(20 * SECOND)
     assert floor.parent.population == 10
     floor.polls.clear()
@@ -367,13 +391,13 @@ def test_a_flood_of_answers_is_taken_back():
     assert flood[0][1].mask == EVERYBODY
     assert calm[0][1].poll_sqn == flood[0][1].poll_sqn + 1
     assert calm[0][1].mask.bit_count() >= 8
-    assert calm[0][0] - flood[0][0] < BO // 10  # at once: nothing was waited for
+    assert calm[0][0] - flood[0][0] < BO // 10  # at once, before the end of the interval
     assert floor.polrs < 1000
     assert floor.parent.population == pytest.approx(4010, rel=0.6)
 
 
-def test_without_an_interval_nobody_is_polled():
-    """The default: a count that nobody asked for costs nothing."""
+def test_polls_without_an_interval_are_not_sent():
+    """By default no poll is sent, so an unwanted count costs nothing."""
     floor = Floor(poll_ivl=0).join(5).begin().run(3600 * SECOND)
     assert floor.polls == []
     assert floor.parent.deadline_ns == NEVER
@@ -407,13 +431,16 @@ def test_a_source_polls_its_segment_and_says_how_many_answered():
 @pytest.mark.rfc("NE-38", "POLL-01", "POLL-04")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_an_element_polls_each_segment_below_and_passes_no_poll_on(kind):
-    """It answers the one from above as the child it is; each segment has its own polls, path and count."""
+    """The element answers the poll from above as a child.
+
+    Each segment below has its own polls, path and count.
+    """
     made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **SETTINGS).begin()
     made.hear(poll(1, state=SOURCE), UP, SOURCE)
     assert made.sent(T.POLL) == []
     made.wait(BO)
     assert [(send.segment, send.to) for _, send, _ in made.sent(T.POLR)] == [(UP, SOURCE)]
-    made.hear(poll(2, state=BELOW[A.index]), A, BELOW[A.index])  # of somebody below: none of its business
+    made.hear(poll(2, state=BELOW[A.index]), A, BELOW[A.index])  # a poll from a node below is ignored
     for step in range(600):
         made.wait(100 * MS)
         for _, send, item in made.sent(T.POLL):
@@ -429,7 +456,7 @@ def test_an_element_polls_each_segment_below_and_passes_no_poll_on(kind):
 
 
 @pytest.mark.rfc("NE-38")
-def test_of_two_relays_the_one_that_speaks_polls():
+def test_polls_are_sent_by_the_active_relay_only():
     setup = ElementSetup(UP, (A,), parents=(SOURCE,), partners=frozenset({"10.1.0.2"}), is_standby=True)
     made = Bench("aggregator", setup, **SETTINGS)
     for number in range(1, 60):
@@ -441,7 +468,10 @@ def test_of_two_relays_the_one_that_speaks_polls():
 
 @pytest.mark.rfc("POLL-13", "NE-38", "RCV-54", "POLL-11")
 def test_a_tree_counts_itself():
-    """Source, two relays, a repairer on one floor, 40 and 7 receivers: everybody knows who is one hop below."""
+    """The tree has a source, two relays, a repairer on one floor, and 40 and 7 receivers.
+
+    Every parent knows the number of nodes one hop below.
+    """
     tree = TreeBuilder(lan_parameters(poll_ivl=5 * SECOND, poll_bo_ivl=200 * MS, poll_history=3))
     tree.source("source", "core")
     tree.aggregator("relay-a", "core", "floor-a", parents=("source",))
@@ -462,7 +492,7 @@ def test_a_tree_counts_itself():
 
     assert children("source") == {"core": 2}
     assert children("relay-b") == {"floor-b": 7}
-    # 41 below the relay; 40 receivers and the relay's own segment mate hear the repairer's polls.
+    # The relay has 41 nodes below. 40 receivers and the relay hear the polls of the repairer.
     assert children("relay-a") == {"floor-a": pytest.approx(41, abs=12)}
     for _, name, segment, to, item in polls.seen:
         if item.type is T.POLL:
@@ -472,7 +502,7 @@ def test_a_tree_counts_itself():
             assert to is not None
 
 
-def test_unknown_polls_are_no_reason_to_open_a_session():
+def test_polls_of_unknown_sessions_open_no_session():
     reader = Reader()
     reader.hear(poll())
     assert len(reader.core.sessions) == 0

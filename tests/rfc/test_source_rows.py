@@ -1,4 +1,4 @@
-"""Sources: what a repair says of the window."""
+"""Window edges in the repairs of sources."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.unit.core.source.sources import START, all_effects, receive, run, wit
 
 
 @pytest.mark.rfc("SRC-07")
-def test_a_repair_carries_the_trail_of_its_own_time():
-    """Not that of the first sending, nor that of the NAK."""
+def test_source_repair_carries_the_current_trail():
+    """The trail is neither that of the first sending nor that of the NAK."""
     core = with_data(txw_adv_mode="application")
     receive(core, nak_packet(15, source_nla=OWN, group_nla=GROUP), START + 2 * SECOND)
     core.advance_trail(10)

@@ -1,4 +1,4 @@
-"""SPM requests: who asks when, who is silenced by it, and who answers (RFC 13)."""
+"""SPM requests: senders, suppression, and answers (RFC 13)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BO = 250 * MS
 
 
 def begun(**changes):
-    """A receiver that has data and no SPM."""
+    """Return a receiver that has data and no SPM."""
     reader = Reader(spmr_bo_ivl=BO, spmr_spm_ivl=SECOND, open_hold_ivl=10 * SECOND, **changes)
     reader.hear(data_train([0]))
     return reader
@@ -33,8 +33,8 @@ def requests(reader):
 
 
 @pytest.mark.rfc("SPMR-01")
-def test_a_repair_is_enough_to_know_of_a_source():
-    """It begins no session (RCV-01), but it names one, and the SPM says how it stands."""
+def test_spmr_repair_alone_triggers_a_request():
+    """A repair opens no session (RCV-01), but it names one whose SPM the receiver may request."""
     reader = Reader(spmr_bo_ivl=BO)
     reader.hear(data_train([7], kind=T.RDATA))
     assert reader.marks == []
@@ -52,14 +52,14 @@ def test_a_repair_is_enough_to_know_of_a_source():
     ],
     ids=["of another receiver", "for another port", "by unicast"],
 )
-def test_a_matching_request_on_the_group_silences_ours(request_packet, channel, suppresses):
-    """Matched by TSI and data-destination port, which upstream packets carry as their source port (E-07)."""
+def test_spmr_matching_request_suppresses_the_own(request_packet, channel, suppresses):
+    """The match is by TSI and data-destination port, the source port of upstream packets (E-07)."""
     reader = begun()
     reader.hear(request_packet, peer=PEER, channel=channel)
     reader.wait(BO)
     assert (requests(reader) == []) == suppresses
     assert reader.core.counters.spmrs_suppressed == suppresses
-    reader.hear(data_train([0]), after=SECOND + BO)  # the source lives, the SPM was lost
+    reader.hear(data_train([0]), after=SECOND + BO)  # the source is alive and the SPM was lost
     assert len(requests(reader)) >= 2
 
 
@@ -74,7 +74,7 @@ def test_an_spm_within_the_delay_cancels_the_request():
 
 @pytest.mark.rfc("SPMR-01", "DLR-01")
 def test_a_repairer_asks_as_a_receiver_does():
-    """It is one: without an SPM it could ask for nothing it lacks."""
+    """A repairer is a receiver too, and cannot send a NAK for its losses without an SPM."""
     made = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
     made.hear(data_train([0, 1, 4]), UP, SOURCE)
     made.wait(BO)
@@ -90,7 +90,7 @@ def test_a_repairer_asks_as_a_receiver_does():
 
 
 @pytest.mark.rfc("SPMR-04", "DLR-01")
-def test_a_repairer_is_silenced_by_the_request_of_another():
+def test_spmr_repairer_is_suppressed_by_another_request():
     made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
     made.hear(data_train([0]), LAN, SOURCE)
     made.hear(spmr_packet(), LAN, PEER)
@@ -99,8 +99,8 @@ def test_a_repairer_is_silenced_by_the_request_of_another():
 
 
 @pytest.mark.rfc("SPMR-02", "SPMR-03", "SPMR-04", "SPMR-06", "SRC-26")
-def test_a_crowd_of_late_joiners_asks_about_once():
-    """Section 14, test 18: sixty receivers come to a running session whose next SPM is far away."""
+def test_spmr_crowd_of_late_joiners_asks_about_once():
+    """Section 14, test 18: sixty receivers join a running session whose next SPM is far away."""
     tree = TreeBuilder(
         parameters(ambient_spm_ivl=60 * SECOND, ihb_min=50 * MS, ihb_max=60 * SECOND, peer_expiry=200 * SECOND)
     )
@@ -108,7 +108,7 @@ def test_a_crowd_of_late_joiners_asks_about_once():
     names = [tree.receiver(f"receiver-{index}", "lan", "source") for index in range(60)]
     requests, spms = Tap(is_a(T.SPMR)), Tap(is_a(T.SPM))
     joined = 2 * SECOND
-    # A message every 20 ms keeps putting off the heartbeats.
+    # A message every 20 ms keeps postponing the heartbeats.
     offered = traffic(150, rate=50, burst=1, close_at_ns=5 * SECOND)
     world = make_world(tree, offered, starts=dict.fromkeys(names, joined), more=(requests, spms))
     world.run_until(joined + 1500 * MS)

@@ -1,6 +1,7 @@
-"""What older systems can do and what of it is here: `python -m tests.seeds.features --write` prints docs/reference/seed-features.md.
+"""Features of older systems, and their counterparts here: `python -m tests.seeds.features --write`.
 
-The rows are in `tests/seeds/features.toml`. A test is named by file::function under `tests`, or file::* for all of a file.
+The program writes docs/reference/seed-features.md from the rows in `tests/seeds/features.toml`. A row names a test as
+file::function under `tests`, or all tests of a file as file::*.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ TABLE = Path(__file__).parent / "features.toml"
 PAGE = ROOT / "docs" / "reference" / "seed-features.md"
 EVERY_TEST = "*"
 
-# By prefix: whose features, and how many are numbered from 1 on.
+# By prefix: the system, and the number of its features, which are numbered from 1.
 FAMILIES = {
     "FC-": ("fast-cast", 30),
     "JG-": ("JGroups, its acknowledged multicast", 20),
     "DI-": ("Distributor", 27),
     "PG-": ("PGM, as an article tells of it", 9),
 }
-DETAILS = {"F": ("FC-", 50), "D": ("DI-", 46), "J": ("JG-", 66)}  # by prefix: the family, and how many
+DETAILS = {"F": ("FC-", 50), "D": ("DI-", 46), "J": ("JG-", 66)}  # by prefix: the family, and the number of details
 
 
 @attrs.frozen
 class Feature:
-    """One row: what they have, and what is here of it, or why not, or what is to come."""
+    """Row of the table: the feature, and its counterpart here, the reason against it, or the plan."""
 
     id: str
     theirs: str
@@ -41,13 +42,13 @@ class Feature:
 
     @property
     def family(self) -> str:
-        """The prefix of the family it is shown with."""
+        """Return the prefix of the family that shows the feature."""
         prefix = self.id.rstrip("0123456789")
         return prefix if prefix in FAMILIES else DETAILS[prefix][0]
 
 
 def features() -> dict[str, Feature]:
-    """All rows by id, as the file has them."""
+    """Return all rows by id in the order of the file."""
     table = tomllib.loads(TABLE.read_text())
     return {
         name: Feature(id=name, tests=tuple(row.pop("tests", ())), details=tuple(row.pop("details", ())), **row)
@@ -56,7 +57,7 @@ def features() -> dict[str, Feature]:
 
 
 def ids() -> list[str]:
-    """Every id that must be in the table: of a row in short, or of a detail in some row."""
+    """Return every id that the table must have, of a row or of a detail in a row."""
     counts = {prefix: count for prefix, (_, count) in FAMILIES.items()}
     short = [f"{prefix}{number:02}" for prefix, count in counts.items() for number in range(1, count + 1)]
     details = [f"{prefix}{number}" for prefix, (_, count) in DETAILS.items() for number in range(1, count + 1)]
@@ -64,7 +65,7 @@ def ids() -> list[str]:
 
 
 def functions_of(file: str) -> set[str]:
-    """The test functions of a file under `tests`; none if there is no such file."""
+    """Return the test functions of a file under `tests`; none if the file is missing."""
     path = ROOT / "tests" / file
     if not path.exists():
         return set()
@@ -107,7 +108,7 @@ def _summary(rows: dict[str, Feature]) -> list[str]:
 
 
 def render() -> str:
-    """docs/reference/seed-features.md."""
+    """Return the text of docs/reference/seed-features.md."""
     rows = features()
     lines = [
         "# What older systems can do, and what of it is here",

@@ -1,4 +1,4 @@
-"""Every feature of the older systems has a row, and every row that is said to be done has tests that exist."""
+"""Every feature of the older systems has a row, and every row marked as done names existing tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_no_id_is_missing_and_none_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)
-def test_a_row_is_here_with_tests_or_refused_or_for_later(row) -> None:
+def test_features_row_has_tests_a_refusal_or_a_plan(row) -> None:
     assert row.theirs.endswith((".", "?"))
     assert bool(row.ours) == bool(row.tests), "what is here has a test, and nothing else has"
     assert row.ours or row.refused or row.later

@@ -1,4 +1,4 @@
-"""What the topology file alone decides."""
+"""Features that the topology file alone decides."""
 
 from __future__ import annotations
 

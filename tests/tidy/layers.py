@@ -1,8 +1,8 @@
-"""Who may import whom: the table that `test_imports` holds and `docs/internals/design.md` shows."""
+"""Permitted imports: the table that `test_imports` enforces and `docs/internals/design.md` shows."""
 
 from __future__ import annotations
 
-# layer -> (modules it consists of, project layers it may import, third-party packages it may import)
+# layer -> (modules of the layer, project layers that it may import, third-party packages that it may import)
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "errors, units": (("pgm.errors", "pgm.units"), (), ()),
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
@@ -65,7 +65,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
-# package -> its folders, lowest first; "" is the package's own modules but those named here. A folder imports itself and lower folders only.
+# package -> its folders, lowest first; "" stands for the package's own modules except those listed. A folder imports
+# itself and lower folders only.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.core": (
         "", "structures", "pacing", "session", "polling", "recovery", "repair", "window", "parity", "congestion",
@@ -86,7 +87,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-# What the sans-IO layers must not reach, whatever they are called with.
+# The sans-IO layers, and the modules that these layers must not import.
 PURE = ("wire", "fec", "messages", "core", "elements")
 IMPURE_MODULES = frozenset(
     {
@@ -107,7 +108,7 @@ IMPURE_MODULES = frozenset(
 
 
 def layer_of(module: str) -> str | None:
-    """The layer of a module: that of the longest name which it begins with."""
+    """Return the layer of a module, by the longest matching name."""
     best, found = -1, None
     for layer, (names, _, _) in LAYERS.items():
         for name in names:
@@ -123,7 +124,7 @@ def folder_of(module: str, package: str) -> str:
 
 
 def as_markdown() -> str:
-    """The table for the docs."""
+    """Return the table for the docs."""
     lines = ["| layer | modules | may import | third party |", "|---|---|---|---|"]
     for layer, (names, allowed, packages) in LAYERS.items():
         modules = ", ".join(f"`{name}`" for name in names)

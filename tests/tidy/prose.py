@@ -38,17 +38,17 @@ class Sentence:
 
     @property
     def is_vague(self) -> bool:
-        """Whether the sentence hangs on a word that stands for an unnamed person or thing."""
+        """Return whether the sentence relies on a word for an unnamed person or thing."""
         return bool(_VAGUE.search(self.text))
 
     @property
     def opens_badly(self) -> bool:
-        """Whether the sentence opens with a word that delays its subject."""
+        """Return whether the sentence opens with a word that delays its subject."""
         return bool(_OPENING.match(self.text))
 
     @property
     def is_long(self) -> bool:
-        """Whether the sentence has more than `MOST_WORDS` words."""
+        """Return whether the sentence has more than `MOST_WORDS` words."""
         return len(self.text.split()) > MOST_WORDS
 
 

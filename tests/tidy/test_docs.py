@@ -1,4 +1,4 @@
-"""Generated pages are fresh, links lead somewhere, and every parameter and counter is explained."""
+"""Generated pages are fresh, links have a target, and every parameter and counter is explained."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_telemetry_page_shows_the_columns_and_kinds() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """The headings of a page, as links name them."""
+    """Return the anchors of the headings of a page."""
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head).strip().lower().replace(" ", "-") for head in heads}
@@ -74,7 +74,7 @@ def test_links_and_files_named_in_the_docs_exist(path: Path) -> None:
 
 
 def test_docs_install_commands_name_the_project() -> None:
-    """So that it can be installed from anywhere, not from a checkout alone."""
+    """With the name, installation works from any folder and not from a checkout alone."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = {f"{project['name']}[{extra}]" for extra in project["optional-dependencies"]}
     files = [

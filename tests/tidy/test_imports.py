@@ -1,4 +1,4 @@
-"""Imports point one way, and the sans-IO layers reach neither clock nor socket nor global randomness."""
+"""Imports point one way, and the sans-IO layers use neither clock nor socket nor global randomness."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_module_imports_only_what_its_layer_may(path: Path) -> None:
         if top in PACKAGES:
             target = layer_of(name)
             assert target is not None
-            # `from pgm.x import y` names package pgm.x, which is what counts; the bare package is the public face.
+            # `from pgm.x import y` names package pgm.x, which decides; the bare package is the public interface.
             assert target == layer or target in allowed, f"{module} ({layer}) imports {name} ({target})"
         elif top not in sys.stdlib_module_names:
             assert {"attr": "attrs"}.get(top, top) in packages, f"{module} ({layer}) imports {name}"
@@ -95,7 +95,7 @@ def import_circles() -> list[list[str]]:
     for module, names in imported.items():
         for name in names:
             importers[name].add(module)
-    while True:  # a module without imports, or that nobody imports, is in no circle
+    while True:  # a module without imports, or without importers, is in no circle
         loose = [module for module in imported if not imported[module] or not importers[module]]
         if not loose:
             return [sorted(imported)] if imported else []

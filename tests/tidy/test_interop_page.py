@@ -1,11 +1,11 @@
-"""docs/reference/interop.md shows the tests there are: every row has a cell for every case, and the page is fresh."""
+"""docs/reference/interop.md matches the tests: every row has a cell for every case, and the page is fresh."""
 
 from __future__ import annotations
 
 from tests.interop.matrix import ROOT, flaws, page
 
 
-def test_every_row_has_a_test_or_a_reason_for_every_case() -> None:
+def test_interop_row_has_a_test_or_reason_for_every_case() -> None:
     assert not flaws()
 
 

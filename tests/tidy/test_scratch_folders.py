@@ -62,7 +62,7 @@ input()
 """
 
 
-def test_two_processes_that_would_use_the_same_addresses_use_others() -> None:
+def test_places_of_two_processes_have_distinct_addresses() -> None:
     mine = [Place.new() for _ in range(2)]
     with subprocess.Popen(
         [sys.executable, "-c", _TAKES_PLACES.format(number=mine[0].number)],

@@ -1,4 +1,4 @@
-"""docs/internals/walk.md against a running tree: real sockets, one lost packet, every function each node enters."""
+"""docs/internals/walk.md against a running tree: real sockets, one lost packet, every function that each node enters."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ STEP = re.compile(r"^- (\w+): `([\w/]+\.py)` `([\w.]+)`$", re.MULTILINE)
 MESSAGES = [b"%04d" % number for number in range(40)]
 LOST_ROW = 20
 
-NODES = {"aggregator": "relay", "x": "desk-1", "y": "desk-2"}  # what the walk calls them, and what the tree does
+NODES = {"aggregator": "relay", "x": "desk-1", "y": "desk-2"}  # names in the walk, and in the tree
 
 
 class OneLoss(Injector):
-    """Loses one packet of the first train that is long enough."""
+    """Impairment that drops one packet of the first train that is long enough."""
 
     def __init__(self) -> None:
         super().__init__(Impairment(), "walk")
@@ -51,7 +51,10 @@ class OneLoss(Injector):
 
 @attrs.define
 class Tracer:
-    """Which node entered which function: the node is that of the nearest driver, source or receiver up the stack."""
+    """Trace of the functions that each node enters.
+
+    The node is that of the nearest driver, source or receiver up the stack.
+    """
 
     names: dict[int, str] = attrs.field(factory=dict)
     wanted: set[tuple[str, str]] = attrs.field(factory=set)
@@ -79,17 +82,17 @@ class Tracer:
 
 
 class Nobody:
-    """An element's application."""
+    """Application of an element."""
 
     def take(self, effect: Effect) -> None:
-        """Nothing is delivered."""
+        """Accept no delivery."""
 
     def after(self) -> Effects:
         return NOTHING
 
 
 async def run_tree(tracer: Tracer) -> list[bytes]:
-    """Send the messages through the tree; returns what X got."""
+    """Send the messages through the tree; return the messages of X."""
     topology = loads(below_a_relay(Place.new(), has_repairer=True, quiet="10ms"))
     async with AsyncExitStack() as stack:
         builders: dict[str, Callable[..., object]] = {
@@ -118,7 +121,7 @@ async def run_tree(tracer: Tracer) -> list[bytes]:
             await source.send_batch(MESSAGES)
             got: dict[str, list[bytes]] = {"x": [], "y": []}
             for name in ("y", "x"):
-                # An application that waited would read for itself, which is not the way that is told of.
+                # An application that waits would read the socket itself, which is another path than the documented one.
                 while receivers[name].counters.delivered_packets < len(MESSAGES):
                     await trio.lowlevel.checkpoint()
                 while len(got[name]) < len(MESSAGES):
@@ -133,7 +136,7 @@ async def run_tree(tracer: Tracer) -> list[bytes]:
 
 
 def follow(steps: list[tuple[str, str, str]], seen: list[tuple[str, str, str]]) -> tuple[str, str, str] | None:
-    """The first step that does not follow in the trace, or None."""
+    """Return the first step that does not follow in the trace; None if all follow."""
     at = 0
     for step in steps:
         while at < len(seen) and seen[at] != step:

@@ -1,4 +1,4 @@
-"""The parameter table: every row is sound, reads what it spells, and the profiles keep the rules between rows."""
+"""The parameter table: every row is valid, reads its own spelling, and the profiles keep the rules between rows."""
 
 import attrs
 import pytest
@@ -83,7 +83,7 @@ def test_spelling():
 
 
 def assert_rules_hold(parameters):
-    """The inequalities that the sentences of the table state."""
+    """Assert the inequalities in the sentences of the table."""
     assert parameters.stall_ivl >= 2 * parameters.ihb_max
     assert parameters.stall_ivl < parameters.peer_expiry < parameters.session_expiry
     assert parameters.relay_takeover_ivl > parameters.ihb_max >= parameters.ihb_min
@@ -132,7 +132,7 @@ def test_profiles_follow_the_round_trip():
         ("nagging_policy", "lower", "lower"),
     ],
 )
-def test_a_program_may_give_numbers(key, value, taken):
+def test_row_accepts_numbers_of_a_program(key, value, taken):
     assert ROWS[key].take(value) == taken
 
 
@@ -151,7 +151,7 @@ def test_a_program_may_give_numbers(key, value, taken):
         ("nagging_policy", "weep"),
     ],
 )
-def test_but_only_such_as_can_be(key, value):
+def test_row_refuses_unsuitable_numbers(key, value):
     with pytest.raises(UnitError) as caught:
         ROWS[key].take(value)
     assert key in caught.value.message

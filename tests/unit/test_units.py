@@ -1,4 +1,4 @@
-"""Quantities in human units, there and back."""
+"""Quantities in human units, parsed and formatted."""
 
 import pytest
 from hypothesis import example, given
@@ -93,19 +93,19 @@ def test_fractions(text, value):
 @pytest.mark.parametrize(
     "text", ["", "50", "ms", "-5ms", "5 parsecs", "1e3ms", "5ms5", "1.ms", ".5s", "5mS", "nan%", "5 5s"]
 )
-def test_nonsense_is_an_error_with_a_remedy(parse, text):
+def test_units_nonsense_is_an_error_with_a_remedy(parse, text):
     with pytest.raises(UnitError) as caught:
         parse(text)
     assert caught.value.remedy
 
 
-def test_more_than_everything():
+def test_fraction_above_100_percent_is_an_error():
     with pytest.raises(UnitError, match="more than 100 %"):
         parse_fraction("100.1%")
 
 
-def test_a_share_that_nothing_tells_from_none_is_an_error():
-    """Else a loss that was asked for would be rounded to none without a word."""
+def test_fraction_indistinguishable_from_zero_is_an_error():
+    """Otherwise a requested loss would silently become none."""
     assert parse_fraction("0.000001%") == 1e-8
     for text in ("0.0000009%", "0.000000000000001%"):
         with pytest.raises(UnitError, match="too small to distinguish from 0 %"):

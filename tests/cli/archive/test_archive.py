@@ -31,14 +31,14 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("action", ["ls", "verify", "cat"])
-def test_a_directory_without_an_archive_is_neither_sound_nor_empty(tmp_path: Path, action: str) -> None:
+def test_archive_directory_without_archive_is_an_error(tmp_path: Path, action: str) -> None:
     invoked("archive", action, tmp_path).complains(1, f"{tmp_path} holds no archive")
     told = invoked("archive", action, tmp_path, "--json")
     assert (told.code, told.json["error"]["code"]) == (1, "PGM-ARCHIVE")
 
 
 @pytest.mark.parametrize("action", ["ls", "verify", "cat"])
-def test_without_pyarrow_every_action_says_what_brings_it(
+def test_archive_without_pyarrow_names_the_package_to_install(
     archive: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     for name in [one for one in sys.modules if one.startswith("pgm.archive.")]:
@@ -48,7 +48,7 @@ def test_without_pyarrow_every_action_says_what_brings_it(
     invoked("archive", action, archive).complains(2, "pip install 'pgm-repair-network[arrow]'")
 
 
-def test_a_message_that_is_no_text_has_all_its_octets_in_json(archive: Path) -> None:
+def test_archive_cat_binary_message_keeps_all_octets_in_json(archive: Path) -> None:
     rows = [json.loads(line) for line in invoked("archive", "cat", archive, "--json").out.splitlines()]
     assert len(rows) == ROWS + 1
     for sqn, row in enumerate(rows[:ROWS]):
@@ -67,7 +67,7 @@ def test_archive_options_of_cat_are_refused_by_other_verbs(archive: Path) -> Non
             invoked("archive", action, archive, option, value).complains(2, option, action)
 
 
-def test_a_range_without_rows_is_told(archive: Path) -> None:
+def test_archive_cat_empty_range_is_reported(archive: Path) -> None:
     invoked("archive", "cat", archive, "--first", "10", "--end", "10").complains(2, "--first 10 --end 10")
     beyond = invoked("archive", "cat", archive, "--first", "5000", "--json")
     assert (beyond.code, beyond.out) == (0, "")

@@ -18,12 +18,12 @@ from tests.net.support.processes import Process
 PAGE = page("guide/archive.md")
 
 
-def test_every_column_is_told_of() -> None:
+def test_archive_page_explains_every_column() -> None:
     for column in COLUMNS:
         assert f"| `{column.name}` | {column.type} | {column.doc} |\n" in PAGE
 
 
-def test_the_topology_of_the_page_is_read() -> None:
+def test_archive_page_topology_is_read() -> None:
     place = Place.new()
     text = (
         f'version = 1\nname = "page"\n[streams.s]\ndata_port = 7500\n{place.segment("lan")}\n{blocks(PAGE, "toml")[0]}'
@@ -33,7 +33,7 @@ def test_the_topology_of_the_page_is_read() -> None:
     assert node.record.directory == "/var/lib/pgm/floor-2"
 
 
-def test_the_commands_and_the_program_of_the_page(tmp_path: Path) -> None:
+def test_archive_page_commands_and_program_run(tmp_path: Path) -> None:
     demo, ls, verify, cat, serve = (shlex.split(line)[1:] for line in blocks(PAGE, "sh")[0].splitlines())
     done = pgm(*[str(tmp_path / word) if word == "archives" else word for word in demo], "--json")
     assert done.code == 0, done

@@ -56,18 +56,16 @@ def test_serve_bad_certificate_is_not_blamed_on_the_address(tmp_path: Path) -> N
     )
 
 
-def test_a_name_that_no_host_has_is_told_as_such(tmp_path: Path) -> None:
+def test_serve_unknown_host_name_is_reported(tmp_path: Path) -> None:
     invoked("serve", tmp_path, "--listen", "127.0.0..1:3057").complains(1, "127.0.0..1:3057", "it is no host name")
 
 
-def test_a_token_that_is_no_text_is_told_of(tmp_path: Path) -> None:
+def test_serve_binary_token_file_is_refused(tmp_path: Path) -> None:
     (file := tmp_path / "token").write_bytes(bytes(range(128, 192)))
     invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--token-file", file).complains(2, f"{file} is no text")
 
 
-def test_a_directory_in_which_nothing_lies_yet_is_served_and_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_serve_empty_directory_is_served_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recorder may start after the server; the message still reveals a wrong path."""
     monkeypatch.setattr("signal.sigwait", lambda _: None)
     done = invoked("serve", tmp_path, "--listen", "127.0.0.1:0")
@@ -75,7 +73,7 @@ def test_a_directory_in_which_nothing_lies_yet_is_served_and_told_of(
     assert f"{tmp_path} holds no archive, or nothing was recorded there yet" in done.err
 
 
-def test_its_help_names_every_parameter_that_it_takes() -> None:
+def test_serve_help_names_every_archive_parameter() -> None:
     said = invoked("serve", "--help").out
     assert all(name in said for name in ROWS if name.startswith("archive_"))
 

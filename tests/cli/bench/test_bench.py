@@ -62,7 +62,7 @@ def names(benchmark: str) -> list[str]:
 
 
 @needs_namespaces
-def test_throughput_of_everybody() -> None:
+def test_bench_throughput_covers_all_contenders() -> None:
     rows, last = rows_of(bench("throughput", "--sizes", "1400", "--json"))
     assert [row["contender"] for row in rows] == names("throughput")
     found = {name: row for name, row in by_name(rows).items() if "why_not" not in row}
@@ -108,7 +108,7 @@ def test_throughput_on_the_loopback_interface(size: int) -> None:
 
 
 @needs_namespaces
-def test_latency_of_everybody() -> None:
+def test_bench_latency_covers_all_contenders() -> None:
     rows, last = rows_of(bench("latency", "--json"))
     assert [row["contender"] for row in rows] == names("latency")
     found = {name: row for name, row in by_name(rows).items() if "why_not" not in row}
@@ -148,7 +148,7 @@ def test_repair_after_random_loss_and_a_burst() -> None:
     assert gap["ms"] < 50  # the gap is one range, so no work is done for each packet
 
 
-def test_repair_without_a_path_that_loses() -> None:
+def test_bench_repair_on_loopback_names_the_needed_path() -> None:
     rows, _ = rows_of(bench("repair", "--contenders", "ours-trio", "--burst", "300", "--path", "loopback", "--json"))
     assert "--path namespaces" in rows[0]["why_not"]
     assert rows[1]["part"] == "1% of packets inside trains"
@@ -225,7 +225,7 @@ def test_more_receivers() -> None:
         assert row["nak_sqns"] > 0
 
 
-def test_a_picture(tmp_path: Path) -> None:
+def test_bench_plot_writes_a_picture(tmp_path: Path) -> None:
     file = tmp_path / "out.png"
     bench("idle", "latency", "--contenders", "raw-blocking", "--plot", str(file), "--path", "loopback")
     assert file.read_bytes().startswith(b"\x89PNG")
@@ -264,7 +264,7 @@ def test_bench_names_missing_contenders_before_it_starts(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
-def test_a_benchmark_that_is_stopped_leaves_nothing(number: signal.Signals, code: int) -> None:
+def test_bench_stopped_run_leaves_nothing(number: signal.Signals, code: int) -> None:
     with TemporaryDirectory() as folder, marked() as mark:
         env = {**mark.env, "TMPDIR": folder}
         process = Process(
@@ -281,7 +281,7 @@ def test_a_benchmark_that_is_stopped_leaves_nothing(number: signal.Signals, code
         assert list(Path(folder).iterdir()) == []
 
 
-def test_killed_it_takes_its_processes_along() -> None:
+def test_bench_killed_run_ends_its_processes() -> None:
     with TemporaryDirectory() as folder, marked() as mark:
         line = ["bench", "latency", "--contenders", "raw-blocking", "--runs", "9"]
         process = Process("bench", line, env={**mark.env, "TMPDIR": folder})

@@ -30,7 +30,7 @@ def a_job(folder: Path, receivers: int = 3) -> FileJob:
     return FileJob(folder / "file", folders, folder, buffer=4 << 20, rate=200_000_000)
 
 
-def test_the_median_counts_and_what_failed_is_told() -> None:
+def test_bench_files_result_is_the_median_and_failures() -> None:
     runs = [Transfer(seconds, 1.0, 0.5, "") for seconds in (9.0, 4.0, 5.0)]
     row = figures(runs, 1_000_000_000, 0)
     assert (row["seconds"], row["mb_per_s"], row["failed"], row["runs_seconds"]) == (5.0, 200.0, 0, [9.0, 4.0, 5.0])
@@ -41,7 +41,7 @@ def test_the_median_counts_and_what_failed_is_told() -> None:
     assert "seconds" not in row
 
 
-def test_ratios_are_of_times() -> None:
+def test_bench_files_ratios_are_of_times() -> None:
     rows = [
         {"contender": "ours-files", "size": 1000, "seconds": 2.0},
         {"contender": "uftp", "size": 1000, "seconds": 4.0},
@@ -49,7 +49,7 @@ def test_ratios_are_of_times() -> None:
     assert ratios_of(rows, "seconds") == {"1000": {"ours-files/uftp": 0.5}}
 
 
-def test_copies_are_compared_octet_by_octet(tmp_path: Path) -> None:
+def test_bench_files_copies_are_compared_by_octet(tmp_path: Path) -> None:
     file, copy = tmp_path / "file", tmp_path / "copy"
     make_file(file, 100_000)
     assert file.stat().st_size == 100_000
@@ -85,7 +85,7 @@ def test_contenders_are_chosen_by_name() -> None:
         select_file_contenders(("zeromq",))
 
 
-def test_a_name_is_known_or_refused_wherever_it_takes_part() -> None:
+def test_bench_files_unknown_name_is_refused_in_any_list() -> None:
     """A wrong name in a list is refused although the other names are right."""
     require_known(("ours-files", "uftp", "ours-trio"))
     with pytest.raises(UsageError, match="there is no contender 'utfp'") as found:
@@ -96,7 +96,7 @@ def test_a_name_is_known_or_refused_wherever_it_takes_part() -> None:
     _check(("throughput", "files"), None, both)
 
 
-def test_a_process_is_measured_and_ended(tmp_path: Path) -> None:
+def test_bench_files_process_is_measured_and_ended(tmp_path: Path) -> None:
     async def measure() -> None:
         busy = Process([sys.executable, "-c", "sum(range(3_000_000)); print('said')"], tmp_path / "busy.log")
         assert await busy.wait(PATIENCE_S)
@@ -111,7 +111,7 @@ def test_a_process_is_measured_and_ended(tmp_path: Path) -> None:
 
 
 @needs_namespaces
-def test_a_file_is_sent_for_real() -> None:
+def test_bench_files_real_transfer_succeeds() -> None:
     """uftp sends the same file if installed; neither contender leaves anything."""
     here = [one.name for one in FILE_CONTENDERS if not one.why_not()]
     options = ["--file-size", "3MB", "--file-receivers", "2", "--runs", "1", "--uftp-rates", "200Mbit/s", "--json"]
@@ -131,7 +131,7 @@ def test_a_file_is_sent_for_real() -> None:
 
 @needs_namespaces
 @pytest.mark.skipif(bool(Uftp().why_not()), reason=Uftp().why_not())
-def test_a_benchmark_that_is_killed_leaves_no_daemon(tmp_path: Path) -> None:
+def test_bench_files_killed_run_leaves_no_daemon(tmp_path: Path) -> None:
     options = ["--contenders", "uftp", "--file-size", "3MB", "--runs", "1", "--uftp-rates", "1Mbit/s"]
     line, told = command("bench", "files", *options), environment() | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(line, stderr=subprocess.DEVNULL, env=told) as running:

@@ -85,7 +85,7 @@ def found(line: Line, runs: int = 3, precision: float = 0.02) -> Maximum:
 
 
 @pytest.mark.parametrize("capacity", [100, 5_000, 50_000, 93_000, 99_990])
-def test_the_search_finds_what_a_line_carries(capacity: float) -> None:
+def test_rate_search_finds_the_capacity_of_a_line(capacity: float) -> None:
     maximum = found(Line(capacity, fastest=100_000))
     assert maximum.median is not None
     assert len(maximum.runs) == 3
@@ -107,7 +107,7 @@ def test_rate_search_goes_above_a_rate_the_sender_slowed_to() -> None:
     assert 77_000 <= maximum.median.messages_per_s <= 80_001
 
 
-def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
+def test_rate_search_ends_at_once_without_loss_flat_out() -> None:
     """A higher set rate does not make the sender faster, so flat out is the highest rate."""
     line = Line(capacity=200_000, fastest=100_000)
     maximum = found(line)
@@ -116,7 +116,7 @@ def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
     assert "its sender" in limited_by(RAW_GSO, maximum)
 
 
-def test_with_a_precision_of_everything_any_rate_will_do() -> None:
+def test_rate_search_precision_of_100_percent_takes_any_rate() -> None:
     assert trio.run(RateSearch((line := Line(200_000, 100_000)).run, 1, 1.0).maximum).median is not None
     assert line.rates == [0.0]
     maximum = trio.run(RateSearch((line := Line(30_000, 100_000)).run, 1, 1.0).maximum)
@@ -136,7 +136,7 @@ def test_rate_search_goes_on_when_a_set_rate_beats_flat_out() -> None:
     assert 184_000 <= maximum.median.messages_per_s <= 190_001
 
 
-def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
+def test_searches_are_interleaved_in_search_and_confirmation() -> None:
     """A finished search waits; the runs that confirm the rates are then interleaved."""
     said: list[str] = []
 
@@ -195,7 +195,7 @@ class Stalling(Line):
 
 
 @pytest.mark.parametrize("stalls", [{1}, {3}, {1, 4}, {2, 5}, {6}, {9}, {10}, {11}, {12}, {13}])
-def test_one_stall_of_the_machine_decides_nothing(stalls: set[int]) -> None:
+def test_rate_search_single_stall_does_not_change_the_result(stalls: set[int]) -> None:
     maximum = found(Stalling(frozenset(stalls)))
     assert maximum.median is not None
     assert len(maximum.runs) == 3
@@ -203,7 +203,7 @@ def test_one_stall_of_the_machine_decides_nothing(stalls: set[int]) -> None:
     assert 77_000 <= maximum.median.messages_per_s <= 80_001
 
 
-def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
+def test_rate_search_failed_run_at_the_result_is_reported() -> None:
     line = Line(capacity=80_000, fastest=100_000)
     first = found(line)
     assert (first.stumbles, "this rate failed" in limited_by(RAW_GSO, first)) == (0, False)
@@ -215,7 +215,7 @@ def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
     assert stalled.median.rate == first.median.rate
 
 
-def test_a_rate_that_is_not_whole_twice_is_too_fast() -> None:
+def test_rate_search_rate_that_fails_twice_is_too_fast() -> None:
     line = Line(capacity=80_000, fastest=100_000)
     last = len(found(line).runs) + len(line.rates)
     again = found(Stalling(frozenset(range(len(line.rates) - 2, last))))
@@ -224,7 +224,7 @@ def test_a_rate_that_is_not_whole_twice_is_too_fast() -> None:
     assert again.median.rate < again.too_fast.rate <= 80_001
 
 
-def test_a_line_that_always_loses_has_no_maximum() -> None:
+def test_rate_search_line_with_constant_loss_has_no_maximum() -> None:
     line = Line(capacity=0, fastest=100_000)
     maximum = found(line)
     assert maximum.median is None
@@ -232,7 +232,7 @@ def test_a_line_that_always_loses_has_no_maximum() -> None:
     assert limited_by(RAW_GSO, maximum).startswith("no rate without loss")
 
 
-def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
+def test_rate_search_rate_that_passes_once_is_no_result() -> None:
     """Every second trial above half of the capacity fails, so the result is below that."""
 
     class Flaky(Line):
@@ -356,12 +356,12 @@ raise SystemExit(3)
 """
 
 
-def test_of_nothing_there_is_no_part() -> None:
+def test_part_of_zero_is_none() -> None:
     assert (part_of(1.0, 3.0), part_of(0.0, 3.0), part_of(0.0, 0.0)) == (0.333, 0.0, None)
     assert FIELDS["record"][1].write({"of_plain": None}) == ""
 
 
-def test_a_picture_of_whom_nobody_took_part_is_drawn_without_a_word(tmp_path: Path) -> None:
+def test_plot_without_results_is_drawn_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file, machine = tmp_path / "out.svg", {"cpu": "some", "cpus": 2, "kernel": "6"}
     rows = [{"contender": "openpgm", "title": "OpenPGM (C)", "size": 1400, "why_not": "not installed"}]
@@ -371,7 +371,7 @@ def test_a_picture_of_whom_nobody_took_part_is_drawn_without_a_word(tmp_path: Pa
     assert file.stat().st_size
 
 
-def test_bars_say_what_they_are_of() -> None:
+def test_plot_labels_octets_only_for_sizes() -> None:
     """The size of the scale benchmark is a number of receivers and not of octets."""
     assert label(1400, DRAWN["throughput"][2]) == "1,400 octets"
     assert label(9000, DRAWN["messages"][2]) == "9,000 octets"
@@ -399,7 +399,7 @@ def test_process_usage_includes_ended_threads() -> None:
 @pytest.mark.parametrize(
     ("line", "found"), [('{"a": 1}', {"a": 1}), ("{}", {}), ("7", None), ("[1]", None), ("{", None)]
 )
-def test_lines_that_are_no_objects_are_told_from_those_that_are(line: str, found: object) -> None:
+def test_object_in_line_without_an_object_is_none(line: str, found: object) -> None:
     assert object_in(line) == found
 
 
@@ -439,13 +439,11 @@ def test_a_simulated_tree_of_any_size_is_a_valid_one(tmp_path: Path, receivers: 
     ("share", "drawn"),
     [("1%", "100000000 < 1000000 "), ("0.004%", "100000000 < 4000 "), ("0.000001%", "100000000 < 1 ")],
 )
-def test_a_small_loss_is_not_rounded_to_none(share: str, drawn: str) -> None:
+def test_bench_small_loss_is_not_rounded_to_none(share: str, drawn: str) -> None:
     assert f"numgen random mod {drawn}" in loss_rule("up0", parse_fraction(share))
 
 
-async def test_a_run_in_which_nothing_came_is_a_row_and_no_accident(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_bench_record_run_without_data_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*_arguments: object, **_options: object) -> dict[str, Any]:
         return {"seconds": 1.0, "snapshot": {"counters": {}, "cpu_s": 0.1}}
 
@@ -454,7 +452,7 @@ async def test_a_run_in_which_nothing_came_is_a_row_and_no_accident(
     assert [(row["mb_per_s"], row["of_plain"]) for row in rows] == [(0.0, None), (0.0, None)]
 
 
-def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_latency_without_answers_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The distribution without round trips is all zeros."""
     asked = RoundTrips(0.0)
     asked._counts_from_ns = 0

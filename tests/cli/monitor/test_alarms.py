@@ -101,17 +101,17 @@ def fires(rules: Path, case: Case, *, is_told: bool) -> str:
     return promtool("test", "rules", file)
 
 
-def test_prometheus_takes_the_rules(rules: Path) -> None:
+def test_alarm_rules_pass_promtool(rules: Path) -> None:
     count = rules.read_text().count("- alert:")
     assert f"SUCCESS: {count} rules found" in promtool("check", "rules", rules)
     assert {case.alarm for case in CASES} == set(re.findall(r"alert: (\w+)", rules.read_text()))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alarm)
-def test_an_alarm_is_told_when_it_should(rules: Path, case: Case) -> None:
+def test_alarm_fires_under_its_condition(rules: Path, case: Case) -> None:
     fires(rules, case, is_told=True)
 
 
 @pytest.mark.parametrize("case", AT_REST, ids=lambda case: case.alarm)
-def test_an_alarm_is_quiet_when_nothing_is_wrong(rules: Path, case: Case) -> None:
+def test_alarm_does_not_fire_at_rest(rules: Path, case: Case) -> None:
     fires(rules, case, is_told=False)

@@ -217,7 +217,7 @@ def test_monitor_names_unusable_options(tmp_path: Path, monkeypatch: pytest.Monk
     invoked("monitor").complains(2, "hypercorn, which is not installed", "pip install 'pgm-repair-network[monitor]'")
 
 
-def test_a_crowd_is_told_to_come_again() -> None:
+def test_monitor_requests_over_the_limit_are_refused() -> None:
     """Requests over the limit are refused at once, and requests within the limit are served."""
     statuses: list[int] = []
 

@@ -90,7 +90,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], object]) -> None:
         await pilot.pause(0.02)
 
 
-def test_nodes_come_go_and_are_looked_into(tree: Processes) -> None:
+def test_top_shows_arriving_leaving_and_selected_nodes(tree: Processes) -> None:
     asyncio.run(_drive(tree))
 
 
@@ -153,7 +153,7 @@ async def _sort(pilot: Pilot[None], heads: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("tree")
-def test_without_room_for_files_it_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_at_the_limit_of_files_reports_it_and_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of open files belongs to `pgm top`, so no node is reported gone or forgotten."""
     asyncio.run(_run_out_of_files(monkeypatch))
 
@@ -191,7 +191,7 @@ def _no_answer(path: Path) -> NoReturn:
 
 
 @pytest.mark.usefixtures("tree")
-def test_without_room_for_files_json_is_one_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_json_at_the_limit_of_files_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.monitor.nodes.ask_status", _no_answer)
     found = invoked("top", "--json")
     assert found.code == 1
@@ -200,7 +200,7 @@ def test_without_room_for_files_json_is_one_error_with_its_remedy(monkeypatch: p
     assert "ulimit -n" in error["remedy"]
 
 
-def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:
+def test_top_on_a_terminal_and_its_command_lines(tree: Processes) -> None:
     _is_drawn_and_ends(tree)
     invoked("top").complains(2, "needs a terminal", "pgm status FILE --watch")
     lines = [json.loads(line) for line in invoked("top", tree.name, "--json").out.splitlines()]
@@ -253,7 +253,7 @@ def node(name: str, state: NodeState = NodeState.UP, **counters: int) -> NodeRec
     return NodeRecord("tree", name, "receiver", state, 0.0, None if state is NodeState.ABSENT else snapshot)
 
 
-def test_sorting_puts_what_has_no_number_last() -> None:
+def test_top_sorting_puts_missing_numbers_last() -> None:
     nodes = [
         node("a", lost_sqns=1),
         node("b", NodeState.ABSENT),
@@ -273,11 +273,11 @@ def test_columns_fit(width: int) -> None:
     assert ("event" in columns) == (width >= 160)
 
 
-def test_nodes_of_one_name_are_told_apart() -> None:
+def test_top_equal_node_names_show_the_topology() -> None:
     other = NodeRecord("other tree", "desk-1")
     assert list(chosen_columns([node("desk-1"), other], 40))[:2] == ["topology", "node"]
 
 
-def test_spans_and_the_table_of_the_page() -> None:
+def test_top_spans_and_the_table_of_the_page() -> None:
     assert [span(one) for one in (0, 59.4, 60, 7300, 200_000)] == ["0 s", "59 s", "1 min", "2 h", "2 d"]
     assert as_markdown() in (ROOT / "docs/guide/monitoring.md").read_text()

@@ -25,7 +25,7 @@ def end(pid: int) -> None:
 
 
 @pytest.mark.parametrize("ended", ["desk-1", "source", ""])
-def test_a_node_that_somebody_else_ends_is_named(tmp_path: Path, ended: str) -> None:
+def test_up_names_nodes_that_ended_early(tmp_path: Path, ended: str) -> None:
     """The node is named although it ended without an error."""
     (tmp_path / "tree.toml").write_text(one_segment(Place.new()))
     with marked() as mark:

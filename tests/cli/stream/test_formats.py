@@ -58,7 +58,7 @@ def test_an_arrow_stream_comes_out_batch_by_batch(tmp_path: Path) -> None:
     assert account["messages"] == 2
 
 
-def test_lines_of_a_subject_go_to_those_who_want_it(tmp_path: Path) -> None:
+def test_recv_subject_filter_selects_lines(tmp_path: Path) -> None:
     lines = b"one\ntwo\n\nfour\n"
     out, done, code, _ = carry(tmp_path, "lines", lines, "lines", "--subject", "/a/b", recv=("--subject", "/a/*"))
     assert done.returncode == code == 0, done.stderr

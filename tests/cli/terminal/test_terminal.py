@@ -52,7 +52,7 @@ class Terminal:
         return [line.rpartition("\r")[2] for line in self.text.replace("\r\n", "\n").split("\n")]
 
 
-def test_nothing_is_said_behind_the_line_that_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_terminal_no_text_follows_the_progress_line(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place.new()))
     desk = Terminal("record", file, "--node", "desk-1", "--dir", tmp_path / "archive", "--until-closed")

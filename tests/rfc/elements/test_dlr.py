@@ -1,4 +1,4 @@
-"""Designated local repairers, and elements that know one (RFC 9.5)."""
+"""Designated local repairers (DLR), and elements that know one (RFC 9.5)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CHILD = "10.0.0.9"
 
 
 def repairer(**changes):
-    """One that relays."""
+    """Return a bench of a relaying repairer."""
     return Bench("repairer", ElementSetup(UP, (A, B), parents=(SOURCE,)), **TIMES | changes).begin()
 
 
 def beside(**changes):
-    """One on the segment of its aggregator and of the receivers."""
+    """Return a bench of a repairer on the segment of its aggregator and of the receivers."""
     made = Bench("repairer", BESIDE, **TIMES | changes)
     made.hear(spm_packet(1, 0, -1), LAN, AGGREGATOR)
     made.hear(data_train(range(20)), LAN, AGGREGATOR)
@@ -39,7 +39,7 @@ def beside(**changes):
 
 
 def asks_local():
-    """An aggregator that asks the repairer of segment A before the source."""
+    """Return a bench of an aggregator that asks the repairer of segment A before the source."""
     setup = ElementSetup(UP, (A, B), parents=(SOURCE,), repairers=((LOCAL,), ()))
     return Bench(setup=setup, **TIMES).begin()
 
@@ -48,8 +48,8 @@ def asks_local():
 
 
 @pytest.mark.rfc("DLR-01")
-def test_a_repairer_recovers_what_it_lacks_by_itself():
-    """Nobody below has asked; what it then holds serves those who do."""
+def test_dlr_recovers_its_losses_without_requests():
+    """The repairer NAKs without a request from below, and then serves the recovered packets."""
     made = repairer()
     made.hear(data_train([22]), UP, SOURCE)
     made.wait(MS)
@@ -64,7 +64,7 @@ def test_a_repairer_recovers_what_it_lacks_by_itself():
 
 
 @pytest.mark.rfc("DLR-01")
-def test_its_repairs_carry_the_newest_trail_that_it_knows():
+def test_dlr_repairs_carry_the_newest_known_trail():
     made = repairer()
     made.hear(spm_packet(2, 4, 19), UP, SOURCE)
     made.nak(A, 5, 6)
@@ -75,8 +75,11 @@ def test_its_repairs_carry_the_newest_trail_that_it_knows():
 
 
 @pytest.mark.rfc("DLR-06")
-def test_it_answers_a_nak_like_a_source():
-    """NCF at once, then the repair, both to the group of the segment that asked, under the source's TSI."""
+def test_dlr_answers_a_nak_like_a_source():
+    """An NCF goes at once, then the repair.
+
+    Both go to the group of the segment that asked, under the source's TSI.
+    """
     made = repairer()
     made.nak(A, 5)
     made.wait(MS)
@@ -90,7 +93,10 @@ def test_it_answers_a_nak_like_a_source():
 
 @pytest.mark.rfc("DLR-08")
 def test_dlr_missing_packets_are_asked_above_and_confirmed_below():
-    """As an element would: no back-off, and the child's repair follows when it comes."""
+    """The NAK goes up without a back-off, as an element would send it.
+
+    The repair for the child follows when the packet comes.
+    """
     made = repairer(nak_bo_ivl=SECOND)
     made.hear(data_train([21]), UP, SOURCE)
     begun = made.now
@@ -105,8 +111,8 @@ def test_dlr_missing_packets_are_asked_above_and_confirmed_below():
 
 
 @pytest.mark.rfc("DLR-13")
-def test_a_parents_nak_is_told_from_a_childs_by_its_address():
-    """The parent has confirmed on the segment already; a child has nobody else to confirm it."""
+def test_dlr_distinguishes_naks_of_parent_and_child_by_address():
+    """The parent has already confirmed its NAK on the segment; a child depends on the repairer's NCF."""
     made = beside()
     made.nak(LAN, 5, peer=AGGREGATOR)
     made.nak(LAN, 6, peer=CHILD)
@@ -115,10 +121,10 @@ def test_a_parents_nak_is_told_from_a_childs_by_its_address():
 
 @pytest.mark.rfc("DLR-14")
 @pytest.mark.parametrize("is_promised", [False, True])
-def test_a_repairer_that_its_parent_asks_in_vain_naks_back(is_promised):
-    """At once: NCF to the parent, then a NAK for the same sqn, which tells it to ask elsewhere.
+def test_dlr_asked_by_parent_for_missing_packet_naks_back(is_promised):
+    """An NCF goes to the parent at once, then a NAK for the same sqn, so that the parent asks elsewhere.
 
-    Also when the parent has confirmed the sqn on the segment: what it promised there it expects from us.
+    The same holds if the parent has confirmed the sqn on the segment, because the parent relies on the repairer then.
     """
     made = beside(nak_bo_ivl=SECOND)
     made.hear(spm_packet(2, 0, 20), LAN, AGGREGATOR)
@@ -133,7 +139,7 @@ def test_a_repairer_that_its_parent_asks_in_vain_naks_back(is_promised):
 
 @pytest.mark.rfc("DLR-15")
 @pytest.mark.parametrize("option", [Syn(), Fin(), Join(3), Fragment(5, 0, 12)], ids=lambda option: option.NAME)
-def test_repairs_keep_the_options_of_what_was_sent(option):
+def test_dlr_repairs_keep_the_original_options(option):
     made = repairer()
     made.hear(data_train([20], options=(option,)), UP, SOURCE)
     made.log.clear()
@@ -145,7 +151,7 @@ def test_repairs_keep_the_options_of_what_was_sent(option):
 
 
 @pytest.mark.rfc("DLR-17")
-def test_receivers_take_ncfs_and_repairs_from_whomever():
+def test_receivers_accept_ncfs_and_repairs_of_repairers():
     reader = Reader(ReceiverSetup(SEGMENT))
     reader.hear(spm_packet(1, 0, -1))
     reader.hear(data_train([0, 1, 4]))
@@ -156,12 +162,12 @@ def test_receivers_take_ncfs_and_repairs_from_whomever():
     assert reader.delivered() == [0, 1, 2, 3, 4]
 
 
-# The element that knows one
+# The element that knows a repairer
 
 
 @pytest.mark.rfc("DLR-30", "NE-36")
 def test_a_known_repairer_is_asked_first():
-    """That of the segment the NAK came from, on that segment; other segments ask above."""
+    """The NAK goes to the repairer of the segment that it came from; NAKs of other segments go up."""
     made = asks_local()
     made.nak(A, 5)
     made.nak(B, 6)
@@ -173,7 +179,7 @@ def test_a_known_repairer_is_asked_first():
 
 @pytest.mark.rfc("DLR-34")
 def test_dlr_is_not_asked_for_losses_of_its_whole_segment():
-    """It said so itself, by a NAK of its own; other sqns still go to it."""
+    """The repairer's own NAK reveals the loss; NAKs for other sqns still go to the repairer."""
     made = asks_local()
     made.nak(A, 5, peer=LOCAL)
     assert [(send.segment, send.to) for _, send, _ in made.sent(T.NAK)] == [(UP, SOURCE)]
@@ -185,7 +191,10 @@ def test_dlr_is_not_asked_for_losses_of_its_whole_segment():
 
 @pytest.mark.rfc("DLR-35")
 def test_a_repairer_that_does_not_confirm_is_passed_over():
-    """After NAK_RPT_IVL; the next attempt has all of NAK_RPT_IVL again, and later NAKs go past it too."""
+    """After NAK_RPT_IVL the source is asked, for a full NAK_RPT_IVL.
+
+    Later NAKs skip the repairer too.
+    """
     made = asks_local()
     begun = made.now
     made.nak(A, 5)

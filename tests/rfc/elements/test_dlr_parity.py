@@ -1,4 +1,7 @@
-"""Repairers and parity: they recover by it, make it of what they keep, and say so when they offer themselves (RFC 11.7)."""
+"""Repairers and parity (RFC 11.7).
+
+Repairers recover by parity, make parity from kept packets, and announce parity in their offers.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def parity(group, *indexes, actual=SIZE, kind=T.RDATA):
 
 
 def relay_of(lost=(), *, sqns=3 * SIZE, **changes):
-    """A repairing relay that has got all of three groups but what is lost."""
+    """Return a bench of a relaying repairer with three groups of packets except those in `lost`."""
     bench = Bench("repairer", **changes)
     bench.hear(spm_packet(1, 0, -1, OFFER), UP, SOURCE)
     bench.hear(data_train([0]), UP, SOURCE)
@@ -57,7 +60,7 @@ def ask(bench, group, count, on=A, peer=None, kind=T.NAK):
 
 
 def packets(bench):
-    """Parity that went out: segment and packet."""
+    """Return segment and packet of each parity packet that went out."""
     return [
         (send.segment.name, packet)
         for _, send, item in bench.sent(T.RDATA)
@@ -73,7 +76,7 @@ def naks(bench):
 
 
 @pytest.mark.rfc("DLR-03", "FEC-15")
-def test_a_repairer_makes_parity_of_what_it_keeps():
+def test_dlr_parity_is_made_from_kept_packets():
     bench = relay_of()
     ask(bench, 8, 3)
     assert [(send.segment.name, nak.parity, nak.sqns) for _, send, nak in bench.sent(T.NCF)] == [("a", True, (10,))]
@@ -87,7 +90,7 @@ def test_a_repairer_makes_parity_of_what_it_keeps():
     assert bench.sent(T.NAK) == []
 
 
-def test_its_numbers_are_not_those_of_the_source_nor_given_twice():
+def test_dlr_parity_numbers_are_distinct_from_the_sources():
     bench = relay_of()
     for _ in range(4):
         ask(bench, 8, 8)
@@ -98,7 +101,7 @@ def test_its_numbers_are_not_those_of_the_source_nor_given_twice():
 
 
 def test_dlr_parity_missing_packets_are_recovered_first():
-    """By parity itself; then it makes parity of the whole group."""
+    """The repairer recovers by parity itself; then it makes parity of the whole group."""
     bench = relay_of(lost=(9, 12))
     bench.wait(20 * MS)
     assert naks(bench) == [[(8, 2)]]
@@ -107,13 +110,13 @@ def test_dlr_parity_missing_packets_are_recovered_first():
     assert packets(bench) == []
     for one in parity(8, 0, 1):
         bench.hear(one, UP, SOURCE)
-    assert bench.where(T.ODATA) == [(segment, (sqn,)) for sqn in (9, 12) for segment in "abc"]  # new to all below
+    assert bench.where(T.ODATA) == [(segment, (sqn,)) for sqn in (9, 12) for segment in "abc"]  # new to all nodes below
     bench.wait(20 * MS)
     assert [(where, one.group) for where, one in packets(bench)] == [("a", 8)] * 5
     assert bench.core.counters.parity_sqns == 2
 
 
-def test_a_group_that_goes_on_is_waited_for():
+def test_dlr_parity_incomplete_group_is_awaited():
     bench = relay_of(sqns=12)
     ask(bench, 8, 2)
     bench.wait(50 * MS)
@@ -133,7 +136,7 @@ def test_short_groups_are_repaired_too():
     assert [one.actual for _, one in packets(bench)] == [5, 5]
     bench.hear(data_train([16]), UP, SOURCE)
     bench.wait(SECOND)
-    assert naks(bench) == []  # nothing between was ever sent
+    assert naks(bench) == []  # the sqns in between were never sent
 
 
 def test_dlr_parity_short_group_is_told_to_askers():
@@ -151,7 +154,7 @@ def test_dlr_parity_short_group_is_told_to_askers():
 
 
 @pytest.mark.rfc("FEC-48")
-def test_parity_that_comes_unasked_goes_down_and_is_used():
+def test_dlr_parity_unrequested_parity_is_forwarded_and_used():
     bench = relay_of(lost=(9,))
     [one] = parity(8, 0, kind=T.ODATA)
     bench.hear(one, UP, SOURCE)
@@ -160,7 +163,7 @@ def test_parity_that_comes_unasked_goes_down_and_is_used():
     assert bench.core.counters.parity_sqns == 1
 
 
-def test_another_repairers_parity_is_what_this_one_owed():
+def test_dlr_parity_of_another_repairer_reduces_the_debt():
     made = beside("off", options=(OFFER,), assist_on_ncf=False, rdata_hold_ivl=10 * MS)
     made.hear(data_train(range(20, 32)), LAN, SOURCE)
     made.log.clear()
@@ -172,7 +175,7 @@ def test_another_repairers_parity_is_what_this_one_owed():
 
 
 @pytest.mark.rfc("FEC-46", "FEC-26")
-def test_an_ncf_for_less_does_not_confirm_what_it_asked_for():
+def test_dlr_parity_ncf_with_smaller_count_does_not_confirm():
     for count, is_enough in ((1, False), (2, True)):
         bench = relay_of(lost=(9, 12), nak_max_ivl=SECOND)
         bench.wait(20 * MS)
@@ -182,7 +185,7 @@ def test_an_ncf_for_less_does_not_confirm_what_it_asked_for():
         assert (len(naks(bench)) == 1) == is_enough
 
 
-def test_the_losses_of_others_are_repaired_unasked():
+def test_dlr_parity_ncf_of_the_parent_triggers_parity():
     made = beside("off", options=(OFFER,), rdata_hold_ivl=MS)
     made.hear(data_train(range(20, 32)), LAN, SOURCE)
     made.log.clear()
@@ -193,7 +196,7 @@ def test_the_losses_of_others_are_repaired_unasked():
 
 
 @pytest.mark.rfc("DLR-03")
-def test_an_offer_says_whether_it_repairs_by_parity():
+def test_dlr_parity_offer_announces_parity():
     for options, says in (((), False), ((OFFER,), True)):
         made = beside("upstream", options=options, assist_on_ncf=False)
         made.ncf(5)
@@ -226,7 +229,7 @@ def test_null_naks_for_parity_are_passed_on():
     assert [(send.to, nak.parity, nak.sqns) for _, send, nak in bench.sent(T.NNAK)] == [(SOURCE, True, (9,))]
 
 
-def test_requests_that_mean_nothing_are_foreign():
+def test_dlr_parity_meaningless_requests_are_foreign():
     bench = relay_of()
     ask(bench, 5 * SIZE, 1)
     ask(bench, 5 * SIZE, 1, kind=T.NNAK)

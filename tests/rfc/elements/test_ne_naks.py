@@ -27,7 +27,7 @@ def bench(**changes):
 
 @pytest.mark.rfc("NE-05")
 def test_every_unicast_nak_is_confirmed_on_the_segment_it_came_from():
-    """The first, duplicates, eliminated ones, and while nobody above answers."""
+    """First NAKs, duplicates and eliminated NAKs are confirmed, also without an answer from above."""
     made = bench()
     made.nak(A, 5)
     made.nak(A, 5, peer=OTHER_CHILD, after=MS)
@@ -68,8 +68,8 @@ def test_an_ncf_is_the_nak_with_its_ports_turned_round():
 
 
 @pytest.mark.rfc("NE-08")
-def test_identical_ncfs_are_kept_apart_and_none_is_forgotten():
-    """The first at once; per segment, session and list of sqns."""
+def test_ne_identical_ncfs_are_spaced_and_all_sent():
+    """The first NCF goes at once; later ones are spaced per segment, session and list of sqns."""
     made = bench(ncf_ivl=5 * MS)
     for _ in range(10):
         made.nak(A, 5)
@@ -84,7 +84,7 @@ def test_identical_ncfs_are_kept_apart_and_none_is_forgotten():
 
 @pytest.mark.rfc("NE-09")
 def test_every_segment_that_asks_gets_the_repair():
-    """Those whose NAKs were eliminated too, each once however often it asked."""
+    """Segments whose NAKs were eliminated get the repair too, and every segment gets it once."""
     made = bench()
     made.nak(A, 5)
     made.nak(A, 5, peer=OTHER_CHILD)
@@ -100,7 +100,10 @@ def test_every_segment_that_asks_gets_the_repair():
 
 @pytest.mark.rfc("NE-10")
 def test_ne_new_nak_goes_at_once_to_the_neighbour_alone():
-    """No back-off. The body keeps its source; the group is that of the segment above, where it has one of its own."""
+    """The NAK goes without a back-off.
+
+    Its body keeps the source; its group is that of the segment above if that segment has its own.
+    """
     made = bench(nak_bo_ivl=10 * MS)
     begun = made.now
     made.nak(A, 5, 7)
@@ -112,7 +115,7 @@ def test_ne_new_nak_goes_at_once_to_the_neighbour_alone():
 
 @pytest.mark.rfc("NE-11", "NE-12")
 def test_ne_unconfirmed_nak_is_repeated_then_given_up():
-    """NAK_RPT_IVL is the whole time, from sending it; what is asked for later begins anew."""
+    """NAK_RPT_IVL counts from the first NAK; a later request starts a new interval."""
     made = bench()
     begun = made.now
     made.nak(A, 5)
@@ -158,7 +161,7 @@ def test_a_confirmed_nak_is_not_repeated_and_lives_for_nak_rdata_ivl():
 
 
 @pytest.mark.rfc("NE-14")
-def test_a_confirmed_nak_without_repair_is_forgotten_silently():
+def test_ne_confirmed_nak_without_repair_expires_silently():
     made = bench()
     made.nak(A, 5)
     made.ncf(5)
@@ -181,8 +184,8 @@ def test_only_a_matching_ncf_confirms(sqn, tsi):
 
 @pytest.mark.rfc("NE-15", "NE-04")
 @pytest.mark.parametrize("is_confirmed", [False, True])
-def test_odata_ends_no_repair(is_confirmed):
-    """Not on the way to others does it cancel what was asked for."""
+def test_ne_odata_does_not_end_repair_state(is_confirmed):
+    """ODATA for other receivers does not cancel a request."""
     made = bench()
     begun = made.now
     made.nak(A, 5)
@@ -216,7 +219,7 @@ def test_ne_duplicates_of_a_pending_nak_are_discarded():
     made = bench()
     for step in range(29):
         made.nak((A, B, C)[step % 3], 5, after=10 * MS if step else 0)
-    # Its own repeats, and nothing for the duplicates.
+    # The three NAKs are the element's own repeats; the duplicates add none.
     assert len(made.sent(T.NAK)) == 3
     assert made.core.counters.nak_packets_eliminated == 28
 
@@ -226,7 +229,7 @@ def test_nak_rdata_ivl_restarts_with_the_ncf_and_not_with_the_nak():
     made = bench()
     made.nak(A, 5)
     made.ncf(5)
-    made.nak(A, 5, after=50 * MS)  # eliminated: changes no timer
+    made.nak(A, 5, after=50 * MS)  # eliminated, so no timer changes
     made.wait(RDATA - 50 * MS)
     made.rdata(5)
     assert made.sent(T.RDATA) == []
@@ -237,7 +240,10 @@ def test_nak_rdata_ivl_restarts_with_the_ncf_and_not_with_the_nak():
 
 @pytest.mark.rfc("NE-24", "NE-27")
 def test_an_ncf_from_above_anticipates_naks_from_below():
-    """No segment is listed, so the repair goes nowhere until one asks; its NAK is confirmed and eliminated."""
+    """No segment is listed, so the repair goes nowhere until a segment asks.
+
+    The NAK of that segment is confirmed and eliminated.
+    """
     made = bench()
     assert made.ncf(5, 6) == []
     made.rdata(5)
@@ -270,7 +276,7 @@ def test_an_anticipated_repair_lives_for_nak_rdata_ivl():
 
 
 @pytest.mark.rfc("NE-25")
-def test_an_ncf_for_what_is_known_restarts_both_intervals():
+def test_ne_ncf_for_known_state_restarts_both_intervals():
     made = bench()
     made.nak(A, 5)
     made.ncf(5)
@@ -283,8 +289,8 @@ def test_an_ncf_for_what_is_known_restarts_both_intervals():
 
 
 @pytest.mark.rfc("NE-26", "NE-13")
-def test_an_ncf_on_a_segment_below_means_nothing():
-    """Taken for an answer, it would leave the element waiting for a repair that nobody was asked for."""
+def test_ne_ncf_on_a_segment_below_is_ignored():
+    """If the NCF counted, the element would wait for a repair without any NAK above."""
     made = bench()
     made.nak(A, 5)
     for segment in (A, B):
@@ -341,7 +347,7 @@ def test_naks_of_unknown_sessions_are_refused():
 
 @pytest.mark.rfc("SEC-01")
 @pytest.mark.parametrize("sqn", [20, 4000, (1 << 31) - 1])
-def test_naks_for_what_was_never_sent_make_no_state(sqn):
+def test_ne_naks_for_unsent_packets_make_no_state(sqn):
     made = bench()
     made.nak(A, sqn)
     made.wait(SECOND)
@@ -351,7 +357,10 @@ def test_naks_for_what_was_never_sent_make_no_state(sqn):
 
 @pytest.mark.rfc("SEC-01")
 def test_ne_naks_behind_the_window_are_confirmed_only():
-    """Nobody above has it any more. Where some node keeps more than the source's window, it is asked all the same."""
+    """No node above has the packet any more.
+
+    If a node keeps more than the source's window, the NAK is forwarded all the same.
+    """
     made = Bench(**TIMES).begin(100)
     made.hear(spm_packet(2, 50, 99), UP, SOURCE)
     made.nak(A, 10)

@@ -1,4 +1,4 @@
-"""Elements and parity: requests by count gathered, repairs counted down (RFC 11.6)."""
+"""Elements and parity: requests are gathered by count, repairs are counted down (RFC 11.6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFER = ParityPrm(SIZE, on_demand=True)
 
 
 def bench_of(**changes):
-    """An aggregator that knows of parity: five groups were sent, and passed down."""
+    """Return a bench of an aggregator that knows parity and has passed down five groups."""
     bench = Bench(**changes).begin(5 * SIZE, options=(OFFER,))
     bench.hear(spm_packet(2, 0, 5 * SIZE - 1, OFFER), UP, SOURCE)
     bench.log.clear()
@@ -43,14 +43,14 @@ def parity(bench, group, *indexes, options=(), on=UP, kind=T.RDATA):
 
 
 def said(bench, kind):
-    """Segment, group and count of what was sent since last asked for."""
+    """Return segment, group and count of each request sent, and clear the log."""
     found = [(send.segment.name, *requested(nak.sqn, SIZE)) for _, send, nak in bench.sent(kind)]
     assert all(nak.parity for _, _, nak in bench.sent(kind))
     return found
 
 
 def passed(bench):
-    """Segments of the parity that went down."""
+    """Return the segments of the parity that went down."""
     found = [send.segment.name for _, send, _ in bench.sent(T.RDATA)]
     bench.log.clear()
     return found
@@ -88,7 +88,7 @@ def test_only_larger_counts_are_forwarded():
     ask(bench, B, 8, 4)
     assert said(bench, T.NAK) == [("core", 8, 4)]
     bench.log.clear()
-    ask(bench, A, 16, 1)  # another group is another matter
+    ask(bench, A, 16, 1)  # a request for another group is separate
     assert said(bench, T.NAK) == [("core", 16, 1)]
 
 
@@ -109,7 +109,7 @@ def test_parity_counts_down_and_segments_leave_at_zero():
     bench = bench_of()
     ask(bench, A, 8, 1)
     ask(bench, B, 8, 3)
-    ask(bench, B, 8, 1)  # of another receiver there
+    ask(bench, B, 8, 1)  # of another receiver on that segment
     bench.log.clear()
     for expected in (["a", "b"], ["b"], ["b"], []):
         parity(bench, 8, 0)
@@ -121,7 +121,7 @@ def test_parity_counts_down_and_segments_leave_at_zero():
 
 @pytest.mark.rfc("FEC-44")
 def test_ne_parity_arrived_packets_are_no_longer_asked_for():
-    """Two of four have come: a request for two is under way, one for three is not."""
+    """Two of four have come. A request for two is in flight, a request for three is not."""
     bench = bench_of()
     ask(bench, A, 8, 4)
     ncf(bench, 8, 4)
@@ -136,14 +136,14 @@ def test_ne_parity_arrived_packets_are_no_longer_asked_for():
 @pytest.mark.rfc("FEC-45")
 @pytest.mark.parametrize("told_by", ["parity", "spm"])
 def test_segments_of_a_short_group_leave_when_only_its_gap_is_left(told_by):
-    """A group of five: of six asked for, three were never sent."""
+    """The group has five packets, so three of the six requested packets were never sent."""
     bench = bench_of()
     ask(bench, A, 32, 4)
     ask(bench, B, 32, 6)
     bench.log.clear()
     options = (CurrTgsize(5),) if told_by == "parity" else ()
     if told_by == "spm":
-        bench.hear(spm_packet(3, 0, 36 + SIZE, OFFER), UP, SOURCE)  # of another lead
+        bench.hear(spm_packet(3, 0, 36 + SIZE, OFFER), UP, SOURCE)  # an SPM with another lead
         bench = bench_of()
         bench.hear(spm_packet(3, 0, 44, OFFER, CurrTgsize(5)), UP, SOURCE)
         ask(bench, A, 40, 4)
@@ -156,7 +156,7 @@ def test_segments_of_a_short_group_leave_when_only_its_gap_is_left(told_by):
 
 
 @pytest.mark.rfc("FEC-46")
-def test_only_an_ncf_for_as_many_stops_the_repeats():
+def test_ne_parity_only_an_ncf_of_equal_count_stops_repeats():
     for count, is_enough in ((2, False), (3, True), (4, True)):
         bench = bench_of()
         ask(bench, A, 8, 3)
@@ -173,7 +173,7 @@ def test_anticipation_holds_up_to_the_count_of_the_ncf():
     ask(bench, A, 8, 3)
     assert said(bench, T.NAK) == []
     assert said(bench, T.NCF) == [("a", 8, 3)]
-    ncf(bench, 8, 5)  # somebody else needs more
+    ncf(bench, 8, 5)  # another receiver needs more
     ask(bench, B, 8, 5)
     assert said(bench, T.NAK) == []
     ask(bench, B, 8, 6)
@@ -184,12 +184,12 @@ def test_anticipation_holds_up_to_the_count_of_the_ncf():
 
 
 @pytest.mark.rfc("FEC-47")
-def test_parity_that_nobody_below_asked_for_goes_nowhere():
+def test_ne_parity_without_requests_is_discarded():
     bench = bench_of()
     ncf(bench, 8, 2)
     parity(bench, 8, 0, 1)
     assert passed(bench) == []
-    ask(bench, A, 8, 2)  # the anticipated repair is over
+    ask(bench, A, 8, 2)  # the anticipated repair has ended
     assert said(bench, T.NAK) == [("core", 8, 2)]
 
 
@@ -227,7 +227,7 @@ def test_a_list_is_answered_by_one_list():
     assert [nak.sqns for _, _, nak in bench.sent(T.NAK)] == [(17,)]
 
 
-def test_single_and_parity_requests_do_not_answer_each_other():
+def test_ne_parity_single_and_parity_requests_are_separate():
     bench = bench_of()
     ask(bench, A, 8, 1)
     bench.nak(B, 8)
@@ -263,8 +263,8 @@ def test_ne_parity_foreign_requests_are_counted():
     assert bench.log == []
 
 
-def test_a_relay_of_parity_asks_for_nothing_by_itself():
-    """What it never got may be what a short group left out."""
+def test_ne_parity_relay_does_not_request_its_own_losses():
+    """A packet missing at the relay may be absent because its group is short."""
     bench = bench_of()
     bench.hear(Train.of(data_packet(7 * SIZE, payload_of(1))), UP, SOURCE)
     bench.wait(SECOND)
@@ -273,7 +273,7 @@ def test_a_relay_of_parity_asks_for_nothing_by_itself():
 
 @pytest.mark.rfc("FEC-02")
 def test_ne_parity_offer_in_mid_stream_is_ignored():
-    """A relay goes on asking for what it never got."""
+    """The relay continues to ask for its missing packets."""
     bench = Bench().begin(5 * SIZE)
     bench.hear(spm_packet(2, 0, 5 * SIZE - 1, OFFER), UP, SOURCE)
     bench.hear(Train.of(data_packet(5 * SIZE + 1, payload_of(1))), UP, SOURCE)
@@ -282,7 +282,7 @@ def test_ne_parity_offer_in_mid_stream_is_ignored():
 
 
 def test_ne_parity_reaches_askers_of_single_packets():
-    """A source may answer so."""
+    """A source may answer single NAKs with parity."""
     bench = bench_of()
     bench.nak(B, 9)
     bench.log.clear()

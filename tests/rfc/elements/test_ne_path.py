@@ -1,4 +1,4 @@
-"""Network elements: source path state, and what passes through untouched (RFC 7.1, 7.7, 9, 13)."""
+"""Network elements: source path state, and packets that pass untouched (RFC 7.1, 7.7, 9, 13)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_PARENTS = ElementSetup(UP, (A, B, C))
 
 @pytest.mark.rfc("NE-01")
 def test_spm_path_of_the_newest_spm_is_the_upstream_neighbour():
-    """By TSI. An SPM that is not newer is neither recorded nor passed on."""
+    """Path state is kept per TSI. An SPM that is not newer is neither recorded nor forwarded."""
     bench = Bench(setup=NO_PARENTS).begin(20, spm_sqn=5)
     bench.hear(spm_packet(6, 0, 19, path_nla=NEIGHBOUR), UP, SOURCE)
     bench.hear(spm_packet(9, 0, 5, path_nla=SOURCE, tsi=OTHER_TSI), UP, SOURCE)
@@ -41,7 +41,7 @@ def test_spm_path_of_the_newest_spm_is_the_upstream_neighbour():
 
 @pytest.mark.rfc("NE-02", "W-11")
 def test_spms_go_down_with_the_address_of_each_segment():
-    """Never back up; all but path and checksum as it came, with a checksum that holds."""
+    """SPMs never go back up. All octets but path and checksum stay, and the checksum is correct."""
     bench = Bench()
     spm = as_received(spm_packet(7, 3, 30, Join(31), UnknownOption(number=0x44, value=b"kept")))
     bench.hear(Train.of(spm.octets), UP, SOURCE)
@@ -79,7 +79,7 @@ def test_naks_follow_the_path_and_not_the_source_address_they_carry():
 @pytest.mark.rfc("NE-04")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_odata_passes_octet_for_octet(kind):
-    """With whatever options, known or not; once on each segment below."""
+    """ODATA with known or unknown options goes down once on each segment."""
     options = (Fragment(5, 0, 24), UnknownOption(number=0x6E, octet2=0xF8, octet3=0x7F, value=b"\0" * 8))
     bench = Bench(kind).begin(5)
     train = data_train([5, 6], options=options)
@@ -91,7 +91,7 @@ def test_odata_passes_octet_for_octet(kind):
 
 @pytest.mark.rfc("NE-04")
 def test_pro_active_parity_does_not_disturb():
-    """It goes down, and is neither data nor repair of the sqn whose number it shares."""
+    """Pro-active parity goes down, and counts neither as data nor as a repair of its sqn."""
     bench = Bench().begin()
     bench.nak(A, 5)
     parity = data_packet(5, payload_of(5), parity=True)
@@ -104,8 +104,11 @@ def test_pro_active_parity_does_not_disturb():
 
 
 @pytest.mark.rfc("NE-17")
-def test_sessions_are_found_by_tsi_whatever_address_a_nak_carries():
-    """OpenPGM's receivers put the path's address where the source's belongs; above, the true one is needed (INT-Q3)."""
+def test_ne_session_of_a_nak_is_found_by_tsi_alone():
+    """NAKs of OpenPGM's receivers carry the path's address as the source address.
+
+    The element sends the true source address upstream (INT-Q3).
+    """
     bench = Bench().begin()
     packet = nak_packet(5, source_nla=A.address, group_nla=A.group)
     bench.hear(packet, A, BELOW[A.index], is_group=False)
@@ -120,7 +123,7 @@ def test_sessions_are_found_by_tsi_whatever_address_a_nak_carries():
 @pytest.mark.rfc("NE-39", "SPMR-08")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_ne_spmr_is_answered_once_in_ihb_min_and_not_forwarded(kind):
-    """A relay is the sender of all that its receivers have heard, so it answers in the source's place."""
+    """For its receivers a relay is the sender of the stream, so the relay answers in place of the source."""
     bench = Bench(kind, ihb_min=50 * MS).begin()
     for step in range(200):
         bench.hear(spmr_packet(), A, BELOW[A.index], is_group=False, after=MS if step else 0)
@@ -137,7 +140,7 @@ def significant(*, opx: int, octet3: int = 0x15, value: bytes = b"\x01\x02\x03\x
 
 
 def with_flag(octets: bytes) -> bytes:
-    """The packet marked as carrying a network-significant option, sealed anew."""
+    """Return the packet with the network-significant bit set and a correct checksum."""
     head = octets[:5] + bytes([octets[5] | 0x02]) + b"\0\0" + octets[8:]
     return head[:6] + checksum.checksum(head) + head[8:]
 
@@ -151,7 +154,7 @@ def spm_with(opx: int, *, flag: bool = True) -> bytes:
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 @pytest.mark.parametrize(("opx", "flag"), [(0, True), (3, True), (1, False), (2, False)])
 def test_unknown_options_are_left_alone(kind, opx, flag):
-    """OPX 00, or no network-significant option in the packet: nobody looks."""
+    """With OPX 00, or without a network-significant option, the element does not inspect options."""
     bench = Bench(kind).begin()
     octets = spm_with(opx, flag=flag)
     bench.hear(Train.of(octets), UP, SOURCE)
@@ -164,8 +167,8 @@ def test_unknown_options_are_left_alone(kind, opx, flag):
 
 @pytest.mark.rfc("NE-33", "W-26", "W-27")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_unknown_options_are_invalidated_where_they_say_so(kind):
-    """OPX 01: the type becomes 0x7F, and nothing else changes but the checksum; OPT_END stays where it was."""
+def test_ne_unknown_options_with_opx_01_are_invalidated(kind):
+    """With OPX 01 the option type becomes 0x7F; only the checksum changes besides. OPT_END stays in place."""
     bench = Bench(kind).begin()
     octets = spm_with(1)
     bench.hear(Train.of(octets), UP, SOURCE)
@@ -192,8 +195,8 @@ def test_the_last_option_keeps_opt_end_when_it_is_invalidated():
 
 @pytest.mark.rfc("NE-33", "W-26")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_packets_are_discarded_where_an_unknown_option_says_so(kind):
-    """OPX 10: the whole packet, of every type that an element handles; counted."""
+def test_ne_packets_with_unknown_opx_10_are_discarded(kind):
+    """With OPX 10 the element discards and counts the whole packet, for every type that it handles."""
     bench = Bench(kind).begin()
     bench.hear(Train.of(spm_with(2)), UP, SOURCE)
     assert bench.sent(T.SPM) == []
@@ -206,10 +209,10 @@ def test_packets_are_discarded_where_an_unknown_option_says_so(kind):
     bench.hear(Train.of(with_flag(encode(ncf))), UP, SOURCE)
     rdata = with_flag(data_packet(5, payload_of(5), kind=T.RDATA, options=(option,)))
     bench.hear(Train.of(rdata), UP, SOURCE)
-    if kind == "aggregator":  # a repairer has it, whatever comes from above
+    if kind == "aggregator":  # a repairer has the packet from its cache
         assert bench.where(T.RDATA) == []
     assert bench.core.counters.opx_discarded == 4
-    # The packet that would have been in sequence was not noted either.
+    # The packet that would have been in sequence was not recorded either.
     bench.hear(spm_packet(8, 0, 19), UP, SOURCE)
     assert len(bench.sent(T.SPM)) == 3
 
@@ -230,10 +233,10 @@ def test_repairs_are_forwarded_with_their_unknown_option_invalidated():
 
 @pytest.mark.rfc("W-26")
 def test_options_that_are_known_are_never_judged_by_opx():
-    """OpenPGM leaves uninitialised memory there (INT-Q7)."""
+    """OpenPGM leaves uninitialised memory in that octet (INT-Q7)."""
     bench = Bench().begin()
     octets = bytearray(encode(nak_packet(5, 7, source_nla=SOURCE, group_nla=A.group)))
-    octets[36 + 4 + 2] = 0xFE  # reserved, F and OPX of the NAK list
+    octets[36 + 4 + 2] = 0xFE  # the octet of the reserved bits, F and OPX of the NAK list
     octets[6:8] = b"\0\0"
     octets[6:8] = checksum.checksum(bytes(octets))
     bench.hear(Train.of(bytes(octets)), A, BELOW[A.index], is_group=False)
@@ -241,7 +244,7 @@ def test_options_that_are_known_are_never_judged_by_opx():
     assert bench.where(T.NAK) == [("core", (5, 7))]
 
 
-# What an element leaves to others
+# Packets that elements leave to other nodes
 
 
 def test_an_element_on_one_segment_sends_neither_spms_nor_data():
@@ -252,7 +255,7 @@ def test_an_element_on_one_segment_sends_neither_spms_nor_data():
     assert bench.log == []
 
 
-def test_poll_responses_that_nobody_asked_for_mean_nothing():
+def test_ne_unsolicited_poll_responses_are_ignored():
     bench = Bench().begin()
     bench.hear(Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=1, poll_round=0), A, BELOW[A.index], is_group=False)
     assert bench.log == []

@@ -1,4 +1,4 @@
-"""Network elements: repairs go where they were asked for, once (RFC 7.8)."""
+"""Network elements: repairs go once, to the segments that asked (RFC 7.8)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_a_repair_goes_to_the_segments_that_asked_and_ends_the_state():
     bench.rdata(5)
     assert len(bench.sent(T.RDATA)) == 2
     assert bench.core.counters.rdata_unwanted == 1
-    bench.nak(B, 5)  # as if it had never been asked for
+    bench.nak(B, 5)  # as without an earlier request
     assert bench.where(T.NAK) == [("core", (5,)), ("core", (5,))]
 
 
 @pytest.mark.rfc("NE-30")
-def test_each_sqn_of_a_train_goes_its_own_way():
+def test_ne_repair_train_is_forwarded_per_sqn():
     bench = Bench().begin()
     bench.nak(A, 5, 6)
     bench.nak(B, 6, 7)
@@ -61,7 +61,7 @@ def test_state_goes_nak_rdata_ivl_after_the_last_confirmation():
 
 
 @pytest.mark.rfc("NE-32")
-def test_a_repair_that_nobody_asked_for_is_discarded():
+def test_ne_repair_without_state_is_discarded():
     bench = Bench().begin()
     assert bench.rdata(5, 6) == []
     assert bench.core.counters.rdata_unwanted == 2
@@ -69,7 +69,10 @@ def test_a_repair_that_nobody_asked_for_is_discarded():
 
 
 def test_ne_repair_of_the_relays_own_loss_goes_down_as_odata():
-    """It never went down, so below it is no repair but the first sending; elements further down let it pass."""
+    """Nodes below never got the packet, so it is a first transmission there.
+
+    Elements further down therefore forward it.
+    """
     bench = Bench().begin(5)
     bench.hear(data_train([6]), UP, SOURCE)
     bench.wait(MS)

@@ -1,4 +1,4 @@
-"""Repairers that offer themselves, upstream and off the tree, and their null NAKs (RFC 9.5). Checklist 14."""
+"""Repairers that offer themselves, upstream and off-tree, and their null NAKs (RFC 9.5). Checklist 14."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ T = PacketType
 
 @pytest.mark.rfc("DLR-02", "DLR-05", "W-14")
 def test_redirect_offer_follows_the_parents_confirmation():
-    """To the group, in an upstream packet, under the source's TSI; and not again for each NCF."""
+    """The POLR goes to the group in an upstream packet under the source's TSI.
+
+    It is not repeated for each NCF.
+    """
     made = beside("upstream", redirect_ivl=SECOND, assist_on_ncf=False)
     made.ncf(5)
     [(_, send, polr)] = made.sent(T.POLR)
@@ -40,8 +43,8 @@ def test_redirect_offer_follows_the_parents_confirmation():
 
 @pytest.mark.rfc("DLR-04")
 @pytest.mark.parametrize("confirmed", [(20,), (21,), (5, 20), (19, 20, 21, 22)])
-def test_an_ncf_for_a_nak_of_its_own_is_no_reason(confirmed):
-    """Nor one that confirms its own among others, as a list may."""
+def test_redirect_offer_is_not_sent_for_own_naks(confirmed):
+    """An NCF with a list that contains one of its own sqns triggers no offer either."""
     made = beside("upstream", assist_on_ncf=False)
     made.hear(data_train([22]), LAN, SOURCE)
     made.wait(MS)
@@ -56,7 +59,7 @@ def test_an_ncf_for_a_nak_of_its_own_is_no_reason(confirmed):
     [("off", SOURCE, True), ("off-tree", SOURCE, True), ("upstream", CHILD, True), ("upstream", SOURCE, False)],
     ids=["off", "off the tree only", "not of the parent", "by unicast"],
 )
-def test_others_offer_nothing(mode, peer, is_group):
+def test_redirect_offer_needs_mode_parent_and_multicast(mode, peer, is_group):
     made = beside(mode, assist_on_ncf=False)
     packet = nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=LAN.group)
     made.hear(packet, LAN, peer, is_group=is_group)
@@ -66,7 +69,10 @@ def test_others_offer_nothing(mode, peer, is_group):
 
 @pytest.mark.rfc("DLR-06", "DLR-07")
 def test_redirect_offer_repairer_answers_and_sends_null_naks():
-    """NCF and RDATA to the group; a null NAK with the NAK's fields to the parent, once and not for echoes."""
+    """NCF and RDATA go to the group.
+
+    A null NAK with the NAK's fields goes to the parent, once, and not for repeated NAKs.
+    """
     made = beside("upstream", assist_on_ncf=False, rdata_ignore_ivl=20 * MS)
     made.ncf(5)
     made.log.clear()
@@ -86,8 +92,8 @@ def test_redirect_offer_repairer_answers_and_sends_null_naks():
 
 @pytest.mark.rfc("DLR-07")
 @pytest.mark.parametrize(("null_naks", "expected"), [(False, 0), (True, 1)])
-def test_without_a_redirect_null_naks_are_a_wish_of_the_topology(null_naks, expected):
-    """Whom the topology named was not redirected; the source is told if somebody wants it to be."""
+def test_redirect_offer_off_sends_null_naks_only_if_set(null_naks, expected):
+    """The topology sent the child here without a redirect, so the source is informed only on request."""
     made = beside("off", null_naks=null_naks)
     made.nak(LAN, 6, peer=CHILD)
     assert len(made.sent(T.NNAK)) == expected
@@ -103,7 +109,7 @@ def test_redirect_offer_missing_packets_send_no_null_nak():
     assert (T.NAK, PARENT_NLA, (20,)) in said(made)
 
 
-# The repairer off the tree
+# The off-tree repairer
 
 
 @pytest.mark.rfc("DLR-02", "DLR-09", "DLR-10", "POLL-18", "POLL-10")
@@ -121,8 +127,11 @@ def test_an_off_tree_repairer_answers_its_parents_search_by_unicast():
 
 
 @pytest.mark.rfc("DLR-11", "DLR-12")
-def test_its_parents_naks_are_answered_by_unicast_null_nak_first():
-    """NCF, NNAK, RDATA, all to the parent; a child's NAK meanwhile is answered to the segment."""
+def test_off_tree_repairer_answers_parent_by_unicast_nnak_first():
+    """NCF, NNAK and RDATA go to the parent in this order.
+
+    A child's NAK in between is answered to the segment.
+    """
     made = off_tree()
     made.log.clear()
     made.nak(LAN, 5, 6, peer=PARENT_NLA)
@@ -138,7 +147,7 @@ def test_its_parents_naks_are_answered_by_unicast_null_nak_first():
 
 
 @pytest.mark.rfc("DLR-13")
-def test_without_a_search_the_parents_naks_are_for_the_own_segment():
+def test_off_tree_repairer_without_search_repairs_to_the_group():
     made = beside("off-tree")
     made.nak(LAN, 5, peer=PARENT_NLA)
     made.wait(MS)
@@ -147,7 +156,10 @@ def test_without_a_search_the_parents_naks_are_for_the_own_segment():
 
 @pytest.mark.rfc("DLR-14")
 def test_redirect_offer_missing_packets_are_refused_at_once():
-    """The NCF first; no null NAK for it; what it has of the same list it repairs."""
+    """The NCF goes first, and the missing packet gets a NAK and no null NAK.
+
+    The other packet of the list is repaired.
+    """
     made = off_tree(nak_bo_ivl=SECOND)
     made.hear(data_train([21]), LAN, SOURCE)
     made.log.clear()
@@ -171,15 +183,18 @@ def test_a_repairer_passes_the_null_naks_of_others_up_once():
     assert len(made.sent(T.NNAK)) == 2
 
 
-def test_null_naks_for_what_was_never_sent_stay_here():
+def test_repairer_null_naks_for_unsent_packets_are_dropped():
     made = beside("off")
     made.hear(null_nak(5, 1000, group=LAN.group), LAN, CHILD, is_group=False)
     assert said(made) == []
     assert made.core.counters.nak_packets_foreign == 1
 
 
-def test_parents_that_come_and_go_leave_nothing_behind():
-    """Whoever says by SPMs that he is the path now, searches and asks: a line of its own, and few of them."""
+def test_off_tree_repairer_outlets_of_former_parents_are_bounded():
+    """Each new parent claims the path by an SPM, polls and sends a NAK.
+
+    Each gets an outlet of its own, and the number of outlets is bounded.
+    """
     made = off_tree()
     for number in range(100):
         state = f"10.0.0.{number + 100}"

@@ -1,4 +1,7 @@
-"""Elements and receivers that are sent to other repairers, and whole trees (RFC 9.5). Checklist 14, tests 14 and 15."""
+"""Elements and receivers that are redirected to repairers, and whole trees (RFC 9.5).
+
+Checklist 14, tests 14 and 15.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def test_redirect_unsolicited_or_foreign_offers_are_ignored(packet, peer):
 
 @pytest.mark.rfc("DLR-32")
 def test_redirect_upstream_offer_moves_the_next_nak():
-    """The NAK that provoked it is repeated until an NCF comes."""
+    """The NAK that triggered the offer is repeated until an NCF comes."""
     made = element()
     made.nak(A, 5)
     made.hear(offer(DLR_UP), UP, DLR_UP)
@@ -66,7 +69,7 @@ def test_redirect_upstream_offer_moves_the_next_nak():
 
 
 @pytest.mark.rfc("DLR-32")
-def test_redirects_are_honoured_only_where_the_topology_says_so():
+def test_redirects_are_honoured_only_if_enabled():
     made = element(honour_redirects=False)
     made.hear(offer(DLR_UP), UP, DLR_UP)
     made.nak(A, 5)
@@ -85,7 +88,10 @@ def test_upstream_repairers_are_preferred():
 
 @pytest.mark.rfc("DLR-34")
 def test_redirect_off_tree_repairer_is_not_asked_by_its_segment():
-    """Whoever there asked: the loss is shared. Other sqns still go to it."""
+    """The segment shares the loss with the repairer, whichever receiver asked.
+
+    NAKs for other sqns still go to the repairer.
+    """
     made = knows_off_tree()
     made.nak(B, 5)
     made.nak(A, 5, after=MS)
@@ -96,7 +102,10 @@ def test_redirect_off_tree_repairer_is_not_asked_by_its_segment():
 
 @pytest.mark.rfc("DLR-35")
 def test_redirect_failure_returns_to_the_neighbour():
-    """After NAK_RPT_IVL without its NCF, for all of NAK_RPT_IVL; later NAKs go to the neighbour at once."""
+    """After NAK_RPT_IVL without an NCF of the repairer, the neighbour is asked for a full NAK_RPT_IVL.
+
+    Later NAKs go to the neighbour at once.
+    """
     made = knows_off_tree()
     begun = made.now
     made.nak(A, 5)
@@ -112,8 +121,8 @@ def test_redirect_failure_returns_to_the_neighbour():
 
 
 @pytest.mark.rfc("DLR-36")
-def test_a_repairer_that_turns_down_one_packet_is_asked_for_others():
-    """Its NAK is confirmed, goes upstream for that sqn alone, and does not put its segment on the list."""
+def test_redirect_counter_nak_is_for_that_packet_alone():
+    """The repairer's NAK is confirmed and forwarded for that sqn alone; its segment does not join the repair state."""
     made = knows_off_tree()
     made.nak(A, 5)
     made.hear(nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=B.group), B, DLR_B, is_group=False)
@@ -129,7 +138,7 @@ def test_a_repairer_that_turns_down_one_packet_is_asked_for_others():
 
 
 @pytest.mark.rfc("DLR-36")
-def test_when_it_asks_again_it_is_a_child_like_any_other():
+def test_redirect_repeated_counter_nak_adds_the_segment():
     made = knows_off_tree()
     made.nak(A, 5)
     made.nak(B, 5, peer=DLR_B)
@@ -145,7 +154,7 @@ def test_redirect_unicast_repairs_reach_the_askers():
     made.log.clear()
     made.hear(nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=B.group), B, DLR_B, is_group=False)
     made.wait(2 * EVERY)
-    assert made.log == []  # confirmed, so neither repeated nor passed on
+    assert made.log == []  # confirmed, so neither repeated nor forwarded
     made.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
     [(_, send, item)] = made.sent(T.RDATA)
     assert (send.segment, send.to, item.wire_sqn) == (A, None, 5)
@@ -156,7 +165,7 @@ def test_redirect_unicast_repairs_reach_the_askers():
 
 
 @pytest.mark.rfc("DLR-37")
-def test_a_segment_that_asked_meanwhile_gets_the_repair_too():
+def test_redirect_repair_reaches_later_asking_segments():
     made = knows_off_tree()
     made.nak(A, 5)
     made.nak(B, 5)
@@ -165,8 +174,11 @@ def test_a_segment_that_asked_meanwhile_gets_the_repair_too():
 
 
 @pytest.mark.rfc("DLR-38", "DLR-39")
-def test_null_naks_for_what_it_was_asked_for_are_always_passed_up():
-    """Though there is repair state; intact, to the neighbour, neither confirmed nor repeated."""
+def test_redirect_null_naks_of_the_asked_repairer_pass_up():
+    """The null NAK passes despite the repair state.
+
+    It goes intact to the neighbour, and is neither confirmed nor repeated.
+    """
     made = knows_off_tree()
     made.nak(A, 5)
     made.log.clear()
@@ -182,7 +194,7 @@ def test_null_naks_for_what_it_was_asked_for_are_always_passed_up():
 
 
 @pytest.mark.rfc("DLR-38")
-def test_other_null_naks_only_where_nothing_is_asked_for():
+def test_redirect_other_null_naks_pass_only_without_state():
     made = element()
     made.nak(A, 5)
     made.hear(null_nak(5), B, BELOW[B.index], is_group=False)
@@ -194,13 +206,16 @@ def test_other_null_naks_only_where_nothing_is_asked_for():
 
 @pytest.mark.rfc("DLR-39", "DLR-40")
 def test_a_null_nak_eliminates_no_nak_and_repairs_nothing():
-    """It stays in mind for NAK_ELIM_IVL: so long another null NAK is no news, and a real one is forwarded at once."""
+    """The state of a null NAK lives for NAK_ELIM_IVL.
+
+    In that time it eliminates further null NAKs, and a real NAK is forwarded at once.
+    """
     made = element()
     made.hear(null_nak(5), A, BELOW[A.index], is_group=False)
     made.hear(null_nak(5), A, BELOW[A.index], is_group=False)
     assert len(made.sent(T.NNAK)) == 1
     made.rdata(5)
-    assert made.sent(T.RDATA) == []  # no segment wants it
+    assert made.sent(T.RDATA) == []  # no segment asked for it
     made.nak(B, 5)
     assert asked(made) == [("core", SOURCE, (5,))]
     made.rdata(5)
@@ -230,13 +245,13 @@ FAR = "10.9.0.7"
 
 @pytest.mark.rfc("RCV-51")
 def test_redirect_receiver_uses_a_repairer_of_another_subnet():
-    """From the next NAK on; the POLR itself confirms nothing."""
+    """The redirect applies from the next NAK on; the POLR itself confirms nothing."""
     reader, _ = receiver()
     reader.hear(data_train([2]))
     reader.wait(20 * MS)
     assert asks(reader) == [PARENT]
     reader.hear(offer(FAR), peer=FAR)
-    reader.wait(60 * MS)  # the NAK is repeated after NAK_RPT_IVL, as if nothing had come
+    reader.wait(60 * MS)  # the NAK is repeated after NAK_RPT_IVL, as without the POLR
     assert asks(reader) == [PARENT, FAR]
     reader.hear(ncf_packet(1), peer=FAR)
     reader.hear(data_train([1], kind=T.RDATA), peer=FAR)
@@ -265,8 +280,8 @@ def test_all_other_offers_are_ignored(packet, peer, changes):
 
 
 @pytest.mark.rfc("RCV-51")
-def test_a_repairer_that_does_not_confirm_is_forgotten():
-    """After NAK_RPT_IVL; the next try goes to the neighbour, and so do all later ones."""
+def test_redirect_receiver_drops_an_unconfirming_repairer():
+    """After NAK_RPT_IVL the next NAK goes to the neighbour, and so do all later ones."""
     reader, _ = receiver(nak_rpt_ivl=50 * MS, nak_bo_ivl=10 * MS)
     reader.hear(offer(FAR), peer=FAR)
     reader.hear(data_train([2]))
@@ -289,7 +304,7 @@ def test_subnets_of_both_families():
 
 
 def tree_with_one_off_it():
-    """A relay with two floors, and a repairer on the second."""
+    """Return a relay with two floors, and a repairer on the second."""
     settings = {"poll_dlr_ivl": SECOND, "poll_bo_ivl": 50 * MS, "honour_redirects": True, "dlr_mode": "off-tree"}
     tree = TreeBuilder(lan_parameters(**settings))
     tree.source("source", "core")
@@ -299,7 +314,7 @@ def tree_with_one_off_it():
 
 
 def tree_with_one_upstream():
-    """A repairer beside the source."""
+    """Return a tree with a repairer beside the source."""
     tree = TreeBuilder(lan_parameters(honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False))
     tree.source("source", "core")
     tree.repairer("repairer", "core", parents=("source",))
@@ -308,7 +323,10 @@ def tree_with_one_upstream():
 
 @pytest.mark.rfc("DLR-09", "DLR-10", "DLR-11", "DLR-12", "DLR-30", "DLR-37", "DLR-38", "SRC-46")
 def test_a_repairer_off_the_tree_repairs_another_floor():
-    """Floor a loses, the repairer sits on floor b: the source is asked for next to nothing, and told by null NAKs."""
+    """Floor a has losses and the repairer is on floor b.
+
+    Hardly any NAK reaches the source, and null NAKs inform the source.
+    """
     tree = tree_with_one_off_it()
     for index in range(3):
         tree.receiver(f"lossy-{index}", "floor-a", "relay")
@@ -341,7 +359,7 @@ def test_a_repairer_off_the_tree_repairs_another_floor():
 @pytest.mark.rfc("DLR-35", "DLR-36")
 @pytest.mark.parametrize("trouble", ["dies", "lacks"])
 def test_nothing_is_lost_when_the_repairer_fails(trouble):
-    """It dies in the middle, or lacks every other packet itself."""
+    """The repairer dies in the middle, or lacks every other packet itself."""
     tree = tree_with_one_off_it()
     for index in range(3):
         tree.receiver(f"lossy-{index}", "floor-a", "relay")
@@ -359,7 +377,10 @@ def test_nothing_is_lost_when_the_repairer_fails(trouble):
 
 @pytest.mark.rfc("DLR-05", "DLR-06", "DLR-07", "DLR-32")
 def test_a_repairer_upstream_is_found_by_its_offer():
-    """Beside the source, without being anybody's parent: the first loss is the source's to repair, the others its own."""
+    """The repairer stands beside the source and is no node's parent.
+
+    The source repairs the first loss, the repairer the others.
+    """
     tree = tree_with_one_upstream()
     tree.aggregator("relay", "core", "floor", parents=("source",))
     for index in range(3):
@@ -375,7 +396,7 @@ def test_a_repairer_upstream_is_found_by_its_offer():
 
 @pytest.mark.rfc("RCV-51", "DLR-05")
 def test_redirect_is_for_receivers_of_other_subnets_only():
-    """One multicast domain of two subnets behind routers that know nothing of PGM."""
+    """Two subnets share a multicast domain behind routers without PGM."""
     tree = tree_with_one_upstream()
     for name in ("near", "far"):
         tree.receiver(name, "core", "source")

@@ -1,4 +1,7 @@
-"""Where multicast to those below has failed: unicast NCFs, silence, and the way back (RFC 15.3). Checklist 14, test 24."""
+"""Failure of multicast to the nodes below: unicast NCFs, silence, and recovery (RFC 15.3).
+
+Checklist 14, test 24.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def says_unreachable(packet):
     return find(packet.options, NbrUnreach) is not None
 
 
-# The parent that finds out
+# The parent that detects the failure
 
 
 def source(**changes):
@@ -74,7 +77,7 @@ def nak(core, sqn, now, peer=PEER):
 
 @pytest.mark.rfc("IMP-20", "IMP-21")
 def test_unreachable_source_confirms_repeated_naks_by_unicast():
-    """DUP_NAK_MAX duplicates; from then on each NAK is confirmed to its sender alone, and an SPM goes at once."""
+    """After DUP_NAK_MAX duplicates, each NAK is confirmed to its sender by unicast, and an SPM goes at once."""
     core, now = source(), START + 200 * MS
     for _ in range(MOST):
         [send] = nak(core, 5, now)
@@ -90,7 +93,7 @@ def test_unreachable_source_confirms_repeated_naks_by_unicast():
     assert (regular.type, spm.to) == (T.SPM, None)
     assert not says_unreachable(regular)
     assert core.counters.children_unreachable == 1
-    # For any packet now, and without another SPM.
+    # This holds for any packet from then on, without another SPM.
     [other] = nak(core, 9, now, peer="10.0.0.78")
     assert other.to == "10.0.0.78"
 
@@ -107,8 +110,8 @@ def test_a_source_tries_multicast_again_with_its_next_spm():
 
 
 @pytest.mark.rfc("IMP-20")
-def test_duplicates_of_different_packets_mean_nothing():
-    """And with the default nothing does."""
+def test_unreachable_counts_duplicates_per_packet():
+    """By default, duplicates of one packet have no effect either."""
     core, now = source(), START + 200 * MS
     for sqn in range(20):
         for _ in range(MOST):
@@ -136,7 +139,7 @@ def test_unreachable_element_limits_it_to_one_segment(kind):
     made.nak(A, 6)
     made.nak(B, 5)
     assert confirmations() == [("a", BELOW[A.index], True)] * 2 + [("b", None, False)]
-    made.hear(spm_packet(1, 0, 19), UP, SOURCE)  # not in sequence, so nothing
+    made.hear(spm_packet(1, 0, 19), UP, SOURCE)  # not in sequence, so without effect
     made.nak(A, 7)
     assert confirmations() == [("a", BELOW[A.index], True)]
     made.hear(spm_packet(2, 0, 19), UP, SOURCE)
@@ -146,7 +149,7 @@ def test_unreachable_element_limits_it_to_one_segment(kind):
 
 
 @pytest.mark.rfc("IMP-21")
-def test_the_path_that_is_named_is_the_address_on_that_segment():
+def test_unreachable_path_is_the_address_on_the_segment():
     made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=1).begin()
     for segment in (A, B):
         made.nak(segment, 5)
@@ -155,7 +158,7 @@ def test_the_path_that_is_named_is_the_address_on_that_segment():
     assert named == {A.address, B.address}
 
 
-# The element that is told
+# The element that gets OPT_NBR_UNREACH
 
 
 def told_by_ncf(state=SOURCE):
@@ -169,7 +172,10 @@ def told_by_spm(state=SOURCE, spm_sqn=2, trail=NO_WINDOW_TRAIL, lead=NO_WINDOW_L
 @pytest.mark.rfc("IMP-23", "IMP-24", "IMP-25", "IMP-27", "NE-40")
 @pytest.mark.parametrize("told", [told_by_ncf(), told_by_spm()], ids=["by an NCF", "by an SPM"])
 def test_an_aggregator_stops_asking_and_tells_those_below(told):
-    """By an SPM of the last SPM_SQN, with its own path, and edges that nobody can take for others."""
+    """The SPM repeats the last SPM_SQN with the element's own path.
+
+    Its window edges are harmless to other implementations.
+    """
     packet, is_group = told
     made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), ihb_min=50 * MS).begin()
     made.hear(spm_packet(2, 0, 19), UP, SOURCE)
@@ -183,11 +189,14 @@ def test_an_aggregator_stops_asking_and_tells_those_below(told):
         assert (spm.spm_sqn, spm.path_nla) == (2, send.segment.address)
         assert (spm.trail, spm.lead) == (0, 19)  # 0 and 0x80000000 hang other implementations (INT-Q11)
     made.log.clear()
-    made.wait(5 * SECOND)  # the NAK that was pending is not repeated
+    made.wait(5 * SECOND)  # the pending NAK is not repeated
     made.nak(A, 6)
     made.nak(B, 7)
     assert made.sent(T.NAK) == []
-    assert [name for name, _ in made.where(T.NCF)] == ["a", "b"]  # still confirmed, or they would ask the more
+    assert [name for name, _ in made.where(T.NCF)] == [
+        "a",
+        "b",
+    ]  # still confirmed, because unconfirmed receivers would ask more
     assert {says_unreachable(spm) for _, _, spm in made.sent(T.SPM)} == {True}
     made.log.clear()
     made.hear(spm_packet(3, 0, 19), UP, SOURCE)
@@ -220,7 +229,7 @@ def test_an_element_believes_its_current_parent_alone(told, kind):
 
 
 @pytest.mark.rfc("IMP-24")
-def test_those_below_are_told_again_when_they_ask_but_not_too_often():
+def test_unreachable_notice_repeats_on_naks_at_a_limited_rate():
     made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), ihb_min=50 * MS).begin()
     made.hear(unreachable_ncf(5), UP, SOURCE, is_group=False)
     for step in range(100):
@@ -261,7 +270,10 @@ def joined(**changes):
 @pytest.mark.rfc("RCV-52", "IMP-26", "IMP-27")
 @pytest.mark.parametrize("carrier", ["ncf", "spm"])
 def test_a_receiver_is_silent_until_a_regular_spm(carrier):
-    """What it loses meanwhile waits, and is asked for after a back-off from then on; the edges of such an SPM are nothing."""
+    """Losses in between wait, and are asked for after a back-off.
+
+    The window edges of an SPM with OPT_NBR_UNREACH are ignored.
+    """
     reader = joined()
     reader.hear(data_train([2]))
     if carrier == "ncf":
@@ -274,7 +286,7 @@ def test_a_receiver_is_silent_until_a_regular_spm(carrier):
     assert reader.naks() == []
     assert reader.lost() == {}
     assert reader.core.status(reader.now)[0].lead == 4
-    reader.hear(spm_packet(5, 0, 4))  # the SPM_SQN of the last regular one: not newer, so none
+    reader.hear(spm_packet(5, 0, 4))  # the SPM_SQN of the last regular SPM, so not newer and without effect
     reader.wait(SECOND)
     assert reader.naks() == []
     reader.hear(spm_packet(6, 0, 4))
@@ -306,7 +318,10 @@ def test_a_receiver_believes_its_current_parent_alone(packet):
 
 @pytest.mark.rfc("RCV-53", "IMP-26")
 def test_a_unicast_ncf_is_passed_on_to_the_subnet_once():
-    """With a hop limit of 1, octet for octet; one that came by multicast is not, nor one that means nothing to us."""
+    """The copy has a hop limit of 1 and the same octets.
+
+    A multicast NCF is not copied, nor a unicast NCF of another parent.
+    """
     reader = joined()
     reader.hear(data_train([2]))
     packet = unreachable_ncf(1)
@@ -317,17 +332,17 @@ def test_a_unicast_ncf_is_passed_on_to_the_subnet_once():
     assert reader.hear(unreachable_ncf(1, state=STRANGER), channel=BY_UNICAST) == []
     assert reader.hear(ncf_packet(1), channel=BY_UNICAST) == []
     leg = attrs.evolve(SEGMENT, peers=(PARENT, PEER))
-    assert reader.hear(packet, channel=Channel(leg, False)) == []  # there everything comes by unicast
+    assert reader.hear(packet, channel=Channel(leg, False)) == []  # every packet comes by unicast on this segment
 
 
 # The tree
 
 
 @pytest.mark.rfc("IMP-20", "IMP-21", "IMP-22", "RCV-52", "RCV-53")
-def test_a_floor_that_hears_nobody_is_calmed_and_recovers():
-    """The relay's multicast is lost for two seconds, its unicast is not: forty receivers would ask again and again.
+def test_unreachable_floor_falls_silent_and_recovers():
+    """The relay's multicast is lost for two seconds, and forty receivers would repeat their NAKs.
 
-    One of them is told, tells the others, and the next SPM that comes through sets them asking.
+    The relay's unicast reaches one receiver, which informs the others. The next SPM that arrives restarts the NAKs.
     """
 
     def run_tree(most):
@@ -340,7 +355,7 @@ def test_a_floor_that_hears_nobody_is_calmed_and_recovers():
         naks = Tap(is_a(T.NAK))
         world = make_world(tree, traffic(3000, rate=1000, close_at_ns=6 * SECOND), more=(naks,))
         deaf = _DeafToMulticast(world, "floor", "relay", 1496 * MS, 3500 * MS)
-        # A burst just before, so that all have something to ask for.
+        # A burst just before, so that every receiver has a loss.
         Faults(world).deafen([node.name for node in world.receivers], 1470 * MS, 22 * MS)
         finish(world)
         assert all(one.is_complete for one in streams(world))
@@ -356,7 +371,10 @@ def test_a_floor_that_hears_nobody_is_calmed_and_recovers():
 
 
 class _DeafToMulticast:
-    """What one node multicasts on a segment is heard by nobody for a while, but for what others multicast."""
+    """Impairment that drops a node's multicast on a segment for a while.
+
+    Multicast of other nodes passes.
+    """
 
     def __init__(self, world, segment, sender, from_ns, until_ns):
         self.dropped = 0
@@ -373,8 +391,11 @@ class _DeafToMulticast:
 
 
 @pytest.mark.rfc("IMP-24", "IMP-25", "IMP-23")
-def test_the_news_goes_down_tier_by_tier():
-    """The source cannot reach the first relay: the tiers below fall silent, and all goes on with the next regular SPM."""
+def test_unreachable_state_spreads_down_tier_by_tier():
+    """The source cannot reach the first relay.
+
+    The tiers below fall silent, and continue with the next regular SPM.
+    """
     tree = TreeBuilder(
         lan_parameters(
             dup_nak_max=2,

@@ -1,4 +1,4 @@
-"""The 25 tests that matter most: network elements and repairers."""
+"""Network elements and repairers in the 25 most important tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def bench(**changes):
 
 @pytest.mark.rfc("NE-20", "NE-21", "NE-22", "NE-31")
 def test_03_ne_elimination_cycle():
-    """NAK up, NCF down; duplicates confirmed and not forwarded; the first after NAK_ELIM_IVL goes up once; and the end."""
+    """A NAK goes up and an NCF down; duplicates are confirmed and not forwarded.
+
+    The first duplicate after NAK_ELIM_IVL goes up once, and the state ends after NAK_RDATA_IVL.
+    """
     made = bench()
     made.nak(A, 5)
     made.ncf(5, after=10 * MS)
@@ -65,12 +68,12 @@ def test_03_ne_elimination_cycle():
     assert len(made.sent(T.NAK)) == 3
     made.ncf(5, after=90 * MS)
     assert made.now == confirmed_at + 190 * MS
-    # NAK_RDATA_IVL counts from this confirmation: a moment before its end the repair still goes to both,
+    # NAK_RDATA_IVL counts from this confirmation: a moment before its end the repair still goes to both segments.
     made.wait(RDATA - 1)
     again = len(made.sent(T.NAK))
     made.rdata(5)
     assert made.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
-    # and at its end nobody remembers.
+    # The state is gone at the end of the interval.
     made.nak(A, 6)
     made.ncf(6)
     made.wait(RDATA)
@@ -81,7 +84,10 @@ def test_03_ne_elimination_cycle():
 
 @pytest.mark.rfc("NE-09", "NE-24", "NE-30", "NE-32")
 def test_04_ne_constrains_rdata():
-    """To those who asked, while pending or eliminated, once; an anticipated state alone sends it nowhere."""
+    """The repair goes once to the segments that asked, pending or eliminated.
+
+    An anticipated state alone sends it nowhere.
+    """
     made = bench()
     made.nak(A, 5)
     made.ncf(5)
@@ -99,7 +105,7 @@ def test_04_ne_constrains_rdata():
 
 @pytest.mark.rfc("NE-15")
 def test_05_odata_passing_an_ne_cancels_nothing():
-    """Neither a pending NAK nor its repair state."""
+    """ODATA cancels neither a pending NAK nor its repair state."""
     made = bench()
     begun = made.now
     made.nak(A, 5)
@@ -116,7 +122,10 @@ def test_05_odata_passing_an_ne_cancels_nothing():
 
 @pytest.mark.rfc("NE-05", "NE-06", "NE-07")
 def test_06_ne_confirms_on_the_arrival_interface():
-    """Duplicates, eliminated NAKs, and while nothing comes from above; never a multicast NAK; NCFs go no further."""
+    """Duplicates and eliminated NAKs are confirmed, also without an answer from above.
+
+    A multicast NAK is not confirmed, and an NCF goes no further.
+    """
     made = bench()
     for segment, after in ((A, 0), (A, MS), (B, MS), (C, 150 * MS)):
         made.nak(segment, 5, after=after)
@@ -135,7 +144,7 @@ def test_06_ne_confirms_on_the_arrival_interface():
 
 @pytest.mark.rfc("NE-11", "NE-12")
 def test_07_ne_gives_up_after_nak_rpt_ivl():
-    """Repeats at NAK_RPT_RTE, NAK_RPT_IVL in all; a later NAK begins afresh."""
+    """NAKs repeat at NAK_RPT_RTE for NAK_RPT_IVL in all; a later NAK starts a new interval."""
     made = bench()
     for _ in range(3):
         begun = made.now
@@ -149,7 +158,10 @@ def test_07_ne_gives_up_after_nak_rpt_ivl():
 
 @pytest.mark.rfc("NE-01", "NE-02", "NE-10", "W-28")
 def test_08_spm_forwarding():
-    """A path of its own on every segment, all else as it came; then NAKs go to the element, and from it to the neighbour."""
+    """The path is the element's own on every segment, and all else stays.
+
+    Then NAKs go to the element, and from there to the neighbour.
+    """
     made = Bench(setup=ElementSetup(UP, (A, B, C)), **TIMES)
     spm = as_received(spm_packet(7, 0, -1, Join(0), UnknownOption(number=0x44, value=b"kept"), path_nla=NEIGHBOUR))
     made.hear(Train.of(spm.octets), UP, NEIGHBOUR)
@@ -162,7 +174,7 @@ def test_08_spm_forwarding():
         assert item.path_nla == segment.address
     made.log.clear()
     assert made.hear(spm_packet(7, 3, 19, path_nla=SOURCE), UP, SOURCE) == []
-    # A receiver below takes the element for its neighbour.
+    # For a receiver below, the element is the neighbour.
     reader = Reader()
     reader.hear(sent[0][1], peer=A.address)
     reader.hear(data_train([0, 1, 4]))
@@ -178,8 +190,10 @@ def test_08_spm_forwarding():
 
 @pytest.mark.rfc("NE-28", "SRC-44", "RCV-48")
 def test_13_nak_list_in_an_ne():
-    """Anything new in it: forwarded intact, the NCF identical; nothing new: eliminated. The source answers each sqn, and a
-    list in an NCF suspends all of it at every receiver."""
+    """A list with a new sqn is forwarded intact with an identical NCF; a list without one is eliminated.
+
+    The source answers each sqn. A list in an NCF suspends all its sqns at every receiver.
+    """
     made = bench()
     made.nak(A, 3, 4)
     made.ncf(3, 4)
@@ -211,13 +225,16 @@ def test_13_nak_list_in_an_ne():
 
 @pytest.mark.rfc("POLL-02", "POLL-08", "POLL-09", "POLL-11", "POLL-12", "POLL-13")
 def test_21_poll_rounds():
-    """Chance by mask, the population frozen in round 0, one answer in time, taken back by another poll, M / P."""
+    """The mask draws children by chance, and round 0 fixes the population.
+
+    A child answers once in time, another poll cancels the answer, and the estimate is M / P.
+    """
     drawn = [Child(seed).hear(poll(1, rand=0x5A5A5A5A, mask=0xFF)).wait() for seed in range(4096)]
     assert sum(bool(child.said) for child in drawn) == pytest.approx(16, abs=12)
     child = Child()
     other = ~child.node_id.value & 0xFFFFFFFF
     child.hear(poll(1, 0, rand=other, mask=0xFFFFFFFF)).wait()  # heard, not drawn
-    late = Child(2).hear(poll(1, 1)).wait()  # came after round 0
+    late = Child(2).hear(poll(1, 1)).wait()  # joined after round 0
     child.hear(poll(1, 1)).wait()
     assert (child.replies, late.replies) == ([(1, 1)], [])
     [(at, to, *_)] = child.said

@@ -1,4 +1,4 @@
-"""The 25 tests that matter most: where multicast or a repairer fails."""
+"""Failures of multicast and of repairers in the 25 most important tests."""
 
 from __future__ import annotations
 
@@ -40,14 +40,17 @@ STRANGER = "10.0.0.66"
 
 
 def unreachable(*sqns: int, state: str = SOURCE) -> Nak:
-    """An NCF of somebody who cannot be heard by multicast."""
+    """Return an NCF of a parent whose multicast does not arrive."""
     packet = ncf_packet(*sqns)
     return evolve(packet, options=(*packet.options, NbrUnreach(), PathNla(path_nla=state)))
 
 
 @pytest.mark.rfc("DLR-11", "DLR-12", "DLR-37", "DLR-38", "DLR-39", "DLR-40")
 def test_14_rdata_of_an_off_tree_dlr():
-    """To its parent alone, behind a null NAK; the parent sends it on to who asked; the null NAK eliminates no real one."""
+    """Null NAK and RDATA go to the parent alone, which forwards the repair to the segments that asked.
+
+    The null NAK eliminates no real NAK.
+    """
     dlr = off_tree()
     dlr.log.clear()
     dlr.nak(LAN, 5, peer=PARENT_NLA)
@@ -67,7 +70,7 @@ def test_14_rdata_of_an_off_tree_dlr():
         (UP, SOURCE, T.NNAK),
         (A, None, T.RDATA),
     ]
-    # A null NAK out of the blue goes up too; what it leaves behind stops no real NAK, and adds no segment.
+    # An unsolicited null NAK goes up too. Its state eliminates no real NAK and adds no segment.
     other = Bench().begin()
     other.hear(nak_packet(7, kind=T.NNAK, source_nla=SOURCE, group_nla=B.group), B, BELOW[B.index], is_group=False)
     other.nak(A, 7)
@@ -78,7 +81,10 @@ def test_14_rdata_of_an_off_tree_dlr():
 
 @pytest.mark.rfc("DLR-32", "DLR-34", "DLR-35", "DLR-36")
 def test_15_redirect_failure_paths():
-    """Silent: dropped, the neighbour asked anew. Lacking one packet: that one goes up. Its own loss: never asked. No NCF: none."""
+    """A silent repairer is dropped and the neighbour asked; a packet it lacks goes up alone.
+
+    Its own losses are never asked of it. An offer confirms no NAK.
+    """
     made = knows_off_tree()
     begun = made.now
     made.nak(A, 5)
@@ -94,11 +100,11 @@ def test_15_redirect_failure_paths():
     made = knows_off_tree()
     made.nak(A, 5)
     made.hear(ncf_packet(5), B, DLR_B, is_group=False)
-    made.nak(B, 5, peer=DLR_B)  # it has not got it
+    made.nak(B, 5, peer=DLR_B)  # the repairer lacks the packet
     made.nak(A, 6)
     assert asked(made) == [("b", DLR_B, (5,)), ("core", SOURCE, (5,)), ("b", DLR_B, (6,))]
     made = knows_off_tree()
-    made.nak(B, 8)  # its own segment lacks it
+    made.nak(B, 8)  # the repairer's own segment lacks the packet
     made.nak(A, 8)
     assert asked(made) == [("core", SOURCE, (8,))]
     upstream = Bench(honour_redirects=True, ne_nak_rpt_ivl=RPT, ne_nak_rpt_rte=10).begin()
@@ -110,7 +116,10 @@ def test_15_redirect_failure_paths():
 
 @pytest.mark.rfc("IMP-20", "IMP-21", "IMP-23", "IMP-24", "IMP-25", "IMP-26", "IMP-27", "RCV-52", "RCV-53")
 def test_24_nbr_unreach():
-    """The parent finds out, confirms by unicast; the receiver tells its subnet once, is silent, and resumes with the next SPM."""
+    """The parent detects the failure and confirms by unicast.
+
+    The receiver informs its subnet once, is silent, and resumes with the next SPM.
+    """
     parent = Bench(dup_nak_max=2).begin(5, spm_sqn=5)
     for _ in range(2):
         parent.nak(A, 2)
@@ -120,7 +129,7 @@ def test_24_nbr_unreach():
     assert isinstance(ncf, Nak)
     assert send.to is not None
     assert find(ncf.options, NbrUnreach)
-    # Its child: the same packet by unicast is multicast once more, with a hop limit of 1; asking stops.
+    # A child of the parent multicasts the unicast NCF once more with a hop limit of 1, and sends no more NAKs.
     reader = Reader(ReceiverSetup(SEGMENT), nak_bo_ivl=10 * MS, reorder_ivl=MS)
     reader.hear(spm_packet(5, 0, -1, path_nla=A.address))
     reader.hear(data_train([0, 2]))
@@ -128,7 +137,7 @@ def test_24_nbr_unreach():
     [copy] = reader.hear(ncf, channel=BY_UNICAST)
     assert (copy.to, copy.hops, bytes(copy.octets)) == (None, 1, ncf.octets)
     assert reader.hear(ncf) == []
-    # An SPM that says so has the last SPM_SQN; its window is none; losses wait.
+    # An SPM with OPT_NBR_UNREACH repeats the last SPM_SQN. Its window edges are ignored, and losses wait.
     reader.hear(spm_packet(5, 900, 1000, NbrUnreach(), path_nla=A.address))
     reader.hear(data_train([4]))
     reader.wait(3 * SECOND)
@@ -136,7 +145,8 @@ def test_24_nbr_unreach():
     reader.hear(spm_packet(6, 0, 4, path_nla=A.address))
     reader.wait(20 * MS)
     assert reader.asked() == {1, 3}
-    # An element between the two: told by its parent alone, it stops, tells those below, and goes on with a regular SPM.
+    # An element between the two obeys its parent alone. It stops, informs the nodes below, and continues with a regular
+    # SPM.
     element = Bench().begin(5, spm_sqn=5)
     element.hear(unreachable(2, state=STRANGER), UP, STRANGER, is_group=False)
     element.nak(A, 1)

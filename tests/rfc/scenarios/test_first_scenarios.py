@@ -1,4 +1,4 @@
-"""The 25 tests that matter most: sources, receivers and the wire."""
+"""Sources, receivers and the wire in the 25 most important tests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ EXACT = {
 
 
 def whole_session(first: int, spm_sqn: int) -> tuple[object, ...]:
-    """A source, a relay that loses packets, a repairer and two receivers that lose more: what everybody has counted."""
+    """Return all counters, the ends of the streams and the last delivery of a whole session.
+
+    The tree has a source, a lossy relay, a repairer and two receivers with more losses.
+    """
     tree = TreeBuilder(lan_parameters(txw_secs=SECOND, txw_adv_secs=100 * MS, private_options=True))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
@@ -109,7 +112,7 @@ def _streams(world):
 
 @pytest.mark.rfc("W-17", "W-18", "RCV-04")
 def test_01_sequence_wrap():
-    """Send, lose, NAK lists, repairs, a trail that advances, SPM_SQN, repair state: across 2^32 as at 1000."""
+    """Data, losses, NAK lists, repairs, trail, SPM_SQN and repair state work across 2^32 as at 1000."""
     expected = whole_session(1000, 10)
     assert expected[1] == [(400, 0, 400, True)] * 2
     assert expected[0]["relay"]["nak_sqns_in"] > 20
@@ -117,7 +120,7 @@ def test_01_sequence_wrap():
         assert whole_session(first, spm_sqn) == expected
 
 
-# 2: what is put before the receiver, and when its next NAK leaves after that; None where recovery is over.
+# Test 2: the events of the receiver, and the time of its next NAK after them; None if recovery has ended.
 TABLE = {
     ("BACK_OFF", "nothing"): REORDER + BO,
     ("BACK_OFF", "NCF"): RDATA + BO,
@@ -138,7 +141,7 @@ TABLE = {
 
 
 def in_state(state: str, **changes: object) -> tuple[Reader, int]:
-    """A reader that has just entered a state over the loss of 1, and when."""
+    """Return a reader that has just entered a state over the loss of sqn 1, and the time."""
     reader = Reader(**EXACT | changes)
     reader.hear(spm_packet(1, 0, -1))
     reader.hear(data_train([0, 2]))
@@ -154,7 +157,7 @@ def in_state(state: str, **changes: object) -> tuple[Reader, int]:
 @pytest.mark.rfc("RCV-34", "RCV-35", "RCV-36", "RCV-37", "RCV-38", "RCV-39", "RCV-40", "RCV-49")
 @pytest.mark.parametrize(("state", "event"), TABLE)
 def test_02_nak_state_machine_table(state, event):
-    """Every state and event, on the wire: exactly when the next NAK leaves, and how many until it is given up."""
+    """Every state and event appears on the wire: the exact time of the next NAK, and the number of NAKs."""
     reader, at = in_state(state, nak_ncf_retries=1000, nak_data_retries=1000)
     if event != "nothing":
         at += 3 * MS
@@ -181,7 +184,7 @@ def test_02_nak_state_machine_table(state, event):
 
 
 def _naks_until_cancelled(event: str, retries: int = 3) -> None:
-    """A count that exceeds its limit cancels: that many repeats after the first NAK, whichever count it is."""
+    """Exceeding either limit cancels: that many repeats follow the first NAK."""
     answers = event == "NCF"
     limits = {"nak_ncf_retries": 1 if answers else retries, "nak_data_retries": retries if answers else 1}
     reader, _ = in_state("BACK_OFF", **limits)
@@ -195,7 +198,7 @@ def _naks_until_cancelled(event: str, retries: int = 3) -> None:
     assert len(reader.naks()) == retries + 1
 
 
-# 9: octets by the book.
+# Test 9: fixed octets.
 VECTORS = [
     (Fragment(0x01020304, 0x0A, 0x1000), T.ODATA, "8110 0000 01020304 0000000A 00001000", False),
     (Join(7), T.SPM, "8308 0000 00000007", False),
@@ -221,7 +224,7 @@ VECTORS = [
 
 @pytest.mark.rfc("W-05", "W-06", "W-22", "W-25", "W-34")
 def test_09_option_bits_against_fixed_octets():
-    """Lengths and bit positions where the prose errs, as every implementation has them."""
+    """Lengths and bit positions follow all implementations where the text of the RFC is wrong."""
     for option, carrier, octets, is_significant in VECTORS:
         body = bytes.fromhex(octets)
         total = 4 + len(body)
@@ -248,7 +251,10 @@ def test_09_option_bits_against_fixed_octets():
 
 @pytest.mark.rfc("W-14", "RCV-50")
 def test_10_port_order():
-    """Upstream the data-destination port comes first, downstream the data-source port; the session is found from each."""
+    """The data-destination port comes first upstream, the data-source port downstream.
+
+    Both orders lead to the session.
+    """
     source_port, data_port = TSI[6:], DATA_PORT.to_bytes(2, "big")
     nak = as_received(nak_packet(5, source_nla=SOURCE, group_nla=GROUP))
     assert isinstance(nak, Nak)
@@ -270,7 +276,10 @@ def test_10_port_order():
 @pytest.mark.rfc("RCV-20", "RCV-22")
 @pytest.mark.parametrize("spm_sqn", [0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
 def test_11_first_spm_rule(spm_sqn):
-    """A gap before it is held, neither lost nor asked for; any SPM_SQN will do; older and equal ones count for nothing."""
+    """A gap before the first SPM is held, neither lost nor asked for.
+
+    Any SPM_SQN is accepted first; older and equal ones are ignored.
+    """
     reader = Reader(open_hold_ivl=MS, nak_ncf_retries=1, nak_data_retries=1)
     reader.hear(data_train([0, 1, 4]))
     for _ in range(20):
@@ -292,7 +301,10 @@ def test_11_first_spm_rule(spm_sqn):
 
 @pytest.mark.rfc("RCV-01", "RCV-02", "RCV-03")
 def test_12_late_join():
-    """Data 1000 with trail 100: nothing up to 1000 is asked for; OPT_JOIN 900 asks from there; an SPM moves no start."""
+    """After data 1000 with trail 100, no sqn up to 1000 is asked for.
+
+    OPT_JOIN 900 asks from 900 on. An SPM does not move the start.
+    """
     reader = Reader(**EXACT)
     reader.hear(spm_packet(1, 100, 990))
     assert reader.marks == []
@@ -313,7 +325,10 @@ def test_12_late_join():
 
 @pytest.mark.rfc("SRC-22", "SRC-23", "SRC-24")
 def test_16_heartbeat_arithmetic():
-    """Data at 0, 100 to 800 ms: 100, 300, 700, 1500, 2300; RDATA resets; ambient SPMs come between and reset nothing."""
+    """After data at 0 and 100 to 800 ms, heartbeats follow at 100, 300, 700, 1500 and 2300.
+
+    RDATA resets the interval. Ambient SPMs come in between and reset nothing.
+    """
     beats = {"ihb_min": 100 * MS, "ihb_max": 800 * MS, "rdata_hold_ivl": 0}
 
     def spms(core, begun, until):
@@ -328,13 +343,13 @@ def test_16_heartbeat_arithmetic():
     asked_at = begun + 4100 * MS
     receive(core, nak_packet(0, source_nla=core.setup.segment.address, group_nla=GROUP), asked_at)
     assert spms(core, asked_at, 1500 * MS) == [100, 300, 700, 1500]
-    # Ambient ones every 400 ms: they put off the running interval and do not shorten it.
+    # Ambient SPMs every 400 ms postpone the running interval and do not shorten it.
     core = source(**beats, ambient_spm_ivl=400 * MS)
     core.handle_deadline(START)
     core.submit([payload_of(0)])
     core.handle_deadline(max(START, core.deadline_ns))
     assert spms(core, START, 2000 * MS) == [100, 300, 400, 800, 1200, 1600, 2000]
-    # Under continuous data no heartbeat is due, and ambient SPMs go on.
+    # Under continuous data no heartbeat is due, and ambient SPMs continue.
     core, seen = source(**beats, ambient_spm_ivl=400 * MS), []
     for at in range(START, START + 2 * SECOND, 10 * MS):
         core.submit([payload_of(at)])
@@ -345,7 +360,10 @@ def test_16_heartbeat_arithmetic():
 
 @pytest.mark.rfc("RCV-23", "RCV-24", "RCV-30", "W-20")
 def test_17_spm_stale_window():
-    """A newer SPM with old edges changes the path alone; the pair without information nothing; the lead reveals the tail."""
+    """A newer SPM with old edges changes the path alone.
+
+    The "no window" edges change nothing, and the lead reveals the tail.
+    """
     reader = Reader(**EXACT)
     reader.hear(spm_packet(1, 100, 999))
     reader.hear(data_train(range(1000, 1010), trail=100))
@@ -363,7 +381,10 @@ def test_17_spm_stale_window():
 
 @pytest.mark.rfc("SPMR-02", "SPMR-03", "SPMR-04", "SPMR-05", "SPMR-06", "SRC-26")
 def test_18_spm_requests():
-    """A random delay, then the group with one hop and the source; silenced by a peer's or by the SPM; asked again later."""
+    """After a random delay the request goes to the group with one hop, and to the source.
+
+    A request of a peer or the SPM suppresses it. It is repeated later.
+    """
     delays = set()
     for seed in range(20):
         reader = Reader(seed=seed, spmr_bo_ivl=250 * MS, spmr_spm_ivl=SECOND)
@@ -395,11 +416,14 @@ def test_18_spm_requests():
 @pytest.mark.rfc("W-08", "W-09", "W-10", "W-11")
 @given(payload=st.binary(max_size=65), seed=st.integers(0, 1 << 30))
 def test_19_checksums(payload, seed):
-    """Any length; a computed 0 is 0xFFFF; 0 passes on control and not on data; what is rewritten stays right."""
+    """Checksums hold for any length, and a computed 0 is sent as 0xFFFF.
+
+    A checksum of 0 is accepted on control packets and not on data. Rewritten packets keep a correct checksum.
+    """
     packet = data_packet(seed & 0xFFFF, payload)
     assert int.from_bytes(packet[6:8], "big") == checksum_of(packet) != 0
     assert ones_complement_sum(packet) == 0xFFFF
-    # The word that makes the sum of everything else 0xFFFF, so that the checksum would be 0.
+    # A word that makes the sum of the rest 0xFFFF, so that the checksum would be 0.
     open_end = data_packet(0, payload + b"\0" * (len(payload) % 2) + b"\0\0")
     missing = 0xFFFF - ones_complement_sum(open_end[:6] + b"\0\0" + open_end[8:])
     zero = open_end[:6] + b"\xff\xff" + open_end[8:-2] + missing.to_bytes(2, "big")
@@ -419,7 +443,10 @@ def test_19_checksums(payload, seed):
 @pytest.mark.rfc("SRC-01", "SRC-02", "SRC-03", "SRC-04", "SRC-05")
 @given(seed=st.integers(0, 1 << 30), rate=st.sampled_from([100_000, 1_000_000]))
 def test_20_token_and_leaky_bucket(seed, rate):
-    """Over random traffic no time T holds more than bucket + rate x T; NCFs are never late; order survives refusals."""
+    """Over random traffic, no time T carries more than bucket + rate x T.
+
+    NCFs are never late, and refusals do not change the order.
+    """
     rng = random.Random(seed)
     burst, peak = 20 * MS, 4
     limits = {"txw_max_rte": rate, "txw_burst_ivl": burst, "txw_peak_ratio": peak, "txw_peak_ivl": 1}
@@ -454,7 +481,10 @@ def test_20_token_and_leaky_bucket(seed, rate):
 
 @pytest.mark.rfc("SEC-06", "SEC-07", "SEC-03")
 def test_25_hostile_input():
-    """Cut anywhere, options of every wrong length, jumps to the far end: counted, bounded, and nothing raises."""
+    """The packets are cut anywhere, have options of every wrong length, and jump far.
+
+    Effects are counted and bounded, and no exception is raised.
+    """
     reader = Reader(**EXACT)
     reader.hear(spm_packet(1, 0, -1))
     reader.hear(data_train(range(10)))

@@ -1,4 +1,4 @@
-"""The 25 tests that matter most: the two about parity."""
+"""Parity in the 25 most important tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ SIZE = 8
 
 @pytest.mark.rfc("FEC-08", "FEC-22", "FEC-40", "FEC-42", "FEC-43", "FEC-44", "FEC-45", "FEC-46", "FEC-47")
 def test_22_parity_counts() -> None:
-    """On the wire a count of 1 is 0; elements know counts per segment, forward larger ones, and count down."""
+    """A count of 1 is 0 on the wire.
+
+    Elements keep counts per segment, forward larger ones, and count down.
+    """
     assert request_sqn(16, 1) == 16
     assert request_sqn(16, 8) == 23
     bench = Bench().begin(3 * SIZE, options=(ParityPrm(SIZE, on_demand=True),))
@@ -41,7 +44,7 @@ def test_22_parity_counts() -> None:
     bench.nak(A, request_sqn(16, 2), parity=True)
     assert asks() == [17]
     smaller = nak_packet(request_sqn(16, 1), kind=T.NCF, source_nla=SOURCE, group_nla=UP.group, parity=True)
-    bench.hear(smaller, UP, SOURCE)  # does not confirm
+    bench.hear(smaller, UP, SOURCE)  # confirms nothing
     bench.wait(150 * MS)
     assert asks()[:1] == [17]
     enough = nak_packet(request_sqn(16, 2), kind=T.NCF, source_nla=SOURCE, group_nla=UP.group, parity=True)
@@ -50,14 +53,17 @@ def test_22_parity_counts() -> None:
     assert asks() == []
     bench.nak(B, request_sqn(16, 4), parity=True)  # within NAK_ELIM_IVL, but larger
     assert asks() == [19]
-    short = CurrTgsize(7)  # one of those asked for never was
+    short = CurrTgsize(7)  # one of the requested packets never existed
     assert [repair(short) for _ in range(4)] == [["a", "b"], ["b"], ["b"], []]
 
 
 @pytest.mark.rfc("FEC-09", "FEC-10", "FEC-11", "FEC-12")
 @pytest.mark.parametrize("lost", [(0, 1, 2), (3, 4, 7), (1, 3, 6), (5,), tuple(range(8))])
 def test_23_variable_lengths_and_a_fragment(lost: tuple[int, ...]) -> None:
-    """Sizes 0, 1, odd and the largest, OPT_FRAGMENT on one packet only: payload, length and option come back, and no other option."""
+    """Sizes are 0, 1, odd and the largest; one packet has OPT_FRAGMENT.
+
+    Payload, length and option come back, and no other option.
+    """
     payloads = [b"", b"a", b"bcd", bytes(range(256)) * 5, b"e" * 99, b"", b"\0" * 7, b"\xff" * 1280]
     fragments = [None] * SIZE
     fragments[3] = Fragment(first_sqn=7, offset=1234, apdu_length=5678)

@@ -1,4 +1,4 @@
-"""Sessions of any kind of rows for property tests: what each recorder stores of them, and what readers must give."""
+"""Random sessions for property tests: the stored rows of each recorder, and the expected rows of readers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from tests.spark.support.archives import session, writing
 from tests.unit.archive.makers import SESSION, loss
 
 Message = tuple[int, int, bytes]  # sqn, index and value
-Told = tuple[list[Message], list[int]]  # messages, and the sqns that losses speak of
+Told = tuple[list[Message], list[int]]  # messages, and the sqns of the losses
 _ODATA = np.zeros(1, np.bool_)
 
 
 @attrs.frozen
 class Part:
-    """The packets `first` to `first + packets - 1` of a session.
+    """Packets `first` to `first + packets - 1` of a session.
 
-    `each` is how many messages each packet has; 0 is a loss. `is_large`: all packets together carry one batch of `each` messages.
-    `ends_batch`: the stored batch ends here. `lost_by` names recorders that have a loss in place of the messages.
+    Each packet has `each` messages; 0 is a loss. With `is_large`, all packets together carry one batch of `each`
+    messages. With `ends_batch`, the stored batch ends here. `lost_by` names the recorders that have a loss in place of
+    the messages.
     """
 
     first: int
@@ -40,21 +41,21 @@ class Part:
 
     @property
     def sqns(self) -> range:
-        """All sqns."""
+        """Return all sqns."""
         return range(self.first, self.first + self.packets)
 
     @property
     def messages(self) -> list[Message]:
-        """All messages, in order."""
+        """Return all messages in order."""
         sqns = self.sqns[:1] if self.is_large else self.sqns
         return [(sqn, at, b"%d/%d" % (sqn, at)) for sqn in sqns for at in range(self.each)]
 
     def is_lost_by(self, node: str) -> bool:
-        """Whether a recorder has none of it."""
+        """Return whether a recorder has none of the part."""
         return not self.each or node in self.lost_by
 
     def rows(self) -> Iterator[RowBuilder]:
-        """The rows of the messages. Message i of a packet has the subject `/s/i`."""
+        """Yield the rows of the messages. Message i of a packet has the subject `/s/i`."""
         packets: dict[int, OpenBatch] = defaultdict(lambda: OpenBatch(1 << 16))
         for sqn, at, value in self.messages:
             packets[sqn].add(value, f"/s/{at}", None)
@@ -67,7 +68,7 @@ class Part:
 
 @st.composite
 def sessions(draw: st.DrawFn, nodes: Sequence[str] = (SESSION.node,), most: int = 8) -> list[Part]:
-    """A session of at most `most` parts. Each of `nodes` may lack some of it."""
+    """Draw a session of at most `most` parts. Each of `nodes` may lack some parts."""
     at, parts = draw(st.integers(0, 9)), []
     lacking = st.frozensets(st.sampled_from(nodes))
     for _ in range(draw(st.integers(1, most))):
@@ -78,16 +79,19 @@ def sessions(draw: st.DrawFn, nodes: Sequence[str] = (SESSION.node,), most: int 
 
 
 def cuts(parts: Sequence[Part]) -> st.SearchStrategy[list[int]]:
-    """Where to cut the sqns of a session, with its first and its end: somewhere, or before every sqn."""
+    """Return strategies for the cuts of a session, from its first sqn to its end.
+
+    The cuts are random, or before every sqn.
+    """
     every = range(parts[0].first, parts[-1].sqns.stop + 1)
     some = st.sets(st.sampled_from(every)).map(lambda found: sorted({every[0], *found, every[-1]}))
     return st.just(list(every)) | some
 
 
 def stored_by(node: str, parts: Sequence[Part]) -> list[list[RowBuilder]]:
-    """The stored batches of a recorder.
+    """Return the stored batches of a recorder.
 
-    Losses beside each other are one row. The first packet of a large message that was lost is a row of its own.
+    Adjacent losses are one row. The first packet of a lost large message is a row of its own.
     """
     batches: list[list[RowBuilder]] = [[]]
     for part in parts:
@@ -107,7 +111,7 @@ def stored_by(node: str, parts: Sequence[Part]) -> list[list[RowBuilder]]:
 
 
 def record(directory: Path, each: Mapping[str, Sequence[Part]], node: str = SESSION.node) -> None:
-    """Write the archive of a recorder: its sessions by TSI."""
+    """Write the archive of a recorder from its sessions by TSI."""
     with writing(directory) as add:
         for tsi, parts in each.items():
             for rows in stored_by(node, parts):
@@ -115,7 +119,7 @@ def record(directory: Path, each: Mapping[str, Sequence[Part]], node: str = SESS
 
 
 def wanted(parts: Sequence[Part], nodes: Sequence[str] = (SESSION.node,), subject: str | None = None) -> Told:
-    """What readers of these recorders must give, with one subject or all."""
+    """Return the expected result of reading these recorders, for one subject or all."""
     lost = [all(part.is_lost_by(node) for node in nodes) for part in parts]
     had = [one for part, is_lost in zip(parts, lost, strict=True) if not is_lost for one in part.messages]
     chosen = [one for one in had if subject in (None, f"/s/{one[1]}")]
@@ -123,7 +127,7 @@ def wanted(parts: Sequence[Part], nodes: Sequence[str] = (SESSION.node,), subjec
 
 
 def given_by(rows: Iterable[dict[str, Any]]) -> Told:
-    """What rows say, in their order."""
+    """Return the messages and losses of rows in their order."""
     had: list[Message] = []
     lost: list[int] = []
     for row in rows:

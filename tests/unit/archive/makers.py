@@ -1,4 +1,4 @@
-"""Runs, rows and small archives for tests."""
+"""Makers of runs, rows and small archives for tests."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SESSION = RecordedSession(TSI_TEXT, 1_000_000, "quotes", "exchange", "recorder-1
 
 
 def payload(sqn: int, size: int) -> bytes:
-    """What the packet of a sqn carries."""
+    """Return the payload of the packet of a sqn."""
     return (sqn.to_bytes(8, "big") * (size // 8 + 1))[:size]
 
 
 def run_of(first: int, count: int, size: int = 16, repaired: Sequence[int] = ()) -> Run:
-    """Packets as they lay on the wire; those of `repaired` came as RDATA."""
+    """Return a run of packets as received; those of `repaired` came as RDATA."""
     packets = []
     for sqn in range(first, first + count):
         header = bytearray(DATA_HEADER_OCTETS)
@@ -42,39 +42,39 @@ def run_of(first: int, count: int, size: int = 16, repaired: Sequence[int] = ())
 
 
 def messages(first: int, count: int, size: int = 16, repaired: Sequence[int] = (), at_us: int = 0) -> RowBuilder:
-    """Rows of messages of one packet each."""
+    """Return rows of messages of one packet each."""
     return rows_of(WholeMessages(TSI, run_of(first, count, size, repaired)), 0, at_us or first)
 
 
 def loss(first: int, count: int, cause: str = "retries", at_us: int = 0) -> RowBuilder:
-    """The row of a loss."""
+    """Return the row of a loss."""
     return rows_of_loss(first, count, cause, at_us or first)
 
 
 def append(writer: ArchiveWriter, parts: Sequence[RowBuilder], session: RecordedSession = SESSION) -> None:
-    """Write a batch."""
+    """Append a batch to an archive."""
     received = (parts[0].received_us, parts[-1].received_us)
     writer.append(session, batch_of(session, parts), parts[0].first, parts[-1].end, received)
 
 
 def small(**values: Any) -> Parameters:
-    """Parameters for archives of a few kilobytes, kept for ever."""
+    """Return parameters for archives of a few kilobytes without expiry."""
     return attrs.evolve(Parameters(), record_secs=1 << 62, **values)
 
 
 def log_to(lines: list[str]) -> Any:
-    """A log that a test looks at."""
+    """Return a log that appends its lines to a list."""
     return lambda code, text: lines.append(f"{code}: {text}")
 
 
 def table(directory: Path, **request: Any) -> pa.Table:
-    """A range of an archive, all columns by default."""
+    """Return a range of an archive as a table, with all columns by default."""
     found = ArchiveReader(directory).read(RangeRequest(request.pop("tsi", TSI_TEXT), **request))
     return pa.Table.from_batches(list(found.batches()), found.schema)
 
 
 def check_rows(rows: pa.Table, first: int, end: int) -> None:
-    """Every sqn is there once, in order, with what it carried."""
+    """Assert that every sqn is present once, in order, with its payload."""
     sqns, counts = rows["sqn"].to_numpy(), rows["count"].to_numpy()
     assert sqns[0] == first, (sqns[0], first)
     assert (sqns[1:] == sqns[:-1] + counts[:-1]).all()

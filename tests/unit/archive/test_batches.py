@@ -1,4 +1,4 @@
-"""Messages that share packets become a row each, with their subjects and places."""
+"""Messages that share packets: one row each, with subject and position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROOM = 200
 
 
 def _packets(messages: list[Told]) -> list[bytes]:
-    """Batches of as many messages as fit."""
+    """Return batches that hold as many messages as fit."""
     filling, packets = OpenBatch(_ROOM), []
     for payload, subject, to in messages:
         if len(filling) and not filling.has_room_for(len(payload), subject, to):

@@ -1,4 +1,4 @@
-"""Ranges that are cut anywhere give the rows of the whole: each once, in order, from the reader and over Flight."""
+"""Ranges cut anywhere give the rows of the whole, each once and in order, from the reader and over Flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Batches are published once, wherever the service dies: what a session may have sent twice is known."""
+"""Batches are published once, wherever the service dies.
+
+The service reports which messages a session may have sent twice.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _Killed(BaseException):
-    """Nothing catches it, and nothing is tidied up."""
+    """Simulated death of the process: no handler catches it and no cleanup runs."""
 
 
 @attrs.define(eq=False)
 class _Life:
-    """One run of the service: it is killed at the `dies_at`th thing that leaves a trace outside."""
+    """One run of the service, killed at the `dies_at`th external effect."""
 
     dies_at: int
     tsi: str
@@ -64,7 +67,7 @@ def _batch(publications: Publications, batch: int, rows: int = _ROWS) -> dict[st
 
 
 def _counted(publications: Publications, lives: Sequence[_Life]) -> list[bytes]:
-    """What all sessions sent, without what the service says that comes again."""
+    """Return the messages of all sessions without the repeats that the service reports."""
     cut: dict[str, int] = {}
     for one in publications.do(ACTION_PUBLISHED, {})["repeats"]:
         assert one["end"] is None

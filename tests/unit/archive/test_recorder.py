@@ -1,4 +1,4 @@
-"""The recorder: what it is handed is in the archive, as messages or as losses, whatever the disk and the process do."""
+"""The recorder: all its input is in the archive as messages or losses, despite failures of disk and process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _recorder(directory: Path, lines: list[str], path: SessionPath | None = None
 
 
 def _recorded(directory: Path) -> int:
-    """The sqn up to which it is on disk, of the only session."""
+    """Return the next sqn on disk of the only session."""
     return max((one.next_sqn for one in ArchiveReader(directory).holdings()), default=0)
 
 
@@ -101,7 +101,7 @@ def test_recorder_late_epoch_begins_a_session_with_own_sqns(tmp_path: Path) -> N
     assert known == {(None, 5, 10, True), (7000, (1 << 32) + 10, (1 << 32) + 15, False)}
 
 
-def test_a_queue_that_is_full_loses_loudly_and_never_waits(tmp_path: Path) -> None:
+def test_recorder_full_queue_drops_reports_and_never_waits(tmp_path: Path) -> None:
     lines: list[str] = []
     recorder = _recorder(tmp_path, lines, record_queue_bytes=64 * KIB)
     recorder.take(Deliver(TSI, run_of(0, 10)))
@@ -111,7 +111,7 @@ def test_a_queue_that_is_full_loses_loudly_and_never_waits(tmp_path: Path) -> No
         recorder.take(Deliver(TSI, run_of(at, 10, 1000)))
         assert recorder.waiting_octets <= 64 * KIB
     os.kill(recorder.pid, signal.SIGCONT)
-    _until(lambda: _recorded(tmp_path) == 1000)  # without anything that comes
+    _until(lambda: _recorded(tmp_path) == 1000)  # without further input
     recorder.take(Deliver(TSI, run_of(1000, 10)))
     recorder.close()
     rows = table(tmp_path)
@@ -125,7 +125,7 @@ def test_a_queue_that_is_full_loses_loudly_and_never_waits(tmp_path: Path) -> No
 
 
 def test_recorder_full_disk_is_a_loss_and_recording_goes_on(tmp_path: Path) -> None:
-    """No file of the writing process may grow beyond 64 KiB for a while, then it may again."""
+    """For a while no file of the writing process may grow beyond 64 KiB."""
     lines: list[str] = []
     recorder = _recorder(tmp_path, lines)
     recorder.take(Deliver(TSI, run_of(0, 10)))
@@ -168,7 +168,7 @@ record_for_ever(Path(sys.argv[1]))
 
 
 def record_for_ever(directory: Path) -> None:
-    """In a process of its own: record, and say what is synced and what was taken."""
+    """Record in a process of its own, and print the synced sqn and the accepted sqn."""
     recorder = _recorder(directory, [])
     at = _recorded(directory)
     while True:
@@ -191,7 +191,7 @@ def test_recorder_sigkill_loses_nothing_handed_over(tmp_path: Path) -> None:
         child.send_signal(signal.SIGKILL)
         child.communicate()
         assert _recorded(tmp_path) >= end
-        writer = ArchiveWriter(tmp_path, small(), log_to([]))  # when the writing process has left
+        writer = ArchiveWriter(tmp_path, small(), log_to([]))  # waits for the end of the writing process
         assert next(iter(writer.index.sessions.values())).next_sqn >= taken > end - 50
         writer.close()
         rows = table(tmp_path)
@@ -213,7 +213,7 @@ def test_recorder_dead_writer_is_restarted_with_a_loss(tmp_path: Path) -> None:
     recorder.take(Deliver(TSI, run_of(10, 10)))
     os.kill(recorder.pid, signal.SIGKILL)
     recorder.take(Closed(other, 7, CloseCause.FIN))
-    _until(lambda: recorder.waiting_octets == 0)  # another one took it
+    _until(lambda: recorder.waiting_octets == 0)  # a new writing process took it
     recorder.take(Deliver(TSI, run_of(20, 10)))
     recorder.close()
     assert (recorder.failure, recorder.counters.recorder_deaths) == (None, 1)
@@ -246,7 +246,7 @@ def test_recorder_writer_that_keeps_dying_ends_recording_only(tmp_path: Path) ->
     assert recorder.waiting_octets == 0
 
 
-def test_a_directory_that_cannot_be_had_is_told_at_the_start(tmp_path: Path) -> None:
+def test_recorder_unusable_directory_is_reported_at_the_start(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, small(), log_to([]))
     with pytest.raises(ArchiveError, match="another process records"):
         _recorder(tmp_path, [], record_lock_ivl=MILLISECOND)
@@ -260,12 +260,12 @@ assert not any(name.partition(".")[0] == "pyarrow" for name in sys.modules)
 """
 
 
-def test_a_node_that_records_has_nothing_of_arrow_itself() -> None:
+def test_recorder_node_process_does_not_import_arrow() -> None:
     child = _in_a_process(_FRUGAL)
     _, said = child.communicate(timeout=60)
     assert child.returncode == 0, said
 
 
-def test_a_session_nobody_knows_is_recorded_by_its_tsi_alone() -> None:
+def test_recorder_unknown_session_is_recorded_by_its_tsi() -> None:
     session = feed_of(TSI, None, _NAMES).session
     assert (session.tsi, session.epoch_us, session.stream) == (TSI_TEXT, None, None)

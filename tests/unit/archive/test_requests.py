@@ -1,4 +1,4 @@
-"""Tickets are read as they are written, and what is none is refused by name."""
+"""Tickets are read as written, and other octets are refused with a reason."""
 
 from __future__ import annotations
 

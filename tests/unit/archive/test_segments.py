@@ -1,4 +1,4 @@
-"""Segments: what is appended is read back, whatever is cut or damaged."""
+"""Segments: rows read back equal the appended rows, despite cuts and damage."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_segments_columns_keep_order_and_losses_are_cut(tmp_path: Path) -> None:
     assert sum(everything["count"].to_pylist()) == 120
 
 
-def test_only_wanted_subjects_come_and_losses_all_the_same(tmp_path: Path) -> None:
+def test_segments_subject_filter_keeps_losses(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, small(), log_to([]))
     append(writer, [messages(0, 10), loss(10, 5)])
     writer.close()
@@ -165,8 +165,8 @@ def test_segments_end_by_age_and_the_oldest_go_by_age(tmp_path: Path) -> None:
     assert len(_segments(tmp_path)) == 6
 
 
-def test_a_torn_tail_is_cut_loudly_and_nothing_synced_is(tmp_path: Path) -> None:
-    """The newest segment as a crash leaves it: cut at every place, or with octets that never came."""
+def test_segments_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
+    """A crash leaves the newest segment cut at any place, or with octets that were never written."""
     whole = tmp_path / "whole"
     writer = ArchiveWriter(whole, small(), log_to([]))
     ends = [len(HEAD)]
@@ -196,7 +196,7 @@ def test_a_torn_tail_is_cut_loudly_and_nothing_synced_is(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("where", ["header", "metadata", "body"])
-def test_damage_within_what_was_synced_is_told_by_file_and_place(tmp_path: Path, where: str) -> None:
+def test_segments_damage_in_synced_rows_names_file_and_place(tmp_path: Path, where: str) -> None:
     writer = ArchiveWriter(tmp_path, small(), log_to([]))
     for at in range(0, 50, 10):
         append(writer, [messages(at, 10)])
@@ -225,7 +225,7 @@ def test_damage_within_what_was_synced_is_told_by_file_and_place(tmp_path: Path,
     assert where == "body" or any("archive-corrupt" in line and "octet" in line for line in lines)
 
 
-def test_damage_of_the_newest_segment_is_not_taken_for_a_torn_tail(tmp_path: Path) -> None:
+def test_segments_damage_of_the_newest_is_no_torn_tail(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, small(), log_to([]))
     append(writer, [messages(0, 10)])
     append(writer, [messages(10, 10)])
@@ -241,7 +241,7 @@ def test_damage_of_the_newest_segment_is_not_taken_for_a_torn_tail(tmp_path: Pat
 
 
 def _leave(writer: ArchiveWriter) -> int:
-    """Leave an archive as SIGKILL does."""
+    """Leave an archive in the state after SIGKILL."""
     import os
 
     os.close(writer._lock)

@@ -114,7 +114,7 @@ def test_service_encoded_rows_equal_plain_rows(writer: ArchiveWriter) -> None:
             batches = [[plain(column) for column in batch.columns] for batch in encoded.to_batches()]
             made = [pa.RecordBatch.from_arrays(columns, schema=decoded.schema) for columns in batches]
             assert pa.Table.from_batches(made) == decoded
-            assert len(made) < 30  # small ones are joined
+            assert len(made) < 30  # small batches are joined
 
 
 def test_service_errors_carry_their_code(writer: ArchiveWriter) -> None:
@@ -186,10 +186,10 @@ def test_streams_of_one_client_are_limited(writer: ArchiveWriter) -> None:
         _until(lambda: service.streams == 1)
         assert client.do_get(_ticket()).read_all().num_rows == 910
         tails[1].cancel()
-        _until(lambda: not service._streams)  # who reads nothing is not remembered
+        _until(lambda: not service._streams)  # the service forgets a client that has cancelled
 
 
-def test_a_token_is_asked_for(writer: ArchiveWriter) -> None:
+def test_service_requires_the_token(writer: ArchiveWriter) -> None:
     with _serving(writer.directory, token="secret") as (_, client):
         for header in ([], [(b"authorization", b"Bearer wrong")], [(b"authorization", b"secret")]):
             with pytest.raises(flight.FlightUnauthenticatedError, match="PGM-ARCHIVE-TOKEN"):
@@ -198,7 +198,7 @@ def test_a_token_is_asked_for(writer: ArchiveWriter) -> None:
         assert client.do_get(_ticket(), good).read_all().num_rows == 910
 
 
-def test_over_tls_with_a_certificate_of_ones_own(writer: ArchiveWriter, tmp_path: Path) -> None:
+def test_service_tls_with_a_self_signed_certificate(writer: ArchiveWriter, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl: apt-get install openssl")
     files = [tmp_path / name for name in ("key.pem", "cert.pem")]

@@ -1,4 +1,4 @@
-"""The memory between a node and the process that writes: what is put comes out once, whole and in order, or was refused."""
+"""Shared memory between a node and its writing process: each item comes out once, whole and in order, or is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIZES = st.integers(1, 4 * KIB)
 
 @given(st.lists(st.tuples(_SIZES, st.booleans()) | st.none(), max_size=200))
 def test_shared_ring_items_come_out_whole_and_in_order(steps: list[tuple[int, bool] | None]) -> None:
-    """A number is a run of so many octets, or a loss; None takes one item."""
+    """A number is a run of that many octets or a loss; None takes one item."""
     ring = SharedRing.new(16 * KIB)
     reader = SharedRing(os.dup(ring.fd))
     expected: deque[tuple[RingItemKind, int, bytes]] = deque()
@@ -50,7 +50,7 @@ def test_shared_ring_items_come_out_whole_and_in_order(steps: list[tuple[int, bo
 def test_a_ring_that_is_read_in_time_stays_at_its_beginning() -> None:
     ring = SharedRing.new(64 * 1024 * KIB)
     octets = np.zeros(60 * KIB, np.uint8)
-    for at in range(2000):  # twice its size in all
+    for at in range(2000):  # twice the ring's size in all
         assert ring.put(RingItemKind.RUN, _FEED, 0, at, 1, 0, octets.size, 0, octets)
         assert ring.get() is not None
     blocks = os.fstat(ring.fd).st_blocks * 512

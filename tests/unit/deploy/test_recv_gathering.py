@@ -1,4 +1,4 @@
-"""How much `pgm recv` gathers before it writes."""
+"""Bound on the input that `pgm recv` gathers before a write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def packed() -> BatchItem:
 
 
 class Busy:
-    """A receiver of a stream in which there is always more."""
+    """Receiver of a stream that always has another batch."""
 
     def __init__(self, item: BatchItem) -> None:
         self.item = item
@@ -51,18 +51,18 @@ async def test_recv_continuous_input_is_written(make: Any) -> None:
     assert len(items) == -(-_WRITE_OCTETS // _OCTETS)
 
 
-def test_of_receivers_there_are_none_or_some() -> None:
+def test_send_negative_receivers_is_refused() -> None:
     done = invoked("send", "pgm://239.192.9.1?interface=lo&data_port=7500", "--file", "x", "--receivers", "-1")
     assert (done.code, "'--receivers'" in done.err) == (2, True), done
 
 
 @pytest.mark.parametrize("verb", ["send", "recv"])
-def test_two_formats_are_one_too_many(verb: str) -> None:
+def test_send_recv_two_formats_are_refused(verb: str) -> None:
     target = "pgm://239.192.9.1?interface=lo&data_port=7500"
     invoked(verb, target, "--lines", "--format", "json").complains(2, "--lines and --format json")
 
 
-def test_a_file_comes_whole_and_so_from_its_beginning(tmp_path: Path) -> None:
+def test_recv_into_excludes_message_options(tmp_path: Path) -> None:
     target = "pgm://239.192.9.1?interface=lo&data_port=7500"
     invoked("recv", target, "--into", tmp_path, "--from", "now").complains(
         2, "--into and --replace exclude the options for messages"

@@ -1,4 +1,4 @@
-"""What `pgm tune` can be told before it simulates: where it can write, and where a repairer might stand."""
+"""Checks of `pgm tune` before simulation: writable output, and possible places of a repairer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_tune_file_without_room_for_timers_is_refused_first(segments: str, has_t
     assert again.segments["floor.2"].parameters["nak_bo_ivl"] == 5 * MILLISECOND
 
 
-def test_the_command_refuses_it_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tune_refuses_a_bad_file_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.terminal.svg.require_matplotlib", lambda: None)
     monkeypatch.setattr("deploy.tune.command.spark_session", lambda *_, **__: pytest.fail("Spark was started"))
     file = tmp_path / "tree.toml"
@@ -71,8 +71,8 @@ def test_the_command_refuses_it_before_spark_starts(tmp_path: Path, monkeypatch:
     assert ended.value.code == 2
 
 
-def test_every_segment_that_could_do_with_a_repairer_can_have_one() -> None:
-    """Also where receivers have lines besides."""
+def test_tune_any_suitable_segment_can_have_a_repairer() -> None:
+    """This includes trees whose receivers have redundant lines."""
     tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/guide/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
     topology = loads(tree)
     assert shapes_of(topology) == ["line-a"]

@@ -1,4 +1,4 @@
-"""Transmission groups for tests: packets as a source builds them."""
+"""Transmission groups for tests, of packets as a source builds them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.reference import DATA_PORT, TSI, data_packet
 
 
 def packet(sqn: int, payload: bytes, fragment: Fragment | None = None) -> Run:
-    """One packet in memory of its own."""
+    """Return one packet in memory of its own."""
     octets = np.frombuffer(data_packet(sqn, payload, options=() if fragment is None else (fragment,)), np.uint8)
     return Run(sqn, 1, octets, 0, len(octets), len(octets) - len(payload))
 
 
 def packets(first: int, payloads: Sequence[bytes], fragments: Sequence[Fragment | None] = ()) -> list[Run]:
-    """A group, a run for each packet."""
+    """Return a group, one run for each packet."""
     options = fragments or [None] * len(payloads)
     return [packet(first + at, payload, options[at]) for at, payload in enumerate(payloads)]
 
 
 def run_of_rows(first: int, rows: np.ndarray) -> Run:
-    """Packets of one size as one run."""
+    """Return packets of one size as one run."""
     count, width = rows.shape
     octets = np.empty((count, 24 + width), np.uint8)
     octets[:, 24:] = rows
@@ -35,5 +35,5 @@ def run_of_rows(first: int, rows: np.ndarray) -> Run:
 
 
 def option_octets(fragment: Fragment) -> bytes:
-    """OPT_FRAGMENT as it is on the wire, OPT_LENGTH before it."""
+    """Return OPT_FRAGMENT on the wire, after OPT_LENGTH."""
     return encode_options((fragment,), PacketType.ODATA)[0]

@@ -1,4 +1,4 @@
-"""The erasure code: any k of n rows give the originals, and the matrix is the one that OpenPGM builds."""
+"""The erasure code: any k of n rows give the originals, and the matrix equals OpenPGM's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_any_k_of_n_rebuild_the_group(data):
     assert np.array_equal(found, rows)
 
 
-# What follows is written after the description of Rizzo's construction, with nothing of the code under test.
+# The following code is an independent version from the description of Rizzo's construction.
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def _inverse(matrix: list[list[int]]) -> list[list[int]]:
 
 
 def _rizzo(size: int, index: int) -> list[int]:
-    """Row `size + index`: of a Vandermonde matrix over 0x11D, made systematic."""
+    """Return row `size + index` of a Vandermonde matrix over 0x11D, made systematic."""
     powers, _ = _tables()
 
     def row_of(number: int) -> list[int]:
@@ -88,7 +88,7 @@ def test_the_matrix_is_rizzos(size):
         assert code.encode(identity, [index])[0].tolist() == _rizzo(size, index)
 
 
-def test_where_zfec_is_missing_the_remedy_is_named(monkeypatch):
+def test_fec_code_without_zfec_names_the_remedy(monkeypatch):
     monkeypatch.setattr(code, "zfec", None)
     code._coders.cache_clear()
     assert not code.is_available()

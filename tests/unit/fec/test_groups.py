@@ -1,4 +1,4 @@
-"""Groups of packets: variable sizes, short groups, fragments, and parity that does not belong."""
+"""Groups of packets: variable sizes, short groups, fragments, and parity of other groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def octets_of(run):
 
 @st.composite
 def drawn_groups(draw):
-    """Group size, payloads, fragments, parity indexes and which packets are lost: as many as there are indexes."""
+    """Draw group size, payloads, fragments, lost packets, and as many parity indexes as losses."""
     size = draw(st.sampled_from([2, 4, 8, 16]))
     actual = draw(st.one_of(st.just(size), st.integers(1, size)))
     sizes = draw(st.sampled_from([(5,), (0, 1, 3, 9), (0,), (1400, 1399)]))
@@ -80,14 +80,14 @@ def test_packets_may_come_as_one_run():
 
 
 @pytest.mark.rfc("FEC-10")
-def test_a_length_that_cannot_be_gives_nothing():
+def test_groups_impossible_length_gives_nothing():
     originals = packets(0, [b"a", b"bb", b"ccc", b"d"])
     (one,) = groups.encode(originals, 0, 4, [0], 4)
     for at in range(len(one.payload)):
         broken = bytearray(one.payload)
         broken[at] ^= 0x41
         found = rebuilt(originals[1:], [attrs.evolve(one, payload=bytes(broken))], 0, 4, 4)
-        # Its own octets are not told from others; its length and its padding are.
+        # Damage to the packet's own octet is undetectable; damage to its length or padding is detected.
         assert found is None or (at == 0 and found[0].payloads.shape == (1, 1))
 
 

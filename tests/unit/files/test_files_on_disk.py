@@ -1,4 +1,7 @@
-"""From packets to files on a disk: whatever is lost, twice or damaged, what has its name is right, and nothing is outside."""
+"""From packets to files on a disk, despite losses, duplicates and damage.
+
+A file under its final name is right, and no file lies outside the folder.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ BLOCK = 50
 
 
 class Kept:
-    """Blocks in memory."""
+    """Store of blocks in memory."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, bytes] = {}
@@ -60,7 +63,7 @@ def digest(octets: bytes, block: int, name: str) -> np.ndarray:
     st.integers(1, 5),
     st.sampled_from(sorted(DIGESTS)),
 )
-def test_rounds_of_what_is_missing_bring_everything(
+def test_files_rounds_of_missing_ranges_complete_the_file(
     octets: bytes, rng: random.Random, loss: float, most: int, name: str
 ) -> None:
     manifest = Manifest((FileEntry(b"a", len(octets), 0o600, 0, ((0, len(octets)),)),), (), BLOCK, UNIT, name)
@@ -115,7 +118,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 def receive(found: FileOffering, into: Path, *, only: int | None = None, replace: bool = False) -> bool:
-    """Write an offering as a receiver does, `only` its first blocks; returns whether all is in its place."""
+    """Write an offering as a receiver does, or `only` its first blocks; return whether all files are in place."""
     manifest, reader = found.manifest, FileReader(found)
     store = FileStore(into, manifest, manifest.encode(), replace=replace)
     try:
@@ -143,7 +146,7 @@ def receive(found: FileOffering, into: Path, *, only: int | None = None, replace
         min_size=1,
     )
 )
-def test_files_come_to_their_places(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]) -> None:
+def test_files_reach_their_final_names(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]) -> None:
     home = tmp_path_factory.mktemp("tree")
     for name, octets in tree.items():
         path = home / "src" / name
@@ -170,7 +173,7 @@ def test_folders_without_files_and_sparse_files_and_links(tmp_path: Path) -> Non
     made = tmp_path / "into" / "src"
     assert (made / "empty" / "inner").is_dir()
     assert (made / "sparse").read_bytes() == (src / "sparse").read_bytes()
-    if (src / "sparse").stat().st_blocks * 512 < 1 << 20:  # where the file system has holes
+    if (src / "sparse").stat().st_blocks * 512 < 1 << 20:  # if the file system supports sparse files
         assert found.manifest.octets < 1 << 20
         assert (made / "sparse").stat().st_blocks * 512 < 1 << 20
     assert not os.path.lexists(made / "link")
@@ -221,7 +224,7 @@ def test_files_partial_transfer_is_found_again(tmp_path: Path) -> None:
     assert (into / partial_name(hashlib.sha256(manifest.encode()).digest())).is_dir()
 
 
-def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path) -> None:
+def test_files_full_disk_is_reported_before_writing(tmp_path: Path) -> None:
     entry = FileEntry(b"a", 1 << 50, 0o600, 0, ((0, 1 << 50),))
     with pytest.raises(ProcessError, match="has room for"):
         FileStore(tmp_path / "into", Manifest((entry,), (), 1 << 28, 1 << 14), b"", replace=False)
@@ -255,12 +258,12 @@ def test_file_transfer_names_unsendable_files(tmp_path: Path, files: list[str], 
              unit=UNIT, block_octets=BLOCK, most_entries=10)  # fmt: skip
 
 
-def test_a_census_knows_who_lacks_what() -> None:
+def test_census_knows_missing_files_of_each_node() -> None:
     census = Census(b"ABCDEF", most=2, patience=100)
     assert census.is_settled(1)
     census.take(TransferAnswer(b"ABCDEF", "a", 1, TransferState.LACKS, False, 20, ((0, 10), (50, 60))), 0)
     census.take(TransferAnswer(b"ABCDEF", "b", 1, TransferState.BUSY), 0)
-    census.take(TransferAnswer(b"ABCDEF", "c", 1, TransferState.DONE), 0)  # one too many
+    census.take(TransferAnswer(b"ABCDEF", "c", 1, TransferState.DONE), 0)  # one node too many
     census.take(TransferAnswer(b"others", "a", 1, TransferState.DONE), 0)
     assert (census.rejects, census.known, census.done) == (2, 2, 0)
     assert not census.is_settled(1)
@@ -270,5 +273,5 @@ def test_a_census_knows_who_lacks_what() -> None:
     assert census.missing(1) == (True, [(0, 20), (50, 60)])
     assert census.missing(2) == (True, [(5, 20)])
     census.take(TransferAnswer(b"ABCDEF", "b", 3, TransferState.DONE), 2)
-    assert not census.is_settled(2)  # a has not answered since
+    assert not census.is_settled(2)  # node a has not answered since
     assert census.account() == {"a": {"state": "lacks", "missing": 20}, "b": {"state": "done", "missing": 0}}

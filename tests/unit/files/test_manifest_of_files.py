@@ -1,4 +1,4 @@
-"""The list of files: what is written is read back, what is not as it should be is refused."""
+"""The manifest of files: written manifests are read back, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_pieces_are_every_octet_once_and_in_order(manifest: Manifest, data: st.D
 
 
 @given(manifests())
-def test_a_file_is_in_the_blocks_that_know_it(manifest: Manifest) -> None:
+def test_manifest_file_is_in_its_blocks(manifest: Manifest) -> None:
     for block in range(manifest.blocks):
         inside = {piece.file for piece in manifest.pieces(*manifest.span(block))}
         named = set(manifest.files_in(block, block + 1))

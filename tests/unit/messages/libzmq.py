@@ -1,4 +1,4 @@
-"""libzmq's two ends as its sources say, octet by octet and slow: what our packer and decoder are held against."""
+"""Reference for packer and decoder: a slow transcription of libzmq's sender and receiver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pgm.messages.zmtp import Parts
 
 
 class Abort(Exception):
-    """Here libzmq's process ends (zmq_assert)."""
+    """Point at which libzmq's process aborts (zmq_assert)."""
 
 
 @attrs.define
@@ -25,7 +25,7 @@ class Receiver:
     _packets: int = 0
 
     def lost(self) -> None:
-        """PGM reports a loss: the decoder is dropped."""
+        """Report a loss from PGM, which drops the decoder."""
         self._decoder = None
 
     def add(self, packet: bytes) -> None:
@@ -71,8 +71,8 @@ class _Stream:
 
 
 def sender(messages: Sequence[Parts], segment: int) -> list[bytes]:
-    """pgm_sender.cpp with everything queued at once."""
-    frames: list[tuple[bool, bytes]] = []  # whether a message begins here
+    """Return the packets of pgm_sender.cpp with everything queued at once."""
+    frames: list[tuple[bool, bytes]] = []  # whether a message begins here, and the octets
     for parts in messages:
         for index, part in enumerate(parts):
             more = index < len(parts) - 1

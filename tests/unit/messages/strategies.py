@@ -19,14 +19,14 @@ segment = st.integers(3, 40) | st.sampled_from([84, 255, 1428, 65_000])
 
 
 def rows_of(packets: Sequence[bytes]) -> np.ndarray:
-    """Packets of one size as a receiver gets them."""
+    """Return packets of one size as a receiver gets them."""
     return np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), -1)
 
 
 def decode(
     decoder: Decoder, first: int, packets: Sequence[bytes], cuts: Sequence[int]
 ) -> list[DecodedMessages | UnusedPackets]:
-    """Feed packets in runs of equal size, cut at these places too."""
+    """Feed packets in runs of equal size, also cut at these places."""
     found, at = [], 0
     while at < len(packets):
         until = at + 1

@@ -1,4 +1,4 @@
-"""Arrow tables as messages: what comes back, and what would take more memory than a message may."""
+"""Arrow tables as messages: round trips, and refusal of tables that need more memory than a message may."""
 
 from __future__ import annotations
 

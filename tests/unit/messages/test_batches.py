@@ -1,4 +1,4 @@
-"""Batches: what is written is what a plain CBOR library writes, and reads; nonsense is refused and counted, never raised."""
+"""Batches: the octets equal those of a plain CBOR library; nonsense is refused and counted without an exception."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANY = MIXED_SIZES | ONE_SIZE
 
 
 def columns(sent: list[Message]) -> Columns:
-    """As a source makes them of its arguments."""
+    """Return columns as a source makes them of its arguments."""
     tables: dict[str, object] = {}
     for table, key, at in (("subjects", "subject", 1), ("nodes", "to", 2)):
         names = list(dict.fromkeys(message[at] for message in sent if message[at] is not None))
@@ -47,7 +47,7 @@ def columns(sent: list[Message]) -> Columns:
 
 
 def plain(sent: list[Message]) -> bytes:
-    """The same batch by a CBOR library alone."""
+    """Return the same batch, written by a CBOR library alone."""
     found = columns(sent)
 
     def typed(values: list[int], most: int) -> cbor2.CBORTag:
@@ -72,7 +72,7 @@ def plain(sent: list[Message]) -> bytes:
 
 
 def read_plainly(octets: bytes) -> list[Message]:
-    """Messages of a batch by a CBOR library and plain Python."""
+    """Return the messages of a batch, read by a CBOR library and plain Python."""
     batch = cbor2.loads(octets)
 
     def numbers(value: object) -> list[int]:
@@ -89,7 +89,7 @@ def read_plainly(octets: bytes) -> list[Message]:
 
 
 def built(batches: FullBatches, pieces: int = 1) -> Octets:
-    """All of them, written in some pieces."""
+    """Return all batches, written in this many pieces."""
     rows = np.full((batches.count, batches.octets), 0xA5, np.uint8)
     at = 0
     for piece in np.array_split(rows, pieces):
@@ -117,7 +117,7 @@ def taken(found: list[DecodedBatch | BadPackets]) -> list[Message]:
 
 
 def decoded(packets: list[bytes], node: str = "desk-1", subjects: SubjectFilter | None = None) -> list[Message]:
-    """What a receiver makes of packets: neighbours of one length come as one array, as they do in a run."""
+    """Return a receiver's messages from packets; adjacent packets of one length come as one array."""
     decoder = BatchDecoder(node, subjects or SubjectFilter())
     found: list[Message] = []
     at = 0
@@ -152,7 +152,7 @@ def test_batches_full_packets_do_not_depend_on_pieces(
         if isinstance(batches, FullBatches):
             rows, each = built(batches, pieces), batches.layout.count
             parts = [batches.columns.part(at, at + each) for at in range(0, (batches.count - 1) * each, each)]
-            for row, part in zip(rows, parts, strict=False):  # the last may have fewer
+            for row, part in zip(rows, parts, strict=False):  # the last packet may have fewer
                 assert row.tobytes() == compose(part, batches.octets, at_us)
             assert rows.tobytes() == built(batches).tobytes()
 
@@ -171,9 +171,7 @@ def test_batches_messages_added_singly_come_out(sent: list[Message], room: int) 
 
 
 @given(ANY, st.sampled_from([200, 1448]), st.none() | st.just(["/a/..."]))
-def test_the_receiver_takes_what_is_for_it_and_wanted(
-    sent: list[Message], room: int, patterns: list[str] | None
-) -> None:
+def test_batches_receiver_takes_its_wanted_messages(sent: list[Message], room: int, patterns: list[str] | None) -> None:
     packets = rows_of(list(pack(columns(sent), room)))
     wanted = [
         message
@@ -233,7 +231,10 @@ def test_full_packets_of_messages_of_any_size_are_equally_long() -> None:
 
 @pytest.mark.parametrize(("count", "lengths"), [(17 * 18 + 5, 1), (7 * 18 + 5, 2)])
 def test_the_last_of_many_packets_is_as_long_as_the_others(count: int, lengths: int) -> None:
-    """One train then; where there are few, its padding would cost more than that brings."""
+    """Equal packets travel in one train.
+
+    With few packets, the padding of the last one would cost more than the train saves.
+    """
     sent = [(bytes([number % 251]) * 70, f"/q/{number % 10}", None) for number in range(count)]
     packets = rows_of(list(pack(columns(sent), 1448)))
     assert len({len(packet) for packet in packets}) == lengths
@@ -241,8 +242,11 @@ def test_the_last_of_many_packets_is_as_long_as_the_others(count: int, lengths: 
     assert decoded(packets) == sent
 
 
-def test_large_parts_of_what_came_are_not_put_together() -> None:
-    """Two calls' packets in one train: the many of each are a batch, and what is between them."""
+def test_batches_of_two_calls_are_decoded_separately() -> None:
+    """The full packets of each call are one batch, and so is the last packet of each call.
+
+    The packets of two calls travel in one train.
+    """
     call = [(bytes([number % 251]) * 700, "/a", None) for number in range(201)]
     packets = 2 * rows_of(list(pack(columns(call), 1448)))
     rows = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), -1)
@@ -252,7 +256,7 @@ def test_large_parts_of_what_came_are_not_put_together() -> None:
 
 
 def test_batches_decoded_messages_stay_while_referenced() -> None:
-    """Whatever is read behind it, and it need not be all of it."""
+    """The messages stay although more is read, also if only a part of them is referenced."""
     decoder, kept = BatchDecoder("x", SubjectFilter(), BlockPool().take), []
     for number in range(12):
         call = [(bytes([number, place % 251]) * 350, "/a", None) for place in range(200)]
@@ -342,8 +346,8 @@ def test_offsets_that_make_no_sense_are_refused(offsets: bytes) -> None:
 
 
 @given(changed=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 170)), max_size=4))
-def test_batches_are_alike_up_to_the_first_that_differs(changed: list[tuple[int, int]]) -> None:
-    """In an octet that is none of their messages, indexes or padding."""
+def test_batches_are_equal_up_to_the_first_difference(changed: list[tuple[int, int]]) -> None:
+    """The difference is in an octet outside messages, indexes and padding."""
     batches = next(pack(columns([(bytes(70), f"/q/{number % 10}", None) for number in range(7 * 18)]), 1448))
     assert isinstance(batches, FullBatches)
     rows = built(batches)[:6]
@@ -355,7 +359,7 @@ def test_batches_are_alike_up_to_the_first_that_differs(changed: list[tuple[int,
     assert equal_rows(rows, layout) == expected
 
 
-def test_of_batches_that_look_alike_only_the_bad_one_is_refused() -> None:
+def test_batches_only_the_bad_one_of_similar_ones_is_refused() -> None:
     def batch(index: int) -> bytes:
         indexes = cbor2.CBORTag(64, bytes((1, index)))
         return cbor2.dumps({"v": 1, "n": 2, "size": 1, "subjects": ["/a"], "subject": indexes, "data": b"xy"})

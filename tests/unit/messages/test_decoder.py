@@ -1,4 +1,4 @@
-"""Packets into messages: joining, losses, nonsense, and what is said of packets that gave nothing (INT-Z5, INT-Z7)."""
+"""Packets into messages: joining, losses, nonsense, and reports of unused packets (INT-Z5, INT-Z7)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_streams_of_libzmq(sent: list[Parts], size: int, cut: list[int]):
 
 @given(messages, segment, cuts, st.integers(0, 20))
 def test_joining_in_mid_stream_skips_to_the_next_message(sent: list[Parts], size: int, cut: list[int], begin: int):
-    """INT-Z7. What came before is not lost: it was sent before we were there."""
+    """INT-Z7: earlier packets are not lost, because the source sent them before the join."""
     packets = packed(sent, size)
     peer = libzmq.Receiver(size)
     for packet in packets[begin:]:
@@ -68,8 +68,11 @@ def test_joining_in_mid_stream_skips_to_the_next_message(sent: list[Parts], size
 
 @given(messages, segment, cuts, st.integers(1, 20), st.integers(1, 4))
 def test_after_a_loss_reception_goes_on_at_the_next_message(sent, size: int, cut: list[int], hole: int, count: int):
-    """INT-Z7: as libzmq does it; and every packet that gave nothing is reported, no other is."""
-    sent = [(bytes([number]), *parts) for number, parts in enumerate(sent)]  # so that each can be told from the others
+    """INT-Z7: the decoder acts as libzmq.
+
+    It reports exactly the packets without a delivered message.
+    """
+    sent = [(bytes([number]), *parts) for number, parts in enumerate(sent)]  # to make every message distinct
     packets = packed(sent, size)
     peer, decoder = libzmq.Receiver(size), Decoder(MOST)
     for packet in packets[:hole]:
@@ -87,7 +90,7 @@ def test_after_a_loss_reception_goes_on_at_the_next_message(sent, size: int, cut
 
 
 def _useless(sent: list[Parts], delivered: list[Parts], size: int, packets: int) -> set[int]:
-    """Packets without a single octet of a message that was delivered."""
+    """Return the packets without an octet of a delivered message."""
     room, useless = size - 2, set(range(packets))
     at = 0
     for parts in sent:
@@ -100,7 +103,10 @@ def _useless(sent: list[Parts], delivered: list[Parts], size: int, packets: int)
 
 @given(st.lists(st.binary(min_size=0, max_size=40), max_size=12), cuts, st.sampled_from([MOST, 20]))
 def test_any_octets_are_read_as_libzmq_reads_them_or_reported(packets: list[bytes], cut: list[int], most: int):
-    """Bounded, counted, no exception. Where libzmq would abort the packet is reported as malformed."""
+    """Memory is bounded, and no exception is raised.
+
+    A packet on which libzmq would abort is reported as malformed.
+    """
     peer, decoder = libzmq.Receiver(1 << 16), Decoder(most)
     found = []
     for sqn, packet in enumerate(packets):
@@ -154,19 +160,19 @@ def test_a_session_that_ends_in_a_message_says_what_is_incomplete():
     packets = packed([(b"whole",), (b"x" * 3000,)], 1428)
     decoder = Decoder(MOST)
     assert messages_of(decode(decoder, 0, packets[:2], [])) == [(b"whole",)]
-    # Packet 0 gave a message; packet 1 belongs to nothing that will ever be whole.
+    # Packet 0 gave a message; packet 1 belongs to a message that will never be complete.
     assert decoder.lost() == [UnusedPackets(1, 1)]
     assert decoder.lost() == []
 
 
-def test_packets_that_carry_nothing_harm_nobody():
+def test_decoder_empty_packets_are_harmless():
     decoder = Decoder(MOST)
     assert decoder.add(0, rows_of([b"\0\0", b"\xff\xff"])) == []
     assert messages_of(decoder.add(2, rows_of(packed([(b"a",)], 100)))) == [(b"a",)]
 
 
 def test_a_flood_of_empty_parts_is_bounded():
-    """Each costs an object here and two octets there: what is held is bounded all the same."""
+    """An empty part costs an object here and two octets on the wire, so held memory needs a bound."""
     decoder = Decoder(64 * 1000)
     begin = rows_of([b"\0\0" + b"\x01\x01" * 700])
     go_on = rows_of([b"\xff\xff" + b"\x01\x01" * 700])
@@ -181,7 +187,7 @@ def test_a_flood_of_empty_parts_is_bounded():
 
 
 def test_a_large_message_costs_time_in_proportion_to_its_size():
-    """Its packets come one by one; none of them is read twice."""
+    """The packets come one by one, and none is read twice."""
     packets = packed([(b"x" * 3_000_000,)], 1428)
     decoder = Decoder(1 << 23)
     read = 0

@@ -1,4 +1,4 @@
-"""Subjects and patterns: the rules of Distributor's manual, held against a matcher that goes level by level."""
+"""Subjects and patterns: the rules of Distributor's manual, checked against a matcher level by level."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATTERNS = st.builds(
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """The rules, word by word."""
+    """Return whether a pattern matches a subject, by the wording of the rules."""
     wanted, levels = pattern.split("/")[1:], subject.split("/")[1:]
     if wanted[-1] == "...":
         wanted = wanted[:-1]
@@ -95,7 +95,7 @@ def test_subjects_are_absolute(subject: str) -> None:
 
 
 class Subscribing(RuleBasedStateMachine):
-    """Subscriptions come and go; what is wanted is what the rules say of those that are there."""
+    """State machine of changing subscriptions, checked against the rules for the current ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Subscribing(RuleBasedStateMachine):
 TestSubscribing = Subscribing.TestCase
 
 
-def test_nothing_is_left_of_what_was_unsubscribed() -> None:
+def test_subjects_unsubscribe_removes_all_state() -> None:
     subjects = SubjectFilter([])
     for pattern in ("/a/b/c", "/a/*/...", "/a"):
         subjects.remove(subjects.add(pattern))

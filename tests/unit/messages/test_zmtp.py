@@ -12,7 +12,7 @@ from tests.unit.messages.strategies import messages, segment
 
 
 def pack(sent: list[list[Parts]], size: int, flushes: list[bool] | None = None) -> list[bytes]:
-    """Packets of groups of messages, flushed behind some of them and at the end."""
+    """Return the packets of groups of messages, flushed after some groups and at the end."""
     packer = Packer(size)
     packets = []
     for group, flush in zip(sent, flushes or [False] * len(sent), strict=True):
@@ -30,13 +30,13 @@ def test_the_stream_is_the_one_that_libzmq_sends(sent: list[Parts], size: int):
     ours, theirs = pack([sent], size), libzmq.sender(sent, size)
     assert [packet[2:] for packet in ours] == [packet[2:] for packet in theirs]
     for our, their in zip(ours, theirs, strict=True):
-        # At the very end of what is queued libzmq may say "here the next message begins" where we say "none begins".
+        # At the very end of the queue, libzmq may announce a message start where our packer announces none.
         assert our[:2] == their[:2] or (our[:2] == b"\xff\xff" and int.from_bytes(their[:2], "big") == len(their) - 2)
 
 
 @given(st.lists(st.tuples(messages, st.booleans()), max_size=5), segment, st.integers(0, 6), st.integers(1, 3))
 def test_libzmq_reads_it_from_any_packet_on_and_never_aborts(groups, size: int, begin: int, hole: int):
-    """INT-Z7, INT-Z8: joining in mid-stream and losing packets, whatever was flushed when."""
+    """INT-Z7, INT-Z8: the reader joins in mid-stream and loses packets, with any flushes."""
     packets = pack([group for group, _ in groups], size, [flush for _, flush in groups])
     everything = [parts for group, _ in groups for parts in group]
     whole, late, torn = (libzmq.Receiver(size) for _ in range(3))
@@ -57,7 +57,7 @@ def test_libzmq_reads_it_from_any_packet_on_and_never_aborts(groups, size: int, 
 
 @given(messages.filter(bool), segment)
 def test_offsets_say_where_the_first_message_begins(sent: list[Parts], size: int):
-    """INT-Z4, computed from the lengths alone."""
+    """INT-Z4: the expected offsets come from the lengths alone."""
     starts, at = set(), 0
     for parts in sent:
         starts.add(at)
@@ -101,7 +101,7 @@ def test_a_message_without_parts_is_refused_before_anything_is_taken():
 
 @pytest.mark.parametrize("packet", [b"", b"\0", b"\0\0", b"\xff\xff", b"\0\2x", b"\x7f\xffxyz", b"\0\0" + bytes(99)])
 def test_packets_that_make_libzmq_abort_are_refused(packet: bytes):
-    """INT-Z8: empty, shorter than its offset, nothing in it, an offset outside, larger than a segment."""
+    """INT-Z8: no octets, less than an offset, no message, an offset outside, or more than a segment."""
     with pytest.raises(HarmfulPacket):
         refuse_harmful(packet, 100)
 
@@ -115,11 +115,11 @@ def test_zmtp_accepted_packets_abort_no_receiver(packet: bytes, size: int):
     libzmq.Receiver(size).add(packet)
 
 
-def test_a_rest_that_is_not_there_is_not_sent():
+def test_zmtp_missing_rest_is_not_sent():
     with pytest.raises(HarmfulPacket):
         Packer(100).take_rest()
 
 
-def test_empty_parts_weigh_something():
+def test_zmtp_empty_parts_have_a_weight():
     assert weight(100, 1) == 100
     assert weight(0, 1001) > 1000

@@ -1,4 +1,4 @@
-"""Which nodes are known, for how long and how many, and what their counters add up to by stream."""
+"""Known nodes, their expiry and number, and the sums of their counters by stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def snapshot(topology: str, node: str, **more: Any) -> dict[str, Any]:
-    """What a node says of itself."""
+    """Return the status of a node."""
     base = {
         "topology": topology,
         "node": node,
@@ -41,7 +41,7 @@ def snapshot(topology: str, node: str, **more: Any) -> dict[str, Any]:
 
 
 class Clock:
-    """Moves when it is told to."""
+    """Clock that a test moves."""
 
     now = 1000.0
 
@@ -77,7 +77,7 @@ async def test_nodes_are_found_are_gone_and_are_forgotten(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-async def test_no_more_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_polled_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched, "MOST_NODES", 2)
     nodes = NodeWatch()
     for names in ("abc", "def"):
@@ -92,7 +92,7 @@ async def test_no_more_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch)
 
 
 def session(tsi: str, stream: str = "s", **counts: int) -> dict[str, Any]:
-    """A session of a snapshot."""
+    """Return a session of a snapshot."""
     return {"tsi": tsi, "stream": stream, "counts": counts, "missing_sqns": 1, "pending_sqns": 0, "held_octets": 2}
 
 
@@ -119,7 +119,7 @@ def test_nodes_stream_counters_only_grow() -> None:
 
 
 def test_a_node_that_runs_again_elsewhere_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a demo that is run twice: each has a folder of its own, and the detail would be that of the first."""
+    """A second demo has a folder of its own; the detail must come from the second one."""
     with short_folder() as first, short_folder() as second:
         folders = [first / "t", second / "t"]
         answers = {folders[0] / "n.sock": snapshot("t", "n", pid=1), folders[1] / "n.sock": snapshot("t", "n", pid=2)}
@@ -145,7 +145,7 @@ def test_a_node_that_runs_again_elsewhere_is_not_gone(monkeypatch: pytest.Monkey
 
 
 def test_nodes_of_one_name_are_one_sample() -> None:
-    """As where a demo has ended, and another one runs: two values for the same labels would be none."""
+    """Two values for the same labels would be invalid, as after one demo ends and another runs."""
     gone, old, new = (
         NodeRecord(
             "t", "n", "receiver", state, 0.0, snapshot("t", "n", pid=pid, sessions=[session("a", lost_sqns=pid)])
@@ -174,8 +174,8 @@ def test_nodes_of_one_name_are_one_sample() -> None:
         assert found["pgm_monitor_nodes", "[('state', 'left out')]"] == [left_out]
 
 
-def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each holds a socket, and whoever draws the picture opens files, too."""
+def test_nodes_polled_in_parallel_follow_the_limit_of_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request holds a socket, and drawing the page opens files too."""
     (folder / "t").mkdir()
     for number in range(20):
         (folder / "t" / f"n{number}.sock").touch()
@@ -186,7 +186,7 @@ def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeyp
         with lock:
             at_once += 1
             most = max(most, at_once)
-        time.sleep(0.005)  # the others would come meanwhile
+        time.sleep(0.005)  # lets the other requests come
         with lock:
             at_once -= 1
         return snapshot("t", path.stem)
@@ -197,7 +197,7 @@ def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeyp
     assert 1 <= most <= 3
 
 
-def test_a_node_that_is_stuck_for_long_stays_what_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_stuck_node_keeps_its_role(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "t").mkdir()
     (folder / "t" / "n.sock").touch()
     clock, answers = Clock(), [snapshot("t", "n"), *([NodeState.STUCK] * 3), NodeState.GONE]

@@ -1,4 +1,4 @@
-"""However many ask the monitor, the nodes are asked once, and the text is written once."""
+"""Concurrent requests to the monitor poll the nodes once and share one text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.folders import short_folder
 
 
 class Counted:
-    """Nodes that count how often they are asked."""
+    """Nodes that count the polls."""
 
     looks = 0
 
@@ -30,8 +30,8 @@ class Counted:
         return TreeView((), time.monotonic(), 0.01)
 
 
-async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a flood of connections: the limit of open files is its own, not the nodes'."""
+async def test_monitor_service_at_the_limit_of_files_answers_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a flood of connections, the limit of open files is the monitor's and not the nodes'."""
 
     def refuse(path: Path) -> None:
         raise ProcessError(f"no answer from {path}") from OSError(errno.EMFILE, "Too many open files")
@@ -55,7 +55,7 @@ async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeyp
     assert b"Too many open files" in answers[1]["body"]
 
 
-async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_monitor_service_concurrent_requests_share_one_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Any = Counted()
     pages = PageService(counted)
     request = Request({"type": "http", "headers": []})
@@ -76,7 +76,7 @@ async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def answer_of(path: str, **headers: str) -> tuple[int, bytes]:
-    """What the monitor says to one request."""
+    """Return the monitor's answer to one request."""
     said: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -94,7 +94,7 @@ async def answer_of(path: str, **headers: str) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "a/b", "a//dev/null?", "a//etc/hostname?"])
 async def test_monitor_service_ignores_path_headers(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a library makes the URL of whatever Host is, there is any path in it."""
+    """A URL that a library builds from the Host header may contain any path."""
     monkeypatch.setattr(Request, "url", property(lambda self: URL(f"http://{self.headers['host']}/monitor.css")))
     status, text = await answer_of("/monitor.css", host=host)
     assert (status, text[:5]) == (200, b":root")

@@ -14,7 +14,7 @@ from tests.net.support.lab import ROOT
 
 @pytest.fixture
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreeView:
-    """A tree of two tiers of which nothing runs."""
+    """Return a tree of two tiers without running nodes."""
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
     return NodeWatch([str(ROOT / "deploy/topologies/loopback-demo.toml")]).look()
 
@@ -36,7 +36,7 @@ def test_tree_children_of_each_node(planned: TreeView) -> None:
 
 
 def seen(name: str, role: str, *places: NodeAddress, parents: tuple[str, ...] = ()) -> NodeRecord:
-    """A node that a file tells of."""
+    """Return a node that a file lists."""
     return NodeRecord("t", name, role, planned_parents=parents, planned_places=places)
 
 
@@ -56,13 +56,13 @@ def test_tree_idle_node_is_below_the_relay_of_its_segment() -> None:
     assert [depth for depth, _ in in_tree([aggregator, elsewhere])] == [0, 0]
 
 
-def test_those_who_ask_in_a_circle_are_shown_once() -> None:
+def test_tree_circular_parents_are_shown_once() -> None:
     first = seen("a", "repairer", NodeAddress("lan", "both", "1"), parents=("2",))
     second = seen("b", "repairer", NodeAddress("lan", "both", "2"), parents=("1",))
     assert sorted(one.name for _, one in in_tree([first, second])) == ["a", "b"]
 
 
-def test_names_are_text(planned: TreeView) -> None:
+def test_tree_names_are_escaped(planned: TreeView) -> None:
     bad = NodeRecord('<script>"', "<b>'&", "receiver")
     view = TreeView((bad,), 0.0, 0.0)
     for page in (overview(view), one_node(view, bad)):

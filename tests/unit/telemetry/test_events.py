@@ -1,4 +1,4 @@
-"""Telemetry files: complete or not there, bounded in rows waiting and octets kept, and nothing left out in silence."""
+"""Telemetry files: complete or absent, with bounded queue and disk use, and every omission reported."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_events_full_disk_loses_only_rows_and_says_so(tmp_path: Path) -> None:
 
 def test_a_row_that_comes_while_a_file_is_made_is_in_the_next(tmp_path: Path) -> None:
     class Interrupted:
-        """Parameters that let the writer's thread have its turn wherever `add` asks for one."""
+        """Parameters that run the writer's thread at every read in `add`."""
 
         def __getattr__(self, name: str) -> object:
             log.flush()
@@ -105,7 +105,7 @@ def test_a_row_that_comes_while_a_file_is_made_is_in_the_next(tmp_path: Path) ->
     assert log.written_rows == 3
 
 
-def test_rows_left_out_last_of_all_are_told_at_the_end(tmp_path: Path) -> None:
+def test_events_drops_at_the_end_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "events"
     log = EventLog(folder, "node", LIMITS, in_background=False)
     folder.rmdir()
@@ -116,7 +116,7 @@ def test_rows_left_out_last_of_all_are_told_at_the_end(tmp_path: Path) -> None:
     assert [(row["kind"], row["count"]) for row in rows_of(folder)] == [("overflow", 1)]
 
 
-def test_a_row_that_no_column_has_room_for_is_left_out_and_told(tmp_path: Path) -> None:
+def test_events_row_beyond_a_column_is_dropped_and_reported(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "node", LIMITS, in_background=False)
     log.add(attrs.evolve(event(1), count=1 << 31))
     log.flush()
@@ -128,11 +128,11 @@ def test_a_row_that_no_column_has_room_for_is_left_out_and_told(tmp_path: Path) 
     ]
 
 
-def test_a_folder_that_cannot_be_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_events_unusable_folder_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ProcessError, match="choose a writable folder"):
         EventLog(tmp_path / "file" / "events", "node", LIMITS)
 
 
-def test_every_kind_says_who_writes_it() -> None:
+def test_events_every_kind_names_its_writer() -> None:
     assert all(who and meaning.endswith(".") for who, meaning in KINDS.values())

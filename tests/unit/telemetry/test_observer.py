@@ -1,4 +1,4 @@
-"""What a node's observer adds up before it tells of it."""
+"""Sums of a node's observer before it reports an event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSIONS = 10_000
 
 
 class Log:
-    """Keeps what it is told."""
+    """Log that keeps its events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -12,7 +12,7 @@ MIDNIGHT = 1_000_000.0
 
 
 def sampled(gains: list[int]) -> Rates:
-    """A node that received so many packets in each second."""
+    """Return the rates of a node that received these numbers of packets in successive seconds."""
     counters, rates = Counters(), Rates()
     rates.sample(counters, 0, MIDNIGHT)
     for second, gain in enumerate(gains, 1):

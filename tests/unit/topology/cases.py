@@ -1,4 +1,4 @@
-"""For every rule of `check`, ways to break it and what the finding must say."""
+"""Ways to break every rule of `check`, with the text of the finding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.topology.trees import GOOD
 
 @attrs.frozen
 class Case:
-    """What to break, the line of the finding by a mark on it, and what the finding must say."""
+    """Change that breaks a rule, a mark on the line of the finding, and the text of the finding."""
 
     rule: str
     changes: tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ def case(rule: str, *changes: tuple[str, str], mark: str, says: tuple[str, ...],
     return Case(rule, changes, mark, says, remedy)
 
 
-# A case a line, so that they read as a table.
+# One case a line, so that the cases read as a table.
 # fmt: off
 
 CASES = [

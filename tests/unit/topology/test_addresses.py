@@ -1,4 +1,4 @@
-"""Addresses, ranges and interfaces by all their spellings."""
+"""Addresses, ranges and interfaces in all their spellings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_addresses_take_their_usual_spelling(written: str, usual: str):
 
 
 @pytest.mark.parametrize("written", ["10.0.0", "10.0.0.01", "host", "fe80::1%eth0", "", 7, None, ["10.0.0.1"]])
-def test_other_things_are_no_addresses(written: object):
+def test_addresses_other_text_is_refused(written: object):
     with pytest.raises(UnitError) as caught:
         parse_address(written)
     assert caught.value.remedy
@@ -49,7 +49,7 @@ def test_interfaces_by_name_address_and_network(written: str, usual: str):
 
 
 @pytest.mark.parametrize("written", ["", "10.0.0.0/40", "10.0.300.1", "a name", "a-name-that-is-too-long", 3])
-def test_other_things_are_no_interfaces(written: object):
+def test_interfaces_other_text_is_refused(written: object):
     with pytest.raises(UnitError):
         parse_interface(written)
 
@@ -74,12 +74,12 @@ def test_loopback_by_every_spelling(interface: str, loops: bool):
     [
         ("eth0", "eth0", True),
         ("eth0", "eth1", False),
-        ("eth0", "10.0.0.0/24", False),  # unknown is not known to be
+        ("eth0", "10.0.0.0/24", False),  # an unknown interface is not on the network
         ("lo", "127.0.2.0/24", True),
         ("10.0.0.0/16", "10.0.7.1", True),
         ("10.0.0.0/24", "10.0.1.0/24", False),
         ("10.0.0.0/24", "fd00::/64", False),
-        ("fe80::/64", "fe80::/64", False),  # every interface is on it
+        ("fe80::/64", "fe80::/64", False),  # every interface has a link-local address
         ("fe80::1", "fe80::1", True),
     ],
 )
@@ -104,7 +104,7 @@ def test_pool_of_ranges_and_addresses():
 
 
 @pytest.mark.parametrize("written", [[], 5, "10.0.0.1-", "10.0.0.9-10.0.0.1", "10.0.0.1-::1", [["10.0.0.1"]]])
-def test_other_things_are_no_pools(written: object):
+def test_pools_other_text_is_refused(written: object):
     with pytest.raises(UnitError) as caught:
         parse_pool(written)
     assert caught.value.remedy

@@ -1,4 +1,4 @@
-"""The topologies that come with the project, and the page about their format."""
+"""Example topologies of the project, and the page about their format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of any shape: they pass, and their plans lead back to the names they came from."""
+"""Trees of any shape: they pass the check, and their plans map back to the names of the file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from pgm.topology.plan import plan_all
 from tests.unit.topology.test_load import spelled
 from tests.unit.topology.trees import GOOD
 
-Subnet = tuple[int, bool, bool, int]  # the segment above it, whether its relay repairs, has a standby, its receivers
+Subnet = tuple[
+    int, bool, bool, int
+]  # the segment above it, whether its relay repairs or has a standby, and its receivers
 
 SUBNETS = st.lists(st.tuples(st.integers(0, 7), st.booleans(), st.booleans(), st.integers(0, 3)), max_size=7)
 
 
 def grown(subnets: list[Subnet]) -> dict[str, Any]:
-    """A topology file on loopback: segment 0 with the source, and a segment for every subnet."""
+    """Return a topology file on loopback: segment 0 with the source, and a segment for every subnet."""
     count = len(subnets) + 1
     nodes: dict[str, Any] = {
         "source": {"role": "source", "segment": "s0", "address": "127.9.0.1", "streams": ["numbers"]}

@@ -1,4 +1,4 @@
-"""Form: what is read, and every way in which a file can be wrong before anybody asks what it means."""
+"""Form of the topology file: parsed values, and every error of form before any check of meaning."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_header_form_of_downstream_is_the_same():
     assert loads(moved).nodes["relay"] == topology().nodes["relay"]
 
 
-# What is wrong, on which line by a mark, and what the message must hold.
+# The fault, a mark on its line, and the text of the message.
 # fmt: off
 WRONG = [
     (("version = 1", "version = 2"), "version", "version: 2 is no known version of the format (write version = 1)"),
@@ -138,7 +138,7 @@ def test_wrong_form_is_reported_with_its_line(change: tuple[str, str], mark: str
     found = problems_of(text)
     assert len(found) == 1
     line = next(number for number, one in enumerate(text.splitlines(), 1) if mark in one)
-    if says is None:  # no TOML: the words are tomllib's
+    if says is None:  # not TOML: the text is tomllib's
         assert re.fullmatch(rf"{FILE}:\d+: .+ \(TOML is described at https://toml\.io\)", found[0])
         return
     assert found[0].startswith(f"{FILE}:{line}: ")
@@ -169,7 +169,7 @@ def test_syntax_errors_name_their_line():
     assert "(at " not in problems_of("a = [\n1,\n2")[0]
 
 
-def test_files_that_are_none(tmp_path):
+def test_load_unreadable_file_is_an_error(tmp_path):
     with pytest.raises(TopologyError, match=r"absent.toml.*No such file.*give the path of a topology file"):
         load(tmp_path / "absent.toml")
     with pytest.raises(TopologyError, match="Is a directory"):
@@ -204,7 +204,7 @@ def test_profiles_stay_within_the_bounds_of_the_table():
                         assert isinstance(value, str) or ROWS[key].low <= value <= ROWS[key].high
 
 
-# Nothing but TopologyError, whatever the text
+# Any text gives only TopologyError
 
 
 def survives(text: str) -> None:
@@ -275,7 +275,7 @@ def test_any_value_in_any_place_loads_or_is_reported(data: st.DataObject):
 
 
 def spelled(document: dict[str, Any]) -> str:
-    """The document as TOML, everything inline."""
+    """Return the document as TOML with inline tables."""
     return "".join(f"{_quoted(key)} = {_spell(value)}\n" for key, value in document.items())
 
 

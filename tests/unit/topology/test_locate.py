@@ -1,4 +1,4 @@
-"""Lines of keys, for every way that TOML has to write one."""
+"""Lines of keys, for every notation of a key in TOML."""
 
 from __future__ import annotations
 

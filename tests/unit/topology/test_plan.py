@@ -1,4 +1,4 @@
-"""From names to addresses: what each process gets to know."""
+"""From names to addresses: the plan of each process."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ interface = "10.0.2.0/24"
 
 
 def test_plan_source_list_becomes_allowed_addresses():
-    """Those of the sources on the node's segments, of others as they are written, and of the elements beside it."""
+    """The plan lists the sources on the node's segments, literal addresses, and adjacent elements."""
     listed = changed(('window = "10s"', 'window = "10s"\nsources = ["exchange", "10.0.0.77"]'))
     allowed = {name: plan_node(topology(text=listed), name).streams[0].allowed for name in ("relay", "desk-1")}
     floor, core = {"10.0.1.1", "10.0.1.2", "10.0.1.3"}, {"10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13"}

@@ -1,4 +1,4 @@
-"""Which level of the file wins, and what is told about it."""
+"""Precedence of the levels of the file, and the reported reason of each value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def value_and_reason(text: str, node: str, key: str) -> tuple[object, str]:
 
 
 def levels() -> list[tuple[str, str, int]]:
-    """From weak to strong: what to write where, and the value in ms."""
+    """Return the levels from weak to strong: anchor, line to insert, and the value in ms."""
     return [
         (TOP, 'rtt = "5ms"', 20),
         (TOP, 'parameters = { nak_bo_ivl = "31ms" }', 31),
@@ -35,11 +35,11 @@ def levels() -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize("count", range(6))
 def test_each_level_overrides_those_before_it(count: int):
     text = GOOD
-    for anchor, line, _ in reversed(levels()[:count]):  # the first written under an anchor ends up below the others
+    for anchor, line, _ in reversed(levels()[:count]):  # a later insertion at an anchor stands above the earlier ones
         text = changed((anchor, f"{anchor}\n{line}"), text=text)
     expected = 10 if count == 0 else levels()[count - 1][2]
     reasons = [
-        "default",  # what the profile computes is the default
+        "default",  # the default is computed by the profile
         "profile lan, rtt 5ms",
         "file line {}",
         "stream quotes line {}",
@@ -79,7 +79,7 @@ def test_window_and_rate_are_the_sources():
 
 
 def test_a_short_window_has_short_increments():
-    """What was not asked for does not stand in the way of what was."""
+    """A default increment shrinks to fit a short window."""
     assert value_and_reason(changed(('"10s"', '"200ms"')), "exchange", "txw_adv_secs")[0] == 20 * MILLISECOND
     assert value_and_reason(changed(('"10s"', '"1s"')), "exchange", "txw_adv_secs") == (SECOND, "default")
 
@@ -153,7 +153,10 @@ def test_relay_asks_by_the_segment_above_and_answers_by_those_below():
 
 
 def test_precedence_stall_wait_grows_with_tiers_below():
-    """So whoever is next to the cause finds it first. Streams that are not acknowledged say nothing of it."""
+    """The node next to the cause therefore detects it first.
+
+    The wait has no reason in streams without acknowledgement.
+    """
     acked = changed((WINDOW, f'{WINDOW}\nflow = "acked"'))
     base, step = ROWS["ack_element_ivl"].default, ROWS["ack_expiry"].default
     waits = {node: value_and_reason(acked, node, "ack_element_ivl")[0] for node in NESTED}

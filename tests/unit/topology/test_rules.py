@@ -1,4 +1,7 @@
-"""What `check` finds: the good tree nothing, every broken one its fault, with file, line, values and remedy."""
+"""Findings of `check`: none in the correct tree, and in every broken tree its fault.
+
+A finding has file, line, values and remedy.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,7 @@ def test_good_tree_is_the_good_text():
     assert not report(GOOD).errors
 
 
-def test_silence_is_reported_where_it_begins():
+def test_rules_missing_stream_is_reported_at_its_origin():
     mute = ('streams = ["quotes"]\n[nodes.core', "[nodes.core")
     found = [one.message for one in report(changed(mute)).errors if one.rule == "fed"]
     assert found == ["no stream arrives on core, where core-repairer, relay, standby listen"]

@@ -1,4 +1,4 @@
-"""Nodes without a file."""
+"""Nodes without a topology file, opened by an address."""
 
 from __future__ import annotations
 

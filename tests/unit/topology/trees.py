@@ -1,4 +1,4 @@
-"""A small tree that passes every rule, and ways to break it."""
+"""Small tree that passes every rule, and functions that change it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ parents = ["relay", "standby", "floor-repairer"]
 
 
 def changed(*changes: tuple[str, str], text: str = GOOD) -> str:
-    """The text with each first occurrence replaced, every one of which must be there."""
+    """Return the text with the first occurrence of each string replaced; each string must occur."""
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new, 1)
@@ -80,7 +80,7 @@ def report(text: str) -> CheckReport:
 
 
 def line_of(text: str, mark: str) -> int:
-    """The line on which a mark stands, which must be there once."""
+    """Return the line of a mark, which must occur once."""
     lines = [number for number, line in enumerate(text.splitlines(), 1) if mark in line]
     assert len(lines) == 1, (mark, lines)
     return lines[0]
