@@ -1,6 +1,7 @@
-"""What one session keeps, handed on in order for an archive: each packet once, and what will never come as a loss.
+"""Feed of one session's cached packets to an archive, in order.
 
-A repairer keeps packets as they come. The journal follows behind: up to the oldest packet that is still asked for.
+Each packet is fed once, and packets that will never come are fed as losses. A repairer caches packets in arrival order.
+The feed follows up to the oldest packet that is still missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from repairer.cache import SessionCache
 
 
 class ArchiveFeed:
-    """The place up to which a session was handed on."""
+    """Position up to which a session was fed to the archive."""
 
     def __init__(self, state: SessionState, gap_detector: GapDetector, recovery: Recovery, cache: SessionCache) -> None:
         self._state = state
@@ -24,9 +25,9 @@ class ArchiveFeed:
         self._is_closed = False
 
     def advance(self) -> Effects:
-        """What has become certain since the last call."""
+        """Return the deliveries and losses that became certain since the last call."""
         if self._at is None:
-            if not self._gap_detector.has_begun or self._state.spm is None:  # the SPM tells the session's epoch
+            if not self._gap_detector.has_begun or self._state.spm is None:  # the SPM carries the session's epoch
                 return NOTHING
             self._at = self._gap_detector.first
         missing = next(self._recovery.missing.reaching(self._at), None)
@@ -40,7 +41,7 @@ class ArchiveFeed:
         return effects
 
     def end(self, cause: CloseCause) -> Effects:
-        """The session is dropped: hand on what there is."""
+        """Return the rest of a session that is dropped, and its end."""
         if self._at is None or self._is_closed:
             return NOTHING
         self._is_closed = True
@@ -59,9 +60,9 @@ class ArchiveFeed:
         return effects
 
     def _lost(self, first: int, end: int) -> Lost:
-        """Why something is not there, by where it lies."""
+        """Return a loss whose cause follows from its position."""
         if end <= self._cache.dropped_before:
-            cause = LossCause.RECORDER  # the cache had to let it go before everything before it was certain
+            cause = LossCause.RECORDER  # the cache dropped the packets before everything older was certain
         elif end <= self._gap_detector.first:
             cause = LossCause.JUMP
         else:

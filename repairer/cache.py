@@ -1,7 +1,7 @@
-"""What a repairer keeps: runs per session, bounded in octets and in time for all sessions together.
+"""Cache of a repairer: runs by session, bounded in octets and time.
 
-The bound counts pinned memory, whole chunks. When it is reached, the session that holds most gives up its
-oldest packets.
+The bounds are for all sessions together. The bound in octets counts pinned memory, in whole chunks. When the bound is
+reached, the session with the largest share drops its oldest packets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pgm.core.structures.run_store import RunStore
 from pgm.parameters import Parameters
 from pgm.wire.train import Octets, Run
 
-_ROOM_SHARE = 0.875  # of the octets: beyond that nothing old is fetched, since it would have to go at once
+_ROOM_SHARE = 0.875  # Share of the octets above which no history is fetched: the cache would drop it at once.
 _MARK_IVL_DIVISOR = 64  # ages are kept in steps of cache_secs / 64
 
 
@@ -24,25 +24,28 @@ class SessionCache:
     def __init__(self, cache: RepairCache) -> None:
         self._cache = cache
         self.store = RunStore()
-        self.ages: deque[tuple[int, int]] = deque()  # (when, newest sqn + 1 by then)
-        self.dropped_before = 0  # what was held below this sqn had to go
-        self._promised_from = 0  # late joiners were told that it is held from here on, ...
-        self._promised_until_ns = 0  # ... and that they have time to take it
+        self.ages: deque[tuple[int, int]] = deque()  # (time, newest sqn + 1 at that time)
+        self.dropped_before = 0  # packets below this sqn were dropped
+        self._promised_from = 0  # first sqn that was promised to late joiners
+        self._promised_until_ns = 0  # end of the time in which late joiners can request the promised sqns
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
-        """What is held of `first` to `end - 1`, in order."""
+        """Yield the cached runs of `first` to `end - 1`, in order."""
         return self.store.parts(first, end)
 
     def stride_of(self, first: int, end: int) -> int:
-        """The size of the packets `first` to `end - 1` if all are held and of one size, in a few runs; else 0."""
+        """Return the size of the packets `first` to `end - 1`, or 0.
+
+        The result is 0 unless all packets are cached, have one size, and lie in a few runs.
+        """
         return self.store.stride_of(first, end)
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
-        """Copies of packets of spans in order, of which `stride_of` has said that they are there."""
+        """Copy the packets of ordered spans that `stride_of` has confirmed."""
         return self.store.copy_of(spans, stride)
 
     def add(self, run: Run, now_ns: int) -> None:
-        """Keep a run; makes room if need be."""
+        """Cache a run, and make room if necessary."""
         self.store.add(run)
         if not self.ages or now_ns - self.ages[-1][0] >= self._cache.mark_ivl:
             self.ages.append((now_ns, run.end))
@@ -52,17 +55,20 @@ class SessionCache:
 
     @property
     def has_room(self) -> bool:
-        """Whether more can be kept without giving up what is."""
+        """Whether more history can be cached without dropping packets."""
         return self._cache.has_room
 
     def promise(self, first: int, now_ns: int) -> None:
-        """A late joiner was told that history begins here: keep it as long again, as far as the octets allow."""
+        """Keep packets from `first` for another `cache_secs`, as far as the octets allow.
+
+        A late joiner was told that history begins at `first`.
+        """
         is_kept = now_ns < self._promised_until_ns
         self._promised_from = min(first, self._promised_from) if is_kept else first
         self._promised_until_ns = now_ns + self._cache.keeps_ivl
 
     def drop_old(self, before_ns: int, now_ns: int) -> None:
-        """Forget what came before an instant."""
+        """Drop packets that came before `before_ns`, except promised packets."""
         while self.ages and self.ages[0][0] < before_ns:
             if now_ns < self._promised_until_ns and self.ages[0][1] > self._promised_from:
                 break
@@ -80,36 +86,36 @@ class RepairCache:
         self.mark_ivl = parameters.cache_secs // _MARK_IVL_DIVISOR
 
     def open_session(self) -> SessionCache:
-        """A cache for one more session."""
+        """Add the cache of a session, and return it."""
         session = SessionCache(self)
         self._sessions.append(session)
         return session
 
     def close_session(self, session: SessionCache) -> None:
-        """Forget a session."""
+        """Remove the cache of a session."""
         self._sessions.remove(session)
 
     @property
     def pinned_octets(self) -> int:
-        """Memory held, whole chunks."""
-        return sum(one.store.pinned_octets for one in self._sessions)
+        """Memory of all caches in octets, in whole chunks."""
+        return sum(session.store.pinned_octets for session in self._sessions)
 
     @property
     def packets(self) -> int:
-        """Packets held."""
-        return sum(one.store.packets for one in self._sessions)
+        """Number of cached packets."""
+        return sum(session.store.packets for session in self._sessions)
 
     @property
     def has_room(self) -> bool:
-        """Whether more than the room that is kept free for what comes anew is left."""
+        """Whether more memory is free than the reserve for new data."""
         return self.pinned_octets < self._parameters.cache_bytes * _ROOM_SHARE
 
     def keep_bounds(self, now_ns: int) -> None:
-        """Forget what is too old or too much."""
+        """Drop packets that are too old or exceed the octets."""
         for session in self._sessions:
             if session.ages and session.ages[0][0] < now_ns - self._parameters.cache_secs:
                 session.drop_old(now_ns - self._parameters.cache_secs, now_ns)
         while self.pinned_octets > self._parameters.cache_bytes:
-            largest = max(self._sessions, key=lambda one: one.store.pinned_octets)
+            largest = max(self._sessions, key=lambda session: session.store.pinned_octets)
             assert largest.store.oldest is not None
             largest.dropped_before = largest.store.cut_oldest(largest.store.oldest.count).end

@@ -1,4 +1,7 @@
-"""The repairer core: sessions, their shared cache and their shared rate on every segment."""
+"""Core of the repairer.
+
+The sessions share a cache, and share a rate on every segment.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +26,20 @@ from repairer.parity_session import ParitySession
 class RepairerCore(ElementCore[ParitySession]):
     """A designated local repairer, relaying or on-LAN, for any number of sessions.
 
-    With `records` what the sessions keep also comes as effects for an archive: `Deliver`, `Lost` and `Closed` in order.
+    With `records`, the core also returns `Deliver`, `Lost` and `Closed` effects in order, for an archive of the cached
+    packets.
     """
 
     def __init__(
         self, setup: ElementSetup, parameters: Parameters, rng: random.Random, *, records: bool = False
     ) -> None:
         super().__init__(setup, parameters, rng)
-        self._journals: dict[Tsi, ArchiveFeed] | None = {} if records else None
+        self._feeds: dict[Tsi, ArchiveFeed] | None = {} if records else None
         self.cache = RepairCache(parameters)
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take what one read gave."""
+        """Take the packets of one read."""
         effects: list[Effect] = []
         items = self._items_of(train, peer)
         for item in items:
@@ -45,19 +49,19 @@ class RepairerCore(ElementCore[ParitySession]):
                 effects += self._on_spm(item, channel, peer, now_ns)
             else:
                 effects += self._on_request(item, channel, peer, now_ns)
-        if self._journals is not None:
+        if self._feeds is not None:
             for tsi in {item.tsi for item in items}:
-                effects += self._advance_journal(self._journals, tsi)
+                effects += self._advance_feed(self._feeds, tsi)
         return effects
 
-    def _advance_journal(self, journals: dict[Tsi, ArchiveFeed], tsi: Tsi) -> Effects:
-        journal = journals.get(tsi)
-        if journal is None:
+    def _advance_feed(self, feeds: dict[Tsi, ArchiveFeed], tsi: Tsi) -> Effects:
+        feed = feeds.get(tsi)
+        if feed is None:
             session = self.sessions.get(tsi)
             if session is None:
                 return NOTHING
-            journal = journals[tsi] = session.open_journal()
-        return journal.advance()
+            feed = feeds[tsi] = session.open_feed()
+        return feed.advance()
 
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA
@@ -148,20 +152,23 @@ class RepairerCore(ElementCore[ParitySession]):
         return session, self._gone(evicted, "evicted") if evicted is not None else NOTHING
 
     def _gone(self, session: ParitySession, how: str) -> Effects:
-        journal = self._journals.pop(session.state.tsi, None) if self._journals is not None else None
-        ending = journal.end(CloseCause(how)) if journal is not None else NOTHING
+        feed = self._feeds.pop(session.state.tsi, None) if self._feeds is not None else None
+        ending = feed.end(CloseCause(how)) if feed is not None else NOTHING
         self.cache.close_session(session.cache)
         return [*ending, *super()._gone(session, how)]
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """NCFs and NAKs of every session, then one train of repairs of one of them."""
+        """Return NCFs and NAKs of every session, and one train of repairs of one session."""
         effects: list[Effect] = []
         train: Effect | None = None
-        due = sorted((one for one in self.sessions if one.deadline_ns <= now_ns), key=lambda one: one.deadline_ns)
+        due = sorted(
+            (session for session in self.sessions if session.deadline_ns <= now_ns),
+            key=lambda session: session.deadline_ns,
+        )
         for session in self.sessions.in_turn(due):
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
-            if self._journals is not None:
-                effects += self._advance_journal(self._journals, session.state.tsi)
+            if self._feeds is not None:
+                effects += self._advance_feed(self._feeds, session.state.tsi)
         effects += self._expire(now_ns)
         return effects if train is None else [*effects, train]

@@ -1,7 +1,8 @@
-"""Late joiners at a repairer: what they are told that it holds, what it has fetched for them from above, and at which rate they get it.
+"""Late joiners at a repairer.
 
-A question that the cache does not satisfy goes up; what lies before the cache is then fetched from whoever above keeps it, once for all who
-want it. What nobody holds is said to be gone. History leaves at `join_share` of the rate of a segment.
+A request for more history than the cache holds goes upstream. The history before the cache is then fetched from the
+upstream node that keeps it, once for all joiners. History that no node holds is reported as gone. History is sent at
+`join_share` of the rate of a segment.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from repairer.cache import SessionCache
 
 
 class RepairerHistory:
-    """What one session gives to those who come late."""
+    """History of one session for late joiners."""
 
     def __init__(
         self,
@@ -60,20 +61,23 @@ class RepairerHistory:
         return self._above.deadline_ns
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int, *, may_ask: bool) -> Effects:
-        """Say from where on it can be had; ask above where the cache does not reach back far enough and it `may_ask`."""
+        """Answer where history begins, or forward the request upstream.
+
+        The request goes upstream if the cache does not reach back far enough and `may_ask` is True.
+        """
         if not may_ask or self._above.is_empty or not self._cache.has_room or self._is_enough(held, now_ns):
             return (self._tell(HistoryReply(held, segment, peer, None), now_ns),)
         effects, answered = self._above.ask(held, segment, peer, now_ns)
-        return [*effects, *(self._tell(one, now_ns) for one in answered)]
+        return [*effects, *(self._tell(reply, now_ns) for reply in answered)]
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
-        """Somebody above says what there is."""
+        """Take an answer from upstream."""
         answered = self._above.on_answer(held, peer, now_ns)
         self._adopt()
-        return [self._tell(one, now_ns) for one in answered]
+        return [self._tell(reply, now_ns) for reply in answered]
 
     def _adopt(self) -> None:
-        """What lies before the cache is asked of whoever above keeps it."""
+        """Send NAKs for history before the cache to the upstream node that keeps it."""
         oldest = self._cache.store.oldest
         begins = self._state.lead + 1 if oldest is None else oldest.first
         if self._above.keeper is not None and self._above.first < begins:
@@ -81,7 +85,7 @@ class RepairerHistory:
             self._recovery.cached_below_sqn = begins
 
     def _is_enough(self, held: HeldHistory, now_ns: int) -> bool:
-        """Whether nothing above could reach further back than the cache does for this."""
+        """Return whether no upstream node could reach further back than the cache."""
         oldest = self._cache.store.oldest
         if oldest is None:
             return False
@@ -91,8 +95,8 @@ class RepairerHistory:
             return begins_at(held, 0, self._state.lead) >= oldest.first
         return oldest.first == 0
 
-    def _own(self, held: HeldHistory, now_ns: int) -> int | None:
-        """Where what the cache has of it begins."""
+    def _cached_start(self, held: HeldHistory, now_ns: int) -> int | None:
+        """Return the first sqn of the requested history in the cache, or None."""
         oldest = self._cache.store.oldest
         if oldest is None:
             return None
@@ -103,23 +107,23 @@ class RepairerHistory:
             first = max(first, before[-1]) if before else first
         return begins_at(held, first, self._state.lead)
 
-    def _tell(self, asked: HistoryReply, now_ns: int) -> Effect:
-        first = self._own(asked.held, now_ns)
-        if asked.first is not None:
-            above = begins_at(asked.held, asked.first, self._state.lead)
+    def _tell(self, reply: HistoryReply, now_ns: int) -> Effect:
+        first = self._cached_start(reply.held, now_ns)
+        if reply.first is not None:
+            above = begins_at(reply.held, reply.first, self._state.lead)
             if first is None or above < first:
                 first = above
                 self._adopt()
         if first is not None:
             self._cache.promise(first, now_ns)
-        return self.history_server.tell(asked.held, first, asked.segment, asked.peer, now_ns)
+        return self.history_server.tell(reply.held, first, reply.segment, reply.peer, now_ns)
 
     def split(self, lacking: list[Span], now_ns: int) -> tuple[list[Span], list[Span]]:
-        """Of history that the cache lacks: what can still come, and what nobody holds."""
+        """Split history that the cache lacks into expected spans and gone spans."""
         oldest = self._cache.store.oldest
         is_before = oldest is None or lacking[0][0] < oldest.first
         if is_before and self._above.keeper is None and self._above.seek(now_ns):
-            return [], []  # who wants it asks again
+            return [], []  # the joiner will request again
         coming: list[Span] = []
         gone: list[Span] = []
         for first, end in lacking:
@@ -130,28 +134,31 @@ class RepairerHistory:
             else:
                 kept = kept_end = first
             for low, high in ((first, kept), (kept_end, end)):
-                unknown = self._recovery.missing.uncovered(low, high)  # all else is asked for already
+                unknown = self._recovery.missing.uncovered(low, high)  # all other sqns are already requested
                 gone += unknown
                 coming += without([(low, high)], unknown)
         return sorted(coming), gone
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Ask again, or answer without."""
+        """Repeat requests, or answer without upstream history."""
         if self._above.deadline_ns > now_ns:
             return NOTHING
         effects, decided = self._above.handle_deadline(now_ns)
         self._adopt()
-        return [*effects, *(self._tell(one, now_ns) for one in decided)]
+        return [*effects, *(self._tell(reply, now_ns) for reply in decided)]
 
     def given_up(self, spans: Iterable[Span]) -> None:
-        """What was asked for above did not come: if it was history, nothing more is promised."""
+        """Forget the keeper of history if spans of history were given up.
+
+        New joiners then get no promise of upstream history.
+        """
         if any(first < self._nak_sender.history_end for first, _ in spans):
             self._above.forget()
 
     def pacer(self, segment: Segment) -> Pacer:
-        """The rate of all history on a segment."""
-        found = self._pacers.get(segment.index)
-        if found is None:
+        """Return the pacer of all history on a segment."""
+        pacer = self._pacers.get(segment.index)
+        if pacer is None:
             slow = attrs.evolve(self._parameters, rdata_share=self._parameters.join_share)
-            found = self._pacers[segment.index] = Pacer(slow)
-        return found
+            pacer = self._pacers[segment.index] = Pacer(slow)
+        return pacer

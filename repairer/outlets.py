@@ -1,4 +1,4 @@
-"""What one session owes to the segments below, or to one node of them, and at which rate that leaves."""
+"""Outlets for the repairs that one session owes to segments or single nodes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from repairer.cache import SessionCache
 
-TO_ALL: Nla | None = None  # repairs for a segment, not for one node of it
-TO_JOINERS: Nla = "late joiners"  # in place of an address: history that several of a segment want
-_MOST_SINGLE = 16  # nodes that repairs go to by unicast: more parents than a session has
+TO_ALL: Nla | None = None  # repairs for a segment, not for one node of the segment
+TO_JOINERS: Nla = "late joiners"  # instead of an address: history that several joiners of a segment want
+_MOST_SINGLE = 16  # nodes that get repairs by unicast: more parents than a session has
 
 
 @attrs.frozen
 class Outlet:
-    """What one session owes to one segment below, and the rate at which repairs leave there."""
+    """Repairs owed to one downstream segment or node, and the rate of sending them."""
 
     responder: Responder
     pacers: tuple[Pacer, ...]
 
     @property
     def ready_ns(self) -> int:
-        """When a repair may leave; NEVER when none is owed."""
+        """When a repair may be sent; NEVER when none is owed."""
         due_ns = self.responder.deadline_ns
         if due_ns == NEVER:
             return NEVER
@@ -38,7 +38,7 @@ class Outlet:
         return max(due_ns, *(pacer.repair_ready_at(octets) for pacer in self.pacers))
 
     def next_train(self, trail: int, now_ns: int) -> Send | None:
-        """Repairs, as many as every limit allows."""
+        """Return as many repairs as every limit allows."""
         octets = min(pacer.repair_room(now_ns) for pacer in self.pacers)
         packets = min(pacer.packet_room(now_ns) for pacer in self.pacers)
         send = self.responder.next_train(octets, trail, now_ns, packets)
@@ -49,7 +49,10 @@ class Outlet:
 
 
 class Outlets:
-    """All lines of one session: one to each segment below, and those to single nodes as they are wanted."""
+    """All outlets of one session.
+
+    There is one outlet for each downstream segment, and outlets for late joiners and single nodes as needed.
+    """
 
     def __init__(
         self,
@@ -65,42 +68,45 @@ class Outlets:
         self._history_pacer = history_pacer
         self._parameters = parameters
         self._counters = counters
-        self._lines = {(segment.index, TO_ALL): self._line(segment, TO_ALL, is_history=False) for segment in downs}
+        self._outlets = {(segment.index, TO_ALL): self._outlet(segment, TO_ALL, is_history=False) for segment in downs}
 
-    def _line(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
+    def _outlet(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
         only = None if to == TO_JOINERS else to
         responder = Responder(self._cache, segment, self._parameters, self._counters, only)
         pacer = self._pacers[segment.index]
         return Outlet(responder, (pacer, self._history_pacer(segment)) if is_history else (pacer,))
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._outlets)
 
     @property
     def ready_ns(self) -> int:
-        """When a repair may leave; NEVER when none is owed."""
-        return min(line.ready_ns for line in self._lines.values())
+        """When a repair may be sent; NEVER when none is owed."""
+        return min(outlet.ready_ns for outlet in self._outlets.values())
 
     @property
     def pending_sqns(self) -> int:
-        """Repairs owed."""
-        return sum(line.responder.pending_sqns for line in self._lines.values())
+        """Number of repairs owed."""
+        return sum(outlet.responder.pending_sqns for outlet in self._outlets.values())
 
     def responder(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Responder:
-        """What answers for a segment, for the late joiners on it, or for one node."""
-        line = self._lines.get((segment.index, to))
-        if line is None:
+        """Return the responder for a segment, for its late joiners, or for one node."""
+        outlet = self._outlets.get((segment.index, to))
+        if outlet is None:
             self._keep_bound()
-            line = self._lines[segment.index, to] = self._line(segment, to, is_history=is_history)
-        return line.responder
+            outlet = self._outlets[segment.index, to] = self._outlet(segment, to, is_history=is_history)
+        return outlet.responder
 
     def _keep_bound(self) -> None:
-        """Lines to single nodes are few, however many addresses claim to be a parent that searches."""
-        single = [key for key in self._lines if key[1] not in (TO_ALL, TO_JOINERS)]
+        """Bound the outlets to single nodes.
+
+        Many addresses may claim to be a parent that searches for repairers.
+        """
+        single = [key for key in self._outlets if key[1] not in (TO_ALL, TO_JOINERS)]
         for key in single[: max(0, len(single) - _MOST_SINGLE + 1)]:
-            self._counters.states_refused += self._lines.pop(key).responder.pending_sqns > 0
+            self._counters.states_refused += self._outlets.pop(key).responder.pending_sqns > 0
 
     def next_train(self, trail: int, now_ns: int) -> Send | None:
-        """One train of RDATA, if one is due and the rate allows it."""
-        line = min(self._lines.values(), key=lambda one: one.ready_ns)
-        return line.next_train(trail, now_ns) if line.ready_ns <= now_ns else None
+        """Return one train of RDATA if one is due and the rate allows it."""
+        outlet = min(self._outlets.values(), key=lambda outlet: outlet.ready_ns)
+        return outlet.next_train(trail, now_ns) if outlet.ready_ns <= now_ns else None

@@ -1,7 +1,8 @@
-"""Parity at a repairer: it recovers by parity like a receiver, and makes parity of what it keeps for those below (RFC 11.7).
+"""Parity at a repairer (RFC 11.7).
 
-What it sends has numbers of its own, from the upper part of what there are, where a source comes last: a receiver that holds
-parity of both has different packets.
+A repairer recovers by parity like a receiver, and makes parity from its cache for downstream nodes. The repairer
+numbers its own parity packets from the upper part of the index range, which a source uses last. A receiver that holds
+parity of both therefore holds different packets.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from pgm.wire.parity import counts_of, group_of, read_parity
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
 
-_SOURCE_SHARE = 4  # the source begins with the first numbers; a repairer leaves it a quarter of them
+_SOURCE_SHARE = 4  # The source starts with the first indexes; a repairer leaves it one of this many parts of them.
 
 
 class RepairerParity:
-    """The parity of one session. Nothing until an SPM tells of it."""
+    """The parity of one session; inactive until an SPM announces parity."""
 
     def __init__(
         self,
@@ -58,11 +59,15 @@ class RepairerParity:
         self._parameters = parameters
         self._rng = rng
         self._counters = counters
-        self._responders: dict[int, ParityResponder] = {}  # by segment below
-        self._wanted: OrderedDict[int, dict[int, int]] = OrderedDict()  # group -> packets by segment, until it is whole
+        self._responders: dict[int, ParityResponder] = {}  # by downstream segment
+        # group -> packets by segment, until the group is complete
+        self._wanted: OrderedDict[int, dict[int, int]] = OrderedDict()
 
     def on_spm(self, spm: Spm, now_ns: int) -> ParityRecovery | None:
-        """Learn what is offered, once, and where groups end. Returns what the session asks with, when it is new."""
+        """Learn the offer once, and where groups end.
+
+        Return the new parity recovery when the offer is first learnt.
+        """
         new: ParityRecovery | None = None
         offer = offer_of(spm, self._state) if self.receiver is None else None
         if offer is not None:
@@ -87,7 +92,8 @@ class RepairerParity:
             }
         if self.receiver is not None:
             self.receiver.on_spm(spm, now_ns)
-            # It may have told where a group ends. What nobody brings any more is let go here too: SPMs are few.
+            # The SPM may say where a group ends. Requests whose packets will not come any more are dropped here too,
+            # because SPMs are rare.
             for group in list(self._wanted):
                 self._serve_if_whole(group, now_ns)
                 if not self._is_coming(group):
@@ -97,7 +103,11 @@ class RepairerParity:
     # Receiving
 
     def on_parity(self, data: Data, first: int, segment: Segment, now_ns: int) -> list[Run]:
-        """Parity of somebody else, which may be what this node owes there; returns what it makes up for here."""
+        """Take parity of another node.
+
+        The parity may already repair sqns that this node owes on the segment. Return the packets that the parity
+        rebuilds here.
+        """
         assert self.receiver is not None
         responder = self._responders.get(segment.index)
         if responder is not None:
@@ -106,7 +116,10 @@ class RepairerParity:
         return self.receiver.on_parity(data, first, now_ns)
 
     def serve_whole(self, first: int, end: int, now_ns: int) -> None:
-        """Sqns `first` to `end - 1` came: owe parity of their groups that children wait for, if they are whole now."""
+        """Owe parity of requested groups that are complete now that new sqns came.
+
+        The new sqns are `first` to `end - 1`.
+        """
         assert self.receiver is not None
         if self._wanted:
             for group in range(group_of(first, self.receiver.size), end, self.receiver.size):
@@ -132,14 +145,17 @@ class RepairerParity:
     # Serving
 
     def asked(self, nak: Nak) -> list[tuple[int, int]] | None:
-        """Groups and counts of a parity NAK; None if it is about none that were sent."""
+        """Return groups and counts of a parity NAK; None if some group was never sent."""
         if self.receiver is None or not self._state.has_edges:
             return None
         asked = counts_of([self._state.unwrap(sqn) for sqn in nak.sqns], self.receiver.size)
         return asked if all(group <= self._state.lead for group, _ in asked) else None
 
     def answer_for_unused(self, nak: Nak, segment: Segment, now_ns: int) -> list[int]:
-        """Single sqns that are left of a NAK when what short groups left out is answered by parity, which tells so."""
+        """Answer sqns that short groups left out with parity.
+
+        The parity carries the group's size. Return the other sqns of the NAK.
+        """
         sqns = [self._state.unwrap(sqn) for sqn in nak.sqns]
         if self.receiver is None or not self._state.has_edges:
             return sqns
@@ -153,7 +169,7 @@ class RepairerParity:
     def on_nak(
         self, asked: list[tuple[int, int]], segment: Segment, peer: Nla, now_ns: int, *, is_relied_on: bool
     ) -> None:
-        """Owe what the cache can make; recover first what it lacks."""
+        """Owe parity of cached groups, and recover groups that the cache lacks."""
         assert self.receiver is not None
         for group, count in asked:
             if self._owe(group, count, segment.index, now_ns, None, peer):
@@ -171,13 +187,13 @@ class RepairerParity:
                 self._counters.states_refused += 1
 
     def _is_coming(self, group: int) -> bool:
-        """Whether the rest of a group is asked for, or is still to be sent."""
+        """Return whether the rest of a group is requested, or is still to be sent."""
         assert self.receiver is not None
         actual = self.receiver.ended_size(group)
         return actual is None or self._recovery.missing.overlaps(group, group + actual)
 
     def _fetch(self, group: int, now_ns: int, *, is_relied_on: bool) -> None:
-        """Ask above for what this node lacks of a group, if that has ended."""
+        """Request the packets that this node lacks of a group, if the group has ended."""
         assert self.receiver is not None
         actual = self.receiver.ended_size(group)
         if actual is None:
@@ -197,7 +213,7 @@ class RepairerParity:
         return [*gaps, (at, end)] if at < end else gaps
 
     def assist(self, asked: list[tuple[int, int]], segment: Segment, hold_ns: int, now_ns: int) -> None:
-        """Repair what an NCF reveals as lost, for those who know no repairer."""
+        """Repair losses that an NCF reveals, for receivers that know no repairer."""
         for group, count in asked:
             self._owe(group, count, segment.index, now_ns, hold_ns)
 
@@ -205,7 +221,7 @@ class RepairerParity:
 
     @property
     def deadline_ns(self) -> int:
-        """When the next parity may leave; NEVER when none is owed."""
+        """When the next parity may be sent; NEVER when none is owed."""
         return min((self._ready_ns(index) for index in self._responders), default=NEVER)
 
     def _ready_ns(self, segment: int) -> int:
@@ -216,7 +232,7 @@ class RepairerParity:
         )
 
     def next_repair(self, now_ns: int) -> Effect | None:
-        """One train of parity, if one is due and the rate allows it."""
+        """Return one train of parity if one is due and the rate allows it."""
         for index, responder in self._responders.items():
             if self._ready_ns(index) > now_ns:
                 continue

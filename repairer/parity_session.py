@@ -1,4 +1,4 @@
-"""A session at a repairer whose source may offer parity: what `RepairerSession` does, and the same by parity."""
+"""Session at a repairer that repairs single packets, and also repairs by parity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from repairer.session import RepairerSession
 
 
 class ParitySession(RepairerSession):
-    """The repairer's side of one TSI, parity included."""
+    """The repairer's side of one TSI, including parity."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ParitySession(RepairerSession):
     # Receiving
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
-        """An SPM from above; it may tell of parity."""
+        """Take an SPM from upstream, which may announce parity."""
         effects = super().on_spm(spm, peer, now_ns)
         if spm.options and self.state.spm is spm:
             new = self.parity.on_spm(spm, now_ns)
@@ -72,7 +72,7 @@ class ParitySession(RepairerSession):
         return effects
 
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Data of any kind; with it a group may be complete."""
+        """Take data of any kind, which may complete a group."""
         receiver = self.parity.receiver
         if receiver is None or not self._gap_detector.has_begun:
             return super().on_data(data, channel, peer, now_ns)
@@ -84,7 +84,7 @@ class ParitySession(RepairerSession):
         return [*effects, *rebuilt]
 
     def on_parity(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Parity of the source, of an element above, or of another repairer of the segment."""
+        """Take parity of the source, an upstream element, or another repairer."""
         effects: list[Effect] = []
         is_new = self.lines is None or self.lines.is_new_parity(data)
         if data.type is PacketType.ODATA and channel.segment.upstream and is_new:
@@ -107,9 +107,9 @@ class ParitySession(RepairerSession):
             self._forget_given_up(self.parity.receiver.take_skipped())
 
     def _take_rebuilt(self, runs: list[Run], first: int, end: int, peer: Nla, now_ns: int) -> list[Effect]:
-        """What parity has made up for is as if it had come as a repair of `peer`: kept, passed down, sent to who waits for it.
+        """Take rebuilt packets like a repair by `peer`: cache, relay and send them.
 
-        `first` to `end - 1` are the sqns that came; what was made up for is of groups of theirs.
+        `first` to `end - 1` are the sqns that came. The rebuilt packets are of the groups of these sqns.
         """
         self._forget_skipped()
         sends: list[Effect] = []
@@ -143,16 +143,16 @@ class ParitySession(RepairerSession):
     # Serving
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Confirm, repair what the cache can, ask above for what it lacks."""
+        """Confirm a NAK, repair cached packets, and request missing packets upstream."""
         if self.parity.receiver is None and not nak.parity:
             return super().on_nak(nak, segment, peer, now_ns)
         if isinstance(nak, Naks):
-            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
+            return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
         if not nak.parity:
-            left = self.parity.answer_for_unused(nak, segment, now_ns)
-            if len(left) == len(nak.sqns):
+            single_sqns = self.parity.answer_for_unused(nak, segment, now_ns)
+            if len(single_sqns) == len(nak.sqns):
                 return super().on_nak(nak, segment, peer, now_ns)
-            rest = super().on_nak(_about(nak, left), segment, peer, now_ns) if left else NOTHING
+            rest = super().on_nak(_about(nak, single_sqns), segment, peer, now_ns) if single_sqns else NOTHING
             return [
                 *self._ncf_sender.confirm(nak, segment, now_ns, peer if self._parents.is_parent(peer) else None),
                 *rest,
@@ -162,19 +162,19 @@ class ParitySession(RepairerSession):
             self._counters.nak_packets_foreign += 1
             return NOTHING
         is_parent = self._parents.is_parent(peer)
-        wanted = sum(count for _, count in asked)
-        if not self.nak_limits.admit_nak(peer, now_ns, wanted, self.state.lead, is_watched=not is_parent):
+        requested = sum(count for _, count in asked)
+        if not self.nak_limits.admit_nak(peer, now_ns, requested, self.state.lead, is_watched=not is_parent):
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.parity_naks_in += 1
-        self._counters.nak_sqns_in += wanted
+        self._counters.nak_sqns_in += requested
         self.state.asked_at_ns = now_ns
         self.parity.on_nak(asked, segment, peer, now_ns, is_relied_on=is_parent)
         self._keep_bounds()
         return self._ncf_sender.confirm(nak, segment, now_ns, peer if is_parent else None)
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
-        """A repairer further down tells the source what it repairs."""
+        """Forward a null NAK of a downstream repairer to the source."""
         if not nak.parity:
             return super().on_null_nak(nak, peer, now_ns)
         if self.parity.asked(nak) is None:
@@ -190,7 +190,7 @@ class ParitySession(RepairerSession):
         return (control(self._setup.up, packet, to=to),)
 
     def next_repair(self, now_ns: int) -> Effect | None:
-        """One train of repairs: parity, or single packets."""
+        """Return one train of repairs: parity, or single packets."""
         if self.parity.deadline_ns <= now_ns:
             parity = self.parity.next_repair(now_ns)
             if parity is not None:
@@ -199,6 +199,6 @@ class ParitySession(RepairerSession):
 
 
 def _about(nak: Nak, sqns: list[int]) -> Nak:
-    """The same NAK for fewer sqns."""
+    """Return the same NAK for fewer sqns."""
     more = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else ()
     return attrs.evolve(nak, sqn=wrap(sqns[0]), options=more, octets=b"")

@@ -1,4 +1,7 @@
-"""What children asked for and the cache lacked: sent as soon as it comes, to the segments that wait for it."""
+"""Requests of children for packets that the cache lacks.
+
+Such packets are sent as soon as they come, to the segments that wait for them.
+"""
 
 from __future__ import annotations
 
@@ -13,60 +16,60 @@ from pgm.wire.formats import Nla
 
 @attrs.define(eq=False)
 class PendingRequest(SqnRange):
-    """Sqns that are waited for, by a bit per downstream segment."""
+    """Sqns that some segments wait for, with one bit per downstream segment."""
 
     segments: int
-    joiner: Nla | None  # the late joiner that alone wants them
+    joiner: Nla | None  # the late joiner that sent the only request
 
 
 class PendingRequests:
-    """The wishes of one session."""
+    """The pending requests of one session."""
 
     def __init__(self, downs: Sequence[Segment], limit: int) -> None:
         self._downs = tuple(downs)
         self._limit = limit
-        self._wishes: RangeTable[PendingRequest] = RangeTable()
+        self._requests: RangeTable[PendingRequest] = RangeTable()
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits for anything."""
-        return not self._wishes
+        """Whether no request is pending."""
+        return not self._requests
 
     def add(self, first: int, end: int, segment: Segment, joiner: Nla | None) -> None:
-        """A segment waits for these."""
+        """Note that a segment waits for the sqns `first` to `end - 1`."""
         bit = 1 << self._downs.index(segment)
-        for found in self._wishes.within(first, end):
-            found.segments |= bit
-            found.joiner = found.joiner if found.joiner == joiner else None
-        for low, high in self._wishes.uncovered(first, end):
-            self._wishes.add(PendingRequest(low, high, bit, joiner))
+        for request in self._requests.within(first, end):
+            request.segments |= bit
+            request.joiner = request.joiner if request.joiner == joiner else None
+        for low, high in self._requests.uncovered(first, end):
+            self._requests.add(PendingRequest(low, high, bit, joiner))
 
     def keep_bound(self) -> int:
-        """No more wishes than allowed, the oldest go; returns how many went."""
+        """Drop the oldest requests beyond the limit. Return how many were dropped."""
         refused = 0
-        while len(self._wishes) > self._limit:
-            oldest = self._wishes.oldest
+        while len(self._requests) > self._limit:
+            oldest = self._requests.oldest
             assert oldest is not None
-            self._wishes.remove(oldest)
+            self._requests.remove(oldest)
             refused += 1
         return refused
 
     def came(self, first: int, end: int) -> Iterator[tuple[PendingRequest, Segment]]:
-        """These are here: what was waited for of them, and where."""
-        for wish in self._wishes.discard(first, end):
+        """Yield the requests for sqns that just came, with their segments."""
+        for request in self._requests.discard(first, end):
             for index, segment in enumerate(self._downs):
-                if wish.segments >> index & 1:
-                    yield wish, segment
+                if request.segments >> index & 1:
+                    yield request, segment
 
     def came_on(self, first: int, end: int, segment: Segment) -> None:
-        """These have come to a segment without us."""
+        """Note that sqns reached a segment without this node."""
         bit = 1 << self._downs.index(segment)
-        for found in self._wishes.within(first, end):
-            found.segments &= ~bit
-            if not found.segments:
-                self._wishes.remove(found)
+        for request in self._requests.within(first, end):
+            request.segments &= ~bit
+            if not request.segments:
+                self._requests.remove(request)
 
     def forget(self, spans: Sequence[Span]) -> None:
-        """These will not come."""
+        """Drop requests for sqns that will not come."""
         for first, end in spans:
-            self._wishes.discard(first, end)
+            self._requests.discard(first, end)

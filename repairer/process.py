@@ -18,13 +18,19 @@ from repairer.core import RepairerCore
 def build(
     plan: NodePlan, segments: Sequence[Segment], rng: random.Random | None = None, *, records: bool = False
 ) -> RepairerCore:
-    """The core that a plan asks for; without `rng` back-offs differ from start to start."""
+    """Return the core for a plan.
+
+    Without `rng`, the random seed differs at each start.
+    """
     generator = rng or random.Random(random.SystemRandom().random())
     return RepairerCore(element_setup(plan, segments), plan.parameters, generator, records=records)
 
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
-    """Run until a signal; returns the last snapshot. Raises `TransportError`, `ProcessError`, `ArchiveError` or `UsageError`."""
+    """Run until a signal, and return the last snapshot.
+
+    Raise `TransportError`, `ProcessError`, `ArchiveError` or `UsageError`.
+    """
     if plan.record_directory is None:
         return await run_element(plan, build, log, seed)
     return await _run_recording(plan, Path(plan.record_directory), log, seed)
@@ -42,4 +48,4 @@ async def _run_recording(plan: NodePlan, directory: Path, log: Log, seed: str | 
     with recording(plan, directory, lambda tsi: None if core is None else core.sessions.state_of(tsi), log) as recorder:
         snapshot = await run_element(plan, build_recorded, log, seed, recorder.take)
     assert core is not None
-    return snapshot | {"counters": core.counters.snapshot()}  # with what was recorded at the end
+    return snapshot | {"counters": core.counters.snapshot()}  # includes the counters of packets recorded at the end

@@ -1,9 +1,11 @@
-"""A repairer that offers itself: designated local repairer upstream, off the tree, or both (RFC 9.5.2).
+"""Offers of a repairer: as repairer upstream, off the tree, or both (RFC 9.5.2).
 
-Upstream it hears its parent's NCFs: others on the segment have lost something that the parent answers for, so it says by a
-redirecting POLR that they may ask here. Off the tree it has answered the parent's search, and repairs for segments that it
-does not sit on: by unicast through the parent, which looks like a repair from above to everybody else. Either way
-the source is told by null NAKs what it need not repair.
+An upstream repairer hears its parent's NCFs. These NCFs show that other nodes of the segment have lost packets that the
+parent repairs. The repairer sends a redirecting POLR to say that these nodes may send NAKs to it.
+
+An off-tree repairer has answered the parent's search. Such a repairer repairs segments that it is not on, by unicast
+through the parent. To all other nodes, these repairs look like repairs from upstream. In both cases, null NAKs tell the
+source which packets it need not repair.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from pgm.wire.options import Redirect
 
 
 def searches_answered(setup: ElementSetup, parameters: Parameters) -> Nla | None:
-    """The address that polls for repairers are answered with; None where the node offers none."""
+    """Return the address that answers polls for repairers; None without an offer."""
     return setup.up.address if not setup.is_relay and parameters.dlr_mode in ("off-tree", "both") else None
 
 
 class RedirectOffer:
-    """What one session's repairer has offered, and to whom."""
+    """The offers of one session's repairer."""
 
     def __init__(
         self,
@@ -46,14 +48,14 @@ class RedirectOffer:
         self._parameters = parameters
         self._counters = counters
         self._is_upstream = not setup.is_relay and parameters.dlr_mode in ("upstream", "both")
-        self.has_parity = False  # whether the session can be repaired by parity here
-        self._is_redirecting = False  # whether anybody was told to ask here
+        self.has_parity = False  # whether this node can repair the session by parity
+        self._is_redirecting = False  # whether some node was redirected here
         self._free_at_ns = 0
 
     def on_ncf(self, spans: Iterable[Span], recovery: Recovery, now_ns: int) -> Effects:
-        """An NCF of the parent that answers somebody else's NAK: whoever sent it may ask here next time (DLR-04, DLR-05).
+        """Offer repairs after a parent's NCF for another node's NAK (DLR-04, DLR-05).
 
-        At most one offer in `redirect_ivl`: it holds until it fails.
+        At most one offer is sent in `redirect_ivl`. An offer holds until the repairer fails.
         """
         if not self._is_upstream or now_ns < self._free_at_ns or _is_own(spans, recovery):
             return NOTHING
@@ -71,17 +73,23 @@ class RedirectOffer:
         return (control(self._segment, encode(offer)),)
 
     def is_off_tree_for(self, peer: Nla) -> bool:
-        """Whether this peer's search was answered: its NAKs are for segments we do not sit on (DLR-10, DLR-13)."""
+        """Return whether this peer's search for a repairer was answered (DLR-10, DLR-13).
+
+        NAKs of such a peer are for segments that this node is not on.
+        """
         return peer in self._answers.searched_by
 
     def null_naks(self, repaired: Iterable[Span], to: Nla | None) -> list[Effect]:
-        """Tell the source, hop by hop, what is repaired here (DLR-07)."""
+        """Return null NAKs that report repairs made here (DLR-07).
+
+        Null NAKs travel hop by hop to the source.
+        """
         if to is None or not (self._is_redirecting or self._answers.searched_by or self._parameters.null_naks):
             return []
         return self._to_parent(repaired, PacketType.NNAK, to)
 
     def turn_down(self, lacking: Iterable[Span], to: Nla) -> list[Effect]:
-        """Tell a parent at once that it must ask elsewhere (DLR-14)."""
+        """Return NAKs that tell a parent at once to send its NAKs elsewhere (DLR-14)."""
         return self._to_parent(lacking, PacketType.NAK, to)
 
     def _to_parent(self, spans: Iterable[Span], kind: PacketType, to: Nla) -> list[Effect]:
@@ -97,5 +105,5 @@ class RedirectOffer:
 
 
 def _is_own(spans: Iterable[Span], recovery: Recovery) -> bool:
-    """Whether a NAK of our own is under way for some of these sqns."""
+    """Return whether an own NAK is in flight for some of these sqns."""
     return any(recovery.has_asked(first, end) for first, end in spans)

@@ -1,8 +1,7 @@
-"""One session at a repairer: it receives like a receiver, keeps what it got, and answers like a source (RFC 9.5).
+"""One session at a repairer: receives, caches, and answers NAKs (RFC 9.5).
 
-As a relay it also carries the session down. A packet that the relay itself had to recover was never sent on the segments
-below, so it goes down as the ODATA it is for them: the whole subtree lacked it, and elements further down
-pass ODATA on without having been asked.
+A relay also relays the session. A packet that the relay had to recover was never sent on the segments below. The packet
+is relayed as ODATA: the whole subtree lacked it, and elements further down relay ODATA without a request.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class RepairerSession:
         self._gap_detector = GapDetector(self._recovery)
         self._nak_sender = NakSender(self.state, self._parents, self._recovery, parameters, counters)
         self._nak_sender.more = self.acks.reports
-        self.lines: RedundantLines | None = None  # above, where several bring the session
+        self.lines: RedundantLines | None = None  # upstream, if several lines bring the session
         if setup.lines:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
             self.lines = self._nak_sender.routes = self.acks.routes = RedundantLines(
@@ -108,16 +107,16 @@ class RepairerSession:
             down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
             for down in setup.downs
         }
-        self.relay.back_offs = {index: one.back_off for index, one in self._children.items()}
-        self._source: Nla = setup.up.address  # whoever sent the first data
+        self.relay.back_offs = {index: children.back_off for index, children in self._children.items()}
+        self._source: Nla = setup.up.address  # the sender of the first data
 
-    def open_journal(self) -> ArchiveFeed:
-        """What hands on, in order, all that the session keeps."""
+    def open_feed(self) -> ArchiveFeed:
+        """Return a feed of all cached packets in order, for an archive."""
         return ArchiveFeed(self.state, self._gap_detector, self._recovery, self.cache)
 
     @property
     def is_over(self) -> bool:
-        """A repairer serves a session until it expires, whether the source is there or not."""
+        """False: a repairer serves a session until it expires, even without a source."""
         return False
 
     @property
@@ -132,17 +131,20 @@ class RepairerSession:
             self.nak_control.answers.deadline_ns,
             self.acks.deadline_ns,
             self.history.deadline_ns,
-            min(one.deadline_ns for one in self._children.values()) if self._polls else NEVER,
+            min(children.deadline_ns for children in self._children.values()) if self._polls else NEVER,
         )
         return min(at, self._outlets.ready_ns)
 
     @property
     def _polls(self) -> bool:
-        """Whether this node is the one to poll those below: of a pair of relays the one that speaks."""
+        """Whether this node polls the nodes below.
+
+        In a pair of relays, the active one polls.
+        """
         return self.relay.is_active or not self._setup.is_relay
 
     def status(self, now_ns: int) -> SessionStatus:
-        """What operators see of it."""
+        """Return the session's row for operators."""
         return SessionStatus(
             tsi=tsi_text(self.state.tsi),
             data_port=self.state.data_port,
@@ -163,7 +165,7 @@ class RepairerSession:
     # Receiving
 
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """ODATA and RDATA, from above or from another repairer of the segment: keep them, pass them down."""
+        """Cache and relay ODATA and RDATA from upstream or from another repairer."""
         first, trail = self.state.place(data.wire_sqn, data.wire_trail)
         if self.state.is_jump(first + data.count - 1):
             self._counters.jumps_rejected += data.count
@@ -175,7 +177,7 @@ class RepairerSession:
             if is_repair:
                 return NOTHING
             self._begin(first, data.count, trail, now_ns)
-            if self.state.spm is None:  # nothing can be asked for before one has come (RCV-22)
+            if self.state.spm is None:  # no NAK can be sent before an SPM has come (RCV-22)
                 self._source = peer
                 self._spm_request.want(now_ns)
         self.state.saw(first + data.count - 1, trail)
@@ -195,7 +197,10 @@ class RepairerSession:
         return effects
 
     def _begin(self, first: int, count: int, trail: int, now_ns: int) -> None:
-        """The first data define where keeping begins; what an SPM has told of behind that is missing, and perhaps asked for already."""
+        """Begin the cache with the first data.
+
+        Later sqns that an SPM announced are missing, and may already be requested.
+        """
         self._gap_detector.begin(max(first, self.state.trail))
         if self.state.has_edges:
             self._gap_detector.reveal(self.state.lead + 1, now_ns)
@@ -221,7 +226,7 @@ class RepairerSession:
     def _pass_down(self, data: Data, parts: list[Run], now_ns: int) -> list[Effect]:
         if data.type is PacketType.ODATA and (
             self.lines is None or sum(part.count for part in parts) == data.count
-        ):  # else another line was first with some, and those have gone down
+        ):  # otherwise another line brought some packets first, and those were relayed
             return list(self.relay.on_data(data))
         sends: list[Effect] = []
         for part in parts:
@@ -235,7 +240,7 @@ class RepairerSession:
         return sends
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
-        """An SPM from above."""
+        """Take an SPM from upstream."""
         verdict = self.state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return NOTHING
@@ -253,7 +258,8 @@ class RepairerSession:
             children.on_regular_spm()
         if verdict is SpmVerdict.JUMPED:
             self._forget_given_up(self._recovery.give_up_before(self.state.trail))
-            if self.state.trail > self._gap_detector.end:  # else it goes on where it stood: what is kept is not missing
+            # otherwise the session continues at its old position: cached packets are not missing
+            if self.state.trail > self._gap_detector.end:
                 self._gap_detector.begin(self.state.trail)
         if not self._gap_detector.has_begun and self.state.join_at is not None:
             self._gap_detector.begin(self.state.join_at)
@@ -276,10 +282,10 @@ class RepairerSession:
         self._gap_detector.end = max(self._gap_detector.end, self.state.trail)
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """An NCF: an answer from above, or a hint that somebody nearby has lost something (RFC 5.2).
+        """Take an NCF: an answer from upstream, or a sign of a loss nearby (RFC 5.2).
 
-        On one segment it answers only if it comes from a parent, which includes the source; a relay takes
-        any that comes on the segment above. One from below is our own children's business.
+        On-LAN, an NCF is an answer only if it comes from a parent, which includes the source. A relay takes any NCF on
+        the upstream segment. An NCF from downstream concerns only this node's children.
         """
         is_answer = channel.segment.upstream and (
             self._setup.is_relay or self._parents.is_parent(peer) or peer == self._nak_sender.keeper
@@ -304,13 +310,16 @@ class RepairerSession:
         return effects if unreachable_neighbour(ncf) is None else [*effects, *self.relay.tell_unreachable(now_ns)]
 
     def _on_parity_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Numbers of packets are promised."""
+        """Take an NCF that promises numbers of packets; nothing to do without parity."""
         return NOTHING
 
     def _assist(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Effect]:
-        """Repair what others have lost: at once, or when those before us have had their turn and were not heard.
+        """Repair losses of other nodes.
 
-        The source is about to repair it too. So the first train goes with this call, not when the deadline is looked at.
+        The repair is sent at once, or after the repairers of lower rank were silent.
+
+        The source is about to repair the same packets. The first train is therefore returned by this call, before the
+        deadline.
         """
         hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
         self._responder(segment).request(spans, now_ns, hold)
@@ -318,7 +327,10 @@ class RepairerSession:
         return [] if repair is None else [repair]
 
     def _reveal(self, end: int, now_ns: int) -> None:
-        """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""
+        """Note that packets up to `end` exist, unless they are too far ahead.
+
+        An upstream node has mentioned these packets, but they have not come.
+        """
         if self.state.reveals(end):
             self._gap_detector.reveal(end, now_ns)
             self.state.revealed(end)
@@ -327,16 +339,17 @@ class RepairerSession:
     # Serving
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Confirm, repair what the cache has, ask above for what it lacks.
+        """Confirm a NAK, repair cached packets, and request missing packets upstream.
 
-        A NAK of the own parent, an aggregator that asks us first, is confirmed to it alone: it has
-        already confirmed on the segment.
+        A NAK of the own parent comes from an aggregator that asks this node first. Such a NAK is confirmed by unicast,
+        because the parent has already confirmed it on the segment.
         """
         spans = self.state.spans_of(nak)
         newest = spans[-1][1]
-        is_ahead = newest > self.state.lead + 1 and not self._parents.is_parent(peer)  # not all of its lists may be
+        # perhaps only some lists of the train are ahead
+        is_ahead = newest > self.state.lead + 1 and not self._parents.is_parent(peer)
         if isinstance(nak, Naks) and (is_ahead or self.history.history_server.splits(peer, spans)):
-            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
+            return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
         if self._parents.is_parent(peer):
             self._reveal(newest, now_ns)
         if nak.parity or not self.state.has_edges or newest > self.state.lead + 1:
@@ -344,7 +357,7 @@ class RepairerSession:
             return NOTHING
         is_parent = self._parents.is_parent(peer)
         is_history = self.history.history_server.is_history(nak, segment, peer, newest, now_ns)
-        is_own = not (is_parent or is_history)  # a parent asks for a whole subnet
+        is_own = not (is_parent or is_history)  # a parent's NAKs are for a whole subnet
         if not self.nak_limits.admit_nak(peer, now_ns, nak.asked, self.state.lead, nak.packets, is_watched=is_own):
             return NOTHING
         self._counters.nak_packets_in += nak.packets
@@ -352,7 +365,8 @@ class RepairerSession:
         self.state.asked_at_ns = now_ns
         if is_parent and self._offer.is_off_tree_for(peer):
             return self._serve_off_tree(nak, spans, segment, peer, now_ns)
-        # What a crying baby wants goes to it alone: the others need not hear it, nor wait for it.
+        # Repairs for a child with excessive NAKs go to that child alone: the other nodes need not receive them, nor
+        # wait for them.
         joiner = self.history.history_server.alone(segment) if is_history else None
         responder = self._responder(segment, peer if self.nak_limits.is_crying(peer) else TO_ALL)
         if is_history:
@@ -368,14 +382,17 @@ class RepairerSession:
         if lacking:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
         to = peer if is_parent else joiner
-        how = self._children[segment.index].on_nak(spans, peer, now_ns)
-        ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or how.to, how.options)
-        is_in_vain = lacking and self.nak_control.is_parent_unreachable
-        told = self.history.history_server.gone(gone, segment, now_ns)
-        return [*ncfs, *null_naks, *told, *(self.relay.tell_unreachable(now_ns) if is_in_vain else NOTHING)]
+        reply = self._children[segment.index].on_nak(spans, peer, now_ns)
+        ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or reply.to, reply.options)
+        cannot_fetch = lacking and self.nak_control.is_parent_unreachable
+        announcements = self.history.history_server.gone(gone, segment, now_ns)
+        return [*ncfs, *null_naks, *announcements, *(self.relay.tell_unreachable(now_ns) if cannot_fetch else NOTHING)]
 
     def _serve_off_tree(self, nak: Nak, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> Effects:
-        """A parent asks for a segment that we do not sit on: all goes to it alone, the null NAK first (DLR-11, DLR-12, DLR-14)."""
+        """Serve a parent's NAK off the tree (DLR-11, DLR-12, DLR-14).
+
+        The NAK is for a segment that this node is not on. All packets go to the parent by unicast, the null NAK first.
+        """
         responder = self._responder(segment, parent)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns)
@@ -386,15 +403,15 @@ class RepairerSession:
         return [*effects, *self._offer.turn_down(lacking, parent)]
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """A late joiner asks what there is."""
+        """Take a late joiner's request for history."""
         if not self.state.has_edges or not self.nak_limits.admit_nak(peer, now_ns):
             return NOTHING
         self.state.asked_at_ns = now_ns
-        may_ask = not self._parents.is_parent(peer)  # who asks us is not asked for it
+        may_ask = not self._parents.is_parent(peer)  # a parent that asks this node is not asked in turn
         return self.history.on_question(held, segment, peer, now_ns, may_ask=may_ask)
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
-        """Somebody above says what there is for a late joiner, or that some of it is gone."""
+        """Take an answer about history from upstream, or the news that history is gone."""
         if not (held.nothing and held.by_sqn):
             return self.history.on_answer(held, peer, now_ns)
         if peer != self._nak_sender.keeper:
@@ -408,7 +425,7 @@ class RepairerSession:
         return effects
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
-        """A repairer further down tells the source what it repairs: pass it on, once (DLR-07, DLR-39)."""
+        """Forward a downstream repairer's null NAK once (DLR-07, DLR-39)."""
         spans = self.state.spans_of(nak)
         if nak.parity or not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
@@ -432,7 +449,7 @@ class RepairerSession:
         for first, end in lacking:
             self._counters.cache_misses += end - first
             if not self._setup.asks_below_trail and first >= self._nak_sender.history_end:
-                first = max(first, self.state.trail)  # nobody above has what the source has left behind
+                first = max(first, self.state.trail)  # no upstream node has packets that left the source's window
             if first >= end:
                 continue
             self._wanted.add(first, end, segment, joiner)
@@ -441,7 +458,7 @@ class RepairerSession:
         self._keep_bounds()
 
     def _keep_bounds(self) -> None:
-        """No more ranges than allowed, of what is missing and of what children wait for: the oldest go."""
+        """Bound the missing ranges and the pending requests: the oldest are dropped."""
         while len(self._recovery.missing) > self._parameters.rxw_gaps:
             gap = self._recovery.missing.oldest
             assert gap is not None
@@ -452,8 +469,8 @@ class RepairerSession:
         if self._wanted.is_empty:
             return
         for part in parts:
-            for wish, segment in self._wanted.came(part.first, part.end):
-                self._responder(segment, wish.joiner).request([(wish.first, wish.end)], now_ns, 0)
+            for request, segment in self._wanted.came(part.first, part.end):
+                self._responder(segment, request.joiner).request([(request.first, request.end)], now_ns, 0)
 
     def _forget_given_up(self, spans: list[Span]) -> None:
         self._wanted.forget(merged(spans))
@@ -461,14 +478,14 @@ class RepairerSession:
     # Time
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """NCFs that were put off, own NAKs, relaying. Repairs are asked for by `next_repair`."""
+        """Send deferred NCFs and own NAKs, and relay; `next_repair` returns the repairs."""
         effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
         effects += self.nak_limits.handle_deadline(now_ns)
         if self._recovery.deadline_ns <= now_ns:
-            naks, step = self._nak_sender.ask(self._setup.up, now_ns)
+            naks, actions = self._nak_sender.ask(self._setup.up, now_ns)
             effects += naks
-            self.history.given_up(step.given_up)
-            self._forget_given_up([*step.given_up, *step.crowded_out])
+            self.history.given_up(actions.given_up)
+            self._forget_given_up([*actions.given_up, *actions.crowded_out])
         effects += self._spm_request.handle_deadline(
             self.state.tsi, self.state.data_port, self._setup.up, self._source, now_ns
         )
@@ -482,16 +499,19 @@ class RepairerSession:
         return effects
 
     def on_polr(self, polr: Polr, segment: Segment, now_ns: int) -> Effects:
-        """A child answers a poll."""
+        """Take a child's answer to a poll."""
         effects, _ = self._children[segment.index].on_polr(polr, now_ns)
         return effects
 
     def on_spmr_heard(self, now_ns: int) -> None:
-        """Somebody on the segment above has asked for an SPM."""
+        """Note that a node of the upstream segment has requested an SPM."""
         self._spm_request.heard_request(now_ns)
 
     def next_repair(self, now_ns: int) -> Effect | None:
-        """One train of RDATA, if one is due and the rate allows it: each segment has its own, since each is a line of its own."""
+        """Return one train of RDATA if one is due and the rate allows it.
+
+        Each segment has its own rate.
+        """
         return self._outlets.next_train(self.state.trail, now_ns)
 
     def _responder(self, segment: Segment, to: Nla | None = TO_ALL, *, is_history: bool = False) -> Responder:

@@ -13,7 +13,6 @@ import attrs
 import click
 import trio
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, select_file_contenders
 from deploy.bench.benchmarks.files import files
 from deploy.bench.benchmarks.idle import idle
 from deploy.bench.benchmarks.latency import latency
@@ -24,6 +23,7 @@ from deploy.bench.benchmarks.relay import relay
 from deploy.bench.benchmarks.repair import repair
 from deploy.bench.benchmarks.scale import scale
 from deploy.bench.benchmarks.throughput import throughput
+from deploy.bench.contenders.files import FILE_CONTENDERS, select_file_contenders
 from deploy.bench.contenders.registry import CONTENDERS, require_known, select_contenders
 from deploy.bench.lan import MOST_RECEIVERS
 from deploy.bench.machine import describe, load_warning

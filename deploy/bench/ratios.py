@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS
+from deploy.bench.contenders.files import FILE_CONTENDERS
 from deploy.bench.contenders.registry import CONTENDERS
 from deploy.bench.settings import Row
 

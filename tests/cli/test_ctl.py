@@ -116,7 +116,7 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
 @pytest.mark.parametrize(
     ("node", "words", "code", "says"),
     [
-        ("source", ("set", "rate=17Mbit/s"), 2, f"were made at the start for {RATE}"),
+        ("source", ("set", "rate=17Mbit/s"), 2, f"were made for {RATE} at the start"),
         ("source", ("set", "rate=fast"), 2, "source: rate = fast: 'fast' is not a rate"),
         ("source", ("set", "rate=1Mbit/s", "txw_secs=1s"), 2, "get their size at the start"),
         ("source", ("set", "nak_bo_ivl=1ms"), 2, "timers of several nodes fit each other"),
@@ -125,7 +125,7 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
         ("source", ("set", "rate"), 2, "as in: set rate=20Mbit/s"),
         ("source", ("set", "rate=1Mbit/s", "--stream", "t"), 2, "has no stream 't'"),
         ("source", ("get", "group"), 2, "there is no setting 'group'"),
-        ("source", ("release", "10.0.0.1"), 2, "there is nobody to release"),
+        ("source", ("release", "10.0.0.1"), 2, "no node has a reduced budget"),
         ("source", ("release",), 2, "`release` needs one child's address"),
         ("source", ("release", "desk-7"), 2, "'desk-7' is no address"),
         ("desk-1", ("set", "rate=1Mbit/s"), 2, "a rate is a source's"),

@@ -79,7 +79,7 @@ def test_counts_take_bounded_memory():
     counts = NakCounts(3600 * SECOND, 64)
     for sqn in range(0, 10_000, 2):
         counts.note([(sqn, sqn + 1)], sqn)
-    assert len(counts._measured) == 64
+    assert len(counts._measurements) == 64
 
 
 # Tuning

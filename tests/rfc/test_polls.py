@@ -208,7 +208,7 @@ def test_polls_of_any_number_of_parents_take_bounded_memory():
     child = Child()
     for number in range(1000):
         child.hear(poll(1, state=f"10.9.{number >> 8}.{number & 255}"))
-    assert len(child.answers._states) <= 16
+    assert len(child.answers._paths) <= 16
 
 
 @pytest.mark.rfc("RCV-54", "SEC-03")

@@ -75,6 +75,15 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.archive": ("", "store", "recording", "service"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),
+    "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),
+    "deploy": (
+        "reference", "terminal", "node", "report", "topology", "doctor", "simulation", "status", "stream", "archive",
+        "monitor", "tune", "bench", "demo", "cli", "__main__",
+    ),
+    "deploy.bench": (
+        "", "contenders", "peers", "trial", "search", "settings", "ratios", "turns", "limits", "plot", "view",
+        "benchmarks", "command",
+    ),
 }  # fmt: skip
 
 # What the sans-IO layers must not reach, whatever they are called with.

@@ -1,4 +1,7 @@
-"""The folders and addresses of the tests themselves: nothing is left behind, whatever ends a run, and nothing is used twice at once."""
+"""Folders and addresses of the tests themselves.
+
+No folder stays behind, however a run ends, and no address is used twice at once.
+"""
 
 from __future__ import annotations
 

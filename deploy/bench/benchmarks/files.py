@@ -23,7 +23,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from deploy.bench.benchmarks.file_contenders import GROUP, FileContender, FileJob, select_file_contenders
+from deploy.bench.contenders.files import GROUP, FileContender, FileJob, select_file_contenders
 from deploy.bench.lan import Lan, has_joined, open_lan
 from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.trial import environment

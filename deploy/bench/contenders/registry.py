@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS
 from deploy.bench.contender import Contender
+from deploy.bench.contenders.files import FILE_CONTENDERS
 from deploy.bench.contenders.openpgm import OPENPGM
 from deploy.bench.contenders.ours import OURS
 from deploy.bench.contenders.raw import RAW

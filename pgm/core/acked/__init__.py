@@ -1,1 +1,1 @@
-"""Acknowledged streams: the source's window, acks of members, merged acks of elements (JG rows)."""
+"""Acknowledged streams: window of the source, acks of members, merged acks (JG)."""

@@ -1,8 +1,8 @@
-"""Acks merged in the tree: an element acknowledges once for everybody below it (JG-08).
+"""Merged acks: an element acknowledges once for all receivers below it (JG-08).
 
-What it says upstream is the least that any of its children has. It keeps no packets for that, so aggregators do it as repairers
-do. An element that has just started, perhaps again, does not know all of its children. Until each had time to be heard it
-says that nothing more may be let go, even if all children that it has heard leave meanwhile.
+The element's ack is the minimum of its children's acks. No packets are stored for that, so aggregators merge acks as
+repairers do. An element that has just started or restarted does not know all its children. Until each child has had time
+to send an ack, the element acknowledges no more than the trail. That also holds if all known children leave meanwhile.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import Flow, Members, PgmccFeedback, find
 
 _SETTLED = -1
-_SETTLES = 2  # signs of life of every child before what they say together counts
+_SETTLES = 2  # keepalive intervals in which every child is expected to send an ack
 
 
 class AckMerger:
-    """The acks that pass one element in one session. Idle until an SPM says that the stream is acknowledged."""
+    """Acks that pass one element in one session.
+
+    Idle until an SPM announces an acknowledged stream.
+    """
 
     def __init__(
         self,
@@ -49,15 +52,15 @@ class AckMerger:
         self._parameters = parameters
         self._rng = rng
         self._counters = counters
-        self.routes: HasRoutes | None = None  # where parents are on several segments
+        self.routes: HasRoutes | None = None  # None: all parents are on one segment
         self._below: AckCollector | None = None
         self._above: AckSender | None = None
         self.reports = ReportRelay(state, parents, setup.up, counters)
-        self._settles_ns: int | None = None  # until then not every child has been heard; -1 from then on
+        self._settles_ns: int | None = None  # until then a child may be unknown, and _SETTLED after that
 
     @property
     def status(self) -> AckStatus | None:
-        """What operators see of it; None where the stream is not acknowledged."""
+        """Return the status for operators; None if the stream is not acknowledged."""
         if self._below is None or self._above is None:
             return None
         low = self._below.table.low
@@ -66,7 +69,7 @@ class AckMerger:
 
     @property
     def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
+        """Return when `handle_deadline` must be called."""
         if self._below is None or self._above is None:
             return NEVER
         settles_ns = self._settles_ns
@@ -75,7 +78,7 @@ class AckMerger:
         return min(self._below.deadline_ns, self._above.deadline_ns, settles_ns)
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
-        """Learn that the stream is acknowledged, and how."""
+        """Take the terms of an acknowledged stream from an SPM."""
         self.reports.on_spm(spm)
         flow = find(spm.options, Flow)
         if flow is None:
@@ -92,7 +95,7 @@ class AckMerger:
         self._above.routes = self.routes
 
     def on_packet(self, ack: Ack, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """An ack of a child, or a confirmation of the parent."""
+        """Take an ack of a child, or a confirmation of the parent."""
         feedback = find(ack.options, PgmccFeedback)
         if feedback is not None and channel.segment.downstream and not channel.is_group:
             return self.reports.on_ack(ack, feedback)
@@ -117,39 +120,45 @@ class AckMerger:
         return effects
 
     def came(self, first: int, end: int) -> None:
-        """ODATA came from above."""
+        """Note ODATA from above."""
         if self.reports.wanted is not None:
             self.reports.links.above.came(first, end)
 
     def on_nak(self, nak: Nak) -> Effects:
-        """What a NAK says of congestion, for whoever is above."""
+        """Return a NAK's congestion report, for the nodes above."""
         return self.reports.on_nak(nak) if nak.options else NOTHING
 
     def _follow(self, above: AckSender, below: AckCollector, now_ns: int) -> None:
         low = below.table.low
         if self._is_settling(now_ns):
-            unheard = self._state.trail - 1  # such a child has this at least
-            low = unheard if low is None else min(low, unheard)
+            least = self._state.trail - 1  # an unknown child has at least this
+            low = least if low is None else min(low, least)
         if low is None:
             departed = below.departed()
             if above.acked is not None and departed > above.acked:
-                above.reached(departed, now_ns)  # who left had this; who was still counted then is gone
+                above.reached(departed, now_ns)  # the children that left had this, and the others are gone
             above.leave(now_ns)
             return
         above.stay(now_ns)
         above.reached(low, now_ns)
 
     def _is_settling(self, now_ns: int) -> bool:
-        """Whether some child may not have been heard yet, even if all that were heard have left."""
+        """Return whether a child may still be unknown.
+
+        This may be so even if all known children have left.
+        """
         return self._settles_ns is not None and now_ns < self._settles_ns
 
     def _members(self, below: AckCollector, acked: int, now_ns: int) -> int:
-        """For how many an ack speaks. A goodbye speaks for those below that said goodbye and had as much."""
+        """Return how many receivers an ack speaks for.
+
+        A goodbye speaks for the receivers below that said goodbye and had acknowledged `acked`.
+        """
         is_goodbye = not len(below.table) and not self._is_settling(now_ns)
         return below.goodbyes(acked) if is_goodbye else below.table.members
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """Confirmations, expiry, and the ack of this element."""
+        """Return confirmations, notices of removed children, and the ack of this element."""
         below, above = self._below, self._above
         if below is None or above is None or self.deadline_ns > now_ns:
             return []

@@ -1,9 +1,12 @@
-"""Acks of one node to its parent: when, and to which one.
+"""Acks of one node to its parent: their times, and the choice of the parent.
 
-An ack is due after `every` packets, or an interval after the first packet that was not acknowledged, whichever is
-sooner; beside those a sign of life now and then. The parent confirms the first ack by unicast, so the child knows that it
-counts there; from then on what the parent says to all its children is enough. A child that hears nothing of its parent for
-half of `ack_expiry` goes to the next one, and from that to the next in an eighth, before the old one is forgotten above, so that nothing it lacks is let go meanwhile.
+An ack is due after `every` packets, or an interval after the first packet without an ack, whichever is sooner. Keepalive
+acks come in addition. The parent confirms the first ack by unicast, so that the child knows of its adoption. After that
+the parent's confirmations to all its children are enough.
+
+A child changes to the next parent after half of `ack_expiry` without a confirmation. A parent that never answers is left
+after `AckTerms.search`. The change is complete before the nodes above forget the old parent, so no packet that the child
+lacks is released meanwhile.
 """
 
 from __future__ import annotations
@@ -24,11 +27,14 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import Members
 
 _MOST_DOUBLINGS = 16  # far beyond any keepalive
-_FAREWELLS = 16  # acks that say goodbye, until one is confirmed: long enough for two parents
+_FAREWELLS = 16  # acks with a goodbye until one is confirmed: enough to try two parents
 
 
 class AckSender:
-    """The acks of one node in one session. `is_element`: it speaks for others."""
+    """Acks of one node in one session.
+
+    With `is_element` the node speaks for receivers below it.
+    """
 
     def __init__(
         self,
@@ -49,33 +55,39 @@ class AckSender:
         self._parameters = parameters
         self._counters = counters
         self._is_element = is_element
-        self.routes: HasRoutes | None = None  # where parents are on several segments
+        self.routes: HasRoutes | None = None  # None: all parents are on one segment
         self._rng = rng
         self._draw()
         self._acked: int | None = None
         self._sent = -1
-        self._mark = 0  # an ack is due when this is reached
+        self._mark = 0  # an ack is due when this sqn is reached
         self._due_ns = NEVER
         self.parent: Nla | None = None
         self._is_adopted = False
-        self._in_vain = 0  # acks to this parent since it began to be asked
-        self._heard_ns = 0  # when the parent was last heard, or began to be asked
-        self._former: Nla | None = None  # a parent that is told when another one has taken over
+        self._tries = 0  # acks to this parent without an adoption
+        self._heard_ns = 0  # when the parent last confirmed, or the first ack to it
+        self._former: Nla | None = None  # the old parent, which gets a goodbye once the new one has adopted this node
         self._retry_ns = 0  # when a better parent may be tried again
         self._farewells = 0
 
     def _draw(self) -> None:
-        """Thousands of receivers get the same train at once; their acks shall not come at once."""
+        """Draw the interval and the mark of acks at random.
+
+        Thousands of receivers get the same train at the same time, and their acks must not coincide.
+        """
         self._ivl = self._rng.randint(self._terms.ivl // 2, self._terms.ivl)
         self._mark_by = self._rng.randint(1, self._terms.every)
 
     @property
     def terms(self) -> AckTerms:
-        """What the source asks, as its last SPM said it."""
+        """Return the source's terms, from its last SPM."""
         return self._terms
 
     def follow(self, terms: AckTerms, now_ns: int) -> None:
-        """Take the terms of an SPM: should an earlier one have been forged, this one puts it right."""
+        """Take the terms of an SPM.
+
+        The next SPM of the source thereby corrects a forged one.
+        """
         if terms == self._terms:
             return
         self._counters.ack_terms_changes += 1
@@ -87,22 +99,28 @@ class AckSender:
 
     @property
     def deadline_ns(self) -> int:
-        """When an ack is due."""
+        """Return when an ack is due."""
         return self._due_ns
 
     @property
     def acked(self) -> int | None:
-        """What this node, and everybody below, has; None before it began."""
+        """Return the newest sqn up to which no packet is missing here and below.
+
+        Return None before the first ack.
+        """
         return self._acked
 
     @property
     def status(self) -> AckStatus:
-        """What operators see of a receiver's acks."""
+        """Return the status of a receiver's acks, for operators."""
         stable = -1 if self._acked is None else self._acked
         return AckStatus(stable=stable, members=1, parent=self.parent or "", window=self.terms.window)
 
     def reached(self, acked: int, now_ns: int | None = None) -> None:
-        """Note how far everything was delivered. It goes back where an element adopts a child."""
+        """Note the newest sqn without a gap below it.
+
+        The sqn falls when an element adopts a slower child.
+        """
         if acked == self._acked:
             return
         now_ns = self._state.heard_at_ns if now_ns is None else now_ns
@@ -116,19 +134,19 @@ class AckSender:
         self._acked = acked
 
     def leave(self, now_ns: int | None = None) -> None:
-        """Nobody here counts any more; say so, at once."""
+        """Say goodbye at once, because no receiver here or below counts any more."""
         if self._acked is not None and self.parent is not None and not self._farewells:
             self._farewells = _FAREWELLS
             self._due_ns = self._state.heard_at_ns if now_ns is None else now_ns
 
     def stay(self, now_ns: int) -> None:
-        """Somebody counts again after all."""
+        """Cancel a goodbye, because a receiver counts again."""
         if self._farewells or self._acked is None:
             self._farewells, self._is_adopted, self._acked = 0, False, None
             self._due_ns = now_ns
 
     def handle_deadline(self, now_ns: int, members: int = 1, holder: Nla = "") -> Effects:
-        """An ack, if it is due."""
+        """Return the ack that is due."""
         if now_ns < self._due_ns:
             return NOTHING
         terms = self.terms
@@ -147,9 +165,12 @@ class AckSender:
         return (self._ack(self._sent, members, holder, self.parent, leaves=leaves),)
 
     def _next_try(self) -> int:
-        """Ever longer waits for a parent that does not answer: an SPM may name anybody, and all receivers would ask that one."""
-        self._in_vain += 1
-        return max(self._ivl, min(self.terms.keepalive, self._ivl << min(self._in_vain - 1, _MOST_DOUBLINGS)))
+        """Return the wait for a parent without an answer, which doubles with each try.
+
+        A forged SPM may name any address, and all receivers would send acks to that address.
+        """
+        self._tries += 1
+        return max(self._ivl, min(self.terms.keepalive, self._ivl << min(self._tries - 1, _MOST_DOUBLINGS)))
 
     def _ack(self, acked: int, members: int, holder: Nla, to: Nla | None, *, leaves: bool = False) -> Effect:
         self._counters.ack_packets += 1
@@ -164,7 +185,10 @@ class AckSender:
         return control(segment, ack_packet(self._state.tsi, self._state.data_port, acked, said), to=to)
 
     def _find_parent(self, now_ns: int) -> bool:
-        """Whether there is a parent to ack to. One that is silent gives way to the next."""
+        """Choose the parent for the next ack, and leave a silent one.
+
+        Return False without any parent.
+        """
         order = self._parents.all
         if not order:
             return False
@@ -178,7 +202,7 @@ class AckSender:
 
     def _go_to(self, parent: Nla, now_ns: int) -> None:
         if parent != self.parent:
-            self._in_vain = 0
+            self._tries = 0
         if parent != self.parent and self.parent is not None:
             self._counters.ack_parent_changes += 1
             if self._is_adopted:
@@ -186,7 +210,10 @@ class AckSender:
         self.parent, self._is_adopted, self._heard_ns = parent, False, now_ns
 
     def on_confirmation(self, peer: Nla, now_ns: int, *, is_for_us: bool) -> Effects:
-        """A parent has heard acks: ours, if it says so to us alone."""
+        """Take a parent's confirmation.
+
+        With `is_for_us` it came by unicast and confirms this node's own ack.
+        """
         order = self._parents.all
         if peer != self.parent:
             is_better = peer in order and self.parent in order and order.index(peer) < order.index(self.parent)
@@ -202,7 +229,7 @@ class AckSender:
         if self._farewells:
             self._farewells, self._acked, self._due_ns = 0, None, NEVER
             return NOTHING
-        former, self._former, self._is_adopted, self._in_vain = self._former, None, True, 0
+        former, self._former, self._is_adopted, self._tries = self._former, None, True, 0
         if former is None or former == peer or self._acked is None:
             return NOTHING
         return (self._ack(self._acked, 0, "", former, leaves=True),)

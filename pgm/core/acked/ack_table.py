@@ -1,7 +1,8 @@
-"""How far each child of one parent has got: the minimum is what everybody below has.
+"""Ack positions of one parent's children.
 
-A child is a receiver, or an element that speaks for all receivers below it. The minimum is kept as it changes, so an ack costs
-a few comparisons however many children there are; only when the last of the slowest moves on are all looked at.
+The minimum of the positions holds for all receivers below. A child is a receiver, or an element that speaks for all
+receivers below it. The minimum is updated incrementally, so an ack costs a few comparisons for any number of children.
+All children are examined only when the last of the slowest moves on.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ Place = tuple[int, Nla]  # index of the segment, address there
 
 @attrs.define(eq=False)
 class AckChild:
-    """What the newest ack of one child said, and when."""
+    """Newest ack of one child, and its time."""
 
-    acked: int  # the newest sqn up to which nothing is owed; behind it is what the child lacks
-    members: int  # receivers it speaks for
-    holder: Nla  # the receiver that is furthest behind of those
+    acked: int  # the newest sqn up to which the child lacks nothing
+    members: int  # receivers that the child speaks for
+    holder: Nla  # the receiver furthest behind among these
     is_element: bool
     heard_ns: int
-    moved_ns: int  # when it last got on, or lacked nothing
+    moved_ns: int  # when the child last made progress, or lacked nothing
 
 
 class AckTable:
-    """At most `limit` children (JG-07)."""
+    """Table of at most `limit` children (JG-07)."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._children: dict[Place, AckChild] = {}
         self._low: int | None = None
-        self._at_low = 0  # children that stand at the minimum
+        self._at_low = 0  # children at the minimum
         self.members = 0
 
     def __len__(self) -> int:
@@ -45,39 +46,42 @@ class AckTable:
         return iter(self._children.items())
 
     def get(self, place: Place) -> AckChild | None:
-        """What is known of a child."""
+        """Return the newest ack of a child; None if the child is unknown."""
         return self._children.get(place)
 
     @property
     def is_full(self) -> bool:
-        """Whether one more child is too many."""
+        """Return whether there is no room for another child."""
         return len(self._children) >= self._limit
 
     @property
     def low(self) -> int | None:
-        """What every child has acknowledged; None without children."""
+        """Return the sqn that all children have acknowledged; None without children."""
         return self._low
 
     @property
     def holder(self) -> Nla:
-        """The receiver that is furthest behind; empty without children."""
+        """Return the receiver that is furthest behind; empty without children."""
         slowest = min(self._children.values(), key=lambda child: child.acked, default=None)
         return "" if slowest is None else slowest.holder
 
     def slowest(self, most: int) -> dict[str, int]:
-        """The children that are furthest behind and what they have, for operators."""
-        slowest = heapq.nsmallest(most, self._children.items(), key=lambda one: one[1].acked)
+        """Return the addresses and ack positions of the slowest children, for operators."""
+        slowest = heapq.nsmallest(most, self._children.items(), key=lambda item: item[1].acked)
         return {place[1]: child.acked for place, child in slowest}
 
     def note(self, place: Place, child: AckChild) -> None:
-        """Take what a child says now, new or not. It may say less than before: it has adopted another."""
+        """Record the ack of a new or known child.
+
+        An element that adopts a slower child acknowledges less than before.
+        """
         before = self._children.get(place)
         self._children[place] = child
         self.members += child.members - (0 if before is None else before.members)
         self._changed(None if before is None else before.acked, child.acked)
 
     def remove(self, place: Place) -> AckChild | None:
-        """Forget a child; returns what was known of it."""
+        """Forget a child. Return its newest ack; None if the child is unknown."""
         child = self._children.pop(place, None)
         if child is not None:
             self.members -= child.members

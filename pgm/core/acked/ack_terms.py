@@ -1,4 +1,4 @@
-"""What the source of an acknowledged stream asks of everybody below, as its SPMs say it (OPT_PGM_FLOW)."""
+"""Terms of an acknowledged stream, as announced in SPMs (OPT_PGM_FLOW)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from pgm.wire.formats import Tsi
 from pgm.wire.options import Flow, Members
 from pgm.wire.sequence_numbers import MASK, wrap
 
-_LEAST_NS = MILLISECOND  # of an interval, whatever the wire says
+_LEAST_NS = MILLISECOND  # least interval, for any value on the wire
 _ALL_RECEIVED = 0xFFFFFFFF  # the receive map of a cumulative ack
 _KEEPALIVES = (
-    8  # signs of life in ack_expiry: half of them may be lost before a child moves on, all before it is forgotten
+    8  # keepalives in ack_expiry: half of them may be lost before a child moves on, all before it is forgotten
 )
 
 
-def _mended(key: str, value: int) -> int:
+def _clipped(key: str, value: int) -> int:
     row = ROWS[key]
     return int(min(max(value, row.low), row.high))
 
 
 @attrs.frozen
 class AckTerms:
-    """When to acknowledge, and for how long to wait for those who do not. Times in ns."""
+    """Terms of acks: when they are due, and the waits for silent and stuck children.
+
+    Times are in ns.
+    """
 
     window: int  # packets
     every: int  # packets
@@ -35,7 +38,7 @@ class AckTerms:
 
     @classmethod
     def of_parameters(cls, parameters: Parameters) -> AckTerms:
-        """The terms of a source."""
+        """Return the terms of a source."""
         return cls(
             window=parameters.ack_window,
             every=parameters.ack_every or max(1, parameters.ack_window // 4),
@@ -46,18 +49,21 @@ class AckTerms:
 
     @classmethod
     def of_option(cls, flow: Flow) -> AckTerms:
-        """The terms that an SPM carries; what no source may be told by its topology is mended, for anybody can send an SPM."""
+        """Return the terms of an SPM, clipped to values that a topology may set.
+
+        The values are clipped because any node can forge an SPM.
+        """
         return cls(
-            window=_mended("ack_window", flow.window),
-            every=max(1, _mended("ack_every", flow.every)),
-            ivl=_mended("ack_ivl", flow.ivl_us * MICROSECOND),
-            expiry=_mended("ack_expiry", flow.expiry_us * MICROSECOND),
-            stall=_mended("ack_stall_ivl", flow.stall_us * MICROSECOND),
+            window=_clipped("ack_window", flow.window),
+            every=max(1, _clipped("ack_every", flow.every)),
+            ivl=_clipped("ack_ivl", flow.ivl_us * MICROSECOND),
+            expiry=_clipped("ack_expiry", flow.expiry_us * MICROSECOND),
+            stall=_clipped("ack_stall_ivl", flow.stall_us * MICROSECOND),
         )
 
     @property
     def option(self) -> Flow:
-        """The same for an SPM."""
+        """Return the terms as an option of SPMs."""
         return Flow(
             window=self.window,
             every=self.every,
@@ -68,24 +74,30 @@ class AckTerms:
 
     @property
     def keepalive(self) -> int:
-        """How often whoever has nothing to say says that, and parents say that they heard something."""
+        """Return the interval of keepalive acks, and the least one of confirmations."""
         return max(_LEAST_NS, self.expiry // _KEEPALIVES)
 
     @property
     def response_timeout(self) -> int:
-        """Silence of a parent after which another is found: half of what the parent above waits for that one's acks."""
+        """Return the silence of a parent after which its child changes to another parent.
+
+        The value is half of the time for which the nodes above wait for the silent parent's acks.
+        """
         return self.expiry // 2
 
     @property
     def search(self) -> int:
-        """How long a parent that was never heard is asked: it would answer at once, and several may be dead in a row."""
+        """Return how long a parent that never answered is tried.
+
+        A working parent answers at once, and several parents in a row may be dead.
+        """
         return min(self.expiry // 4, max(self.keepalive, 2 * self.ivl))
 
 
 def ack_packet(tsi: Tsi, data_port: int, acked: int, members: Members) -> bytes:
-    """A cumulative ack, or a parent's confirmation, as octets. Members beyond what the field holds are not told.
+    """Return a cumulative ack, or a parent's confirmation, as octets.
 
-    Children say for how many they speak, and their sum may be anything.
+    The number of members saturates at the field's maximum, because children report their numbers and the sum is unbounded.
     """
     said = attrs.evolve(members, members=min(members.members, MASK))
     return encode(

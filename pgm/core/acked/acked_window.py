@@ -1,9 +1,10 @@
-"""The window of a source whose stream is acknowledged (flow = "acked").
+"""Window of a source with an acknowledged stream (flow = "acked").
 
-Its lower edge is what every member has, its size is fixed; a source that has filled it waits. Originals and repairs are
-both bounded by it, so receivers are asked to hold no more than one window, and no rate has to be guessed (JG-01 - JG-07).
+The lower edge of the window is the sqn that all members have. The size is fixed. A source with a full window waits. The
+window bounds original packets and repairs, so receivers hold at most one window, and no rate must be guessed
+(JG-01 - JG-07).
 
-Without members there is nobody to wait for: the stream goes as fast as its rate allows, and nothing is stable.
+Without members the source waits for no ack: the stream runs at its rate, and no packet is stable.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pgm.wire.sequence_numbers import unwrap
 
 
 class AckedWindow:
-    """What the members of one stream have acknowledged, and how far its source may go."""
+    """Acks of one stream's members, and the limit that follows for its source."""
 
     def __init__(
         self,
@@ -41,43 +42,46 @@ class AckedWindow:
         self._waits = parameters.ack_full == "wait"
         self._quorum = parameters.ack_quorum
         self._children = AckCollector(tsi, data_port, segments, parameters, counters)
-        self.stable = first_sqn - 1  # the newest sqn that everybody has
+        self.stable = first_sqn - 1  # the newest sqn that all members have
         self._full_since_ns: int | None = None
-        self._has_news = False  # more is stable: whoever waits for that is woken by a deadline
+        self._has_news = False  # `stable` has grown, so the deadline is now, to wake its waiters
 
     @property
     def option(self) -> Flow:
-        """What SPMs say of it."""
+        """Return the option of SPMs with the terms."""
         return self._terms.option
 
     @property
     def members(self) -> int:
-        """Receivers that are waited for."""
+        """Return the number of receivers that the source waits for."""
         return self._children.table.members
 
     @property
     def holder(self) -> Nla:
-        """The receiver that is furthest behind; empty without any."""
+        """Return the receiver that is furthest behind; empty without members."""
         return self._children.table.holder
 
     @property
     def status(self) -> AckStatus:
-        """What operators see of it."""
+        """Return the status for operators."""
         return self._children.status(self.stable, self._terms)
 
     @property
     def _base(self) -> int:
-        """A member that joins counts from where the others are: nobody waits for what it missed before."""
+        """Return the lower edge of the window.
+
+        A new member does not lower the edge: the source does not wait for packets that the member missed before.
+        """
         low = self._children.table.low
         return self.stable if low is None else max(self.stable, low)
 
     @property
     def unstable_from(self) -> int:
-        """The oldest sqn that some member may still ask for; NEVER if there is none."""
+        """Return the oldest sqn that a member may still request; NEVER without members."""
         return self._base + 1 if len(self._children.table) else NEVER
 
     def room(self, lead: int, now_ns: int) -> int:
-        """Packets that may be sent now."""
+        """Return how many packets may be sent now; NEVER means no limit."""
         if not self._waits or not len(self._children.table):
             self._note_full(False, now_ns)
             return NEVER
@@ -96,7 +100,7 @@ class AckedWindow:
             self._full_since_ns = None
 
     def on_ack(self, ack: Ack, lead: int, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Take an ack of a child of the source, on whichever line it came."""
+        """Take an ack of a child of the source, from any line."""
         said, acked = find(ack.options, Members), unwrap(ack.rx_max, lead)
         if said is None or said.confirms or acked > lead:
             self._counters.foreign_packets += 1
@@ -111,7 +115,7 @@ class AckedWindow:
     def _follow(self) -> None:
         low = self._children.table.low
         if low is None:
-            low = self._children.departed(self._quorum)  # of the last to leave; who was still counted then is gone
+            low = self._children.departed(self._quorum)  # the acks of the children that left count if no child remains
         elif self.members < self._quorum:
             return
         if low > self.stable:
@@ -119,11 +123,14 @@ class AckedWindow:
 
     @property
     def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
+        """Return when `handle_deadline` must be called."""
         return 0 if self._has_news else self._children.deadline_ns
 
     def handle_deadline(self, lead: int, now_ns: int) -> list[Effect]:
-        """Confirm acks; forget members that are gone or stuck."""
+        """Confirm acks, and forget silent and stuck members.
+
+        Return confirmations and notices.
+        """
         self._has_news = False
         if now_ns < self._children.deadline_ns:
             return []

@@ -1,8 +1,9 @@
-"""Congestion control of a source (flow = "pgmcc"): elects the receiver with the worst path, and goes at the pace that its acks allow.
+"""Congestion control of a source (flow = "pgmcc"): acker election and window.
 
-Reports come in acks of the acker, in NAKs with OPT_CR, and in acks that acknowledge nothing, which is how elements pass on what they
-hear. Round trips are measured by sqns (implicit time stamps, draft 2.5.2), and SPMs name the acker, so that data packets are
-built as for any other stream.
+The source elects the receiver with the worst path as acker, and sends at the rate that the acker's acks allow. Reports
+arrive in acks of the acker, in NAKs with OPT_CR, and in acks with an empty map. Elements use the latter to pass on
+reports. Round trips are measured by sqns (implicit time stamps, draft 2.5.2). SPMs name the acker, so data packets are
+the same as in any other stream.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import Acker, Cr, Crqst, Members, Option, PgmccFeedback, find
 from pgm.wire.sequence_numbers import unwrap
 
-_TIMEOUTS = 2  # in a row: then another acker is looked for (CC-38)
-_MOST_AT_ONCE = 16  # packets of a train: an ack's map tells of two such trains
-_LONGEST_RTT = 2  # of cc_timeout_ivl: what a report about an old packet may claim; waits for acks follow it
-_MOST_BARRED = 64  # receivers that are distrusted; of more the earliest is forgotten
-_MOST_ADDRESSES = 4096  # whose look is remembered
+_TIMEOUTS = 2  # timeouts in a row before another acker is elected (CC-38)
+_MOST_AT_ONCE = 16  # packets in a train: the map of an ack covers two such trains
+_LONGEST_RTT = 2  # limit on a reported round trip, in cc_timeout_ivl, because the wait for acks depends on it
+_MOST_BARRED = 64  # distrusted receivers, the oldest of which makes place for a new one
+_MOST_ADDRESSES = 4096  # cached results of `can_acknowledge`
 
 
 @functools.lru_cache(maxsize=_MOST_ADDRESSES)
 def can_acknowledge(reporter: Nla) -> bool:
-    """Whether an address is one that a receiver can have."""
+    """Return whether a receiver can have this address."""
     address = ipaddress.ip_address(reporter)
     return not (address.is_unspecified or address.is_multicast or address == _BROADCAST)
 
@@ -42,50 +43,50 @@ _BROADCAST = ipaddress.ip_address("255.255.255.255")
 
 
 def says_goodbye(ack: Ack) -> bool:
-    """Whether whoever reports leaves (CC-39)."""
+    """Return whether an ack says that its reporter leaves (CC-39)."""
     said = find(ack.options, Members)
     return said is not None and said.leaves
 
 
 class CongestionControl:
-    """Window and election of one source."""
+    """Congestion window and acker election of one source."""
 
     def __init__(self, parameters: Parameters, counters: Counters, now_ns: int, *, is_ipv6: bool = False) -> None:
         self.window = CongestionWindow()
         self._parameters = parameters
         self._counters = counters
-        self._nobody = "::" if is_ipv6 else "0.0.0.0"
+        self._no_acker = "::" if is_ipv6 else "0.0.0.0"
         self.acker: Nla | None = None
-        self.rtt_ns = 0  # of the acker, smoothed
-        self.loss = 0.0  # as the acker says it
+        self.rtt_ns = 0  # round trip of the acker, smoothed
+        self.loss = 0.0  # loss rate that the acker reports
         self._slowness = 0.0
         self._timeouts = 0
-        self._has_acked = False  # the acker, since it was elected
-        self._in_vain = 0  # times that its acks were overdue before the first one came
-        self._barred: OrderedDict[Nla, int] = OrderedDict()  # until when: distrusted
+        self._has_acked = False  # the acker has sent an ack since its election
+        self._timeouts_before_ack = 0  # timeouts since the election and before the acker's first ack
+        self._barred: OrderedDict[Nla, int] = OrderedDict()  # distrusted receivers, and the end of the distrust in ns
         self._worst_link = LossReport()
         self._worst_path = LossReport()
         self._check = AckerCheck()
         self._notices: list[Notice] = []
-        self._waits_since_ns = now_ns  # when the last ack came, or the first packet since left
-        self.wants_spm = False  # the acker is another one: say so at once
+        self._waits_since_ns = now_ns  # time of the last ack, or of the first packet in flight after that
+        self.wants_spm = False  # the acker has changed, so an SPM must go at once
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """What SPMs say: who acknowledges, and that reports are wanted (CC-01)."""
-        return (Acker(acker=self.acker or self._nobody), Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True))
+        """Return the options of SPMs: the acker, and the request for reports (CC-01)."""
+        return (Acker(acker=self.acker or self._no_acker), Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True))
 
     @property
     def unstable_from(self) -> int:
-        """Nothing is held."""
+        """Return NEVER: no packet is held for receivers."""
         return NEVER
 
     def room(self, lead: int, now_ns: int) -> int:
-        """Packets that may be sent now."""
+        """Return how many packets may be sent now."""
         return max(0, min(int(self.window.tokens), _MOST_AT_ONCE))
 
     def sent(self, first: int, end: int, now_ns: int) -> None:
-        """Note ODATA."""
+        """Note ODATA that was sent."""
         if not self.window.has_in_flight:
             self._waits_since_ns = now_ns
         self.window.sent(first, end, now_ns)
@@ -93,14 +94,14 @@ class CongestionControl:
     # Reports
 
     def on_report(self, item: Ack | Nak, lead: int, now_ns: int) -> None:
-        """What came from below, either way."""
+        """Take a report from below, in an ack or a NAK."""
         if isinstance(item, Ack):
             self.on_ack(item, lead, now_ns)
         else:
             self.on_nak(item, lead, now_ns)
 
     def on_ack(self, ack: Ack, lead: int, now_ns: int) -> None:
-        """An ack of the acker, or somebody's report."""
+        """Take an ack of the acker, or a report of another receiver."""
         feedback, sqn = find(ack.options, PgmccFeedback), unwrap(ack.rx_max, lead)
         if feedback is None or sqn > lead:
             self._counters.foreign_packets += 1
@@ -123,13 +124,13 @@ class CongestionControl:
         if got or lost:
             self._timeouts, self._waits_since_ns = 0, now_ns
         if self._check.differs(loss, self.rtt_ns):
-            seen = f"{self._check.loss:.1%} and {self._check.rtt_ns / MILLISECOND:.1f} ms"
-            said = f"{loss:.1%} lost and {self.rtt_ns / MILLISECOND:.1f} ms of round trip"
-            self._distrust(feedback.reporter, f"it says {said}, its acks say {seen}", now_ns)
+            measured = f"{self._check.loss:.1%} and {self._check.rtt_ns / MILLISECOND:.1f} ms"
+            reported = f"{loss:.1%} loss and a round trip of {self.rtt_ns / MILLISECOND:.1f} ms"
+            self._distrust(feedback.reporter, f"it reports {reported}, its acks show {measured}", now_ns)
             self._elect(None, self.rtt_ns, 0.0, 0.0)
 
     def on_nak(self, nak: Nak, lead: int, now_ns: int) -> None:
-        """OPT_CR on a NAK: the worst receiver that whoever sent it knows of (CC-08)."""
+        """Take OPT_CR of a NAK: the worst receiver known to the NAK's sender (CC-08)."""
         cr = find(nak.options, Cr)
         if cr is None:
             return
@@ -159,20 +160,20 @@ class CongestionControl:
                 self.rtt_ns = round((1 - RTT_WEIGHT) * self.rtt_ns + RTT_WEIGHT * rtt_ns) if self.rtt_ns else rtt_ns
             self._slowness = slowness(self.rtt_ns / SECOND, loss)
             return
-        found = slowness(rtt_ns / SECOND, loss)
-        # T_i < C * T_acker, of squares of the inverse (CC-35).
-        if self.acker is None or found * self._parameters.cc_hysteresis**2 > self._slowness:
-            self._elect(reporter, rtt_ns, loss, found)
+        candidate = slowness(rtt_ns / SECOND, loss)
+        # T_i < C * T_acker (CC-35), as an inequality of the squared inverses.
+        if self.acker is None or candidate * self._parameters.cc_hysteresis**2 > self._slowness:
+            self._elect(reporter, rtt_ns, loss, candidate)
 
-    def _elect(self, reporter: Nla | None, rtt_ns: int, loss: float, found: float) -> None:
+    def _elect(self, reporter: Nla | None, rtt_ns: int, loss: float, new_slowness: float) -> None:
         self._counters.acker_changes += 1
-        self.acker, self.rtt_ns, self.loss, self._slowness = reporter, rtt_ns, loss, found
-        self._has_acked, self._in_vain = False, 0
+        self.acker, self.rtt_ns, self.loss, self._slowness = reporter, rtt_ns, loss, new_slowness
+        self._has_acked, self._timeouts_before_ack = False, 0
         self._check = AckerCheck()
         self.wants_spm = True
 
     def status(self, lead: int) -> CongestionStatus:
-        """What operators see of it; reports of links age."""
+        """Return the status for operators. Reports of links are aged to `lead`."""
         return CongestionStatus(
             acker=self.acker or "",
             loss=round(self.loss, 6),
@@ -183,25 +184,28 @@ class CongestionControl:
         )
 
     def take_notices(self) -> list[Notice]:
-        """What is to be told, once."""
-        taken, self._notices = self._notices, []
-        return taken
+        """Return the notices since the last call."""
+        notices, self._notices = self._notices, []
+        return notices
 
     # Time
 
     @property
     def deadline_ns(self) -> int:
-        """When acks are overdue."""
-        return self._waits_since_ns + self._patience_ns if self.window.has_in_flight else NEVER
+        """Return when acks are overdue; NEVER without packets in flight."""
+        return self._waits_since_ns + self._timeout_ns if self.window.has_in_flight else NEVER
 
     @property
-    def _patience_ns(self) -> int:
-        # What a round trip is said to take is believed of who has acknowledged.
+    def _timeout_ns(self) -> int:
+        # The reported round trip is believed only after an ack of the acker.
         rtt_ns = self.rtt_ns if self._has_acked else 0
         return max(self._parameters.cc_timeout_ivl, 4 * rtt_ns) << min(self._timeouts, _TIMEOUTS)
 
     def handle_deadline(self, now_ns: int) -> None:
-        """Acks are overdue: begin anew, and the second time with another acker."""
+        """Restart the window when acks are overdue.
+
+        After the second timeout in a row another acker is elected.
+        """
         if now_ns < self.deadline_ns:
             return
         self._counters.cc_timeouts += 1
@@ -209,19 +213,20 @@ class CongestionControl:
         self._waits_since_ns = now_ns
         self._timeouts += 1
         self.wants_spm = True
-        self._in_vain += not self._has_acked
+        self._timeouts_before_ack += not self._has_acked
         if self._timeouts >= _TIMEOUTS and self.acker is not None:
-            if self._in_vain >= _TIMEOUTS:
+            if self._timeouts_before_ack >= _TIMEOUTS:
                 self._distrust(self.acker, "it never acknowledged", now_ns)
             self._elect(None, self.rtt_ns, 0.0, 0.0)
 
     def _distrust(self, acker: Nla, why: str, now_ns: int) -> None:
-        """It shall not be elected again for a while: perhaps it does not exist, or it lies (SEC-08, CC-41)."""
+        """Bar an acker from election for `cc_bar_ivl` (SEC-08, CC-41).
+
+        The address may not exist, or its reports may be false.
+        """
         self._counters.ackers_distrusted += 1
         ivl = format_duration(self._parameters.cc_bar_ivl)
-        self._notices.append(
-            Notice("acker-distrusted", f"{acker} is not the acker any more, for {ivl} at least: {why}")
-        )
+        self._notices.append(Notice("acker-distrusted", f"{acker} cannot be the acker for at least {ivl}: {why}"))
         self._barred[acker] = now_ns + self._parameters.cc_bar_ivl
         self._barred.move_to_end(acker)
         if len(self._barred) > _MOST_BARRED:

@@ -1,8 +1,9 @@
-"""Reports of congestion below a source that controls it: what receivers say, and what elements pass on (RFC 12; PGMCC 4).
+"""Reports of congestion below a source with congestion control (RFC 12; PGMCC 4).
 
-The loss rate of a receiver is a moving average over sqns. The acker acknowledges every train at once; everybody else says its
-loss rate on its NAKs (OPT_CR). An element passes on the worst it has heard, aged by the sqns that have passed since, when
-that differs by more than a twentieth from what it said last: so an answer by a local repairer hides no congestion.
+The loss rate of a receiver is a moving average over sqns. The acker acknowledges every train at once. Other receivers
+report their loss rates on NAKs (OPT_CR). An element ages the worst report by the sqns since then. The element passes the
+report on if it differs by more than a twentieth from the last one. The answer of a local repairer therefore hides no
+congestion.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from pgm.wire.formats import AFI_IPV4, AFI_IPV6, Nla
 from pgm.wire.options import NO_OPTIONS, Acker, Cr, Crqst, Members, Option, Options, PgmccFeedback, find
 from pgm.wire.sequence_numbers import wrap
 
-_NOBODY = frozenset({"0.0.0.0", "::"})
+_NO_ACKER = frozenset({"0.0.0.0", "::"})
 
 
 def report_packet(
     state: SessionState, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0, *, leaves: bool = False
 ) -> bytes:
-    """An ack with what PGMCC wants; with an empty map it is a report that acknowledges nothing (CC-31).
+    """Return an ack with PGMCC feedback.
 
-    With `leaves` the reporter goes, and somebody else is to acknowledge (CC-39).
+    With an empty map the packet is a report and acknowledges nothing (CC-31). `loss` is a loss rate, 0 to 1. With
+    `leaves` the reporter leaves, and another acker must be elected (CC-39).
     """
     feedback = PgmccFeedback(
         timestamp_ms=held_ns // MILLISECOND,
@@ -51,7 +53,7 @@ def report_packet(
 
 
 class Reporter:
-    """What one receiver says of its losses in one session."""
+    """Reports of one receiver about its losses in one session."""
 
     def __init__(
         self,
@@ -74,19 +76,22 @@ class Reporter:
         self.is_acker = False
         self._wanted: Crqst | None = None
         self._first = 0
-        self._next: int | None = None  # the sqn behind the newest
+        self._next: int | None = None  # one more than the newest sqn
         self._newest_ns = 0
         self._due_ns = NEVER
         self._has_left = False
 
     @property
     def deadline_ns(self) -> int:
-        """When to report unasked, since there is no acker."""
+        """Return when to report because there is no acker, or a new one."""
         return self._due_ns
 
     @property
     def options(self) -> tuple[Cr, ...]:
-        """What goes on every NAK if the source wants reports, as of when it leaves (CC-02)."""
+        """Return the option of every NAK, if the source wants reports (CC-02).
+
+        The values are those at the departure of the NAK.
+        """
         wanted = self._wanted
         if wanted is None:
             return ()
@@ -104,24 +109,25 @@ class Reporter:
         )
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
-        """Who acknowledges, and what reports are wanted."""
+        """Take the acker and the wanted reports from an SPM."""
         wanted, acker = find(spm.options, Crqst), find(spm.options, Acker)
         self._wanted = wanted
         if acker is None or self._has_left:
             return
         was_acker, self.is_acker = self.is_acker, acker.acker == self._segment.address
-        if acker.acker not in _NOBODY:
-            # A new acker tells at once what it has: the source may have nothing left that it may send.
+        if acker.acker not in _NO_ACKER:
+            # A new acker sends an ack at once, because the source may have no token left for a packet.
             is_new = self.is_acker and not was_acker and self._next is not None
             self._due_ns = now_ns if is_new else NEVER
         elif self._due_ns == NEVER and self._next is not None:
-            # Thousands would answer at once; the first one that is heard becomes the acker (CC-37).
+            # A random delay spreads the reports of thousands of receivers, and the first one elects the acker (CC-37).
             self._due_ns = now_ns + self._rng.randint(0, self._parameters.cc_bo_ivl)
 
     def on_data(self, first: int, end: int, now_ns: int) -> Effects:
-        """Data came: count what is missing before it; the acker acknowledges at once (CC-42), repairs too.
+        """Count the losses before these data.
 
-        In a window of a few packets there are no three behind a lost one, and only its repair spares a time-out.
+        The acker acknowledges data and repairs at once (CC-42). In a window of a few packets a lost packet is not
+        followed by three others. Only the ack of its repair then avoids a timeout.
         """
         if self._next is None:
             self._first = self._next = first
@@ -136,14 +142,20 @@ class Reporter:
         return sum(1 << back for back in range(most) if not self._is_missing(rx_max - back))
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """There is no acker: offer to be it. Or this one has just become it."""
+        """Send the due report.
+
+        Without an acker this receiver is a candidate. A new acker sends its first ack.
+        """
         if now_ns < self._due_ns or self._next is None:
             return NOTHING
         self._due_ns = NEVER
         return (self._ack(now_ns, self._bitmap(self._next - 1) if self.is_acker else 0),)
 
     def leave(self, now_ns: int) -> Effects:
-        """The application goes: an acker says so, lest the source waits for it (CC-39)."""
+        """Stop reports.
+
+        An acker says goodbye, so that the source does not wait for its acks (CC-39).
+        """
         was_acker, self.is_acker, self._has_left, self._due_ns = self.is_acker, False, True, NEVER
         return (self._ack(now_ns, 0, leaves=True),) if was_acker and self._next is not None else NOTHING
 
@@ -156,7 +168,7 @@ class Reporter:
 
 
 class WorstReport:
-    """What one element knows of the losses below it in one session (CC-04, CC-05, CC-08)."""
+    """Worst report of losses below one element in a session (CC-04, CC-05, CC-08)."""
 
     def __init__(self) -> None:
         self.acker: Nla | None = None
@@ -166,21 +178,24 @@ class WorstReport:
         self._sent: tuple[float, Nla] | None = None
 
     def on_spm(self, spm: Spm) -> None:
-        """Who acknowledges: its acks pass unchanged."""
+        """Take the acker from an SPM. The acker's acks pass unchanged."""
         acker = find(spm.options, Acker)
         if acker is None:
             return
-        if acker.acker in _NOBODY:
-            self._sent = None  # whoever reports now is wanted
+        if acker.acker in _NO_ACKER:
+            self._sent = None  # the source needs any report, so the next one counts as news
         self.acker = acker.acker
 
     def forget(self, receiver: Nla) -> None:
-        """It leaves: what it said counts no more."""
+        """Forget the report of a receiver that leaves."""
         if receiver == self.receiver:
             self.loss, self.receiver, self._sent = 0.0, "", None
 
     def hear(self, loss: float, receiver: Nla, sqn: int) -> bool:
-        """Take a report; says whether the worst is now another than was passed on (CC-15)."""
+        """Take a report.
+
+        Return whether the worst report now differs from the last one passed on (CC-15).
+        """
         passed = max(0, sqn - self._sqn)
         aged = self.loss * math.exp(-passed * self.loss / 2)
         self._sqn = max(self._sqn, sqn)
@@ -191,15 +206,16 @@ class WorstReport:
         if self._sent is None:
             is_new = True
         else:
-            before, whose = self._sent
-            is_new = abs(self.loss - before) > CHANGE * before or (whose != self.receiver and self.loss > before)
+            before, receiver_before = self._sent
+            is_other = receiver_before != self.receiver and self.loss > before
+            is_new = is_other or abs(self.loss - before) > CHANGE * before
         if is_new:
             self._sent = (self.loss, self.receiver)
         return is_new
 
 
 class ReportRelay:
-    """Reports that pass one element in one session."""
+    """Relay of reports at one element in one session."""
 
     def __init__(self, state: SessionState, parents: Parents, up: Segment, counters: Counters) -> None:
         self._state = state
@@ -208,10 +224,10 @@ class ReportRelay:
         self._counters = counters
         self.links = LinkReports()
         self.wanted: Crqst | None = None
-        self._worst: WorstReport | None = None  # once an SPM names an acker, or says that there is none
+        self._worst: WorstReport | None = None  # None before an SPM with OPT_ACKER
 
     def on_spm(self, spm: Spm) -> None:
-        """Learn that the source wants reports."""
+        """Take the request for reports, and the acker, from an SPM."""
         self.wanted = find(spm.options, Crqst)
         if self._worst is None and find(spm.options, Acker) is not None:
             self._worst = WorstReport()
@@ -219,7 +235,10 @@ class ReportRelay:
             self._worst.on_spm(spm)
 
     def on_ack(self, ack: Ack, feedback: PgmccFeedback) -> Effects:
-        """An ack of the acker goes up as it is, another's report if it is news."""
+        """Pass up an ack of the acker, or another receiver's report if it is news.
+
+        Both are unchanged.
+        """
         worst = self._worst
         if worst is None or not self._state.has_edges or self._parents.current is None:
             self._counters.foreign_packets += 1
@@ -240,7 +259,10 @@ class ReportRelay:
         return (control(self._up, ack.octets, to=self._parents.current),)
 
     def on_nak(self, nak: Nak) -> Effects:
-        """A NAK with OPT_CR goes its own way; what it reports goes up if it is news (CC-15)."""
+        """Pass up the report in a NAK's OPT_CR, if it is news (CC-15).
+
+        The NAK itself is handled elsewhere.
+        """
         cr, worst = find(nak.options, Cr), self._worst
         if cr is not None and worst is not None:
             self.links.heard(cr, self._state.lead)
@@ -257,7 +279,10 @@ class ReportRelay:
         return (control(self._up, packet, to=self._parents.current),)
 
     def renewed(self, nak: Nak) -> tuple[Nak, bool]:
-        """A NAK as it may go up, with the worst that is known, and whether it must since its links are news (NE-35)."""
+        """Return a NAK with the worst known report, and whether it must go up (NE-35).
+
+        A NAK must go up if its links are news.
+        """
         cr = find(nak.options, Cr)
         if cr is None or self.wanted is None:
             return nak, False
@@ -266,18 +291,21 @@ class ReportRelay:
         new, is_news = self.links.renewed(cr, sqn)
         if cr.has_rx_wp and worst is not None and worst.receiver and (worst.loss > cr.rx_wp / ALL_LOST or not is_known):
             new = attrs.evolve(new, rx_wp=rounded(worst.loss), receiver=worst.receiver)
-        options = tuple(new if one is cr else one for one in nak.options if nak.type in one.CARRIERS)
+        options = tuple(new if option is cr else option for option in nak.options if nak.type in option.CARRIERS)
         return attrs.evolve(nak, options=options, octets=b""), is_news
 
     def sent(self, nak: Nak) -> None:
-        """Such a NAK went up."""
+        """Note that a NAK with OPT_CR went up."""
         cr = find(nak.options, Cr)
         if cr is not None and self.wanted is not None:
             self.links.sent(cr, self._state.unwrap(cr.lead))
 
     @property
     def nak_options(self) -> Options:
-        """What NAKs of an element that asks for itself carry: the worst of all that it knows (CC-06, CC-07)."""
+        """Return the options of the element's own NAKs (CC-06, CC-07).
+
+        The options hold the worst known reports.
+        """
         worst, wanted = self._worst, self.wanted
         if worst is None or wanted is None:
             return NO_OPTIONS

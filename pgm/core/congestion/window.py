@@ -1,42 +1,43 @@
-"""PGMCC's window: tokens for packets, opened by acks and halved by losses, as TCP does it (draft-ietf-rmt-bb-pgmcc-03, 2.2).
+"""PGMCC window: tokens for packets, opened by acks and halved by losses.
 
-Pure arithmetic. A packet that is found lost gives its token back, as one that is acknowledged does, for it is in flight no longer;
-the draft leaves that open, and without it every loss would shrink the window for good.
+Reference: draft-ietf-rmt-bb-pgmcc-03, section 2.2, which follows TCP. This module is pure arithmetic. A lost packet
+returns its token as an acknowledged one does, because neither is in flight any more. The draft leaves this point open.
+Without the return every loss would shrink the window for good.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-_SSTHRESH = 4.0  # packets: below it every ack counts double (2.2)
-_DUPLICATES = 3  # packets acknowledged behind one that is not: then that is lost (2.2)
-MAP_BITS = 32  # sqns that an ack tells of
-_KEPT_TIMES = 4096  # trains whose time of sending is known: far more than are in flight
+_SSTHRESH = 4.0  # packets: in a smaller window every ack counts double (2.2)
+_DUPLICATES = 3  # acknowledged later packets that prove the loss of a packet (2.2)
+MAP_BITS = 32  # sqns in the map of an ack
+_KEPT_TIMES = 4096  # trains with a known time of sending: far more than are in flight
 
 
 class CongestionWindow:
-    """Window `window` and tokens `tokens`, in packets, neither whole (CC-32)."""
+    """Window and tokens in packets, both with fractions (CC-32)."""
 
     def __init__(self) -> None:
         self.window = 1.0
         self.tokens = 1.0
         self._in_flight: dict[int, None] = {}
-        self._frozen_until = -1  # the window stays as it is until feedback for this sqn comes
+        self._frozen_until = -1  # the window does not change before feedback for this sqn
         self._times: deque[tuple[int, int, int]] = deque(maxlen=_KEPT_TIMES)  # first, end, when
 
     @property
     def has_in_flight(self) -> bool:
-        """Whether an ack is owed."""
+        """Return whether any packet is in flight."""
         return bool(self._in_flight)
 
     def sent(self, first: int, end: int, now_ns: int) -> None:
-        """Note ODATA: a token each."""
+        """Note ODATA that was sent, at one token for each packet."""
         self.tokens -= end - first
         self._in_flight.update(dict.fromkeys(range(first, end)))
         self._times.append((first, end, now_ns))
 
     def sent_at(self, sqn: int) -> int | None:
-        """When a packet was sent, ns; None if that was too long ago."""
+        """Return when a packet was sent, in ns; None if that was too long ago."""
         for first, end, at_ns in reversed(self._times):
             if first <= sqn < end:
                 return at_ns
@@ -45,7 +46,10 @@ class CongestionWindow:
         return None
 
     def acked(self, rx_max: int, bitmap: int, lead: int) -> tuple[int, int]:
-        """Take an ack: everything older than its map is taken as received. Returns new acks and losses, in packets."""
+        """Take an ack, and return the newly acknowledged and the lost packets as counts.
+
+        Packets older than the map count as received.
+        """
         got: list[int] = []
         lost: list[int] = []
         for sqn in self._in_flight:
@@ -69,7 +73,10 @@ class CongestionWindow:
         return len(got), len(lost)
 
     def _open(self, count: int, *, grows: bool) -> None:
-        """CC-33; while the window is frozen acks give back their tokens and nothing else."""
+        """Return tokens to the window, and open the window if it `grows` (CC-33).
+
+        A frozen window only gets its tokens back.
+        """
         if not grows:
             self.tokens += count
             return
@@ -84,12 +91,15 @@ class CongestionWindow:
         self.window += rest / self.window
 
     def timed_out(self) -> None:
-        """No ack for too long: begin anew (CC-38)."""
+        """Reset the window after a timeout (CC-38)."""
         self.window = self.tokens = 1.0
         self._in_flight.clear()
         self._frozen_until = -1
 
 
 def slowness(rtt_s: float, loss: float) -> float:
-    """The square of one over the throughput that TCP would have: larger is slower (2.4, CC-36)."""
+    """Return the square of TCP's inverse throughput on this path (2.4, CC-36).
+
+    A larger value means a slower path. `rtt_s` is the round trip in seconds, `loss` the loss rate, 0 to 1.
+    """
     return rtt_s**2 * loss * (1 + 9 * loss * (1 + 32 * loss**2)) ** 2

@@ -1,1 +1,1 @@
-"""Rates: token buckets, the pacer, the adaptive rate and the monitor of excessive NAKs."""
+"""Rates: token buckets, pacer, adaptive rate, monitor of excessive NAKs."""

@@ -1,6 +1,7 @@
-"""The rate of one sender: token and leaky bucket for everything, a share of its own for repairs (RFC 5.1.2, 5.1.3).
+"""Rate of one sender, with a share for repairs (RFC 5.1.2, 5.1.3).
 
-Octets are limited always, packets where `txw_max_pps` says so; repairs count against both.
+The limit is a token and leaky bucket. Octets are always limited. Packets are limited if `txw_max_pps` is set. Repairs
+count against both limits.
 
 NCFs are never paced (SRC-02).
 """
@@ -14,7 +15,10 @@ from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_OCTE
 
 
 class Pacer:
-    """TXW_MAX_RTE with bucket `txw_burst_ivl`, a peak rate between trains, and `rdata_share` of it for RDATA."""
+    """Pacer at TXW_MAX_RTE with a bucket of `txw_burst_ivl` and a peak rate.
+
+    The peak rate applies between trains. RDATA has `rdata_share` of the rate.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         rate = parameters.txw_max_rte
@@ -27,7 +31,7 @@ class Pacer:
         self._set_longest_train(rate)
 
     def _sizes(self, rate: int) -> list[tuple[int, int]]:
-        """Rate and burst in ns of the buckets for all together, for their peaks, and for repairs."""
+        """Return rate and burst (ns) of the buckets for all octets, peaks and repairs."""
         parameters = self._parameters
         packet_ns = TokenBucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
         burst_ns = max(parameters.txw_burst_ivl, packet_ns + self._slack_ns)
@@ -39,65 +43,75 @@ class Pacer:
         ]
 
     def set_rate(self, rate: int, now_ns: int) -> None:
-        """From now on this is the rate of all together, and repairs have their share of it."""
+        """Set the total rate, and the share of repairs in it."""
         for bucket, (changed, burst_ns) in zip((self._all, self._peak, self._repairs), self._sizes(rate), strict=True):
             bucket.change(changed, burst_ns, now_ns)
         self._set_longest_train(rate)
 
     def _set_longest_train(self, rate: int) -> None:
-        """What may leave at once: what the bucket holds, less the slack, and beyond one train no more than the peak rate allows."""
+        """Set the longest trains that may leave at once, of data and of repairs.
+
+        The limit is the content of the bucket, less the slack. Beyond one train the peak rate is a further limit.
+        """
         peak = max(MAX_TRAIN_OCTETS, self._peak.most)
         most = min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND)
         self.train_octets = max(self._packet, most)
-        # The largest train of repairs: what their bucket holds.
+        # The largest train of repairs is the content of the repairs' bucket.
         self.repair_octets = min(self.train_octets, max(1, self._repairs.most))
-        # What a single packet needs, so that nothing is divided for each.
+        # The time of a single packet is precomputed, to save a division for each packet.
         self._packet_spare_ns = max(0, self._all.burst_ns - self._all.cost_ns(self._packet))
         self._alone_octets, self._alone_ns, self._alone_peak_ns = 0, 0, 0
 
     def go_at(self, rate: int) -> None:
-        """From now on all together go at this rate; the share of repairs stays what it is of TXW_MAX_RTE."""
+        """Set the total rate. The repairs' share of TXW_MAX_RTE stays as it is."""
         self._all.rate, self._peak.rate = rate, rate * self._peak_ratio
         self._set_longest_train(rate)
 
     @staticmethod
     def _repair_burst_ns(share: int, burst: int, parameters: Parameters) -> int:
-        """The bucket of the share holds as many octets as that of the whole, up to a second of the share.
+        """Return the burst of the repairs' bucket in ns.
 
-        With the same time it would hold a few packets: a process that is served late would lose most of its share.
+        That bucket holds as many octets as the bucket for all octets, up to one second of the share. With the same
+        burst time it would hold a few packets, and a process that runs late would lose most of its share.
         """
         return max(min(burst // share, SECOND), TokenBucket(share, 0).cost_ns(parameters.max_tpdu) + 1)
 
     @property
     def burst_ns(self) -> int:
-        """What may go at once after a pause, as time at the rate."""
+        """Return the burst that may leave after a pause, as ns at the rate."""
         return self._all.burst_ns
 
     @property
     def rate(self) -> int:
-        """Octets a second of all together."""
+        """Return the total rate, in octets a second."""
         return self._all.rate
 
     def data_ready_at(self, octets: int) -> int:
-        """When `octets` of ODATA may leave."""
+        """Return when `octets` of ODATA may leave."""
         ready = max(self._all.ready_at(min(octets, self.train_octets)), self._peak.ready_at(0))
         packets = self._packets
         if packets is None:
             return ready
-        # Half of the bucket at a time: a packet at a time would cost a call each.
+        # Half of the bucket at a time, because single packets would cost a call each.
         return max(ready, packets.ready_at(max(1, packets.rate * packets.burst_ns // (2 * SECOND))))
 
     @property
     def packet_ready_at(self) -> int:
-        """When a packet of `max_tpdu` octets may leave: as `data_ready_at`, where there is no limit in packets."""
+        """Return when a packet of `max_tpdu` octets may leave.
+
+        Only for a pacer without a limit in packets.
+        """
         return max(self._all.full_at_ns - self._packet_spare_ns, self._peak.full_at_ns - self._peak.burst_ns)
 
     def packet_sent(self, octets: int, now_ns: int) -> int:
-        """Charge one packet: as `data_sent`, where there is no limit in packets; returns `packet_ready_at` since."""
+        """Charge one packet, and return the new `packet_ready_at`.
+
+        Only for a pacer without a limit in packets.
+        """
         if octets != self._alone_octets:
             self._alone_octets = octets
             self._alone_ns, self._alone_peak_ns = self._all.cost_ns(octets), self._peak.cost_ns(octets)
-        # As `TokenBucket.charge` and that, for each single packet: written out, it takes half the time.
+        # `TokenBucket.charge` and `packet_ready_at`, written out for speed on the path of single packets.
         every, peak = self._all, self._peak
         full_ns, peak_ns = every.full_at_ns, peak.full_at_ns
         if full_ns < now_ns:
@@ -109,18 +123,24 @@ class Pacer:
         return max(full_ns - self._packet_spare_ns, peak_ns - peak.burst_ns)
 
     def repair_ready_at(self, octets: int) -> int:
-        """When about `octets` of RDATA may leave: a guess, taken as one packet at least, so that one always fits."""
-        guess = max(octets, self._packet)
-        return max(self.data_ready_at(guess), self._repairs.ready_at(min(guess, self.repair_octets)))
+        """Return when about `octets` of RDATA may leave. `octets` is an estimate.
+
+        At least one packet of `max_tpdu` is assumed, so that a packet always fits.
+        """
+        estimate = max(octets, self._packet)
+        return max(self.data_ready_at(estimate), self._repairs.ready_at(min(estimate, self.repair_octets)))
 
     def packet_room(self, now_ns: int) -> int:
-        """Packets that may leave now, in one train."""
+        """Return how many packets may leave now, in one train."""
         if self._packets is None:
             return MAX_CONVOY_PACKETS
         return min(MAX_CONVOY_PACKETS, max(1, self._packets.available(now_ns)))
 
     def repair_room(self, now_ns: int) -> int:
-        """Octets of RDATA that may leave now; what is due may be more than was guessed."""
+        """Return how many octets of RDATA may leave now.
+
+        Due repairs may exceed the estimate of `repair_ready_at`.
+        """
         return min(self.repair_octets, self._repairs.available(now_ns), self._all.available(now_ns))
 
     def data_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
@@ -137,6 +157,9 @@ class Pacer:
 
 
 def _packet_bucket(parameters: Parameters) -> TokenBucket | None:
-    """The limit in packets, one at least at a time; None where there is none."""
+    """Return the bucket of the limit in packets; None without a limit.
+
+    The bucket holds at least one packet.
+    """
     rate = parameters.txw_max_pps
     return TokenBucket(rate, max(parameters.txw_burst_ivl, TokenBucket(rate, 0).cost_ns(1))) if rate else None

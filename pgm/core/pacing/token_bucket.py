@@ -1,7 +1,7 @@
 """Token and leaky buckets (RFC 5.1.2), in integers.
 
-A bucket is kept as the instant at which it would be full again (virtual scheduling), so it accrues by elapsed time however
-late it is asked, and there is no rounding to lose.
+The state of a bucket is the instant at which it is full again (virtual scheduling). Tokens therefore accrue by elapsed
+time, independent of the times of calls, and without loss by rounding.
 """
 
 from __future__ import annotations
@@ -10,44 +10,56 @@ from pgm.units import SECOND
 
 
 class TokenBucket:
-    """At most `rate` units a second and `burst_ns` of them at once: in any T, burst + rate x T (SRC-03)."""
+    """Bucket that allows burst + rate x T units in any time T (SRC-03).
+
+    `rate` is in units a second. `burst_ns` is the burst, as ns at that rate.
+    """
 
     def __init__(self, rate: int, burst_ns: int) -> None:
         self.rate = rate
         self.burst_ns = burst_ns
-        self.full_at_ns = 0  # when it is full again, if nothing is taken
+        self.full_at_ns = 0  # when the bucket is full again if no units are taken
 
     def cost_ns(self, amount: int) -> int:
-        """Time at full rate that `amount` units are worth, rounded up: the limit holds exactly."""
+        """Return the ns that `amount` units take at the rate.
+
+        The result is rounded up, so that the limit is never exceeded.
+        """
         return -(-amount * SECOND // self.rate)
 
     def ready_at(self, amount: int) -> int:
-        """The earliest instant at which `amount` units may be taken; more than the bucket holds waits for a full one."""
+        """Return when `amount` units may be taken.
+
+        An amount above the capacity needs a full bucket.
+        """
         spare_ns = self.burst_ns + -amount * SECOND // self.rate
         return self.full_at_ns - spare_ns if spare_ns > 0 else self.full_at_ns
 
     @property
     def most(self) -> int:
-        """Units in a full bucket."""
+        """Return the capacity, in units."""
         return self.burst_ns * self.rate // SECOND
 
     def available(self, now_ns: int) -> int:
-        """Units that may be taken now."""
+        """Return how many units may be taken now."""
         spare = self.burst_ns - max(0, self.full_at_ns - now_ns)
         return max(0, spare * self.rate // SECOND)
 
     def charge(self, amount: int, now_ns: int) -> None:
-        """Take units, whether they are there or not."""
+        """Take units without a check, into debt if necessary."""
         self.full_at_ns = max(self.full_at_ns, now_ns) + self.cost_ns(amount)
 
     def change(self, rate: int, burst_ns: int, now_ns: int) -> None:
-        """From now on another size. What was taken and is not back is owed at the new rate, up to an empty bucket."""
+        """Set rate and burst.
+
+        Units that are missing now stay missing, up to an empty bucket.
+        """
         owed = max(0, self.full_at_ns - now_ns) * self.rate // SECOND
         self.rate, self.burst_ns = rate, burst_ns
         self.full_at_ns = now_ns + min(burst_ns, self.cost_ns(owed))
 
     def take(self, amount: int, now_ns: int) -> bool:
-        """Take units if they are there."""
+        """Take units if the bucket has them. Return whether it has."""
         if self.ready_at(amount) > now_ns:
             return False
         self.charge(amount, now_ns)

@@ -1,9 +1,13 @@
-"""Parity at whoever recovers: which group has ended, how much of it is missing, and what comes back of it (RFC 11.5).
+"""Parity at a node that recovers missing packets (RFC 11.5).
 
-What is missing is held by `Recovery` as ever, and its timers and retries are those of any loss. This says when a loss may be asked
-for, at the end of its group; turns what is due into requests for numbers of packets; and rebuilds a group once enough of it is
-there. Single packets are asked for where parity cannot help: none is offered on demand, the group has not ended or has partly
-left the window, or asking for parity was in vain.
+`Recovery` holds the missing packets, with the timers and retries of any loss. This module has three tasks:
+
+- allow the request of a loss, at the end of its group;
+- turn due ranges into requests for numbers of packets;
+- rebuild a group once enough packets of the group are here.
+
+Single packets are requested if parity cannot help: no parity is offered on demand, the group has not ended or has partly
+left the window, or requests for parity remained without success.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pgm.core.counters import Counters
 from pgm.core.parity.store import ParityStore
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.group_limit import GroupLimit
+from pgm.core.recovery.group_probe import GroupProbe
 from pgm.core.recovery.missing_range import MissingRange
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RepairState
@@ -35,10 +40,11 @@ from pgm.wire.train import Data, Run
 
 
 def offer_of(spm: Spm, state: SessionState) -> ParityPrm | None:
-    """The parity that an SPM offers, if this node can make use of it and the first SPM of the session offered it too.
+    """Return the parity that an SPM offers; None if this node cannot use it, or the session's first SPM did not offer it.
 
-    Parity never begins in the middle of a stream: an SPM that was forged could turn losses into sqns that were never sent.
+    Parity never begins in the middle of a stream: a forged SPM could turn losses into sqns that were never sent.
     """
+
     offer = find(spm.options, ParityPrm)
     if offer is None or not state.group_size or not state.keeps_group_size:
         return None
@@ -46,10 +52,12 @@ def offer_of(spm: Spm, state: SessionState) -> ParityPrm | None:
 
 
 class ParityRecovery:
-    """The groups of one session. `store` has the packets; `kept` is the same where they must be kept for this alone.
+    """Transmission groups of one session.
 
-    What was missing and turns out never to have been sent is for `take_skipped`, after every call that is told something.
-    `regain` takes a span back that was skipped, when something shows that sqns of its group were sent after all.
+    `store` has the packets. `kept` is the same store if the packets are kept for parity alone. After each call that
+    learns of packets or groups, `take_skipped` returns missing sqns that were never used. `regain` takes back a skipped
+    span when evidence shows that sqns of its group were sent after all.
+
     """
 
     def __init__(
@@ -80,22 +88,21 @@ class ParityRecovery:
         self._kept = kept
         self._regain = regain
         self._skipped: list[Span] = []
-        self._left_out: dict[int, list[Span]] = {}  # by short group: what was skipped of it
-        self._open_from = group_of(
-            gap_detector.end, self.size
-        )  # the first group that has not ended, when looked at last
-        self._hold_until_ns = 0  # of that group
-        self._shorts: OrderedDict[int, int] = OrderedDict()  # packets in short groups
-        self._holes: list[int] = []  # short groups behind which nothing was seen yet
+        self._left_out: dict[int, list[Span]] = {}  # skipped spans of each short group
+        self._open_from = group_of(gap_detector.end, self.size)  # the first open group, as of the last review
+        self._hold_until_ns = 0  # end of the hold of losses in the first open group
+        self._shorts: OrderedDict[int, int] = OrderedDict()  # number of packets in each short group
+        self._holes: list[int] = []  # short groups without a packet from a later group so far
+
         self._stock = ParityStore(self.size, parameters.fec_groups, counters)
         self._corrupt: OrderedDict[int, None] = OrderedDict()
-        self._usual = 0  # parity packets that come unasked with a group
+        self._usual = 0  # proactive parity packets of a group
         self._closes_groups = False  # the source has ended a group early
 
-    # What is said of groups
+    # Sizes and ends of groups
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
-        """An SPM that was taken: at the end of a short group it carries its size."""
+        """Take an SPM, which carries the size of a short group at the end of that group."""
         short = find(spm.options, CurrTgsize)
         lead = unwrap(spm.lead, self._state.lead)
         if self._state.was_told_of(lead, lead + 1):
@@ -126,56 +133,62 @@ class ParityRecovery:
             self._learn(group, actual)
 
     def _learn(self, group: int, actual: int) -> None:
-        """A group is short. Nobody may say so of sqns that have come, or that the source says it has sent."""
+        """Record a short group, unless a sqn that the group left out has come or the source says that it was sent."""
+
         first, end = group + actual, group + self.size
         if not 0 < actual < self.size or group in self._shorts or self._state.was_told_of(first, end):
             return
         if next(self._store.parts(first, end), None) is not None:
             return
         self._closes_groups = True
+        if not self._is_on_demand and self._recovery.group_probe is None:
+            self._recovery.group_probe = GroupProbe(self.size)
         self._shorts[group] = actual
         self._holes.append(group)
         if len(self._shorts) > self._parameters.fec_groups:
             oldest, _ = self._shorts.popitem(last=False)
-            self._holes = [one for one in self._holes if one != oldest]
+            self._holes = [hole for hole in self._holes if hole != oldest]
             self._left_out.pop(oldest, None)
 
     def _actual(self, group: int) -> int:
         return self._shorts.get(group, self.size)
 
     def _has_ended(self, group: int) -> bool:
-        """Whether all packets of a group were sent (FEC-25, FEC-31)."""
+        """Return whether all packets of a group were sent (FEC-25, FEC-31)."""
         return self._gap_detector.end >= group + self._actual(group)
 
     def ended_size(self, group: int) -> int | None:
-        """Packets in a group; None while not all of them were sent."""
+        """Return the number of packets in a group; None while not all were sent."""
         return self._actual(group) if self._has_ended(group) else None
 
     def short_group(self, sqn: int) -> int | None:
-        """The short group that left this sqn out; None for a sqn that was used, as far as is known."""
+        """Return the short group that left this sqn out; None if no such group is known."""
         group = group_of(sqn, self.size)
         return group if sqn >= group + self._actual(group) else None
 
     @property
     def _first_open(self) -> int:
-        """The first group whose losses may not be asked for yet.
+        """Return the first group whose losses may not be requested yet.
 
-        Where parity comes unasked, the end of the data is not the end: what is on its way need not be asked for.
+        With proactive parity a group stays open after the end of its data, until the usual parity packets have come.
         """
         end = self._gap_detector.end
         group = group_of(end - 1, self.size)
         if not self._has_ended(group):
             return group
-        has_come = self._stock.count(group)
+        received = self._stock.count(group)
         is_lacking = self._lacks(group)
-        return group if is_lacking and self._usual > has_come and end == group + self.size else group + self.size
+        return group if is_lacking and self._usual > received and end == group + self.size else group + self.size
 
     def review(self, now_ns: int) -> None:
-        """Something was learnt: skip what never was, hold what is in an open group, let go what is in one that has ended."""
+        """Apply new knowledge of packets and groups.
+
+        Sqns that were never used are skipped. Losses in the open group are held, and those in ended groups are released.
+        """
         if not self._gap_detector.has_begun:
             return
         if self._holes and self._state.keeps_group_size:
-            self._skip_holes()
+            self._skip_holes(now_ns)
         if not self._recovery.missing:
             self._stock.clear()
             self._open_from = group_of(self._gap_detector.end, self.size)
@@ -183,7 +196,7 @@ class ParityRecovery:
             self._rearm(now_ns)
         self._prune()
 
-    def _skip_holes(self) -> None:
+    def _skip_holes(self, now_ns: int) -> None:
         end, left = self._gap_detector.end, []
         for group in self._holes:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
@@ -193,6 +206,7 @@ class ParityRecovery:
                     self._counters.watch.skipped(self._state.tsi, low, high)
             if spans:
                 self._skipped += spans
+                self._recovery.learnt_group(now_ns)
                 self._left_out.setdefault(group, []).extend(spans)
             if end < group + self.size:
                 left.append(group)
@@ -201,36 +215,46 @@ class ParityRecovery:
     def _rearm(self, now_ns: int) -> None:
         missing, first_open = self._recovery.missing, self._first_open
         if first_open > self._open_from:
-            self._let_go(self._cut_at(self._open_from, first_open), now_ns)
+            self._release(self._cut_at(self._open_from, first_open), now_ns)
             self._open_from, self._hold_until_ns = first_open, 0
-        held = [found for found in self._cut_at(first_open, self._gap_detector.end) if found.first >= first_open]
+        held = [gap for gap in self._cut_at(first_open, self._gap_detector.end) if gap.first >= first_open]
         if held and not self._hold_until_ns:
-            # A source that ends its groups when it is idle will end this one too (FEC-24).
+            # A source that ends its groups when idle will end this one too (FEC-24).
             is_sure = self._closes_groups and not self._has_ended(first_open)
             ivl = self._parameters.stall_ivl if is_sure else self._parameters.fec_hold_ivl
             self._hold_until_ns = now_ns + ivl
-        for found in held:
-            if found.state is RepairState.BACK_OFF and not found.is_parked and found.deadline_ns < self._hold_until_ns:
-                missing.arm(found, self._hold_until_ns)
+        for gap in held:
+            if gap.state is RepairState.BACK_OFF and not gap.is_parked and gap.deadline_ns < self._hold_until_ns:
+                missing.arm(gap, self._hold_until_ns)
 
     def _cut_at(self, first: int, end: int) -> list[MissingRange]:
-        """The ranges of these sqns, cut at the edges; where there may be no more of them, all that reach in, as they are."""
+        """Cut missing ranges at `first` and `end`, and return those between.
+
+        If the table of ranges is full, nothing is cut, and ranges that extend beyond an edge are included.
+        """
         missing = self._recovery.missing
         if len(missing) + 2 <= self._parameters.rxw_gaps:
             return missing.within(first, end)
-        return list(itertools.takewhile(lambda found: found.first < end, missing.reaching(first)))
+        return list(itertools.takewhile(lambda gap: gap.first < end, missing.reaching(first)))
 
-    def _let_go(self, ended: list[MissingRange], now_ns: int) -> None:
-        """Back off, the less the more is missing (FEC-27); together, so that one NAK lists all groups."""
-        resting = [found for found in ended if found.state is RepairState.BACK_OFF and not found.is_parked]
-        if resting:
-            most = max(self.count(group) for group in {group_of(found.first, self.size) for found in resting})
+    def _release(self, ended: list[MissingRange], now_ns: int) -> None:
+        """Start the back-off of losses in ended groups (FEC-27).
+
+        The more packets are missing, the shorter is the back-off. All ranges share one back-off, so that one NAK lists
+        all groups.
+        """
+        waiting = [gap for gap in ended if gap.state is RepairState.BACK_OFF and not gap.is_parked]
+        if waiting:
+            most = max(self.count(group) for group in {group_of(gap.first, self.size) for gap in waiting})
             back_off = self._rng.randint(1, self._recovery.nak_bo_ivl) // most
-            for found in resting:
-                self._recovery.missing.arm(found, now_ns + self._parameters.reorder_ivl + back_off)
+            for gap in waiting:
+                self._recovery.missing.arm(gap, now_ns + self._parameters.reorder_ivl + back_off)
 
     def _prune(self) -> None:
-        """Keep packets and parity of groups that lack something, and the packets of the last one."""
+        """Drop packets and parity that are no longer needed.
+
+        Incomplete groups keep their packets and parity, and the last group keeps its packets.
+        """
         oldest = self._recovery.missing.oldest
         needed = group_of(self._gap_detector.end if oldest is None else oldest.first, self.size)
         if self._stock:
@@ -242,36 +266,42 @@ class ParityRecovery:
             self._kept.cut_oldest(self._kept.oldest.count)
 
     def take_skipped(self) -> list[Span]:
-        """Sqns that were missing and never were."""
+        """Return missing sqns that were never used, once."""
         spans, self._skipped = self._skipped, []
         return spans
 
-    # Asking
+    # Requests
 
     def count(self, group: int) -> int:
-        """Packets to ask for, relative to a full group: what is neither here nor in parity that is (FEC-25)."""
+        """Return the packets to request, relative to a full group (FEC-25).
+
+        The number is the group size, less the packets and parity packets that are here, and at least 1.
+        """
         here = sum(part.count for part in self._store.parts(group, group + self.size)) + self._stock.count(group)
         return max(1, self.size - here)
 
     def plan(self, asking: Iterable[MissingRange]) -> tuple[list[int], list[Span]]:
-        """What is due as requests for parity, one sqn a group as NAKs carry them, and as spans of single packets."""
+        """Turn due ranges into parity requests and spans of single packets.
+
+        A parity request is one sqn for each group, in the form of NAKs.
+        """
         parity: dict[int, int] = {}
         single: list[Span] = []
-        for found in asking:
-            first = found.first
-            while first < found.end:
+        for gap in asking:
+            first = gap.first
+            while first < gap.end:
                 group = group_of(first, self.size)
-                end = min(found.end, group + self.size)
-                if self._asks_singly(group, found):
+                end = min(gap.end, group + self.size)
+                if self._asks_singly(group, gap):
                     single.append((first, end))
                 else:
                     parity[group] = self.count(group)
                 first = end
         return [request_sqn(group, count) for group, count in sorted(parity.items())], merged(single)
 
-    def _asks_singly(self, group: int, found: MissingRange) -> bool:
-        # In turns: perhaps nobody above knows parity, or somebody answers single requests by parity.
-        turn = (found.ncf_retries + found.data_retries) // self._parameters.fec_retries
+    def _asks_singly(self, group: int, gap: MissingRange) -> bool:
+        # Alternate, because the nodes above may not support parity, or may answer single requests by parity.
+        turn = (gap.ncf_retries + gap.data_retries) // self._parameters.fec_retries
         return (
             not self._is_on_demand
             or group < self._state.trail
@@ -281,23 +311,25 @@ class ParityRecovery:
         )
 
     def packets_asked(self, sqns: Iterable[int]) -> int:
-        """How many packets parity requests ask for."""
+        """Return the number of packets that parity requests ask for."""
         return sum(requested(sqn, self.size)[1] for sqn in sqns)
 
     def answered(self, nak: Nak) -> list[Span]:
-        """The groups that a parity NCF or NAK speaks of for as many packets as are missing here, or more (FEC-26).
+        """Return the groups of a parity NCF or NAK that cover the losses here (FEC-26).
 
-        A group whose parity has no room here yet waits on: what others get of it does not help.
+        The count of such a group is at least the number of packets missing here. A group without room in the store does
+        not count: parity for other receivers would be dropped here.
+
         """
         asked = [requested(self._state.unwrap(sqn), self.size) for sqn in nak.sqns]
         end = self._recovery.asks_before_sqn
         spans = [(group, group + self.size) for group, count in asked if group < end and count >= self.count(group)]
         return merged(spans)
 
-    # What comes
+    # Received packets
 
     def on_data(self, data: Data, first: int, now_ns: int) -> list[Run]:
-        """Data that was taken in; returns what could be rebuilt by its help."""
+        """Take received data. Return the packets that can now be rebuilt."""
         end = first + data.count
         if data.options:
             short = find(data.options, CurrTgsize)
@@ -308,7 +340,10 @@ class ParityRecovery:
         return [run for group in touched for run in self._rebuild(group)]
 
     def on_parity(self, data: Data, first: int, now_ns: int) -> list[Run]:
-        """Parity packets; returns what could be rebuilt. They never count as data (FEC-05)."""
+        """Take parity packets, which never count as data (FEC-05).
+
+        Return the packets that can now be rebuilt.
+        """
         packets = read_parity(data, first, self.size)
         self._counters.parity_packets_in += len(packets)
         for packet in packets:
@@ -345,7 +380,10 @@ class ParityRecovery:
         return self._stock.add(packet, self._parameters.rxw_bytes - pinned)
 
     def _rebuild(self, group: int) -> list[Run]:
-        """The missing packets of a group, once as much parity is there as packets are not (FEC-29)."""
+        """Return the missing packets of a group, if they can be rebuilt (FEC-29).
+
+        A group needs as many parity packets as packets are missing.
+        """
         collected = self._stock.of(group)
         if not collected or not self._has_ended(group):
             return []

@@ -1,6 +1,7 @@
-"""Answering parity NAKs with parity packets: consolidated by count, made when they are sent, never the same twice (RFC 11.4).
+"""Answers to parity NAKs with parity packets (RFC 11.4).
 
-Used by sources, over the transmit window, and by repairers, over the cache, with one responder per segment.
+Requests are consolidated by count. Parity packets are computed on sending, and no number is sent twice before all are
+used. Sources use a responder with the transmit window, repairers with the cache. Each segment has its own responder.
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ from pgm.wire.train import MAX_CONVOY_PACKETS, Run
 
 @attrs.frozen
 class ParityFormat:
-    """What all parity packets of a session have in common: session, group size, and the numbers that this node gives."""
+    """Common values of a session's parity packets.
+
+    They are the session, the group size, and the numbers that this node uses.
+    """
 
     tsi: Tsi
     data_port: int
     size: int
-    start: int  # where this node begins; those before it are sent unasked, or by others
-    limit: int  # how many numbers there are
+    start: int  # this node's first number, where lower ones are proactive or belong to other nodes
+    limit: int  # count of numbers
 
     def following(self, index: int) -> int:
-        """The number to give behind one. When all are used up they begin anew."""
+        """Return `index`, or 0 if all numbers are used up."""
         return index if index < self.limit else 0
 
 
 def whole_group(store: RepairStore, group: int, actual: int) -> list[Run] | None:
-    """All packets of a group, or None if the store lacks one."""
+    """Return all packets of a group; None if the store lacks any."""
     parts = list(store.parts(group, group + actual))
     return parts if sum(part.count for part in parts) == actual else None
 
@@ -54,37 +58,43 @@ def parity_packets(
     kind: PacketType,
     trail: int,
 ) -> list[bytes]:
-    """Parity packets of a group as octets; where its first or last packet begins or ends the session they say so (FEC-13)."""
+    """Return parity packets of a group as octets.
+
+    They carry OPT_SYN and OPT_FIN if the group's first or last packet has that option (FEC-13).
+    """
     first, last = parts[0].options(), parts[-1].part(parts[-1].end - 1, parts[-1].end).options()
     marks: list[Option] = [mark for mark in (find(first, Syn), find(last, Fin)) if mark is not None]
-    made: list[ParityPacket] = groups.encode(parts, group, form.size, indexes, actual)
+    packets: list[ParityPacket] = groups.encode(parts, group, form.size, indexes, actual)
     return [
-        build_parity(kind, one, tsi=form.tsi, data_port=form.data_port, size=form.size, trail=trail, marks=marks)
-        for one in made
+        build_parity(kind, packet, tsi=form.tsi, data_port=form.data_port, size=form.size, trail=trail, marks=marks)
+        for packet in packets
     ]
 
 
-def alike(packets: Sequence[bytes]) -> int:
-    """How many packets from the first on are of its size: one train."""
+def train_length(packets: Sequence[bytes]) -> int:
+    """Return how many packets from the first on have its size, for one train."""
     size = len(packets[0])
     return next((at for at, packet in enumerate(packets) if len(packet) != size), len(packets))
 
 
 @attrs.define
-class _Owed:
-    """One group: the next number, packets still to be sent, and those sent since its first request."""
+class _PendingParity:
+    """Parity of one group: next number, owed packets, and packets sent.
+
+    The latter count from the first request.
+    """
 
     next_index: int
-    given: int = 0  # numbers given in all
+    given: int = 0  # numbers used in all
     pending: int = 0
     sent: int = 0
     ignore_until_ns: int = -NEVER
     due_ns: int = NEVER
-    actual: int | None = None  # packets in the group; None while it is not complete
+    actual: int | None = None  # packets in the group, None while it is not complete
 
 
 class ParityResponder:
-    """The on-demand parity that one session owes to one segment, or to one node of it by unicast."""
+    """On-demand parity that one session owes to a segment, or to a node by unicast."""
 
     def __init__(
         self,
@@ -101,23 +111,23 @@ class ParityResponder:
         self._parameters = parameters
         self._counters = counters
         self._to = to
-        self._groups: OrderedDict[int, _Owed] = OrderedDict()
-        self._pending: OrderedDict[int, _Owed] = OrderedDict()
+        self._groups: OrderedDict[int, _PendingParity] = OrderedDict()
+        self._pending: OrderedDict[int, _PendingParity] = OrderedDict()
         self._due_ns = NEVER
         self._shares = FairShare(parameters, counters)
 
     @property
     def deadline_ns(self) -> int:
-        """When the first packet may leave, as far as holding is concerned; NEVER when none is owed."""
+        """Return when the hold of the first owed packet ends; NEVER when none is owed."""
         return self._due_ns
 
     @property
     def pending(self) -> int:
-        """Parity packets owed."""
+        """Return the number of owed parity packets."""
         return sum(owed.pending for owed in self._pending.values())
 
     def granted(self, asker: Nla, group: int, count: int, now_ns: int) -> int:
-        """How many packets more of a group an asker may have."""
+        """Return how many more packets of a group an asker may have."""
         part = next(self._store.parts(group, group + self._form.size), None)
         stride = self._parameters.max_tpdu if part is None else part.stride
         return self._shares.grant(asker, count, stride, now_ns)
@@ -131,11 +141,14 @@ class ParityResponder:
         hold_ns: int | None = None,
         asker: Nla | None = None,
     ) -> bool:
-        """Owe `count` packets, relative to a full group, no later than `hold_ns` from now; False if they cannot be made.
+        """Owe `count` parity packets, relative to a full group.
 
-        `actual` is the number of packets in the group, None while it is not complete: then it is completed first (FEC-16).
-        One packet at least is sent, since it says how short a group is to whoever does not know (FEC-22), and an `asker`
-        gets no more than its share.
+        Return False if they cannot be made. The packets are due `hold_ns` from now at the latest, by default
+        `rdata_hold_ivl`. `actual` is the number of packets in the group. For an incomplete group `actual` is None, and
+        the packets wait for its completion (FEC-16).
+
+        At least one packet is sent, because it tells receivers the size of a short group (FEC-22). An `asker` gets no
+        more than its share.
         """
         if actual is not None and whole_group(self._store, group, actual) is None:
             return False
@@ -150,7 +163,7 @@ class ParityResponder:
         if asker is not None:
             more = self.granted(asker, group, wanted - owed.pending, now_ns)
             if not more:
-                return True  # confirmed: it is there, and is to be asked for again
+                return True  # confirmed: the parity exists, and the asker must request it again
             wanted = owed.pending + more
         owed.pending, owed.actual = wanted, actual
         if actual is not None:
@@ -161,23 +174,29 @@ class ParityResponder:
         return True
 
     def is_exhausted(self, group: int) -> bool:
-        """Whether all numbers of a group were given: what is sent now somebody may have, and single packets serve better."""
+        """Return whether all numbers of a group were used.
+
+        Receivers may then already have any further parity packet, so single packets are the better repair.
+        """
         owed = self._groups.get(group)
         return owed is not None and self._form.start + owed.given >= self._form.limit
 
-    def _group(self, group: int) -> _Owed:
+    def _group(self, group: int) -> _PendingParity:
         owed = self._groups.get(group)
         if owed is None:
-            owed = self._groups[group] = _Owed(self._form.start)
+            owed = self._groups[group] = _PendingParity(self._form.start)
             if len(self._groups) > self._parameters.repair_states:
                 oldest, _ = self._groups.popitem(last=False)
                 if self._pending.pop(oldest, None) is not None:
                     self._counters.states_refused += 1
-                    self._reschedule()  # the dropped group may be the one that was due first
+                    self._reschedule()  # the dropped group may have been the first one due
         return owed
 
     def ended(self, group: int, actual: int, now_ns: int) -> None:
-        """A group is complete, with its scheduled parity before what is owed of it."""
+        """Release the owed parity of a group that is now complete.
+
+        Scheduled parity of the group goes first.
+        """
         owed = self._pending.get(group)
         if owed is not None:
             owed.pending, owed.actual = max(1, owed.pending - (self._form.size - actual)), actual
@@ -185,7 +204,10 @@ class ParityResponder:
             self._due_ns = min(self._due_ns, now_ns)
 
     def heard(self, group: int, index: int, now_ns: int) -> None:
-        """Somebody else sent a parity packet of the group on the segment: one less is owed, and its number is used."""
+        """Note a parity packet of another node on the segment.
+
+        One packet less is owed, and the packet's number is used.
+        """
         owed = self._groups.get(group)
         if owed is None:
             return
@@ -193,9 +215,9 @@ class ParityResponder:
             owed.next_index = self._form.following(index + 1)
         if owed.pending:
             self._counters.repairs_cancelled += 1
-            self._settle(group, owed, 1, now_ns)
+            self._account(group, owed, 1, now_ns)
 
-    def _settle(self, group: int, owed: _Owed, count: int, now_ns: int) -> None:
+    def _account(self, group: int, owed: _PendingParity, count: int, now_ns: int) -> None:
         owed.pending -= count
         owed.sent += count
         owed.ignore_until_ns = now_ns + self._parameters.rdata_ignore_ivl
@@ -205,10 +227,10 @@ class ParityResponder:
         self._reschedule()
 
     def _reschedule(self) -> None:
-        self._due_ns = min((one.due_ns for one in self._pending.values()), default=NEVER)
+        self._due_ns = min((owed.due_ns for owed in self._pending.values()), default=NEVER)
 
     def next_octets(self) -> int:
-        """A guess at the size of the next train, for pacing."""
+        """Return an estimate of the next train's octets, for pacing."""
         for group, owed in self._pending.items():
             if owed.due_ns == self._due_ns:
                 part = next(self._store.parts(group, group + self._form.size), None)
@@ -218,22 +240,25 @@ class ParityResponder:
     def next_train(
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
     ) -> Send | None:
-        """Parity RDATA of one group that is due, as many packets as fit."""
+        """Return parity RDATA of one due group; None if none is due.
+
+        The train has as many packets as fit.
+        """
         due = [(group, owed) for group, owed in self._pending.items() if owed.due_ns <= now_ns]
         for group, owed in due:
             parts = whole_group(self._store, group, owed.actual or self._form.size)
             if parts is None:  # it has left the window meanwhile
-                self._settle(group, owed, owed.pending, now_ns)
+                self._account(group, owed, owed.pending, now_ns)
                 continue
             longest = max(part.stride for part in parts) + MOST_EXTRA_OCTETS
             count = max(1, min(owed.pending, most_packets, most_octets // longest))
             indexes = self._numbers(owed.next_index, count)
             actual = owed.actual or self._form.size
             packets = parity_packets(parts, group, self._form, indexes, actual, PacketType.RDATA, trail)
-            count = alike(packets)
+            count = train_length(packets)
             owed.next_index = self._form.following(indexes[count - 1] + 1)
             owed.given += count
-            self._settle(group, owed, count, now_ns)
+            self._account(group, owed, count, now_ns)
             return self._send(packets[:count])
         return None
 

@@ -1,7 +1,7 @@
-"""Parity at a source: which group is complete, what is sent unasked, what is asked for (RFC 11.4).
+"""Parity at a source: groups, proactive parity, parity on demand (RFC 11.4).
 
-A group ends when it is full, or when nothing was sent for `fec_close_ivl`: then it is short, which its parity and the SPMs at its
-end say, and the next packet begins the next group. The sqns between are never used.
+A group ends when it is full, or after `fec_close_ivl` without data. The latter makes a short group, whose size is in its
+parity and in the SPMs at its end. The next packet then begins the next group, and the sqns between are never used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Send
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.parity.responder import ParityFormat, ParityResponder, alike, parity_packets, whole_group
+from pgm.core.parity.responder import ParityFormat, ParityResponder, parity_packets, train_length, whole_group
 from pgm.core.segment import Segment
 from pgm.core.structures.ranges import Span
 from pgm.core.window.transmit_window import TransmitWindow
@@ -25,13 +25,16 @@ from pgm.wire.parity import counts_of, group_of
 
 
 def aligned(first_sqn: int, parameters: Parameters) -> int:
-    """Where a session with parity begins: at the start of a group."""
+    """Return the start of a group at or after `first_sqn`.
+
+    A session with parity begins at the start of a group.
+    """
     size = parameters.fec_group
     return -(-first_sqn // size) * size if size else first_sqn
 
 
 class ParitySource:
-    """The groups of one source. Raises `UsageError` where zfec is missing."""
+    """Transmission groups of one source. Raises `UsageError` without zfec."""
 
     def __init__(
         self,
@@ -52,16 +55,19 @@ class ParitySource:
         self._proactive = min(parameters.fec_proactive, limit - 1)
         self._form = ParityFormat(tsi, data_port, self._size, self._proactive, limit)
         self.responder = ParityResponder(window, segment, self._form, parameters, counters)
-        self._group = window.end  # the one that is being filled
-        self._shorts: dict[int, int] = {}  # packets in short groups
-        self._scheduled: deque[int] = deque()  # groups whose proactive parity is to be sent
-        self._made: list[bytes] = []  # of the first of them
+        self._group = window.end  # the open group
+        self._shorts: dict[int, int] = {}  # number of packets in each short group
+        self._scheduled: deque[int] = deque()  # groups with proactive parity still to be encoded
+        self._encoded: list[bytes] = []  # proactive parity packets that are still to be sent
         self._close_at_ns = NEVER
 
-    # What is said
+    # SPMs
 
     def options(self) -> list[Option]:
-        """For an SPM: what is offered, and where SPM_LEAD ends a short group, its size (FEC-21)."""
+        """Return the options of an SPM about parity (FEC-21).
+
+        The options are the offer, and the size of a short group that SPM_LEAD ends.
+        """
         offer = ParityPrm(
             self._size, proactive=self._proactive > 0, on_demand=self._parameters.fec_on_demand or not self._proactive
         )
@@ -71,13 +77,13 @@ class ParitySource:
     # Groups
 
     def _actual(self, group: int) -> int | None:
-        """Packets in a group; None while it is not complete."""
+        """Return the number of packets in a group; None while it is not complete."""
         if group >= self._group:
             return None
         return self._shorts.get(group, self._size)
 
     def data_sent(self, now_ns: int) -> None:
-        """A train of data has left."""
+        """Note a train of data that was sent."""
         end = self._window.lead + 1
         while self._group + self._size <= end:
             self._end_group(self._size, now_ns)
@@ -85,7 +91,10 @@ class ParitySource:
         self._close_at_ns = now_ns + self._parameters.fec_close_ivl if is_open else NEVER
 
     def close_group(self, now_ns: int) -> bool:
-        """Nothing more is to come for now: end the group early (FEC-20). Says whether there was one to end."""
+        """End the open group early, because no more data comes for now (FEC-20).
+
+        Return whether one was ended.
+        """
         self._close_at_ns = NEVER
         actual = self._window.lead + 1 - self._group
         if actual <= 0 or self._window.has_unsent:
@@ -93,7 +102,7 @@ class ParitySource:
         self._shorts[self._group] = actual
         self._window.resume_at(self._group + self._size)
         self._end_group(actual, now_ns)
-        for group in [one for one in self._shorts if one + self._size <= self._window.trail]:
+        for group in [short for short in self._shorts if short + self._size <= self._window.trail]:
             del self._shorts[group]
         return True
 
@@ -105,27 +114,30 @@ class ParitySource:
 
     @property
     def deadline_ns(self) -> int:
-        """When the group is to be closed."""
+        """Return when the open group must be closed."""
         return self._close_at_ns
 
-    # Parity that nobody asked for
+    # Proactive parity
 
     def scheduled_octets(self) -> int:
-        """Octets of the next parity that nobody asked for, 0 if none waits. It is made by then, once."""
-        while not self._made and self._scheduled:
+        """Return the octets of the next group's proactive parity; 0 if none waits.
+
+        Encode it if necessary.
+        """
+        while not self._encoded and self._scheduled:
             group = self._scheduled.popleft()
             actual = self._shorts.get(group, self._size)
             parts = whole_group(self._window, group, actual)
-            if parts is not None:  # else it has left the window meanwhile
+            if parts is not None:  # else the group has left the window meanwhile
                 indexes, trail = range(self._proactive), self._window.trail
-                self._made = parity_packets(parts, group, self._form, indexes, actual, PacketType.ODATA, trail)
-        return sum(map(len, self._made))
+                self._encoded = parity_packets(parts, group, self._form, indexes, actual, PacketType.ODATA, trail)
+        return sum(map(len, self._encoded))
 
     def next_scheduled(self, most_octets: int, most_packets: int) -> Send:
-        """The next parity ODATA, one packet at least."""
-        stride = len(self._made[0])
-        count = max(1, min(alike(self._made), most_packets, most_octets // stride))
-        packets, self._made = self._made[:count], self._made[count:]
+        """Return the next proactive parity as ODATA, at least one packet."""
+        stride = len(self._encoded[0])
+        count = max(1, min(train_length(self._encoded), most_packets, most_octets // stride))
+        packets, self._encoded = self._encoded[:count], self._encoded[count:]
         self._counters.parity_packets += count
         self._counters.odata_packets += count
         self._counters.odata_octets += count * stride
@@ -134,11 +146,14 @@ class ParitySource:
     # Parity on demand
 
     def counts_of(self, sqns: list[int]) -> list[tuple[int, int]]:
-        """Groups and counts that a parity NAK is about."""
+        """Return the groups and counts of a parity NAK."""
         return counts_of(sqns, self._size)
 
     def on_nak(self, sqns: list[int], asker: Nla, now_ns: int) -> tuple[int, bool]:
-        """Owe what a parity NAK asks for; returns how many packets that is, and whether any parity can be made for it."""
+        """Owe the parity that a NAK requests.
+
+        Return the number of requested packets, and whether parity can be made for any of them.
+        """
         asked = self.counts_of(sqns)
         packets = sum(count for _, count in asked)
         self._counters.parity_naks_in += 1
@@ -148,15 +163,16 @@ class ParitySource:
         return packets, is_served
 
     def request(self, group: int, count: int, now_ns: int, asker: Nla | None = None) -> bool:
-        """Owe parity to a parity NAK; False if none can be made, or none is offered."""
+        """Owe parity of one group. Return False if none can be made, or none is offered."""
         if not self._parameters.fec_on_demand or group > self._window.lead or group < self._window.trail:
             return False
         return self.responder.request(group, count, self._actual(group), now_ns, asker=asker)
 
     def instead_of(self, spans: Iterable[Span], now_ns: int) -> list[Span]:
-        """Owe parity in place of single packets of complete groups; returns what is to be repaired by single packets (FEC-19).
+        """Owe parity in place of single packets of complete groups (FEC-19).
 
-        Whoever asks for what a short group left out gets parity in any case: it says how short the group is.
+        Return the spans to repair by single packets. A request for sqns that a short group left out always gets parity,
+        because parity carries the size of the group.
         """
         is_single = not self._parameters.fec_on_demand or self._parameters.fec_serves_single
         single: list[Span] = []
@@ -170,8 +186,8 @@ class ParitySource:
                 part = (first, upto if actual is None else min(upto, group + actual))
                 if part[0] < part[1]:
                     is_alone = actual is None or is_single or self.responder.is_exhausted(group)
-                    whose = single if is_alone else wanted.setdefault(group, [])
-                    whose.append(part)
+                    target = single if is_alone else wanted.setdefault(group, [])
+                    target.append(part)
                 first = upto
         for group, parts in wanted.items():
             actual = self._shorts.get(group, self._size)
@@ -183,7 +199,7 @@ class ParitySource:
     # Sending
 
     def ready_ns(self, pacer: Pacer) -> int:
-        """When something of it is due and the rate allows it."""
+        """Return when parity may leave, or the open group must be closed."""
         at = self.deadline_ns
         scheduled = self.scheduled_octets()
         if scheduled:
@@ -194,7 +210,10 @@ class ParitySource:
         return at
 
     def next_train(self, pacer: Pacer, now_ns: int) -> Effect | None:
-        """Scheduled parity comes before new data, and counts as such; what was asked for counts as a repair (FEC-16)."""
+        """Return the next train of parity; None if none may leave now (FEC-16).
+
+        Proactive parity comes before new data and counts as data. Parity on demand counts as repair.
+        """
         scheduled = self.scheduled_octets()
         if scheduled and pacer.data_ready_at(scheduled) <= now_ns:
             send = self.next_scheduled(pacer.train_octets, pacer.packet_room(now_ns))

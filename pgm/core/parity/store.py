@@ -1,4 +1,7 @@
-"""Parity that waits at whoever recovers until there is enough of it: bounded by groups, by packets of each, and by octets."""
+"""Bounded store of received parity packets.
+
+The bounds are the number of groups, the packets of each group, and the octets.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from pgm.core.counters import Counters
 from pgm.fec import groups
 from pgm.wire.parity import ParityPacket
 
-PACKET_OCTETS = 256  # of the objects around a packet: small packets cost memory too
+PACKET_OCTETS = 256  # memory of the objects around a packet, so that small packets count too
 
 
 @attrs.define
-class _Collected:
-    """The parity packets of one group, all of one shape."""
+class _ParityGroup:
+    """Parity packets of one group, all of one shape."""
 
     shape: groups.ParityShape
     packets: dict[int, ParityPacket] = attrs.field(factory=dict)
@@ -21,45 +24,48 @@ class _Collected:
 
 
 class ParityStore:
-    """Parity packets by group of `size`, of `most_groups` groups. More than `size` of one group help nobody.
+    """Parity packets of at most `most_groups` groups, by group.
 
-    Where there is no room the newest groups give way: the oldest hold up delivery, and were they to give way none might
-    ever be whole.
+    A group has `size` packets. A group needs at most `size` parity packets. Without room the newest groups are dropped.
+    The oldest groups hold up delivery, and if they were dropped, no group might ever be complete.
     """
 
     def __init__(self, size: int, most_groups: int, counters: Counters) -> None:
         self._size = size
         self._most_groups = most_groups
         self._counters = counters
-        self._groups: dict[int, _Collected] = {}
+        self._groups: dict[int, _ParityGroup] = {}
         self.octets = 0
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def count(self, group: int) -> int:
-        """Packets of a group."""
-        found = self._groups.get(group)
-        return 0 if found is None else len(found.packets)
+        """Return the number of packets of a group."""
+        collected = self._groups.get(group)
+        return 0 if collected is None else len(collected.packets)
 
     def of(self, group: int) -> dict[int, ParityPacket]:
-        """The packets of a group by number."""
-        found = self._groups.get(group)
-        return {} if found is None else found.packets
+        """Return the packets of a group by number."""
+        collected = self._groups.get(group)
+        return {} if collected is None else collected.packets
 
     def within(self, first: int, end: int) -> list[int]:
-        """Groups that have sqns of `first` to `end - 1`."""
+        """Return the groups that have any of `first` to `end - 1`."""
         return [group for group in self._groups if group < end and group + self._size > first]
 
     def add(self, packet: ParityPacket, room: int) -> bool:
-        """Keep a packet if it is new, fits the others of its group, and finds room: `room` octets for all groups together."""
+        """Store a packet if it is new, has the shape of its group, and fits.
+
+        Return whether it was stored. `room` is the limit for all groups together, in octets.
+        """
         shape, group, octets = groups.ParityShape.of(packet), packet.group, PACKET_OCTETS + _octets(packet)
-        found = self._groups.get(group)
-        if found is not None and (
-            found.shape != shape or packet.index in found.packets or len(found.packets) >= self._size
+        collected = self._groups.get(group)
+        if collected is not None and (
+            collected.shape != shape or packet.index in collected.packets or len(collected.packets) >= self._size
         ):
             return False
-        is_new = found is None
+        is_new = collected is None
         while not self._has_room(octets, room, is_new=is_new):
             newest = max(self._groups, default=group)
             if group >= newest:
@@ -67,10 +73,10 @@ class ParityStore:
                 return False
             self._counters.parity_packets_dropped += self.count(newest)
             self.drop(newest)
-        if found is None:
-            found = self._groups[group] = _Collected(shape)
-        found.packets[packet.index] = packet
-        found.octets += octets
+        if collected is None:
+            collected = self._groups[group] = _ParityGroup(shape)
+        collected.packets[packet.index] = packet
+        collected.octets += octets
         self.octets += octets
         return True
 
@@ -79,9 +85,9 @@ class ParityStore:
 
     def drop(self, group: int) -> None:
         """Forget a group."""
-        found = self._groups.pop(group, None)
-        if found is not None:
-            self.octets -= found.octets
+        collected = self._groups.pop(group, None)
+        if collected is not None:
+            self.octets -= collected.octets
 
     def drop_before(self, sqn: int) -> None:
         """Forget the groups that begin before this sqn."""

@@ -1,1 +1,1 @@
-"""Polls: a parent counts its children, and children learn their back-off (RFC 14, 15.2)."""
+"""Polls: count of children, and back-off of children (RFC 14, 15.2)."""

@@ -1,8 +1,11 @@
-"""What a parent knows of its children on one segment in one session: how many, how eager to ask, and whether they hear it.
+"""Knowledge of a parent about its children on one segment in one session.
 
-Shared by sources, aggregators and repairers. Three things that are all off unless the topology asks for them: polls (RFC 14),
-the tuning of NAK_BO_IVL (RFC 15.2), and the containment of NAKs where multicast has failed (RFC 15.3): when DUP_NAK_MAX
-duplicates of one NAK have come, nobody hears the NCFs, and each NAK is confirmed by unicast to whoever sent it.
+Sources, aggregators and repairers share this module. It has three functions, each off unless the topology turns it on:
+
+- polls (RFC 14);
+- tuning of NAK_BO_IVL (RFC 15.2);
+- containment of NAKs while multicast fails (RFC 15.3). After DUP_NAK_MAX duplicates of one NAK the children do not
+  receive the NCFs. Each NAK is then confirmed by unicast to its sender.
 """
 
 from __future__ import annotations
@@ -28,14 +31,20 @@ from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options, PathNla, Redirect
 
 @attrs.frozen
 class Confirmation:
-    """How a NAK is confirmed: what the NCF carries besides, and to whom it goes; to the segment if that is None."""
+    """Form of an NCF: its further options, and its destination.
+
+    The NCF goes to the segment if `to` is None.
+    """
 
     options: Options = NO_OPTIONS
     to: Nla | None = None
 
 
 class Children:
-    """The children of one parent on one segment. `lasts_ns` is how long the parent's repair state lives at most."""
+    """Children of one parent on one segment.
+
+    `lasts_ns` is the longest life of the parent's repair state. With `searches` the parent also polls for repairers.
+    """
 
     def __init__(
         self,
@@ -63,36 +72,36 @@ class Children:
                 rng,
                 counters,
                 searches=searches,
-                options=lambda: back_off.options,  # not of `self`: the two would wait in a circle for the collector
+                options=lambda: back_off.options,  # not of `self`: that reference would make a cycle
             )
         self._counts: NakCounts | None = None
         if parameters.dup_nak_max or parameters.nak_bo_tuning != "off":
             self._counts = NakCounts(lasts_ns, parameters.repair_states)
         self._counted_sqn = 0
-        self.is_unreachable = False  # multicast to them has failed
+        self.is_unreachable = False  # multicast to the children has failed
 
     @property
     def deadline_ns(self) -> int:
-        """When there is a poll to be made or ended."""
+        """Return when a poll starts or ends."""
         return NEVER if self._poller is None else self._poller.deadline_ns
 
     @property
     def is_silent(self) -> bool:
-        """Whether `on_nak` neither counts anything nor has anything to say, now and always."""
+        """Return whether `on_nak` never counts, and always confirms without options."""
         return self._counts is None
 
     @property
     def population(self) -> int | None:
-        """How many there are, as far as censuses say."""
+        """Return the number of children by the last censuses; None without a census."""
         return None if self._poller is None else self._poller.population
 
     def begin(self, now_ns: int) -> None:
-        """The session runs here: polls may be made."""
+        """Allow polls, because the session runs here."""
         if self._poller is not None:
             self._poller.begin(now_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Polls; what a census has found goes into the back-off."""
+        """Send polls that are due, and give the result of a census to the back-off."""
         if self._poller is None:
             return NOTHING
         effects = self._poller.handle_deadline(now_ns)
@@ -103,14 +112,14 @@ class Children:
         return effects
 
     def on_polr(self, polr: Polr, now_ns: int) -> tuple[Effects, Redirect | None]:
-        """An answer to a poll; see `Poller.on_polr`."""
+        """Take an answer to a poll; see `Poller.on_polr`."""
         if self._poller is not None:
             return self._poller.on_polr(polr, now_ns)
         self._counters.polr_packets_foreign += 1
         return NOTHING, None
 
     def on_nak(self, spans: Iterable[Span], peer: Nla, now_ns: int) -> Confirmation:
-        """Count a NAK; returns how to confirm it."""
+        """Count a NAK, and return how to confirm it."""
         if self._counts is not None:
             tally = self._counts.note(spans, now_ns)
             self.back_off.note(tally)
@@ -118,21 +127,21 @@ class Children:
                 self._counters.children_unreachable += 1
                 self.is_unreachable = True
         if self.is_unreachable:
-            state = PathNla(path_nla=self._segment.address)
-            return Confirmation((NbrUnreach(), state), peer)
+            path = PathNla(path_nla=self._segment.address)
+            return Confirmation((NbrUnreach(), path), peer)
         return Confirmation(self.back_off.options)
 
     def repaired(self, first: int, end: int) -> None:
-        """The repair state of these sqns is gone."""
+        """Forget the counts of these sqns, whose repair state is gone."""
         if self._counts is not None:
             self._counts.discard(first, end)
 
     def on_regular_spm(self) -> None:
-        """The tree has been refreshed: multicast is tried again (IMP-22)."""
+        """Try multicast again, because a regular SPM has refreshed the tree (IMP-22)."""
         self.is_unreachable = False
 
 
 def populations(*children: tuple[Segment, Children]) -> dict[str, int]:
-    """Who was counted, by the name of the segment."""
-    counted = ((segment.name, one.population) for segment, one in children)
+    """Return the counted populations by the name of the segment."""
+    counted = ((segment.name, group.population) for segment, group in children)
     return {name: population for name, population in counted if population is not None}

@@ -1,7 +1,7 @@
-"""Answering polls: the child's side (RFC 14.5).
+"""Answers to polls: the child's side (RFC 14.5).
 
-Polls are known by POLL_PATH and POLL_SQN. What is written down of each path, whether its poll was drawn or not: the last
-POLL_SQN and whether its round 0 was heard, since only then later rounds are answered.
+POLL_PATH and POLL_SQN identify a poll. For each path the last POLL_SQN is recorded, also if this node was not drawn. The
+record says whether round 0 of that poll came, because only then later rounds are answered.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import NO_OPTIONS, Redirect
 from pgm.wire.sequence_numbers import is_newer
 
-_MOST_PATHS = 16  # parents whose polls are remembered: more than any node has
+_MOST_PATHS = 16  # parents with remembered polls: more than any node has
 _ID_BITS = 32
 
 
 class NodeId:
-    """RAND_NODE_ID: drawn once, for all sessions of a node, when it is first needed (POLL-07)."""
+    """RAND_NODE_ID, drawn once for all sessions of a node on first use (POLL-07)."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -34,15 +34,15 @@ class NodeId:
 
     @property
     def value(self) -> int:
-        """The same number for as long as the node lives."""
+        """Return the number, which stays the same for the life of the node."""
         if self._value is None:
             self._value = self._rng.getrandbits(_ID_BITS)
         return self._value
 
 
 @attrs.define
-class _Heard:
-    """What was heard of one path: its last poll, and the first and last whose round 0 was heard."""
+class _PathPolls:
+    """Polls of one path: the last one, and the first and last with a round 0."""
 
     sqn: int
     number: int
@@ -53,76 +53,82 @@ class _Heard:
 
 
 class PollResponder:
-    """The answers of one session at one node. `dlr_nla` is the address that a repairer offers to searches."""
+    """Answers of one session at one node to polls.
+
+    `dlr_nla` is the address that a repairer offers to searches.
+    """
 
     def __init__(self, node_id: NodeId, rng: random.Random, counters: Counters, dlr_nla: Nla | None = None) -> None:
         self._node_id = node_id
         self._rng = rng
         self._counters = counters
         self._dlr_nla = dlr_nla
-        self._states: OrderedDict[Nla, _Heard] = OrderedDict()
-        self.searched_by: set[Nla] = set()  # parents whose search for repairers was answered
+        self._paths: OrderedDict[Nla, _PathPolls] = OrderedDict()
+        self.searched_by: set[Nla] = set()  # parents that got an answer to their search for repairers
         self.deadline_ns = NEVER  # when the next answer is due
 
-    def has_heard_begin(self, state: Nla, sqn: int) -> bool:
-        """Whether round 0 of a poll with this POLL_SQN, or of one before it, was heard from this path (RFC 15.2.2)."""
-        heard = self._states.get(state)
-        if heard is None:
+    def has_heard_begin(self, path_nla: Nla, sqn: int) -> bool:
+        """Return whether round 0 of poll `sqn`, or of an earlier one, came (RFC 15.2.2).
+
+        Only polls of the given path count.
+        """
+        path = self._paths.get(path_nla)
+        if path is None:
             return False
-        begun = (heard.began_first, heard.began_last)
-        return any(one is not None and not is_newer(one, sqn) for one in begun)
+        begun = (path.began_first, path.began_last)
+        return any(begin is not None and not is_newer(begin, sqn) for begin in begun)
 
     def on_poll(self, poll: Poll, now_ns: int) -> bool:
-        """Take a POLL; returns whether it will be answered."""
+        """Take a POLL. Return whether it will be answered."""
         self._counters.poll_packets_in += 1
         will_answer = self._take(poll, now_ns)
         self._note_due()
         return will_answer
 
     def _note_due(self) -> None:
-        self.deadline_ns = min([one.reply_ns for one in self._states.values()], default=NEVER)
+        self.deadline_ns = min([path.reply_ns for path in self._paths.values()], default=NEVER)
 
     def _take(self, poll: Poll, now_ns: int) -> bool:
-        heard = self._states.get(poll.path_nla)
-        if heard is None:
-            heard = self._states[poll.path_nla] = _Heard(poll.poll_sqn, -1)
-            if len(self._states) > _MOST_PATHS:
-                self.searched_by.discard(self._states.popitem(last=False)[0])
-        self._states.move_to_end(poll.path_nla)
-        if heard.sqn != poll.poll_sqn:  # this also takes back what is pending (POLL-12)
-            heard.sqn, heard.number, heard.reply_ns, heard.reply = poll.poll_sqn, -1, NEVER, None
-        if poll.poll_round <= heard.number:
-            return False  # a round is answered once, however often it comes
-        heard.number = poll.poll_round
+        path = self._paths.get(poll.path_nla)
+        if path is None:
+            path = self._paths[poll.path_nla] = _PathPolls(poll.poll_sqn, -1)
+            if len(self._paths) > _MOST_PATHS:
+                self.searched_by.discard(self._paths.popitem(last=False)[0])
+        self._paths.move_to_end(poll.path_nla)
+        if path.sqn != poll.poll_sqn:  # this also cancels a pending answer (POLL-12)
+            path.sqn, path.number, path.reply_ns, path.reply = poll.poll_sqn, -1, NEVER, None
+        if poll.poll_round <= path.number:
+            return False  # a copy of a round: one answer is enough
+        path.number = poll.poll_round
         if poll.poll_round == 0:
-            heard.began_last = poll.poll_sqn
-            heard.began_first = poll.poll_sqn if heard.began_first is None else heard.began_first
-        elif heard.began_last != poll.poll_sqn:
+            path.began_last = poll.poll_sqn
+            path.began_first = poll.poll_sqn if path.began_first is None else path.began_first
+        elif path.began_last != poll.poll_sqn:
             return False
         if not self._is_for_us(poll):
             return False
-        heard.reply = poll
-        heard.reply_ns = now_ns + self._rng.randint(0, poll.bo_ivl_us) * MICROSECOND
+        path.reply = poll
+        path.reply_ns = now_ns + self._rng.randint(0, poll.bo_ivl_us) * MICROSECOND
         return True
 
     def _is_for_us(self, poll: Poll) -> bool:
-        """Whether we are drawn, and of the kind that is asked."""
+        """Return whether the poll draws this node, and asks for nodes of its kind."""
         if (self._node_id.value ^ poll.rand) & poll.mask:
             return False
         return poll.sub_type == PollType.GENERAL or (poll.sub_type == PollType.DLR and self._dlr_nla is not None)
 
     def handle_deadline(self, segment: Segment, now_ns: int) -> list[Effect]:
-        """POLRs that are due."""
+        """Return the POLRs that are due."""
         due: list[Effect] = []
-        for state, heard in self._states.items():
-            poll = heard.reply
-            if heard.reply_ns > now_ns or poll is None:
+        for path_nla, path in self._paths.items():
+            poll = path.reply
+            if path.reply_ns > now_ns or poll is None:
                 continue
-            heard.reply_ns, heard.reply = NEVER, None
+            path.reply_ns, path.reply = NEVER, None
             is_search = poll.sub_type == PollType.DLR and self._dlr_nla is not None
             options = (Redirect(dlr_nla=self._dlr_nla or ""),) if is_search else NO_OPTIONS
             if is_search:
-                self.searched_by.add(state)
+                self.searched_by.add(path_nla)
             polr = Polr(
                 tsi=poll.tsi,
                 data_port=poll.data_port,
@@ -131,6 +137,6 @@ class PollResponder:
                 options=options,
             )
             self._counters.polr_packets += 1
-            due.append(control(segment, encode(polr), to=state))
+            due.append(control(segment, encode(polr), to=path_nla))
         self._note_due()
         return due

@@ -1,12 +1,14 @@
-"""Polls: how a parent counts its children on a segment, and looks for repairers among them (RFC 14).
+"""Polls: census of children on a segment, and search for repairers (RFC 14).
 
-A POLL asks the nodes one PGM hop below to answer with probability 2^-B, B bits of a mask of ones, within POLL_BO_IVL. A
-**census** wants about `poll_replies` answers, however many children there are: where their number is unknown it begins
-with hardly anybody and asks again, in rounds of the same POLL_SQN, with fewer bits. Only who was there in round 0
-answers later rounds, so nobody who comes meanwhile turns a round into a flood; and should there be one all the same,
-another POLL_SQN takes back the answers that are still to come. A **search** asks repairers alone, and all of them.
+A POLL asks the nodes one PGM hop below to answer within POLL_BO_IVL, with probability 2^-B. B is the number of ones in
+the poll's mask.
 
-The numbers of both count together, since children know polls by session, address and number.
+A **census** aims at about `poll_replies` answers for any number of children. With an unknown number the first round
+draws very few children, and later rounds of the same POLL_SQN use fewer bits. Only nodes that received round 0 answer
+later rounds, so nodes that join later cannot flood a round. If a flood comes nevertheless, a poll with another POLL_SQN
+cancels the answers that are still pending. A **search** asks all repairers, and no other nodes.
+
+Both kinds share one sequence of POLL_SQNs, because children identify polls by session, address and number.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from pgm.wire.options import NO_OPTIONS, Options, Redirect, find
 from pgm.wire.sequence_numbers import MASK
 
 _MOST_BITS = 32
-_STEP_BITS = 4  # fewer after a round without answers: it had hardly three to expect, so the next has fewer than fifty
-_ABORT_BITS = 8  # more after too many answers
-_LATE = 4  # answers drawn at the end of POLL_BO_IVL are still on their way: collect for a quarter of it longer
+_STEP_BITS = 4  # fewer bits after a round without answers: it expected hardly three, so the next expects fewer than 50
+_ABORT_BITS = 8  # more bits after too many answers
+_LATE = 4  # collect for 1/4 of POLL_BO_IVL longer, since answers from its end are still on their way
 
 
 class PollType(enum.IntEnum):
@@ -43,7 +45,7 @@ class PollType(enum.IntEnum):
 
 @attrs.define
 class _Round:
-    """The poll that is under way."""
+    """Poll that is under way."""
 
     kind: PollType
     sqn: int
@@ -54,7 +56,7 @@ class _Round:
 
 
 class Poller:
-    """The polls of one session on one segment below. Idle until `begin`."""
+    """Polls of one session on one segment below. None is sent before `begin`."""
 
     def __init__(
         self,
@@ -78,35 +80,41 @@ class Poller:
         self._due_ns = {PollType.GENERAL: NEVER, PollType.DLR: NEVER}
         self._round: _Round | None = None
         self._sqn = 0  # never on the wire: NAK_BO_IVL_SQN 0 means that no poll was made
-        self._found: deque[int] = deque(maxlen=parameters.poll_history)
+        self._estimates: deque[int] = deque(maxlen=parameters.poll_history)  # populations by the last censuses
         self.counted_sqn = 0  # POLL_SQN of the last complete census
-        self._options = options  # what a POLL may carry besides: OPT_NAK_BO_IVL
+        self._options = options  # further options of a POLL: OPT_NAK_BO_IVL
 
     @property
     def population(self) -> int | None:
-        """How many children there are, by the last censuses; None before the first is complete."""
-        return -(-sum(self._found) // len(self._found)) if self._found else None
+        """Return the mean population of the last censuses.
+
+        Return None before the first census is complete.
+        """
+        return -(-sum(self._estimates) // len(self._estimates)) if self._estimates else None
 
     @property
     def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
+        """Return when `handle_deadline` must be called."""
         return min(self._due_ns.values()) if self._round is None else self._round.ends_ns
 
     def begin(self, now_ns: int) -> None:
-        """Poll from now on, each kind first at a random time within its interval: not all sessions at once."""
+        """Start to poll.
+
+        The first poll of each kind comes at a random time in its interval, so that sessions do not poll together.
+        """
         for kind, ivl in self._ivls.items():
             if ivl and self._due_ns[kind] == NEVER:
                 self._due_ns[kind] = now_ns + self._rng.randint(0, ivl)
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Begin a poll, go on to its next round, or end it."""
+        """Start a poll, start its next round, or end it."""
         if now_ns < self.deadline_ns:
             return NOTHING
-        over, self._round = self._round, None
-        if over is None:
+        last, self._round = self._round, None
+        if last is None:
             return self._begin_poll(min(self._due_ns, key=lambda kind: self._due_ns[kind]), now_ns)
-        if over.kind is PollType.GENERAL:
-            return self._census(over, now_ns)
+        if last.kind is PollType.GENERAL:
+            return self._census(last, now_ns)
         return NOTHING
 
     def _begin_poll(self, kind: PollType, now_ns: int) -> Effects:
@@ -122,19 +130,19 @@ class Poller:
         return self._parameters.poll_first_bits if population is None else self._bits_for(population)
 
     def _bits_for(self, population: int) -> int:
-        """The most bits with which `poll_replies` may be expected."""
+        """Return the most bits with which `poll_replies` answers can be expected."""
         return max(0, (population // self._parameters.poll_replies).bit_length() - 1)
 
-    def _census(self, over: _Round, now_ns: int) -> Effects:
-        """Enough answers make an estimate of M / P; fewer make another round."""
-        if over.replies >= self._parameters.poll_replies or not over.bits:
-            self._found.append(over.replies << over.bits)
-            self.counted_sqn = over.sqn
+    def _census(self, last: _Round, now_ns: int) -> Effects:
+        """Record the estimate M / P after enough answers, or start another round."""
+        if last.replies >= self._parameters.poll_replies or not last.bits:
+            self._estimates.append(last.replies << last.bits)
+            self.counted_sqn = last.sqn
             return NOTHING
-        bits = over.bits - _STEP_BITS
-        if over.replies:
-            bits = min(over.bits - 1, self._bits_for(over.replies << over.bits))
-        return self._ask(over.kind, over.sqn, over.number + 1, max(0, bits), now_ns)
+        bits = last.bits - _STEP_BITS
+        if last.replies:
+            bits = min(last.bits - 1, self._bits_for(last.replies << last.bits))
+        return self._ask(last.kind, last.sqn, last.number + 1, max(0, bits), now_ns)
 
     def _ask(self, kind: PollType, sqn: int, number: int, bits: int, now_ns: int) -> Effects:
         bo_ivl = self._parameters.poll_bo_ivl
@@ -155,17 +163,20 @@ class Poller:
         return (control(self._segment, encode(poll)),)
 
     def on_polr(self, polr: Polr, now_ns: int) -> tuple[Effects, Redirect | None]:
-        """Count an answer. Returns the POLL that takes a flood of them back, and the repairer that a search has found."""
-        asked = self._round
-        if asked is None or (polr.poll_sqn, polr.poll_round) != (asked.sqn, asked.number):
+        """Count an answer.
+
+        Return the POLL that cancels a flood of answers, if any, and the repairer that answers a search, or None.
+        """
+        current = self._round
+        if current is None or (polr.poll_sqn, polr.poll_round) != (current.sqn, current.number):
             self._counters.polr_packets_foreign += 1
             return NOTHING, None
         self._counters.polr_packets_in += 1
-        asked.replies += 1
-        if asked.kind is PollType.DLR:
+        current.replies += 1
+        if current.kind is PollType.DLR:
             return NOTHING, find(polr.options, Redirect)
-        if asked.replies <= self._parameters.poll_max_replies:
+        if current.replies <= self._parameters.poll_max_replies:
             return NOTHING, None
         self._counters.polls_aborted += 1
-        bits = min(_MOST_BITS, max(asked.bits + _ABORT_BITS, self._parameters.poll_first_bits))
-        return self._ask(asked.kind, self._next_sqn(), 0, bits, now_ns), None
+        bits = min(_MOST_BITS, max(current.bits + _ABORT_BITS, self._parameters.poll_first_bits))
+        return self._ask(current.kind, self._next_sqn(), 0, bits, now_ns), None

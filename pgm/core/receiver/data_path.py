@@ -1,7 +1,7 @@
-"""The short ways into a receiver: one plain packet that came alone, is next in order, and whose payload is taken at once; and
-packets of one read between which some are missing, or which are repairs for some that were.
+"""Fast paths of a receiver's session.
 
-What `Session.on_data` does for whatever comes, in a fraction of its calls.
+One fast path takes a single plain packet that is next in order and whose payload is taken at once. Others take trains
+in order, trains with gaps, and repairs. Each has the effect of `ReceiverSession.on_data` in a fraction of its calls.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pgm.wire.train import Data, DataWithGaps
 _OPEN = SessionPhase.OPEN
 
 
-@attrs.define  # not frozen: one is made for each packet, and making a frozen one takes three times as long
+@attrs.define  # not frozen: one object is made per packet, and making a frozen object takes three times as long
 class PredictedPacket:
-    """A plain ODATA of a session that may be delivered at once: what comes before its payload, and what is to be noted of it."""
+    """A plain ODATA that may be delivered at once: its header and its bookkeeping."""
 
     session: ShortReceive
-    found: tuple[Tsi, int]  # and its sqn
+    packet: tuple[Tsi, int]  # and its sqn
     trail: int
     octets: int  # with its header
-    head: int  # `header_as_int` of it
+    head: int  # the packet's `header_as_int`
 
 
 class ShortReceive(SessionView):
-    """The part of `pgm.core.receiver.session.ReceiverSession` that takes such packets."""
+    """The fast paths of `pgm.core.receiver.session.ReceiverSession`."""
 
-    front: bytes  # what those of them begin with that may be taken, empty where none may
+    front: bytes  # the first octets of packets that the fast path takes; empty if there is no fast path
     gsi: bytes
     _parity: ParityRecovery | None
     _counters: Counters
@@ -43,29 +43,43 @@ class ShortReceive(SessionView):
 
     @property
     def _has_sequels(self) -> bool:
-        """Whether more than a delivery may follow from data."""
+        """Whether data may cause more than a delivery."""
         is_ending = self._phase is not _OPEN or self.state.fin_lead is not None
         return is_ending or self._parity is not None or self.feedback.is_wanted
 
-    def _leaves_behind(self, trail: int) -> bool:
-        """Whether the source's window ends, or would by this trail, behind something that has not come: that is given up then."""
+    def _passes_missing(self, trail: int) -> bool:
+        """Return whether the source's window would leave missing packets behind.
+
+        The window's trail is the larger of `trail` and the known trail. Packets before it would be given up.
+        """
         trail, window = max(trail, self.state.trail), self.window
         if trail <= window.next_sqn:
             return False
         oldest = self._recovery.missing.oldest
         return trail > window.gap_detector.end or (oldest is not None and oldest.first < trail)
 
-    def passable(self, wire_sqn: int, wire_trail: int, octets: int) -> PredictedPacket | None:
-        """A plain ODATA of so many octets, header included, where it is next and nothing but its delivery comes of it; else None."""
+    def predict(self, wire_sqn: int, wire_trail: int, octets: int) -> PredictedPacket | None:
+        """Predict a plain ODATA packet that may be delivered at once.
+
+        `octets` includes the header. Return None if the packet is not next, or would cause more than its delivery.
+        """
         state = self.state
-        sqn, behind = state.lead + 1, (wire_sqn - wire_trail) & MASK
-        if sqn & MASK != wire_sqn or behind >= HALF or self._has_sequels or not self.window.may_pass(sqn, octets):
+        sqn, trail_distance = state.lead + 1, (wire_sqn - wire_trail) & MASK
+        if (
+            sqn & MASK != wire_sqn
+            or trail_distance >= HALF
+            or self._has_sequels
+            or not self.window.may_pass(sqn, octets)
+        ):
             return None
         head = header_as_int(self.front, self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
-        return PredictedPacket(self, (state.tsi, sqn), sqn - behind, octets, head)
+        return PredictedPacket(self, (state.tsi, sqn), sqn - trail_distance, octets, head)
 
     def note_passed(self, passed: PredictedPacket, peer: Nla, now_ns: int) -> PredictedPacket | None:
-        """Note that it came and was delivered; returns the next one, if it may be like it but for its sqn."""
+        """Note that a packet was delivered, and predict the next packet.
+
+        Return None if no packet can be predicted. The prediction equals the last packet except for its sqn.
+        """
         state, octets, trail = self.state, passed.octets, passed.trail
         self.window.note_passed(octets)
         state.heard_at_ns = now_ns
@@ -73,32 +87,35 @@ class ShortReceive(SessionView):
         state.saw_next(trail)
         sqn = state.lead + 1
         if not sqn % NEXT_HEADS or sqn - trail >= HALF:
-            return self.passable(sqn & MASK, trail & MASK, octets)
+            return self.predict(sqn & MASK, trail & MASK, octets)
         if self._has_sequels or not self.window.may_pass(sqn, octets):
             return None
-        passed.found = state.tsi, sqn
+        passed.packet = state.tsi, sqn
         passed.head += NEXT_HEAD
         return passed
 
-    def take_scattered(self, some: DataWithGaps, peer: Nla, now_ns: int) -> Effects | None:
-        """Take ODATA or RDATA in pieces that are all new, or all known, where nothing but deliveries comes of that; else None, and nothing was taken."""
-        state, window, data = self.state, self.window, some.data
-        if self._has_sequels or self._counters.watch is not None or not some.is_ascending:
+    def take_scattered(self, pieces: DataWithGaps, peer: Nla, now_ns: int) -> Effects | None:
+        """Take pieces of ODATA or RDATA that are all new or all known.
+
+        Return None and take nothing if the data would cause more than deliveries.
+        """
+        state, window, data = self.state, self.window, pieces.data
+        if self._has_sequels or self._counters.watch is not None or not pieces.is_ascending:
             return None
         first, trail = state.place(data.wire_sqn, data.wire_trail)
-        last = first + some.spans[-1][1] - 1
-        if state.is_jump(last) or self._leaves_behind(trail):
+        last = first + pieces.spans[-1][1] - 1
+        if state.is_jump(last) or self._passes_missing(trail):
             return None
         is_repair = data.type is PacketType.RDATA
         effects: list[Effect] | None
         if is_repair:
-            filled = window.fill(some, first, now_ns)
+            filled = window.fill(pieces, first, now_ns)
             if filled is None:
                 return None
             self._count_repairs(filled, data.type, peer)
             effects = window.advance()
         else:
-            effects = window.take_behind(some, first, now_ns)
+            effects = window.take_behind(pieces, first, now_ns)
             if effects is None:
                 return None
         state.heard_at_ns = now_ns
@@ -108,13 +125,16 @@ class ShortReceive(SessionView):
         return effects
 
     def take_train(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
-        """Take ODATA that are next, or behind all that is known, where nothing but their delivery comes of that; else None, and nothing was taken."""
+        """Take ODATA that is next in order, or beyond all known sqns.
+
+        Return None and take nothing if the data would cause more than a delivery.
+        """
         if trail > first or self._has_sequels:
             return None
         window, state = self.window, self.state
         delivered = window.pass_on(data, first)
         if delivered is None:
-            held = None if self._leaves_behind(trail) else window.hold_on(data, first, now_ns)
+            held = None if self._passes_missing(trail) else window.hold_on(data, first, now_ns)
             if held is None:
                 return None
         state.heard_at_ns = now_ns
@@ -123,14 +143,17 @@ class ShortReceive(SessionView):
         return held if delivered is None else (delivered,)
 
     def take_repair(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
-        """Take RDATA, all of it known and not delivered, where nothing but deliveries comes of that; else None, and nothing was taken."""
+        """Take RDATA of known sqns of which none was delivered.
+
+        Return None and take nothing if the data would cause more than deliveries.
+        """
         state, window = self.state, self.window
-        if self._has_sequels or self._leaves_behind(trail):
+        if self._has_sequels or self._passes_missing(trail):
             return None
-        taken = window.repair(data, first, now_ns)
-        if taken is None:
+        repaired = window.repair(data, first, now_ns)
+        if repaired is None:
             return None
-        effects, filled = taken
+        effects, filled = repaired
         self._count_repairs(filled, data.type, peer)
         state.heard_at_ns = now_ns
         self._nak_sender.parents.answered(peer)
@@ -138,7 +161,7 @@ class ShortReceive(SessionView):
         return effects
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:
-        """Note how much that had been missing has come, and from whom."""
+        """Count missing packets that came, and the node that sent them."""
         if filled and self._counters.watch is not None:
             self._counters.watch.filled(kind, peer)
         if kind is PacketType.ODATA:

@@ -1,6 +1,7 @@
-"""What a receiver says to its source beside NAKs: acks of an acknowledged stream, reports of one with congestion control.
+"""Feedback of a receiver to its source: acks and congestion reports.
 
-SPMs say which of them is wanted, so a receiver needs no configuration; a plain stream has neither.
+Acknowledged streams need acks, and streams with congestion control need reports. SPMs say which of them are wanted, so
+a receiver needs no configuration. A plain stream has neither.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pgm.wire.options import NO_OPTIONS, Acker, Flow, Members, Options, find
 
 
 class Feedback:
-    """Both for one session."""
+    """Acks and congestion reports of one session."""
 
     def __init__(
         self,
@@ -45,11 +46,11 @@ class Feedback:
         self._rng = rng
         self._counters = counters
         self._is_missing = is_missing
-        self.is_wanted = False  # the one look that a plain stream takes at all this
+        self.is_wanted = False  # False for plain streams, which test nothing else
         self._acks: AckSender | None = None
-        self._flow_ns = 0  # when an SPM said last that acks are wanted
+        self._flow_ns = 0  # time of the last SPM that requested acks
         self.reporter: Reporter | None = None
-        self.routes: HasRoutes | None = None  # where parents are on several segments
+        self.routes: HasRoutes | None = None  # set if parents are on several segments
 
     @property
     def deadline_ns(self) -> int:
@@ -61,19 +62,19 @@ class Feedback:
 
     @property
     def status(self) -> AckStatus | None:
-        """What operators see of the acks."""
+        """Status of the acks for operators."""
         return None if self._acks is None else self._acks.status
 
     @property
     def nak_options(self) -> Options:
-        """What NAKs carry besides."""
+        """Options that NAKs carry in addition."""
         return NO_OPTIONS if self.reporter is None else self.reporter.options
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
-        """Learn what is wanted: acks from where the stream is now delivered on, and reports.
+        """Learn from an SPM whether acks and reports are wanted.
 
-        What SPMs say last holds. Acks end when for long none has asked for them, since one that does may be forged, and so
-        may one that does not.
+        Acks begin at the sqn that is delivered next. The terms of the last SPM hold. Acks end only after no SPM has
+        requested acks for `peer_expiry`: a single SPM with or without the option may be forged.
         """
         flow = find(spm.options, Flow)
         common = (self._state, self._parents, self._segment, self._parameters, self._rng, self._counters)
@@ -93,24 +94,24 @@ class Feedback:
             self.reporter.on_spm(spm, now_ns)
 
     def on_packet(self, ack: Ack, peer: Nla, now_ns: int) -> Effects:
-        """A parent confirms acks."""
-        said = find(ack.options, Members)
-        if self._acks is None or said is None or not said.confirms:
+        """Take an ACK by which a parent confirms acks."""
+        members = find(ack.options, Members)
+        if self._acks is None or members is None or not members.confirms:
             return NOTHING
-        return self._acks.on_confirmation(peer, now_ns, is_for_us=said.joins)
+        return self._acks.on_confirmation(peer, now_ns, is_for_us=members.joins)
 
     def reached(self, acked: int) -> None:
-        """Everything up to here was delivered."""
+        """Note that everything up to `acked` was delivered."""
         if self._acks is not None:
             self._acks.reached(acked)
 
     def ends(self) -> None:
-        """The session is over: say goodbye."""
+        """Send a goodbye: the session is over."""
         if self._acks is not None:
             self._acks.leave()
 
     def leave(self, now_ns: int) -> Effects:
-        """The application goes: nobody need wait for its acks."""
+        """Send a goodbye: the application leaves, and no node needs to wait for its acks."""
         effects = NOTHING if self.reporter is None else self.reporter.leave(now_ns)
         if self._acks is None:
             return effects
@@ -118,6 +119,6 @@ class Feedback:
         return [*effects, *self._acks.handle_deadline(now_ns)]
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """An ack or a report that is due."""
+        """Return an ack or a report that is due."""
         effects = NOTHING if self._acks is None else self._acks.handle_deadline(now_ns)
         return effects if self.reporter is None else [*effects, *self.reporter.handle_deadline(now_ns)]

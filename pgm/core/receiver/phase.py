@@ -1,4 +1,4 @@
-"""Where a receiver's session stands."""
+"""Phases of a receiver's session."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import enum
 
 
 class SessionPhase(enum.Enum):
-    """One source as one receiver sees it."""
+    """Phase of one source's session at one receiver."""
 
     WAITING = "nothing received yet"
-    HOLDING = "data but no SPM yet: it may say that the stream began earlier"
+    HOLDING = "data but no SPM yet, which may announce an earlier start of the stream"
     OPEN = "open"
     SILENT = "silent"
-    ENDING = "given up, delivering what is left"
+    ENDING = "given up, delivering the rest"
     CLOSED = "closed"

@@ -1,4 +1,4 @@
-"""The receiver core: sessions by TSI, and nothing about packets that its sessions do not know better."""
+"""Core of a receiver: dispatches packets to sessions by TSI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.polling.poll_responder import NodeId
 from pgm.core.receiver.data_path import PredictedPacket
-from pgm.core.receiver.restarts import begun_anew, fell_silent
+from pgm.core.receiver.restarts import restart_of_new_session, restart_of_silent_session
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
@@ -31,7 +31,10 @@ _DEADLINE_NS = operator.attrgetter("deadline_ns")
 
 
 class ReceiverCore:
-    """A receiver of any number of sources on one segment, or on several that bring the same."""
+    """A receiver of any number of sources.
+
+    One segment, or several redundant segments, bring the streams.
+    """
 
     def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
         self._counters = Counters()
@@ -41,23 +44,24 @@ class ReceiverCore:
         self._room = DeliveryBudget(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
         self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters.max_sessions, self._counters)
-        # What `receive_alone` gave and nobody has noted yet, from whom and when; and what it takes next most likely.
+        # The packet that `receive_alone` returned and that is not yet noted, with its sender and time. Then the
+        # prediction of the next packet.
         self._passed: PredictedPacket | None = None
         self._passed_peer: Nla = ""
         self._passed_at_ns = 0
-        self._foreseen: PredictedPacket | None = None
+        self._predicted: PredictedPacket | None = None
 
     @property
     def counters(self) -> Counters:
-        """What it counts."""
+        """Counters of this core, up to date."""
         self.note_passed()
         return self._counters
 
     @property
     def sessions(self) -> SessionTable[ReceiverSession]:
-        """The sessions by TSI. Whoever looks at them may change them, so nothing is foreseen from then on."""
+        """Sessions by TSI. The caller may change them, so the prediction is dropped."""
         self.note_passed()
-        self._foreseen = None
+        self._predicted = None
         return self._sessions
 
     @property
@@ -70,11 +74,11 @@ class ReceiverCore:
 
     @property
     def parameters(self) -> Parameters:
-        """Its timers and limits."""
+        """Timers and limits of this receiver."""
         return self._parameters
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take what one read gave."""
+        """Take the packets of one read."""
         items, rejects = train.parse_scattered_untrusted()
         if rejects:
             self._counters.rejects.update(rejects)
@@ -86,47 +90,51 @@ class ReceiverCore:
         return effects
 
     def receive_alone(self, packet: bytes, peer: Nla, now_ns: int) -> tuple[Tsi, int] | None:
-        """Take a packet that came alone, if it is plain data and next in order, and somebody takes its payload at once: TSI and sqn.
+        """Take a single packet on the fast path. Return its TSI and sqn.
 
-        None, and nothing was taken, for anything else: `receive`, which does the same in many more calls, is its way.
-        It is noted by `note_passed`, when there is time, or as soon as anybody looks at what is to be noted.
+        The packet must be plain data and next in order, and the application must take its payload at once. Return None
+        and take nothing for any other packet; `receive` takes these on the general path. A later call of `note_passed`,
+        or any access to the affected state, notes the packet.
         """
         if self._passed is not None:
             self.note_passed()
-        one = self._foreseen
-        if one is None or not is_plain_untrusted(packet, one.head, one.octets):
-            one = self._passable_untrusted(packet)
-            if one is None:
+        predicted = self._predicted
+        if predicted is None or not is_plain_untrusted(packet, predicted.head, predicted.octets):
+            predicted = self._predict_untrusted(packet)
+            if predicted is None:
                 return None
-        self._foreseen, self._passed, self._passed_peer, self._passed_at_ns = None, one, peer, now_ns
-        return one.found
+        self._predicted, self._passed, self._passed_peer, self._passed_at_ns = None, predicted, peer, now_ns
+        return predicted.packet
 
-    def _passable_untrusted(self, packet: bytes) -> PredictedPacket | None:
-        found = read_plain_untrusted(packet)
-        if found is None or self._setup.allowed:
+    def _predict_untrusted(self, packet: bytes) -> PredictedPacket | None:
+        plain = read_plain_untrusted(packet)
+        if plain is None or self._setup.allowed:
             return None
-        front, gsi, wire_sqn, wire_trail = found
+        front, gsi, wire_sqn, wire_trail = plain
         sessions = self.sessions
         session = sessions.turn
         if session is None or session.front != front or session.gsi != gsi:
             session = sessions.get(gsi + front[:2])
             if session is None or session.front != front:
                 return None
-        return session.passable(wire_sqn, wire_trail, len(packet))
+        return session.predict(wire_sqn, wire_trail, len(packet))
 
     def note_passed(self) -> None:
-        """Note what `receive_alone` gave last, and make ready for another like it: the application has it meanwhile."""
+        """Note the packet of the last `receive_alone`, and predict the next packet.
+
+        The application already has the packet at this time.
+        """
         passed, self._passed = self._passed, None
         if passed is not None:
-            self._foreseen = passed.session.note_passed(passed, self._passed_peer, self._passed_at_ns)
+            self._predicted = passed.session.note_passed(passed, self._passed_peer, self._passed_at_ns)
 
     def _receive_one(self, item: Data | DataWithGaps | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
             self._counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets
             return NOTHING
-        if self._setup.allowed and (strange := refused_packets(self._setup.allowed, item, peer)):
-            self._counters.unlisted_packets += strange
+        if self._setup.allowed and (refused := refused_packets(self._setup.allowed, item, peer)):
+            self._counters.unlisted_packets += refused
             return NOTHING
         if isinstance(item, Data):
             if item.parity:
@@ -140,7 +148,7 @@ class ReceiverCore:
             known = self.sessions.get(item.tsi)
             if known is not None and known.lines is None and not item.data.parity:
                 return known.on_scattered(item, peer, now_ns)
-            return [effect for one in item.pieces() for effect in self._receive_one(one, channel, peer, now_ns)]
+            return [effect for piece in item.pieces() for effect in self._receive_one(piece, channel, peer, now_ns)]
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)
             effects = [*effects, *session.on_spm(item, peer, now_ns)]
@@ -156,7 +164,10 @@ class ReceiverCore:
         return session.lines.on_data(data, channel, functools.partial(session.on_data, data, peer, now_ns), now_ns)
 
     def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
-        """Parity begins no session, and is of no use before an SPM has told of it (FEC-23)."""
+        """Take parity.
+
+        Parity opens no session, and is useless before an SPM offers it (FEC-23).
+        """
         session = self.sessions.get(item.tsi)
         if session is not None and item.data_port == session.state.data_port:
             return session.on_parity(item, peer, now_ns)
@@ -164,7 +175,7 @@ class ReceiverCore:
         return NOTHING
 
     def _receive_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """What other receivers ask and what they are answered; it begins no session."""
+        """Take requests of other receivers and their answers; these open no session."""
         known = self.sessions.get(item.tsi)
         if known is None or item.data_port != known.state.data_port:
             self._counters.foreign_packets += item.packets
@@ -199,12 +210,12 @@ class ReceiverCore:
             self._counters,
         )
         session.state.heard_at_ns = session.begun_ns = now_ns
-        restarted = begun_anew(session, self.sessions)
+        restarted = restart_of_new_session(session, self.sessions)
         evicted = self.sessions.add(item.tsi, session)
         return session, restarted if evicted is None else [*restarted, *evicted.end(CloseCause.EVICTED)]
 
     def grant(self, octets: int) -> Effects:
-        """The application has taken `octets` from its queue; go on delivering."""
+        """Free `octets` that the application took from its queue; deliver more."""
         self._note_queue()
         was_full = self._room.octets <= 0
         self._room.octets += octets
@@ -213,22 +224,28 @@ class ReceiverCore:
         return self._of_all(lambda session: session.resume())
 
     def charge(self, octets: int) -> None:
-        """The application's queue holds so much more than was delivered to it: parts of messages that it had passed on came back as wholes."""
+        """Note that the application's queue holds `octets` more than was delivered to it.
+
+        Parts of messages that had left the queue came back as whole messages.
+        """
         self._room.octets -= octets
-        self._foreseen = None  # there may be no room for it any more
+        self._predicted = None  # the prediction may have no room any more
 
     @property
     def room_octets(self) -> int:
-        """What the application's queue still takes."""
+        """Octets that the application's queue still takes."""
         return self._room.octets
 
     def resync(self, tsi: Tsi) -> Effects:
-        """Let a session go on with the newest packet: what is behind it and not yet delivered is lost."""
+        """Continue a session with the newest packet.
+
+        Everything undelivered before this packet is lost.
+        """
         session = self.sessions.get(tsi)
         return NOTHING if session is None else session.resync()
 
     def end_all(self, cause: CloseCause) -> Effects:
-        """End every session that has begun; what was delivered can still be taken."""
+        """End every session that has begun; delivered packets can still be taken."""
         return self._of_all(lambda session: session.end(cause) if session.is_running else NOTHING)
 
     def _note_queue(self) -> None:
@@ -238,23 +255,23 @@ class ReceiverCore:
             counters.queue_most_octets = octets
 
     def leave(self, now_ns: int) -> Effects:
-        """The application goes: say so where acks are waited for."""
+        """Send a goodbye where acks are awaited: the application leaves."""
         return self._of_all(lambda session: session.feedback.leave(now_ns))
 
     def is_missing(self, tsi: Tsi, sqn: int) -> bool:
-        """Whether a sqn is being recovered now."""
+        """Return whether a sqn is in recovery now."""
         session = self.sessions.get(tsi)
         return session is not None and session.is_missing(sqn)
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """NAKs, giving up, SPMRs, silence."""
+        """Run what is due: NAKs, giving up, SPMRs, silence."""
         effects: list[Effect] = []
         sessions, is_any_over = self.sessions, False
-        for session in sessions.in_turn([one for one in sessions if one.deadline_ns <= now_ns]):
-            done = session.handle_deadline(now_ns)
-            effects += done
-            if done and session.is_quiet and any(isinstance(one, Closed) for one in done):
-                effects += fell_silent(session, sessions)
+        for session in sessions.in_turn([session for session in sessions if session.deadline_ns <= now_ns]):
+            due = session.handle_deadline(now_ns)
+            effects += due
+            if due and session.is_quiet and any(isinstance(effect, Closed) for effect in due):
+                effects += restart_of_silent_session(session, sessions)
             is_any_over = is_any_over or session.is_over
         if is_any_over:
             sessions.forget(
@@ -265,7 +282,7 @@ class ReceiverCore:
         return effects
 
     def status(self, now_ns: int) -> list[SessionStatus]:
-        """One row per session."""
+        """Return one row per session."""
         self._note_queue()
         return self.sessions.status(now_ns)
 

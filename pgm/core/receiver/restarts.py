@@ -1,7 +1,8 @@
-"""Sources that began anew: told once it is certain that the session before will not go on.
+"""Notices about restarted sources.
 
-A source that is started again has a new TSI; its global source id, which comes from its host, and its data port are the same.
-Several sources of a host may be alive side by side, so the earlier session must have ended or fallen silent.
+A restarted source has a new TSI, but the same global source id, which comes from its host, and the same data port. A
+notice is given once it is certain that the earlier session will not continue. Several sources of a host may be active
+side by side, so the earlier session must have ended or fallen silent.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pgm.wire.formats import tsi_text
 _GSI_OCTETS = 6
 
 
-def _are_of_one_place(one: ReceiverSession, other: ReceiverSession) -> bool:
-    is_same = one.state.tsi[:_GSI_OCTETS] == other.state.tsi[:_GSI_OCTETS]
-    return is_same and one.state.data_port == other.state.data_port and one is not other
+def _are_same_origin(left: ReceiverSession, right: ReceiverSession) -> bool:
+    is_same = left.state.tsi[:_GSI_OCTETS] == right.state.tsi[:_GSI_OCTETS]
+    return is_same and left.state.data_port == right.state.data_port and left is not right
 
 
 def _notice(old: ReceiverSession, new: ReceiverSession) -> Effects:
@@ -25,13 +26,15 @@ def _notice(old: ReceiverSession, new: ReceiverSession) -> Effects:
     return (Notice("source-restarted", text),)
 
 
-def begun_anew(new: ReceiverSession, sessions: Iterable[ReceiverSession]) -> Effects:
-    """A session begins: whether one that is over or silent was of the same place."""
-    before = [one for one in sessions if _are_of_one_place(one, new) and one.is_quiet]
-    return _notice(max(before, key=lambda one: one.state.heard_at_ns), new) if before else NOTHING
+def restart_of_new_session(new: ReceiverSession, sessions: Iterable[ReceiverSession]) -> Effects:
+    """Return a notice if a new session replaces a session that ended or fell silent."""
+    before = [session for session in sessions if _are_same_origin(session, new) and session.is_quiet]
+    return _notice(max(before, key=lambda session: session.state.heard_at_ns), new) if before else NOTHING
 
 
-def fell_silent(old: ReceiverSession, sessions: Iterable[ReceiverSession]) -> Effects:
-    """A session falls silent: whether one of the same place began after it was last heard."""
-    behind = [one for one in sessions if _are_of_one_place(old, one) and one.begun_ns > old.state.heard_at_ns]
-    return _notice(old, min(behind, key=lambda one: one.begun_ns)) if behind else NOTHING
+def restart_of_silent_session(old: ReceiverSession, sessions: Iterable[ReceiverSession]) -> Effects:
+    """Return a notice if a session that fell silent was already replaced."""
+    later = [
+        session for session in sessions if _are_same_origin(old, session) and session.begun_ns > old.state.heard_at_ns
+    ]
+    return _notice(old, min(later, key=lambda session: session.begun_ns)) if later else NOTHING

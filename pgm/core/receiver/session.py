@@ -35,7 +35,7 @@ from pgm.wire.options import Fin, HeldHistory, Join, Syn, find
 from pgm.wire.single_odata import plain_front
 from pgm.wire.train import Data, DataWithGaps, Run
 
-# Why what is missing is lost when a session ends so.
+# The cause of loss of missing packets when a session ends for a special reason.
 _LOST_WITH = {CloseCause.NAGGING: LossCause.NAGGING, CloseCause.OVERRUN: LossCause.OVERRUN}
 
 
@@ -67,15 +67,15 @@ class ReceiverSession(ShortReceive):
         self.window = window(tsi, self._recovery, room, parameters, counters)
         self._is_unreliable = data_port in setup.unreliable_ports
         if self._is_unreliable:
-            self._recovery.allow_asking(0)  # of its own timers: nothing is asked for
+            self._recovery.allow_asking(0)  # the stream's timers still run, but no NAKs are sent
         self._spm_request = SpmRequest(parameters, rng, counters)
         self._phase = _Phase.WAITING
         self._end_cause = CloseCause.FIN
         self._hold_until_ns = NEVER
         self._peer: Nla = setup.segment.address
         self._rng = rng
-        self._parity: ParityRecovery | None = None  # where the source offers it
-        self.begun_ns = 0  # when something of it was first heard
+        self._parity: ParityRecovery | None = None  # set if the source offers parity
+        self.begun_ns = 0  # when the session was first heard
         self._starts_at: int | None = None  # the sqn that OPT_SYN was on
         self.feedback = Feedback(
             self.state, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
@@ -87,7 +87,7 @@ class ReceiverSession(ShortReceive):
             self.lines = self._nak_sender.routes = self.feedback.routes = RedundantLines(
                 lines, self.state, self._recovery, parameters, counters
             )
-        self._nak_self_limit: NakSelfLimit | None = None  # begins with asking
+        self._nak_self_limit: NakSelfLimit | None = None  # created with the first NAK
         self._late_join = LateJoiner(
             self.window, self._nak_sender, setup.segment, setup.local_repairers, setup.keepers, parameters
         )
@@ -100,7 +100,7 @@ class ReceiverSession(ShortReceive):
         heard = self.state.heard_at_ns
         expiry = self._parameters.session_expiry if self._phase is not _Phase.OPEN else self._parameters.peer_expiry
         if self._phase is _Phase.ENDING:
-            return self.feedback.deadline_ns  # only the application can bring it on
+            return self.feedback.deadline_ns  # only the application can move the session on
         return min(
             self.feedback.deadline_ns if self.feedback.is_wanted else NEVER,
             self._recovery.deadline_ns,
@@ -115,18 +115,24 @@ class ReceiverSession(ShortReceive):
     # What arrives
 
     def on_data(self, data: Data, peer: Nla, now_ns: int) -> Effects:
-        """ODATA or RDATA."""
+        """Take ODATA or RDATA."""
         return self._and_ask(self._take(data, peer, now_ns), now_ns)
 
-    def on_scattered(self, some: DataWithGaps, peer: Nla, now_ns: int) -> Effects:
-        """The same in pieces of one read: what they make room for is asked for behind the last of them."""
-        taken = self.take_scattered(some, peer, now_ns)
-        if taken is None:
-            taken = [effect for one in some.pieces() for effect in self._take(one, peer, now_ns)]
-        return self._and_ask(taken, now_ns)
+    def on_scattered(self, pieces: DataWithGaps, peer: Nla, now_ns: int) -> Effects:
+        """Take data of one read with gaps.
+
+        NAKs that become possible follow the last piece.
+        """
+        effects = self.take_scattered(pieces, peer, now_ns)
+        if effects is None:
+            effects = [effect for piece in pieces.pieces() for effect in self._take(piece, peer, now_ns)]
+        return self._and_ask(effects, now_ns)
 
     def _and_ask(self, effects: Effects, now_ns: int) -> Effects:
-        """Ask for what waited for room, where there is some now: while trains come in, deadlines are late."""
+        """Send NAKs that waited for the outstanding limit, if some are possible now.
+
+        While trains come in, deadlines are late.
+        """
         if self._recovery.has_room_at_ns > now_ns or self._phase is not _Phase.OPEN:
             return effects
         return [*effects, *self._ask(self._setup.segment, now_ns)]
@@ -147,11 +153,11 @@ class ReceiverSession(ShortReceive):
                 return taken
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
         if data.options:
-            effects += self._note_start(data, first)
+            effects += self._note_syn(data, first)
         if self._phase is _Phase.WAITING:
             if data.type is PacketType.RDATA or (self.state.has_edges and end <= self.state.trail):
-                # Somebody else's repair may be as old as a cache, and what the window has left is older still:
-                # starting there would ask for all since, or report it lost.
+                # Another node's repair may be as old as a cache, and packets that left the window are older still. A
+                # start there would request, or report lost, everything since.
                 self._counters.foreign_packets += data.count
                 self._want_spm(peer, now_ns)
                 return effects
@@ -168,7 +174,7 @@ class ReceiverSession(ShortReceive):
             self._count_repairs(filled, data.type, peer)
             if filled and end <= self.state.trail:
                 self._recovery.old_repair_ns = now_ns
-        self.window.reveal(self.state.lead + 1, now_ns)  # of which an SPM may have told before the first data came
+        self.window.reveal(self.state.lead + 1, now_ns)  # an SPM may have announced this before the first data came
         if self._parity is not None:
             self._take_rebuilt(self._parity.on_data(data, first, now_ns), peer, now_ns)
         if self.feedback.reporter is not None:
@@ -178,7 +184,7 @@ class ReceiverSession(ShortReceive):
         return [*effects, *self._advance()]
 
     def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
-        """Parity packets, ODATA or RDATA: what they make up for arrives now."""
+        """Take parity packets, ODATA or RDATA. The packets that they rebuild arrive now."""
         first, trail = self.state.place(data.wire_sqn, data.wire_trail)
         is_placed = self._parity is not None and self._phase in (_Phase.OPEN, _Phase.SILENT)
         if self._parity is None or not is_placed or self.state.is_jump(first + data.count - 1):
@@ -190,7 +196,8 @@ class ReceiverSession(ShortReceive):
         self._follow_trail(now_ns)
         self._take_rebuilt(self._parity.on_parity(data, first, now_ns), peer, now_ns)
         if data.options and find(data.options, Fin) is not None:
-            self.state.fin_lead = self.state.lead  # parity follows all of its group, and nothing follows this (FEC-13)
+            # parity follows all packets of its group, and nothing follows this packet (FEC-13)
+            self.state.fin_lead = self.state.lead
         return [*effects, *self._advance()]
 
     def _take_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
@@ -200,7 +207,10 @@ class ReceiverSession(ShortReceive):
             self._count_repairs(self.window.add(run, now_ns), PacketType.RDATA, peer)
 
     def _learn_parity(self, spm: Spm) -> None:
-        """What the source offers, once (FEC-23): the group size stays for the session (FEC-02)."""
+        """Learn the source's parity offer, once (FEC-23).
+
+        The group size stays for the session (FEC-02).
+        """
         offer = offer_of(spm, self.state)
         if offer is not None:
             self.window.kept = store = RunStore()
@@ -209,8 +219,11 @@ class ReceiverSession(ShortReceive):
                 offer, *parts, store=store, kept=store, regain=self.window.take_back
             )
 
-    def _note_start(self, data: Data, first: int) -> list[Effect]:
-        """OPT_SYN: the stream begins here (RFC 9.6.1). Whoever was told of the session before is told now."""
+    def _note_syn(self, data: Data, first: int) -> list[Effect]:
+        """Note OPT_SYN: the stream begins here (RFC 9.6.1).
+
+        If the session was opened before, a notice reports the start.
+        """
         if self._starts_at is not None or find(data.options, Syn) is None:
             return []
         self._starts_at = first
@@ -219,9 +232,9 @@ class ReceiverSession(ShortReceive):
         return [Notice("session-start", f"session {tsi_text(self.state.tsi)} is heard from its start")]
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
-        """An SPM: the path, the window's edges, perhaps the end."""
+        """Take an SPM: the path, the window's edges, and perhaps the end."""
         if self._end_cause is CloseCause.EXPIRED:
-            return ()  # heard too late; once the application has taken what is left it is a new session
+            return ()  # heard too late: after the application has taken the rest, the SPM starts a new session
         verdict = self.state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return ()
@@ -259,9 +272,10 @@ class ReceiverSession(ShortReceive):
         return [*effects, *self._advance()]
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """An NCF, from whomever: it suppresses every receiver that lacks the same sqns (RCV-34, RCV-43).
+        """Take an NCF from any node (RCV-34, RCV-43).
 
-        One that came to us alone since its sender cannot be heard is passed on to the others of the subnet (RCV-53).
+        The NCF suppresses NAKs for the same sqns. An NCF that came by unicast, because its sender cannot be heard, is
+        passed on to the other nodes of the subnet (RCV-53).
         """
         self._counters.ncf_packets_in += ncf.packets
         if self._phase is not _Phase.OPEN or not self.nak_control.on_ncf(ncf, peer, now_ns):
@@ -280,16 +294,19 @@ class ReceiverSession(ShortReceive):
         return effects
 
     def on_nak_heard(self, nak: Nak, now_ns: int) -> None:
-        """Another receiver's NAK that was multicast (RCV-35)."""
+        """Take another receiver's multicast NAK (RCV-35)."""
         if self._phase is _Phase.OPEN:
             self._recovery.overheard(self._answered(nak) if nak.parity else self.state.spans_of(nak), now_ns)
 
     def _answered(self, nak: Nak) -> list[Span]:
-        """The sqns whose recovery a parity NCF or NAK stands for."""
+        """Return the sqns that a parity NCF or NAK covers."""
         return [] if self._parity is None else self._parity.answered(nak)
 
     def on_offer(self, polr: Polr, peer: Nla) -> None:
-        """A repairer says by POLR that it may be asked (RFC 9.5.4). The POLR is no NCF: what is asked for goes on."""
+        """Take a POLR by which a repairer offers to take NAKs (RFC 9.5.4).
+
+        A POLR is no NCF, so pending requests continue.
+        """
         nla = offered(polr, peer)
         if nla is None or not self._parameters.honour_redirects or not is_elsewhere(nla, self._setup.segment):
             self._counters.redirects_ignored += 1
@@ -298,7 +315,7 @@ class ReceiverSession(ShortReceive):
             self._nak_sender.redirect, self._nak_sender.redirect_has_parity = nla, polr.parity
 
     def on_spmr_heard(self, now_ns: int) -> None:
-        """Another receiver's SPMR."""
+        """Note another receiver's SPMR."""
         self._spm_request.heard_request(now_ns)
 
     def _reveal_by_ncf(self, end: int, now_ns: int) -> Effects:
@@ -320,10 +337,10 @@ class ReceiverSession(ShortReceive):
         return [Opened(self.state.tsi, self.window.next_sqn, peer, self.state.data_port, resumed=True)]
 
     def _begin(self, first: int, trail: int, data: Data, peer: Nla, now_ns: int) -> list[Effect]:
-        """The first data packet defines where reception starts, unless OPT_JOIN does (RCV-01, RCV-03).
+        """Start reception at the first data packet (RCV-01) or by OPT_JOIN (RCV-03).
 
-        Before the first SPM nothing can be asked for, so delivery waits a moment for it: its OPT_JOIN may say
-        that what came before belongs to us.
+        No NAK can be sent before the first SPM, so delivery waits a moment for an SPM. The OPT_JOIN of this SPM may
+        include earlier packets.
         """
         if not self.state.has_edges:
             self.state.begin_at(first + data.count - 1, trail)
@@ -338,7 +355,7 @@ class ReceiverSession(ShortReceive):
         return []
 
     def _begin_late(self, peer: Nla, now_ns: int) -> Effects:
-        """Hold what comes until a repairer has said what it has of what came before."""
+        """Hold packets until a repairer has said which history it holds."""
         if self._phase is _Phase.WAITING:
             if not self.state.has_edges:
                 return ()
@@ -352,7 +369,7 @@ class ReceiverSession(ShortReceive):
         return self._late_join.handle_deadline(now_ns)
 
     def on_held(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
-        """Whoever keeps history says from where on: begin there; or that some of it is gone."""
+        """Take an answer about history: begin there, or give up history that is gone."""
         if self._phase in (_Phase.OPEN, _Phase.SILENT):
             return self._advance() if self._late_join.on_gone(held, peer) else ()
         notices = self._late_join.on_answer(held, peer, now_ns) if self._phase is _Phase.HOLDING else ()
@@ -360,7 +377,10 @@ class ReceiverSession(ShortReceive):
         return [*notices, *self._open(self._peer), *self._advance()] if notices else ()
 
     def _want_spm(self, peer: Nla, now_ns: int) -> None:
-        """Ask for an SPM, if none has come: the group, and whoever sent the data (SPMR-01)."""
+        """Request an SPM if none has come (SPMR-01).
+
+        The request goes to the group and to the data's sender.
+        """
         if self.state.spm is None:
             self._peer = peer
             self._spm_request.want(now_ns)
@@ -373,7 +393,7 @@ class ReceiverSession(ShortReceive):
         return [Opened(self.state.tsi, first, peer, self.state.data_port, at_start=self._starts_at == first)]
 
     def _follow_trail(self, now_ns: int) -> None:
-        """End the recovery of what the source's window has left behind (RCV-11)."""
+        """End the recovery of packets that left the source's window (RCV-11)."""
         trail = self.state.trail
         if trail <= self.window.next_sqn:
             return
@@ -408,18 +428,18 @@ class ReceiverSession(ShortReceive):
         return effects
 
     def resume(self) -> Effects:
-        """Go on delivering: the application has made room."""
+        """Continue to deliver, because the application has made room."""
         return self._advance() if self._phase in (_Phase.OPEN, _Phase.SILENT, _Phase.ENDING) else ()
 
     def resync(self) -> Effects:
-        """Skip what has come and was not delivered, and what is missing: go on with the newest."""
+        """Skip everything held or missing, and continue with the newest packet."""
         if self._phase is not _Phase.OPEN:
             return ()
         self.window.skip_all(LossCause.RESYNC)
         return self._advance()
 
     def end(self, cause: CloseCause) -> Effects:
-        """Give up what is missing and close once the rest is delivered."""
+        """Give up missing packets, and close once the rest is delivered."""
         if self._phase is _Phase.CLOSED:
             return ()
         if self._phase is _Phase.WAITING:
@@ -427,14 +447,14 @@ class ReceiverSession(ShortReceive):
             return ()
         opening = self._open(self._peer) if self._phase is _Phase.HOLDING else []
         self._phase, self._end_cause = _Phase.ENDING, cause
-        because = _LOST_WITH.get(cause, LossCause.SOURCE_GONE)
-        self.window.give_up(self._recovery.give_up_before(self.window.gap_detector.end), because)
+        loss_cause = _LOST_WITH.get(cause, LossCause.SOURCE_GONE)
+        self.window.give_up(self._recovery.give_up_before(self.window.gap_detector.end), loss_cause)
         return [*opening, *self._advance(is_last=cause is CloseCause.EVICTED)]
 
     # Time
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """NAKs, giving up, SPMRs, silence."""
+        """Run what is due: NAKs, giving up, SPMRs, silence."""
         effects: list[Effect] = [*self.feedback.handle_deadline(now_ns)] if self.feedback.is_wanted else []
         if self._phase in (_Phase.CLOSED, _Phase.ENDING):
             return effects
@@ -454,7 +474,7 @@ class ReceiverSession(ShortReceive):
         silence = now_ns - state.heard_at_ns
         if self._phase is _Phase.OPEN and silence >= self._parameters.peer_expiry:
             if state.fin_lead is not None:
-                return [*effects, *self.end(self._end_cause)]  # no outage: it said that it would go
+                return [*effects, *self.end(self._end_cause)]  # no outage: the source announced its end
             self._phase = _Phase.SILENT
             effects.append(Closed(self.state.tsi, self.window.next_sqn, CloseCause.SILENT))
         elif silence >= self._parameters.session_expiry:
@@ -463,7 +483,7 @@ class ReceiverSession(ShortReceive):
         return effects
 
     def _ask(self, segment: Segment, now_ns: int) -> Effects:
-        """Ask for what is missing and has been waited for, or give it up."""
+        """Send NAKs for packets whose back-off is over, or give packets up."""
         if self._is_unreliable:
             self.window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
             return self._advance()
@@ -472,8 +492,8 @@ class ReceiverSession(ShortReceive):
             name = f"session {tsi_text(self.state.tsi)}"
             nak_self_limit = NakSelfLimit(name, self._recovery, self._parameters, self.state.lead, now_ns)
             self._nak_self_limit = self._nak_sender.nak_self_limit = nak_self_limit
-        naks, step = self._nak_sender.ask(segment, now_ns)
-        has_given_up = self.window.end_asking(step, self.state.trail)
+        naks, actions = self._nak_sender.ask(segment, now_ns)
+        has_given_up = self.window.end_asking(actions, self.state.trail)
         if nak_self_limit is not None and nak_self_limit.wants_close:
             return [*naks, *self.end(CloseCause.NAGGING)]
         return [*naks, *self._advance()] if has_given_up else naks

@@ -1,4 +1,4 @@
-"""What others may see of a receiver's session: tests, operators, and the core that holds it."""
+"""Read-only view of a receiver's session, for tests, operators and the core."""
 
 from __future__ import annotations
 
@@ -26,50 +26,53 @@ class SessionView:
 
     @property
     def is_over(self) -> bool:
-        """Whether the application has been told of the end."""
+        """Whether the end was reported to the application."""
         return self._phase is SessionPhase.CLOSED
 
     @property
     def is_running(self) -> bool:
-        """Whether the application has been told of its beginning, and its end has not come."""
+        """Whether the opening was reported to the application, and the end was not."""
         return self._phase in (SessionPhase.OPEN, SessionPhase.SILENT)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it has ended or fallen silent."""
+        """Whether the session has ended or fallen silent."""
         return self._phase in (SessionPhase.CLOSED, SessionPhase.SILENT)
 
     @property
     def missing_sqns(self) -> int:
-        """Sqns being recovered now."""
+        """Number of sqns in recovery now."""
         return self._recovery.missing.sqns
 
     @property
     def missing_ranges(self) -> int:
-        """Ranges of sqns being recovered now: what `rxw_gaps` bounds."""
+        """Number of ranges in recovery now, which `rxw_gaps` bounds."""
         return len(self._recovery.missing)
 
     @property
     def nak_bo_ivl_ns(self) -> int:
-        """Bound of its random back-off: its parameter, or what those above advertise."""
+        """Bound of the random back-off in ns: the parameter, or the advertised interval."""
         return self._recovery.nak_bo_ivl
 
     @property
     def may_ask(self) -> bool:
-        """Whether NAKs may leave: the path is known, and nobody above forbids it."""
+        """Whether NAKs may be sent: the path is known, and no upstream node forbids it."""
         return self._recovery.may_ask
 
     @property
     def intervals_ns(self) -> tuple[int, int]:
-        """How long it waits for an NCF, and for RDATA: `nak_rpt_ivl` and `nak_rdata_ivl`, or longer while answers are late."""
+        """Timeouts for an NCF and for RDATA, in ns.
+
+        The timeouts are `nak_rpt_ivl` and `nak_rdata_ivl`, or longer while answers are late.
+        """
         return self._recovery.ncf_patience.ivl_ns, self._recovery.data_patience.ivl_ns
 
     def is_missing(self, sqn: int) -> bool:
-        """Whether this sqn is being recovered now."""
+        """Return whether this sqn is in recovery now."""
         return self._recovery.is_missing(sqn)
 
     def status(self, now_ns: int) -> SessionStatus:
-        """What operators see of it."""
+        """Return the session's row for operators."""
         return SessionStatus(
             tsi=tsi_text(self.state.tsi),
             data_port=self.state.data_port,

@@ -1,4 +1,4 @@
-"""The fixed setup of a receiver core."""
+"""Fixed setup of a receiver core."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pgm.wire.formats import Nla
 
 @attrs.frozen
 class ReceiverSetup:
-    """What the topology says about one receiver."""
+    """Settings of one receiver from the topology."""
 
     segment: Segment
-    parents: tuple[Nla, ...] = ()  # in order of preference; SPM_PATH comes behind them
+    parents: tuple[Nla, ...] = ()  # in order of preference; SPM_PATH comes last
     data_ports: frozenset[int] = frozenset()  # streams to take; empty takes all
     local_repairers: frozenset[Nla] = frozenset()  # nodes of the segment that repair from a cache of their own
-    keepers: tuple[Nla, ...] = ()  # elements above who may get history from further up
+    keepers: tuple[Nla, ...] = ()  # upstream elements that may fetch history from further up
     asks_below_trail: bool = False  # the parents hold more than the source's window
     repair_table: RepairTable = RECEIVER
-    unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
-    unreliable_ports: frozenset[int] = frozenset()  # streams for which nobody asks
+    # streams that are delivered in arrival order, including unreliable ones
+    unordered_ports: frozenset[int] = frozenset()
+    unreliable_ports: frozenset[int] = frozenset()  # streams without NAKs
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: SourceFilter = ALL_SOURCES  # who may bring streams
+    allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted

@@ -1,1 +1,1 @@
-"""Recovery of missing packets: gaps, back-off, NAKs, response timeouts, parents (RFC 6.3)."""
+"""Recovery of missing packets: gaps, back-off, NAKs, timeouts, parents (RFC 6.3)."""

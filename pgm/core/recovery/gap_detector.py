@@ -1,4 +1,7 @@
-"""Which packets of a session have come: what lies between the first sqn and the newest, and is not missing."""
+"""Record of the packets that one session has received.
+
+All packets from the first sqn to the newest have come, except those that the recovery holds as missing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from pgm.wire.train import Run
 
 
 class GapDetector:
-    """Finds gaps and duplicates. `first` is RXW_TRAIL_INIT; `end` lies behind the newest sqn known."""
+    """Detector of gaps and duplicates.
+
+    `first` is RXW_TRAIL_INIT; `end` is one more than the newest known sqn.
+    """
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
@@ -17,14 +23,14 @@ class GapDetector:
         self.has_begun = False
 
     def begin(self, sqn: int) -> None:
-        """Reception starts here: nothing older is asked for (RCV-01, RCV-02)."""
+        """Start reception at `sqn`: no older packet is requested (RCV-01, RCV-02)."""
         self.first = self.end = sqn
         self.has_begun = True
 
     def accept(self, run: Run, now_ns: int) -> tuple[list[Run], int]:
-        """The parts of a run that are new, in order, and how many of their packets had been missing.
+        """Return the new parts of a run, and how many packets had been missing.
 
-        A gap before the run goes to recovery.
+        The parts are in order. A gap before the run goes to recovery.
         """
         if run.first >= self.end:
             if run.first > self.end:
@@ -32,9 +38,9 @@ class GapDetector:
             self.end = run.end
             return [run], 0
         known_end = min(run.end, self.end)
-        found = self._recovery.arrived(run.first, known_end, now_ns)
-        parts = [run.part(first, end) for first, end in found]
-        filled = sum(end - first for first, end in found)
+        filled_spans = self._recovery.arrived(run.first, known_end, now_ns)
+        parts = [run.part(first, end) for first, end in filled_spans]
+        filled = sum(end - first for first, end in filled_spans)
         if run.end > self.end:
             parts.append(run.part(self.end, run.end))
             self.end = run.end
@@ -45,7 +51,10 @@ class GapDetector:
         self._recovery.detect(max(span[0], self.first), span[1], now_ns)
 
     def reveal(self, end: int, now_ns: int) -> None:
-        """Learn that everything below `end` was sent: SPM_LEAD, a trail, an NCF (RCV-30, RCV-31)."""
+        """Note that all sqns below `end` were sent (RCV-30, RCV-31).
+
+        The evidence is SPM_LEAD, a trail or an NCF.
+        """
         if self.has_begun and end > self.end:
             self._recovery.detect(self.end, end, now_ns)
             self.end = end

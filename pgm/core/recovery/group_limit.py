@@ -28,14 +28,11 @@ class GroupLimit:
 
         What lies before `trail` is asked for by single packets, so no parity of it is kept.
         """
-        left, counted_to = self.most, trail
-        for found in missing.reaching(trail):
-            first = max(found.first, counted_to)
-            if first >= found.end:
-                continue
-            group = group_of(first, self.size)
-            counted_to = group_of(found.end - 1, self.size) + self.size
-            groups = (counted_to - group) // self.size
+        left, end = self.most, trail
+        while (found := next(missing.reaching(end), None)) is not None:
+            group = group_of(max(found.first, end), self.size)
+            end = group_of(found.end - 1, self.size) + self.size
+            groups = (end - group) // self.size
             if groups > left:
                 return group + left * self.size
             left -= groups

@@ -1,4 +1,4 @@
-"""What a recovery works on: ranges of missing sqns, and what is to be done about them."""
+"""Ranges of missing sqns, and the actions that a recovery wants taken for them."""
 
 from __future__ import annotations
 
@@ -12,51 +12,60 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.naks import LIST_SQNS
 
-_ALIKE = 2  # tries by which ranges that become one may differ: none gains much patience by it
+_MOST_TRY_DIFFERENCE = 2  # between ranges that are joined: neither gains many retries by it
 
 
 @attrs.define(eq=False)
 class MissingRange(TimedRange):
-    """A range of missing sqns, all in one state. `asked` is the parent that owes an NCF for the last own NAK."""
+    """Range of missing sqns in one state.
+
+    `asked` is the parent that owes an NCF for this node's last NAK.
+    """
 
     state: RepairState = RepairState.BACK_OFF
     ncf_retries: int = 0
     data_retries: int = 0
-    data_waits: float = 0.0  # these in waits of nak_rdata_ivl: what the limit counts
+    data_waits: float = 0.0  # data retries in units of nak_rdata_ivl: nak_data_retries limits this number
     found_at_ns: int = 0
-    since_ns: int = 0  # when it came to wait as it does
-    promised_ns: int = 0  # when it was first promised
+    since_ns: int = 0  # when the range entered its state
+    promised_ns: int = 0  # when an NCF first promised the data
     asked: Nla | None = None
 
     @property
     def state_name(self) -> str:
-        """Its state, for those who watch."""
+        """Return the name of the state, for a `LossObserver`."""
         return self.state.name
 
     @property
     def is_parked(self) -> bool:
-        """Whether its back-off is over and it waits for room among what is asked for."""
+        """Return whether the back-off is over and the range waits for room.
+
+        The limit on outstanding sqns leaves no room for its request.
+        """
         return self.state is RepairState.BACK_OFF and self.deadline_ns == NEVER
 
     @property
     def outstanding(self) -> int:
-        """Sqns of it that were asked for and may still come."""
+        """Return how many sqns were requested and may still arrive."""
         return 0 if self.state is RepairState.BACK_OFF else self.count
 
     def is_like(self, other: MissingRange) -> bool:
-        """Whether both are where the other is, about as often tried."""
+        """Return whether both ranges have the same state, deadline and parent.
+
+        The numbers of tries must be close too.
+        """
         return (
             (self.state, self.deadline_ns, self.asked) == (other.state, other.deadline_ns, other.asked)
-            and abs(self.ncf_retries - other.ncf_retries) <= _ALIKE
-            and abs(self.data_retries - other.data_retries) <= _ALIKE
+            and abs(self.ncf_retries - other.ncf_retries) <= _MOST_TRY_DIFFERENCE
+            and abs(self.data_retries - other.data_retries) <= _MOST_TRY_DIFFERENCE
         )
 
 
 @attrs.define
 class RecoveryActions:
-    """What a deadline asks for: the ranges to ask for, spans given up, which parents did not answer.
+    """Actions due at a deadline: requests, spans given up, unanswered parents.
 
-    `crowded_out` is what went so that the table had a place for the part of a range that is asked for.
+    `crowded_out` holds spans that were dropped because the table needed a place for a part of a requested range.
     """
 
     asking: list[MissingRange]
@@ -66,20 +75,20 @@ class RecoveryActions:
 
     @property
     def spans(self) -> list[Span]:
-        """What to ask for, in order."""
-        return sorted([(one.first, one.end) for one in self.asking])
+        """Return the spans to request, in order."""
+        return sorted([(missing.first, missing.end) for missing in self.asking])
 
     @property
     def naks(self) -> list[list[int]]:
-        """The same as one list of sqns for each NAK."""
+        """Return the sqns to request, as one list for each NAK."""
         return lists_of(self.spans, LIST_SQNS)
 
 
-def parked_in(some: Iterable[MissingRange], room: int) -> list[MissingRange]:
-    """Those of some ranges that are parked, as many as `room` sqns hold."""
-    found: list[MissingRange] = []
-    for one in some:
-        if one.is_parked and one.count <= room:
-            found.append(one)
-            room -= one.count
-    return found
+def parked_in(candidates: Iterable[MissingRange], room: int) -> list[MissingRange]:
+    """Return parked ranges among `candidates` that together have at most `room` sqns."""
+    parked: list[MissingRange] = []
+    for missing in candidates:
+        if missing.is_parked and missing.count <= room:
+            parked.append(missing)
+            room -= missing.count
+    return parked

@@ -1,4 +1,4 @@
-"""NAK packets: ranges of sqns as single NAKs, lists and ranges."""
+"""NAK packets: spans of sqns as single NAKs, NAK lists and trains of full lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pgm.wire.options import NO_OPTIONS, HeldHistory, NakList, Options
 from pgm.wire.sequence_numbers import MASK
 from pgm.wire.train import Octets
 
-_MOST_FORMS = 256  # of packets with full lists that are remembered: sessions that are asked for
+_MOST_FORMS = 256  # cached packets with full lists: one for each session and parent
 
 
 def nak_packet(
@@ -31,7 +31,10 @@ def nak_packet(
     parity: bool = False,
     path_nla: Nla | None = None,
 ) -> bytes:
-    """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
+    """Return a NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list.
+
+    With `parity` each sqn is a transmission group and a count of packets.
+    """
     source_nla, wire_sqns = path_nla or state.path_nla or group_nla, [sqn & MASK for sqn in sqns]
     if len(sqns) > 1 and not options and not parity:
         return encode_list(kind, state.tsi, state.data_port, source_nla, group_nla, wire_sqns)
@@ -52,7 +55,10 @@ def nak_packet(
 
 @functools.lru_cache(maxsize=_MOST_FORMS)
 def _full_form(tsi: Tsi, data_port: int, kind: PacketType, source_nla: Nla, group_nla: Nla) -> bytes:
-    """A packet with a full list of any sqns: whoever asks for much says the same beside them each time."""
+    """Return a packet with a full list of arbitrary sqns, as a template.
+
+    The other fields are the same in all packets of a train.
+    """
     options = (NakList(sqns=tuple(range(1, LIST_SQNS))),)
     return encode(
         Nak(tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options)
@@ -61,14 +67,17 @@ def _full_form(tsi: Tsi, data_port: int, kind: PacketType, source_nla: Nla, grou
 
 @attrs.frozen
 class NakPacketList:
-    """Packets of one size for some sqns, to be sent to whomever."""
+    """NAK packets of one size for some sqns. The destination is given on sending."""
 
     octets: bytes | Octets  # one packet, or a (count, size) array
     packets: int
     sqns: int
 
     def send(self, segment: Segment, to: Nla | None = None, hops: int | None = None) -> Send:
-        """Put them on a segment."""
+        """Return the effect that sends the packets on a segment.
+
+        The destination is `to`, or the group by default.
+        """
         if isinstance(self.octets, bytes):
             return control(segment, self.octets, to, hops)
         return control_train(segment, self.octets, to, hops)
@@ -82,7 +91,10 @@ def nak_packets(
     options: Options = NO_OPTIONS,
     path_nla: Nla | None = None,
 ) -> list[NakPacketList]:
-    """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
+    """Return NAKs, NNAKs or NCFs for spans in order.
+
+    Several full lists form one train, which comes first.
+    """
     if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
         return [
             NakPacketList(nak_packet(state, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
@@ -90,10 +102,10 @@ def nak_packets(
         ]
     lists, rest = full_lists(spans)
     first = _full_form(state.tsi, state.data_port, kind, path_nla or state.path_nla or group_nla, group_nla)
-    found = [NakPacketList(nak_rows(first, lists), len(lists), lists.size)]
+    packets = [NakPacketList(nak_rows(first, lists), len(lists), lists.size)]
     if rest:
-        found.append(NakPacketList(nak_packet(state, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
-    return found
+        packets.append(NakPacketList(nak_packet(state, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
+    return packets
 
 
-OF_HISTORY = (HeldHistory(amount=0),)  # on NAKs for it
+OF_HISTORY = (HeldHistory(amount=0),)  # options of NAKs for history

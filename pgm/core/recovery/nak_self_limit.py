@@ -1,8 +1,7 @@
-"""Who asks for repairs all the time: noticed by the receiver itself, and by whoever it asks (Distributor's nagging monitor).
+"""Reaction of a receiver to its own excessive NAKs.
 
-An asker nags when it has asked in every `nagging_window_ivl` of a `nagging_check_ivl`, for `nagging_max_sqns` in all or more,
-and for more than `nagging_share` of what was sent meanwhile. One window without a request ends it, and so does a check that
-finds less, or half of the small budget that who nags is given.
+The model is Distributor's nagging monitor. `pgm.core.pacing.nak_monitor` defines excessive NAKs. Parents watch their
+children by the same rule.
 """
 
 from __future__ import annotations
@@ -16,22 +15,28 @@ from pgm.units import NEVER, SECOND
 
 
 class NakSelfLimit:
-    """What a receiver does about its own nagging: says so, and goes on, asks for less, or ends, as `nagging_policy` says."""
+    """Limit that a receiver puts on its own excessive NAKs.
+
+    `nagging_policy` decides: a notice alone, a lower rate of NAKs, or the end of the session.
+    """
 
     def __init__(self, name: str, recovery: Recovery, parameters: Parameters, lead: int, now_ns: int) -> None:
         self._name = name
         self._recovery = recovery
         self._parameters = parameters
         self._monitor = ExcessiveNakMonitor(parameters, lead, now_ns)
-        self.deadline_ns = NEVER  # when it may be over
+        self.deadline_ns = NEVER  # when the excessive NAKs may be over
 
     @property
     def wants_close(self) -> bool:
-        """Whether the session is to be ended."""
+        """Return whether the session must end."""
         return self._monitor.is_nagging and self._parameters.nagging_policy == "close"
 
     def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
-        """Note what was asked for, 0 to look at the time alone; says when nagging begins and ends."""
+        """Count requested sqns; 0 checks the time alone.
+
+        Return a notice when excessive NAKs begin or end.
+        """
         monitor = self._monitor
         has_changed = monitor.asked(sqns, lead, now_ns) if sqns else monitor.look(lead, now_ns)
         self.deadline_ns = monitor.ends_ns if monitor.is_nagging else NEVER
@@ -40,9 +45,9 @@ class NakSelfLimit:
         policy = self._parameters.nagging_policy
         if not monitor.is_nagging:
             self._recovery.budget = None
-            return (Notice("nagging-over", f"{self._name}: this receiver asks no more than others"),)
+            return (Notice("nagging-over", f"{self._name}: this receiver sends no more excessive NAKs"),)
         if policy == "lower":
             rate = self._parameters.crying_sqn_rte
-            one_ns = -(-SECOND // rate)  # the least that a bucket must hold
-            self._recovery.budget = TokenBucket(rate, max(self._parameters.brake_burst_ivl, one_ns))
-        return (Notice("nagging", f"{self._name}: this receiver asks for repairs all the time ({policy})"),)
+            one_sqn_ns = -(-SECOND // rate)  # a bucket must hold at least one sqn
+            self._recovery.budget = TokenBucket(rate, max(self._parameters.brake_burst_ivl, one_sqn_ns))
+        return (Notice("nagging", f"{self._name}: this receiver sends excessive NAKs ({policy})"),)

@@ -1,4 +1,7 @@
-"""NAKs as packets: how a session's recovery speaks to its parents. Shared by receivers and repairers."""
+"""Sender of NAKs from a session's recovery to its parents.
+
+Receivers and repairers share this module.
+"""
 
 from __future__ import annotations
 
@@ -22,32 +25,38 @@ from pgm.wire.options import NO_OPTIONS, Options
 
 
 class HasRoutes(Protocol):
-    """Whoever knows the segments of parents that are not all on one."""
+    """Routes to parents on several segments."""
 
     def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
-        """The segment on which to ask a parent, and the path address that it knows the session by."""
+        """Return the segment on which to ask a parent, and the session's path address.
+
+        The path address is the one that the parent knows.
+        """
 
 
 class HasNakOptions(Protocol):
-    """Whoever has something to say on NAKs."""
+    """Source of further options of NAKs."""
 
     @property
     def nak_options(self) -> Options:
-        """Options besides the list."""
+        """Return the options besides the list."""
 
 
 class HasParityPlan(Protocol):
     """Parity that can stand in for single repairs of a transmission group (RFC 11.5)."""
 
     def plan(self, asking: Iterable[MissingRange]) -> tuple[list[int], list[Span]]:
-        """Return parity requests, one sqn a group as NAKs carry them, and spans of sqns to request singly."""
+        """Return parity requests, and spans of sqns to request singly.
+
+        A parity request is one sqn for each group, in the form of NAKs.
+        """
 
     def packets_asked(self, sqns: Iterable[int]) -> int:
         """Return how many packets the parity requests `sqns` ask for."""
 
 
 class NakSender:
-    """Runs a session's recovery against its parents."""
+    """Sender that runs a session's recovery and sends the NAKs that result."""
 
     def __init__(
         self, state: SessionState, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
@@ -59,15 +68,18 @@ class NakSender:
         self._counters = counters
         self.parity: HasParityPlan | None = None  # of a session whose source offers it
         self.redirect_has_parity = False
-        self.more: HasNakOptions | None = None  # what NAKs carry besides
-        self.routes: HasRoutes | None = None  # where parents are on several segments
+        self.more: HasNakOptions | None = None  # further options of NAKs
+        self.routes: HasRoutes | None = None  # None: all parents are on one segment
         self.nak_self_limit: NakSelfLimit | None = None  # of a receiver
-        self.keeper: Nla | None = None  # the repairer that has what a late joiner begins with, ...
-        self.history_end = 0  # ... which is what lies before this sqn
-        self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
+        self.keeper: Nla | None = None  # the repairer that has the history of a late joiner
+        self.history_end = 0  # history is all below this sqn
+        self.redirect: Nla | None = None  # a repairer from OPT_REDIRECT: preferred to the parents until it fails
 
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], RecoveryActions]:
-        """Do what the recovery's timers want; returns NAKs, and what they come from."""
+        """Handle the recovery's timers.
+
+        Return the effects, which are NAKs and notices, and the recovery's actions.
+        """
         self.parents.before_asking(now_ns)
         is_alive = now_ns - self.state.heard_at_ns < self._parameters.stall_ivl
         step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.state.trail)
@@ -77,7 +89,7 @@ class NakSender:
                 self._counters.redirects_dropped += 1
             else:
                 self.parents.unanswered(asked, now_ns)
-        parent = self.redirect or self.parents.current  # perhaps just changed
+        parent = self.redirect or self.parents.current  # may have changed in the loop above
         for missing in step.asking:
             missing.asked = parent
         history = [] if self.keeper is None else self._take_history(step, segment)
@@ -91,23 +103,30 @@ class NakSender:
         return [*history, *effects, *self.parents.take_change(self.state.tsi, now_ns)], step
 
     def home_of(self, node: Nla, home: Segment) -> Segment:
-        """The segment on which somebody above is asked."""
+        """Return the segment on which a node above is asked."""
         return home if self.routes is None else self.routes.route(node, home)[0]
 
     def _take_history(self, step: RecoveryActions, segment: Segment) -> list[Effect]:
-        """What lies before a late joiner's beginning is asked of the repairer that said it has that, and of nobody else."""
-        old = [one for one in step.asking if one.first < self.history_end]
+        """Request a late joiner's history from the repairer that offered it.
+
+        No other node is asked for history. Ranges below `history_end` leave `step.asking`.
+        """
+        old = [missing for missing in step.asking if missing.first < self.history_end]
         if not old:
             return []
         for missing in old:
             missing.asked = self.keeper
-        step.asking = [one for one in step.asking if one.first >= self.history_end]
-        return self._naks([(one.first, one.end) for one in old], segment, self.keeper, OF_HISTORY)
+        step.asking = [missing for missing in step.asking if missing.first >= self.history_end]
+        return self._naks([(missing.first, missing.end) for missing in old], segment, self.keeper, OF_HISTORY)
 
     def _parity_naks(
         self, parity: HasParityPlan, asking: list[MissingRange], segment: Segment, parent: Nla | None
     ) -> list[Effect]:
-        """NAKs for numbers of packets, and for single ones where parity cannot help. Never a repairer that offered none (DLR-33)."""
+        """Return parity NAKs, and NAKs for the packets that parity cannot repair.
+
+        A parity NAK asks for numbers of packets. A redirect repairer that offered no parity gets no parity NAK
+        (DLR-33).
+        """
         counts, single = parity.plan(asking)
         naks = self._naks(single, segment, parent)
         if parent == self.redirect is not None and not self.redirect_has_parity:
@@ -143,6 +162,6 @@ class NakSender:
         self._counters.nak_packets += listed.packets
         self._counters.nak_sqns += listed.sqns
         naks: list[Effect] = [listed.send(segment, parent)]
-        if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
+        if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg the copy would ask every peer
             naks.append(listed.send(segment, hops=1))
         return naks

@@ -1,7 +1,9 @@
-"""How many sqns are asked for at a time: less while the asker's own socket drops packets.
+"""Limit on the sqns that may be outstanding at a time.
 
-A repair that comes to a full buffer displaces another packet, which is missing then, too, and costs its receiver many times what
-one in order does: whoever goes on asking as before never catches up. What the network loses says nothing of that, and changes nothing.
+The limit shrinks while this node's own socket drops packets. A repair that meets a full socket buffer displaces another
+packet, which is then missing too. A repair also costs its receiver many times as much as a packet in order. A receiver
+that keeps its rate of requests would therefore never catch up. Losses in the network are no sign of a full buffer, so
+they leave the limit as it is.
 """
 
 from __future__ import annotations
@@ -11,32 +13,36 @@ from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.parameters import Parameters
 from pgm.wire.naks import LIST_SQNS
 
-# The share of nak_max_outstanding that is left in the end: what was lost before the drops has to come while the source has it.
+# The least share of nak_max_outstanding. Losses from before the drops must be repaired while the source still has the data.
 _LEAST = 1 / 4
-# What may be asked for at a time is asked for in so many waves while there is more: each costs both ends as much as NAKs.
+# Waves of NAKs in which one limit's worth of sqns is requested while more is missing. Each wave costs both ends NAKs.
 _WAVES = 4
 
 
 class OutstandingLimit:
-    """The limit on what is asked for at a time: halved with each wave after new drops, a list more with each without, as TCP does."""
+    """Limit on outstanding sqns.
+
+    As in TCP, a wave after new drops halves it, any other wave adds one NAK list.
+    """
 
     def __init__(self, parameters: Parameters, counters: Counters) -> None:
         self._most = parameters.nak_max_outstanding
         self._least = max(1, round(_LEAST * self._most))
         self._counters = counters
-        self._drops = counters.socket_drops  # that are known
+        self._drops = counters.socket_drops  # as of the last wave
         self.sqns = self._most
 
     def worthwhile(self, sqns: int, budget: TokenBucket | None) -> int:
-        """Room that is worth waiting for to ask for so many, some whole lists: asking for what each repair makes room for would cost a NAK per repair.
+        """Return the least room, in sqns, that is worth a request for `sqns` sqns.
 
-        Where a `budget` limits it, too, no more than that ever has.
+        The least room is some whole NAK lists. Without this minimum each arriving repair would free one sqn and cause
+        one NAK. With a `budget` the minimum is at most the largest amount that the budget can hold.
         """
         most = sqns if budget is None else min(sqns, budget.most)
         return max(1, min(most, max(LIST_SQNS, self.sqns // _WAVES), self.sqns // 2))
 
     def begin_wave(self) -> None:
-        """More is about to be asked for: look at what has been dropped since the last time."""
+        """Adapt the limit to the socket drops since the last wave."""
         drops = self._counters.socket_drops
         if drops != self._drops:
             self._drops = drops

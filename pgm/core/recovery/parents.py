@@ -1,8 +1,8 @@
-"""Whom to ask: an ordered list of parents, and when to move on to the next.
+"""Ordered list of the parents to ask, with the rules for a change of parent.
 
-The topology's parents come first, the path address of the last SPM behind them. A parent that leaves
-`parent_patience` NAKs unanswered is passed over; the preferred one is tried again after `parent_retry_ivl`,
-or at once when it is heard.
+The topology's parents come first, then the path address of the last SPM. After `parent_patience` unanswered NAKs in a
+row the next parent is asked. The preferred parent is tried again after `parent_retry_ivl`, or at once when a packet of
+that parent arrives.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
 
-_TOLD_AT_ONCE = 2  # notices in notice_ivl: there and back
+_MOST_NOTICES = 2  # in notice_ivl: one for the change, one for the return
 
 
 class Parents:
-    """The parents of one node for one session. `response_timeout` is for the NCF of the current one."""
+    """Parents of one node for one session.
+
+    `response_timeout` is the wait for an NCF of the current parent.
+    """
 
     def __init__(
         self, configured: Sequence[Nla], parameters: Parameters, counters: Counters, confirm_ivl: int | None = None
@@ -30,35 +33,38 @@ class Parents:
         self._configured = tuple(configured)
         self._parameters = parameters
         self._counters = counters
-        self._state: Nla | None = None
+        self._path_nla: Nla | None = None
         self._index = 0
         self._unanswered = 0
         self._retry_at_ns = 0
         self._order: tuple[Nla, ...] = self._configured
-        self._left: Nla | None = None  # the parent before the first change that was not told yet
-        self._changes = 0  # that were not told yet
-        self._told = 0  # notices since `_told_since_ns`
-        self._told_since_ns = -NEVER
+        self._left: Nla | None = None  # the parent before the first change without a notice
+        self._changes = 0  # changes without a notice so far
+        self._notices = 0  # since `_notices_since_ns`
+        self._notices_since_ns = -NEVER
 
     @property
     def all(self) -> tuple[Nla, ...]:
-        """Every parent in order of preference."""
+        """Return all parents in order of preference."""
         return self._order
 
     @property
     def current(self) -> Nla | None:
-        """The parent to ask now; None as long as neither topology nor SPM named one."""
+        """Return the parent to ask now.
+
+        Return None while neither topology nor SPM has named a parent.
+        """
         return self._order[self._index] if self._order else None
 
     def is_parent(self, peer: Nla) -> bool:
-        """Whether an NCF from this peer answers us."""
+        """Return whether an NCF from this peer answers this node."""
         return peer in self._order
 
     def learn_path(self, path_nla: Nla) -> None:
-        """Take SPM_PATH as the last resort; a mismatch with the topology is counted."""
-        if path_nla == self._state:
+        """Take SPM_PATH as the last parent in order. Count a mismatch with the topology."""
+        if path_nla == self._path_nla:
             return
-        self._state = path_nla
+        self._path_nla = path_nla
         if self._configured and path_nla not in self._configured:
             self._counters.path_mismatches += 1
         current = self.current
@@ -66,19 +72,22 @@ class Parents:
         self._index = self._order.index(current) if current in self._order else 0
 
     def heard(self, peer: Nla) -> None:
-        """Note a sign of life. A better parent than the current one is taken back at once."""
+        """Note a sign of life.
+
+        Return at once to a parent that is preferred to the current one.
+        """
         if self._index and peer in self._order[: self._index]:
             self._move_to(self._order.index(peer))
 
     def answered(self, peer: Nla) -> None:
-        """Note an NCF or RDATA: the parent not only lives, it serves."""
+        """Note an NCF or RDATA, which proves that the parent answers NAKs."""
         if self._index:
             self.heard(peer)
         if self._unanswered and peer == self.current:
             self._unanswered = 0
 
     def unanswered(self, asked: Nla | None, now_ns: int) -> None:
-        """Note a NAK to which no NCF came."""
+        """Note a NAK of this node that no NCF confirmed."""
         if len(self._order) < 2 or asked != self.current:
             return
         self._unanswered += 1
@@ -87,7 +96,10 @@ class Parents:
             self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
 
     def failed(self, asked: Nla, now_ns: int) -> Nla | None:
-        """Move on at once from a parent that answered no repeat at all; returns the next one that is new."""
+        """Leave at once a parent that answered no repeat of a request.
+
+        Return the next parent; None without another.
+        """
         if asked != self.current:
             return self.current
         if len(self._order) < 2:
@@ -97,28 +109,31 @@ class Parents:
         return self.current
 
     def before_asking(self, now_ns: int) -> None:
-        """Go back to the preferred parent when its time has come."""
+        """Return to the preferred parent after `parent_retry_ivl`."""
         if self._index and now_ns >= self._retry_at_ns:
             self._move_to(0)
-            # One unanswered NAK is enough to leave a parent that was already found dead.
+            # The preferred parent has failed once already, so one unanswered NAK is enough to leave it again.
             self._unanswered = self._parameters.parent_patience - 1
 
     def take_change(self, tsi: Tsi, now_ns: int) -> Sequence[Notice]:
-        """What there is to tell of changes of parents since the last call: there and back at once, more together."""
+        """Return the notice of changes of parents since the last call.
+
+        A notice covers all changes since the one before. At most two notices are given in `notice_ivl`.
+        """
         if not self._changes:
             return ()
-        if now_ns - self._told_since_ns >= self._parameters.notice_ivl:
-            self._told_since_ns, self._told = now_ns, 0
-        if self._told >= _TOLD_AT_ONCE:
+        if now_ns - self._notices_since_ns >= self._parameters.notice_ivl:
+            self._notices_since_ns, self._notices = now_ns, 0
+        if self._notices >= _MOST_NOTICES:
             return ()
         left, self._left, changes, self._changes = self._left, None, self._changes, 0
         if changes == 1:
             text = f"asks {self.current} instead of {left}"
-        elif left == self.current and changes == _TOLD_AT_ONCE:
-            return ()  # there and back between two calls
+        elif left == self.current and changes == _MOST_NOTICES:
+            return ()  # a change and the return between two calls
         else:
             text = f"asks {self.current}, after {changes} changes of parents since it asked {left}"
-        self._told += 1
+        self._notices += 1
         return (Notice("parent-changed", f"session {tsi_text(tsi)}: {text}"),)
 
     def _move_to(self, index: int) -> None:

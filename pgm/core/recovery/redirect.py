@@ -1,8 +1,9 @@
-"""OPT_REDIRECT: what receivers and elements make of a repairer that offers itself (RFC 9.5.3, 9.5.4).
+"""OPT_REDIRECT: use of a repairer that offers itself (RFC 9.5.3, 9.5.4).
 
-An offer counts only from who is offered: the sender of the POLR must have the address in it (SEC-05). It is tried with the next
-NAK and forgotten when no NCF comes, so a false one costs a NAK_RPT_IVL. A receiver takes none from its own subnet: such a
-repairer has lost what the receiver has lost; where the own subnet is not known, all are ignored.
+Receivers and elements share this module. An offer is valid only if the address in the POLR is that of its sender
+(SEC-05). The next NAK goes to the offered repairer. An offer is forgotten when no NCF comes, so a false offer costs one
+NAK_RPT_IVL. A receiver ignores offers from its own subnet, because a repairer there has lost the same packets. A
+receiver that does not know its subnet ignores all offers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from pgm.wire.options import Redirect, find
 
 
 def offered(polr: Polr, peer: Nla) -> Nla | None:
-    """The address that a POLR offers, if it is its sender's own."""
+    """Return the address that a POLR offers.
+
+    Return None unless the address is that of the POLR's sender.
+    """
     redirect = find(polr.options, Redirect)
     return redirect.dlr_nla if redirect is not None and redirect.dlr_nla == peer else None
 
 
 def is_elsewhere(nla: Nla, segment: Segment) -> bool:
-    """Whether an address is known to lie outside of the subnet of this node's own."""
+    """Return whether an address is known to lie outside this node's own subnet."""
     if not segment.subnet:
         return False
     address, subnet = ipaddress.ip_address(nla), ipaddress.ip_network(segment.subnet, strict=False)

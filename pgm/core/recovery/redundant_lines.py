@@ -1,9 +1,11 @@
-"""One stream from several lines: the first copy of a packet counts, and only what all lines miss is asked for.
+"""One stream on several redundant lines.
 
-A line is a segment that carries the stream down to this node; the lines of one stream carry the same sessions, each by
-relays and losses of its own. Session, recovery and cache know nothing of them: a line that lags behind is packets
-out of order to them, which `ab_hold_ivl` waits for. Here is kept what each line has brought, how far it has come, and
-whom to ask there. A line that stands still for `ab_hold_ivl` while another goes on is down, and nothing waits for it.
+The first copy of a packet counts, and a packet is lost only if all lines lose it. A line is a segment that carries the
+stream down to this node. The lines of one stream carry the same sessions, each through its own relays and with its own
+losses. Session, recovery and cache know no lines: packets of a slower line are packets out of order to them, and
+`ab_hold_ivl` allows for the delay. This module records the packets and progress of each line, and the parents on each
+line. A line is down after `ab_hold_ivl` without progress while another line makes progress. No gap waits for a line
+that is down.
 """
 
 from __future__ import annotations
@@ -24,47 +26,54 @@ from pgm.wire.control_packets import Spm
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.train import Data
 
-_MOST_PARITY = 4096  # parity packets that are remembered: more than come while one line is behind another
-_SMOOTHING = 16  # of the time that a line is behind: a sixteenth of each new measurement counts
+_MOST_PARITY = 4096  # remembered parity packets: more than arrive while one line is behind another
+_SMOOTHING = 16  # a new measurement of a line's delay has the weight 1/16
 
 
 @attrs.frozen
 class LineSetup:
-    """A further segment that brings the streams of a node, and whom to ask there, behind the parents before."""
+    """Further segment with the streams of a node, and the parents on it.
+
+    These parents rank after those of earlier lines.
+    """
 
     segment: Segment
     parents: tuple[Nla, ...] = ()
-    repairers: tuple[Nla, ...] = ()  # others who answer there
+    repairers: tuple[Nla, ...] = ()  # other nodes that answer NAKs on this segment
 
 
 def all_parents(home: Sequence[Nla], lines: Sequence[LineSetup]) -> tuple[Nla, ...]:
-    """Everybody to ask, those of the first line first."""
+    """Return the parents of all lines, those of the first line first."""
     return (*home, *(parent for line in lines for parent in line.parents))
 
 
 @attrs.define(eq=False)
 class _Line:
-    """What one line has brought of one session."""
+    """Packets and progress of one session on one line."""
 
     setup: LineSetup
-    first: int = -1  # the sqn it began with; -1 before
-    end: int = 0  # behind the newest that it is known to have passed
+    first: int = -1  # the first sqn on this line; -1 before that
+    end: int = 0  # one more than the newest sqn that has passed on this line
     packets: int = 0  # ODATA
-    firsts: int = 0  # of those, packets that no other line had brought
-    behind_ns: int = 0  # behind the first line to bring a packet, smoothed
-    stands_since_ns: int = NEVER  # since when it has not moved although another line is ahead
-    path_nla: Nla | None = None  # of the last SPM that came here
+    firsts: int = 0  # ODATA that no other line had brought before
+    behind_ns: int = 0  # delay after the fastest line, smoothed
+    stands_since_ns: int = NEVER  # start of the current time without progress while another line is ahead
+    path_nla: Nla | None = None  # of the last SPM on this line
     heard_at_ns: int = 0
 
     @property
     def lost(self) -> int:
-        """Packets that it has passed and not brought. One that comes late is no longer among them; one that comes twice hides another."""
+        """Return the number of packets lost on this line.
+
+        The number is that of sqns that have passed, minus packets that arrived. A late packet lowers the number. A
+        packet that arrives twice hides a loss.
+        """
         return max(0, self.end - self.first - self.packets) if self.first >= 0 else 0
 
 
 @attrs.define
 class _Mark:
-    """A packet that one line brought first, until all others have passed it."""
+    """Packet whose arrival on the fastest line is compared with other lines."""
 
     sqn: int
     at_ns: int
@@ -72,7 +81,7 @@ class _Mark:
 
 
 class RedundantLines:
-    """The lines of one session."""
+    """Redundant lines of one session."""
 
     def __init__(
         self,
@@ -89,13 +98,13 @@ class RedundantLines:
         self._counters = counters
         self._hold_ivl = max(parameters.ab_hold_ivl, parameters.reorder_ivl)
         recovery.settle_ivl = self._hold_ivl
-        self._lead = 0  # behind the newest sqn of any line
-        self._settled = 0  # behind what every line that is not down has passed
+        self._lead = 0  # one more than the newest sqn of any line
+        self._settled = 0  # all sqns below this one have passed on every line that is not down
         self._mark: _Mark | None = None
-        self._parity: dict[int, None] = {}  # wire sqns of the parity packets that came last, oldest first
+        self._parity: dict[int, None] = {}  # wire sqns of the latest parity packets, oldest first
 
     def status(self, now_ns: int) -> list[LineStatus]:
-        """A row for each line."""
+        """Return a row for each line."""
         return [
             LineStatus(
                 segment=line.setup.segment.name,
@@ -110,13 +119,19 @@ class RedundantLines:
         ]
 
     def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
-        """The segment on which to ask a parent, and the path address that it knows the session by."""
-        line = next((one for one in self._lines if parent in (*one.setup.parents, *one.setup.repairers)), None)
-        line = line or next((one for one in self._lines if parent == one.path_nla), None)
+        """Return the segment on which to ask a parent, and the session's path address.
+
+        The path address is the one that the parent knows.
+        """
+        line = next((line for line in self._lines if parent in (*line.setup.parents, *line.setup.repairers)), None)
+        line = line or next((line for line in self._lines if parent == line.path_nla), None)
         return (home, self._state.path_nla) if line is None else (line.setup.segment, line.path_nla)
 
     def on_data(self, data: Data, channel: Channel, take: Callable[[], Effects], now_ns: int) -> Effects:
-        """Data of one line, which `take` hands to the session."""
+        """Take data of one line.
+
+        `take` hands the data to the session and returns the session's effects.
+        """
         line = self._by_index.get(channel.segment.index)
         counters = self._counters
         received, duplicates = counters.received_packets, counters.duplicate_packets
@@ -137,7 +152,7 @@ class RedundantLines:
         return effects
 
     def is_new_parity(self, data: Data) -> bool:
-        """Whether any of these parity packets has come by no line so far."""
+        """Return whether any of these parity packets is new on all lines."""
         fresh = [sqn for sqn in range(data.wire_sqn, data.wire_sqn + data.count) if sqn not in self._parity]
         self._parity.update(dict.fromkeys(fresh))
         while len(self._parity) > _MOST_PARITY:
@@ -145,7 +160,7 @@ class RedundantLines:
         return bool(fresh)
 
     def on_spm(self, spm: Spm, channel: Channel, now_ns: int) -> None:
-        """An SPM of one line: it tells the path there, and up to where that line has come."""
+        """Take an SPM of one line, for the path and the progress of that line."""
         line = self._by_index.get(channel.segment.index)
         if line is None:
             return
@@ -169,23 +184,26 @@ class RedundantLines:
         if line.end > self._lead:
             self._lead = line.end
             if mark is None:
-                others = [one for one in self._lines if one is not line and one.first >= 0]
+                others = [other for other in self._lines if other is not line and other.first >= 0]
                 self._mark = _Mark(line.end - 1, now_ns, others)
                 line.behind_ns -= line.behind_ns // _SMOOTHING
-            for one in self._lines:
-                one.stands_since_ns = min(one.stands_since_ns, now_ns)  # those that have not begun too
+            for each in self._lines:
+                each.stands_since_ns = min(each.stands_since_ns, now_ns)  # also lines without any packet so far
         line.stands_since_ns = NEVER if line.end == self._lead else now_ns
         watch = self._counters.watch
         if watch is not None:
             watch.line_came(self._state.tsi, line.setup.segment.name, line.end, line.lost, line.behind_ns, now_ns)
         if self._recovery.missing:
-            self._settle(now_ns)
+            self._restart_back_off(now_ns)
 
     def _is_down(self, line: _Line, now_ns: int) -> bool:
         return now_ns - line.stands_since_ns > self._hold_ivl
 
-    def _settle(self, now_ns: int) -> None:
-        """What every line has passed and none has brought is missing: back off from now on."""
+    def _restart_back_off(self, now_ns: int) -> None:
+        """Restart the back-off of sqns that have passed on every line that is not down.
+
+        No line can still bring these sqns.
+        """
         passed = min((line.end for line in self._lines if not self._is_down(line, now_ns)), default=0)
         if passed > self._settled:
             self._recovery.restart_back_off(self._settled, passed, now_ns)

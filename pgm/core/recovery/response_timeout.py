@@ -1,26 +1,31 @@
-"""How long an answer may take before it is asked for again.
+"""Adaptive timeout for an answer, before the request is repeated.
 
-The parameter is what holds until an answer was measured, and the floor unless there is a lower one. Then the interval
-follows what answers really take, by the estimator of RFC 6298: an overloaded parent answers late, and asking it again at
-a fixed interval would only add to its load, for ever; one that answers at once should not be waited for as if it had to
-ask others first. As there, an interval that passed in vain is doubled until an answer comes to something asked once. What
-was asked for again is measured from the first time on, up to what one waits for an answer now: repeats that came too early
-show so, and lengthen the interval step by step; one that was needed, since the first answer was lost, is no sign of a
-slow parent, and counted in full would make all that is lost next wait several times as long.
+The parameter is the interval before the first measured answer, and the lower bound unless a lower bound is given. After
+that the interval follows the measured response times, by the estimator of RFC 6298. A fixed interval would repeat
+requests to an overloaded parent too early, and add to its load for ever. A parent that answers at once would be waited
+for as long as a parent that must ask others first.
+
+As in RFC 6298, a timeout doubles the interval until an unrepeated request is answered. Answers to repeated requests are
+measured from the first request, and clipped to the interval without doublings. Repeats that came too early lengthen the
+interval step by step. A repeat that was needed, because the first answer was lost, does not mean that the parent is
+slow. In full its time would make the next losses wait several times as long.
 """
 
 from __future__ import annotations
 
 import attrs
 
-_KEPT = 7 / 8  # of the mean, at each answer (RFC 6298, 2.3)
-_DEVIATION_KEPT = 3 / 4  # of the deviation
-_DEVIATIONS = 4  # added to the mean
+_KEPT = 7 / 8  # share of the old mean after an answer (RFC 6298, 2.3)
+_DEVIATION_KEPT = 3 / 4  # share of the old deviation
+_DEVIATIONS = 4  # multiple of the deviation that is added to the mean
 
 
 @attrs.define
 class ResponseTimeout:
-    """One interval, ns: `floor_ns`, and once answers were measured between `least_ns` and `ceiling_ns`."""
+    """Adaptive timeout in ns, `floor_ns` before the first measured answer.
+
+    After that the timeout is between `least_ns` and `ceiling_ns`.
+    """
 
     floor_ns: int
     ceiling_ns: int
@@ -32,38 +37,44 @@ class ResponseTimeout:
 
     @property
     def ivl_ns(self) -> int:
-        """How long to wait now."""
+        """Return how long to wait now."""
         return max(self.least_ns, min(self.ceiling_ns, self._factor * self._base_ns))
 
     @property
     def is_measured(self) -> bool:
-        """Whether any answer has come."""
+        """Return whether any answer was measured."""
         return self._mean_ns > 0
 
     @property
     def _base_ns(self) -> int:
-        """The same for what was not waited for in vain."""
+        """Return the interval without doublings by timeouts."""
         measured = self._mean_ns + _DEVIATIONS * self._deviation_ns
         return max(self.least_ns, measured) if self._mean_ns else self.floor_ns
 
     @property
     def retries(self) -> int:
-        """How many waits at the floor one wait is worth now: retries are counted so, and giving up comes no later."""
+        """Return how many waits of `floor_ns` the current wait counts as.
+
+        Retries are counted in this unit, so that longer waits do not delay giving up.
+        """
         return max(1, self.ivl_ns // self.floor_ns)
 
     @property
     def retries_worth(self) -> float:
-        """The same for a wait that may be shorter than the floor, and is worth a part of one then."""
+        """Return `retries` for a wait that may be shorter than `floor_ns`.
+
+        A shorter wait counts as a fraction.
+        """
         return min(1.0, self.ivl_ns / self.floor_ns) * self.retries
 
     def answered(self, took_ns: int, *, is_repeated: bool = False, times: int = 1) -> None:
-        """Note how long the answer took, counted from the first time that it was asked for, or so many that took as long."""
+        """Note `times` answers that took `took_ns` each, counted from the first request."""
         if is_repeated:
             took_ns = min(took_ns, self._base_ns)
         if self._mean_ns == 0:
             self._mean_ns, self._deviation_ns = took_ns, took_ns // 2
             times -= 1
-        if times:  # the sums of what each by itself would add
+        if times:  # closed form of `times` single updates
             kept, deviation_kept = _KEPT**times, _DEVIATION_KEPT**times
             error_ns = took_ns - self._mean_ns
             spread = (1 - _DEVIATION_KEPT) / (_KEPT - _DEVIATION_KEPT) * (kept - deviation_kept)
@@ -73,7 +84,10 @@ class ResponseTimeout:
             self._factor = 1
 
     def timed_out(self, now_ns: int) -> None:
-        """Note a wait without an answer; those that end together, or began before the last doubling, count once."""
+        """Note a timeout.
+
+        Timeouts that end together, or whose waits began before the last doubling, count once.
+        """
         if now_ns < self._grown_until_ns:
             return
         if self.ivl_ns < self.ceiling_ns:
@@ -81,6 +95,6 @@ class ResponseTimeout:
         self._grown_until_ns = now_ns + self.ivl_ns
 
     def start_anew(self) -> None:
-        """Somebody else is asked from now on."""
+        """Forget all measurements: another parent is asked from now on."""
         self._mean_ns = self._deviation_ns = self._grown_until_ns = 0
         self._factor = 1

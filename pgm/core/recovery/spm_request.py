@@ -1,4 +1,4 @@
-"""SPMR: asking for an SPM when data came first (RFC 13)."""
+"""SPMR: request for an SPM when data came first (RFC 13)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from pgm.wire.formats import Nla, Tsi
 
 
 class SpmRequest:
-    """One session's wish for an SPM: a random delay, one request, a pause, and again."""
+    """Request of one session for an SPM.
+
+    A request is a random delay, an SPMR and a pause, and is repeated without an SPM.
+    """
 
     def __init__(self, parameters: Parameters, rng: random.Random, counters: Counters) -> None:
         self._parameters = parameters
@@ -24,7 +27,7 @@ class SpmRequest:
         self.deadline_ns = NEVER
 
     def want(self, now_ns: int) -> None:
-        """Begin, unless a request is already under way."""
+        """Start a request, unless one is already under way."""
         if self.deadline_ns == NEVER:
             self._delay(now_ns)
 
@@ -33,7 +36,7 @@ class SpmRequest:
         self.deadline_ns = now_ns + self._rng.randint(0, self._parameters.spmr_bo_ivl)
 
     def heard_request(self, now_ns: int) -> None:
-        """Another receiver asked first: wait for the SPM as if we had (SPMR-04)."""
+        """Note another receiver's SPMR, and wait as after an own one (SPMR-04)."""
         if self._is_delaying:
             self._counters.spmrs_suppressed += 1
             self._pause(now_ns)
@@ -43,12 +46,15 @@ class SpmRequest:
         self.deadline_ns = now_ns + self._parameters.spmr_spm_ivl
 
     def heard_spm(self) -> None:
-        """The SPM is here (SPMR-05)."""
+        """End the request: the SPM is here (SPMR-05)."""
         self._is_delaying = False
         self.deadline_ns = NEVER
 
     def handle_deadline(self, tsi: Tsi, data_port: int, segment: Segment, source: Nla, now_ns: int) -> Effects:
-        """Ask the group with hop limit 1, then the sender of the data (SPMR-03); or start the next delay (SPMR-06)."""
+        """Send SPMRs to the group and the data's sender, or start the next delay.
+
+        The hop limit is 1 for the group (SPMR-03). The next delay follows a pause without an SPM (SPMR-06).
+        """
         if now_ns < self.deadline_ns:
             return NOTHING
         if not self._is_delaying:

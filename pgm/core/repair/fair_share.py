@@ -1,8 +1,10 @@
-"""What one asker may have of the repairs that a node can send: somebody may ask for thousands of packets in one NAK.
+"""Share of each asker in a node's repairs.
 
-Repairs have a rate, `rdata_share` of `txw_max_rte`. In each interval of `brake_burst_ivl` those who ask share what it carries in
-that time; who is alone may have all of it. Of parity, which is asked for by count, what goes beyond a share is left out and counted;
-the timers of the asker repeat it. Repairs of packets beyond it come after those of others.
+One NAK may request thousands of packets. The rate of repairs is `rdata_share` of `txw_max_rte`. In each interval of
+`brake_burst_ivl` the askers share the octets that this rate carries. A single asker may use all of them.
+
+Parity is requested by count. Parity packets beyond a share are refused and counted, and the asker's timers repeat the
+request. Single packets beyond a share are repaired after those of other askers.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pgm.wire.formats import Nla
 
 
 class FairShare:
-    """The shares of one responder."""
+    """Shares of the askers at one responder."""
 
     def __init__(self, parameters: Parameters, counters: Counters) -> None:
         self._counters = counters
@@ -22,11 +24,14 @@ class FairShare:
         self._octets = int(parameters.rdata_share * parameters.txw_max_rte) * self._ivl // SECOND
         self._limit = parameters.max_children
         self._spent: dict[Nla, int] = {}  # octets in this interval
-        self._askers_before = 0  # in the interval before it
+        self._askers_before = 0  # in the previous interval
         self._interval = -1
 
     def grant(self, asker: Nla, packets: int, stride: int, now_ns: int) -> int:
-        """How many of so many packets of `stride` octets an asker may have; one at least, once in an interval."""
+        """Return how many of `packets` an asker may have, each of `stride` octets.
+
+        The first grant of an asker in an interval is at least one packet, unless too many askers are known.
+        """
         self._turn(now_ns)
         spent = self._spent.get(asker)
         if spent is None and len(self._spent) >= self._limit:
@@ -40,7 +45,7 @@ class FairShare:
         return granted
 
     def is_beyond(self, asker: Nla, octets: int, now_ns: int) -> bool:
-        """Note what an asker wants; says whether that is more than its share by now."""
+        """Count requested octets. Return whether the asker is now beyond its share."""
         self._turn(now_ns)
         spent = self._spent.get(asker, 0) + octets
         if len(self._spent) < self._limit or asker in self._spent:

@@ -1,7 +1,8 @@
-"""Storm brakes: budgets per child and per session, on by default (RFC 5.2, 7.6, 10, 13.4).
+"""Storm brakes: budgets per child and session (RFC 5.2, 7.6, 10, 13.4).
 
-A budget that is used up drops and counts; the timers of whoever asked repeat the request. A child that asks all the time, a
-crying baby, gets a small budget of its own until it is quiet, so that repairs for it do not become everybody's traffic.
+The budgets are on by default. NAKs beyond a budget are dropped and counted, and the asker's timers repeat the request.
+A child with excessive NAKs gets a small budget of its own until its NAKs are no longer excessive. Repairs for such a
+child therefore do not burden all other children.
 """
 
 from __future__ import annotations
@@ -20,23 +21,26 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
 
-_MOST_ASKERS = 16  # children that are shown
+_MOST_ASKERS = 16  # children in the status
 
 
 @attrs.define(eq=False)
 class _Child:
-    """A child's budget of NAKs, and what is thought of it. `crying` is its budget of sqns while it asks all the time."""
+    """Budget of NAKs of one child, and its monitor.
+
+    `small_budget` limits the requested sqns while the child's NAKs are excessive.
+    """
 
     naks: TokenBucket
     monitor: ExcessiveNakMonitor
-    crying: TokenBucket | None = None
+    small_budget: TokenBucket | None = None
     nak_packets: int = 0
     nak_sqns: int = 0
     braked: int = 0
 
 
 class NakLimits:
-    """The budgets of one session at a parent."""
+    """Budgets of one session at a parent."""
 
     def __init__(self, parameters: Parameters, counters: Counters, tsi: Tsi = b"") -> None:
         self._parameters = parameters
@@ -49,55 +53,58 @@ class NakLimits:
         self._crying: dict[Nla, _Child] = {}
         self._lead = 0
         self._notices: list[Notice] = []
-        self._told_ns = -NEVER
+        self._noticed_ns = -NEVER  # when the last notice of a storm was made
 
     def _bucket(self, rate: int) -> TokenBucket:
         return TokenBucket(rate, self._parameters.brake_burst_ivl)
 
     @property
     def crying(self) -> tuple[Nla, ...]:
-        """The children that ask all the time."""
+        """Return the children with excessive NAKs."""
         return tuple(self._crying)
 
     def askers(self) -> list[AskerStatus]:
-        """The children that have asked for most packets, of those that are remembered."""
+        """Return the remembered children that have requested the most packets."""
         most = heapq.nlargest(_MOST_ASKERS, self._children.items(), key=lambda item: (item[1].nak_sqns, item[0]))
         return [
             AskerStatus(
                 address=child,
-                nak_packets=one.nak_packets,
-                nak_sqns=one.nak_sqns,
-                braked=one.braked,
+                nak_packets=known.nak_packets,
+                nak_sqns=known.nak_sqns,
+                braked=known.braked,
                 is_crying=child in self._crying,
             )
-            for child, one in most
+            for child, known in most
         ]
 
     def is_crying(self, child: Nla) -> bool:
-        """Whether a child asks all the time."""
+        """Return whether a child's NAKs are excessive."""
         return child in self._crying
 
     def release(self, child: Nla, now_ns: int) -> bool:
-        """Give a child that asks all the time its normal budget back, until that is found of it anew; says whether it was one."""
+        """Restore the normal budget of a child with excessive NAKs.
+
+        The child's monitor starts again. Return whether the child's NAKs were excessive.
+        """
         known = self._crying.pop(child, None)
         if known is None:
             return False
-        known.crying, known.monitor = None, ExcessiveNakMonitor(self._parameters, self._lead, now_ns)
+        known.small_budget, known.monitor = None, ExcessiveNakMonitor(self._parameters, self._lead, now_ns)
         self._notices.append(Notice("crying-child-over", f"{self._name}: {child} was released"))
         return True
 
     @property
     def deadline_ns(self) -> int:
-        """When a crying child may have become quiet, or something is to be told."""
+        """Return when a child's NAKs may be no longer excessive, or a notice waits."""
         if self._notices:
             return 0
-        return min((one.monitor.ends_ns for one in self._crying.values()), default=NEVER) if self._crying else NEVER
+        return min((known.monitor.ends_ns for known in self._crying.values()), default=NEVER) if self._crying else NEVER
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Release children that are quiet, and tell what there is to tell."""
-        for child, one in tuple(self._crying.items()):
-            if one.monitor.look(self._lead, now_ns):
-                self._changed(child, one)
+        """Release children whose NAKs are no longer excessive. Return the notices."""
+        for child, known in tuple(self._crying.items()):
+            if known.monitor.look(self._lead, now_ns):
+                self._changed(child, known)
         if not self._notices:
             return NOTHING
         notices, self._notices = self._notices, []
@@ -106,9 +113,10 @@ class NakLimits:
     def admit_nak(
         self, child: Nla, now_ns: int, sqns: int = 0, lead: int = 0, packets: int = 1, *, is_watched: bool = True
     ) -> bool:
-        """Whether a NAK of this child for `sqns` packets is taken in, or a train of so many `packets`.
+        """Return whether a NAK, or a train of `packets` NAKs, is within the budgets.
 
-        `lead` is the newest sqn sent. Who asks for others, or for history, is counted and not watched.
+        `sqns` is the number of requested sqns, `lead` the newest sqn sent. A child that asks on behalf of other nodes, or
+        asks for history, is counted but not watched (`is_watched`).
         """
         known = self._children.get(child)
         if known is None:
@@ -125,7 +133,7 @@ class NakLimits:
             self._lead = lead
             if known.monitor.asked(sqns, lead, now_ns):
                 self._changed(child, known)
-            if known.crying is not None and not known.crying.take(sqns, now_ns):
+            if known.small_budget is not None and not known.small_budget.take(sqns, now_ns):
                 self._counters.nak_packets_of_crying += packets
                 known.braked += packets
                 return False
@@ -133,38 +141,38 @@ class NakLimits:
             return True
         self._counters.nak_packets_braked += packets
         known.braked += packets
-        self._tell("NAKs", child, now_ns)
+        self._notice_storm("NAKs", child, now_ns)
         return False
 
     def _changed(self, child: Nla, known: _Child) -> None:
         if known.monitor.is_nagging:
             self._counters.children_crying += 1
             rate = self._parameters.crying_sqn_rte
-            known.crying = self._bucket(rate)
+            known.small_budget = self._bucket(rate)
             self._crying[child] = known
-            text = f"{self._name}: {child} asks for repairs all the time, and gets {rate} a second from now on"
+            text = f"{self._name}: {child} sends excessive NAKs and now gets at most {rate} repairs a second"
             self._notices.append(Notice("crying-child", text))
         else:
-            known.crying = None
+            known.small_budget = None
             self._crying.pop(child, None)
-            self._notices.append(Notice("crying-child-over", f"{self._name}: {child} asks no more than others"))
+            self._notices.append(Notice("crying-child-over", f"{self._name}: {child} sends no more excessive NAKs"))
 
-    def _tell(self, what: str, child: Nla, now_ns: int) -> None:
-        """Say that a brake holds: now and then, for it is a storm."""
-        if now_ns - self._told_ns >= self._parameters.notice_ivl:
-            self._told_ns = now_ns
-            text = f"{self._name}: {what} are more than their budget, the last one of {child}; the rest is dropped"
+    def _notice_storm(self, kind: str, child: Nla, now_ns: int) -> None:
+        """Give notice that a budget is exceeded, at most once in `notice_ivl`."""
+        if now_ns - self._noticed_ns >= self._parameters.notice_ivl:
+            self._noticed_ns = now_ns
+            text = f"{self._name}: {kind} exceed their budget, the last one from {child}; further ones are dropped"
             self._notices.append(Notice("storm-brake", text))
 
     def admit_ncf(self, now_ns: int, packets: int = 1) -> bool:
-        """Whether an NCF may leave, or a train of them."""
+        """Return whether an NCF, or a train of `packets` NCFs, may be sent."""
         if self._ncfs.take(packets, now_ns):
             return True
         self._counters.ncf_packets_braked += packets
         return False
 
     def admit_spmr(self, now_ns: int) -> bool:
-        """Whether an SPMR is answered: once in IHB_MIN (SRC-26)."""
+        """Return whether an SPMR may be answered: once in IHB_MIN (SRC-26)."""
         if now_ns >= self._spmr_free_at_ns:
             self._spmr_free_at_ns = now_ns + self._parameters.ihb_min
             return True

@@ -1,4 +1,7 @@
-"""NCFs: the first at once, identical ones at most every `ncf_ivl`, none forgotten (RFC 5.2, 7.2)."""
+"""NCFs: the first at once, identical ones every `ncf_ivl` (RFC 5.2, 7.2).
+
+A damped NCF is sent later, and never left out.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,28 @@ from pgm.wire.formats import Nla
 from pgm.wire.naks import Naks, list_key, ncf_rows_for
 from pgm.wire.options import NO_OPTIONS, Options
 
-_MOST_RECENT = 4096  # NAKs remembered; an older one is confirmed again at once, which is harmless
+_MOST_RECENT = 4096  # remembered NAKs: a forgotten NAK is confirmed again at once, which is harmless
 
-Key = tuple[int, Nla, bool, bytes]  # of a NAK: segment, addressee or "", whether of parity, and the list
+Key = tuple[int, Nla, bool, bytes]  # of a NAK: index of the segment, NCF's destination or "", is parity, the list
 
 
 class NcfSender:
-    """The NCFs of one session at a parent."""
+    """Sender of one session's NCFs at a parent.
+
+    Identical NCFs within `ncf_ivl` are damped: one is sent later.
+    """
 
     def __init__(self, parameters: Parameters, counters: Counters, nak_limits: NakLimits) -> None:
         self._parameters = parameters
         self._counters = counters
         self._nak_limits = nak_limits
-        self._recent: OrderedDict[Key, int] = OrderedDict()  # when each was sent last
-        self._again: dict[Key, tuple[int, Send]] = {}  # of these: a damped NCF that is still to go, and when
-        self._waiting: list[tuple[int, Key]] = []  # a heap of those, and of some that have gone otherwise
+        self._recent: OrderedDict[Key, int] = OrderedDict()  # when the last NCF for each NAK was sent
+        self._again: dict[Key, tuple[int, Send]] = {}  # the damped NCF of a key in `_recent`, and when it is due
+        self._waiting: list[tuple[int, Key]] = []  # heap of the keys in `_again`, and of some that have left it
 
     @property
     def deadline_ns(self) -> int:
-        """When a damped NCF is due."""
+        """Return when a damped NCF is due."""
         while self._waiting and not self._waits(*self._waiting[0]):
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else NEVER
@@ -45,7 +51,10 @@ class NcfSender:
     def confirm(
         self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None, options: Options = NO_OPTIONS
     ) -> Effects:
-        """The NCF for a NAK, to the segment it came from, or by unicast to who asked; with `options` besides the list."""
+        """Return the NCF for a NAK, with `options` besides the list.
+
+        The NCF goes to the segment that the NAK came from, or by unicast to `to`.
+        """
         if isinstance(nak, Naks):
             return self._confirm_all(nak, segment, now_ns, to, options)
         key = _key(segment, list_key(nak.sqns), to, parity=nak.parity)
@@ -60,48 +69,57 @@ class NcfSender:
         return ()
 
     def key_if_new(self, segment: Segment, listed: bytes) -> Key | None:
-        """What a NAK for a list of packets, by its `list_key`, is remembered by, if no such NAK is remembered; for `confirm_first`."""
+        """Return the key of a NAK for `confirm_first`.
+
+        Return None if the NAK is remembered. `listed` is the NAK's `list_key`.
+        """
         key = _key(segment, listed)
         return None if key in self._recent else key
 
     def confirm_first(self, key: Key, segment: Segment, ncf: bytes, now_ns: int) -> Effects:
-        """Confirm a NAK that is new to the segment it came from by an NCF that is made already: as `confirm` does."""
+        """Confirm a NAK whose key is new with an NCF that is already encoded."""
         return self._send(key, control(segment, ncf), now_ns)
 
     def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
-        """The same for a train of NAKs: a train of NCFs where nothing else is to be said and none of them is damped."""
+        """Return the NCFs for a train of NAKs.
+
+        They are one train if there are no options and none of the NCFs is damped.
+        """
         keys: list[Key] = [_key(segment, each, to) for each in naks.each_list()]
         known = [sent_ns for sent_ns in map(self._recent.get, keys) if sent_ns is not None]
         are_new = not known or max(known) <= now_ns - self._parameters.ncf_ivl
         if options or not are_new or len(set(keys)) != len(keys) or len(keys) > _MOST_RECENT:
-            singles = (self.confirm(one, segment, now_ns, to, options) for one in naks.singles())
+            singles = (self.confirm(nak, segment, now_ns, to, options) for nak in naks.singles())
             return [ncf for ncfs in singles for ncf in ncfs]
         if not self._nak_limits.admit_ncf(now_ns, len(keys)):
             return ()
         self._counters.ncf_packets += len(keys)
         if known:
             for key in keys:
-                self._answer(key)
+                self._forget_key(key)
         self._recent.update(dict.fromkeys(keys, now_ns))
-        return [control_train(segment, ncf_rows_for(naks), to), *self._forget(now_ns)]
+        return [control_train(segment, ncf_rows_for(naks), to), *self._forget_oldest(now_ns)]
 
-    def _answer(self, key: Key) -> None:
-        """An NCF goes that answers also for the one that was put off, if one was."""
+    def _forget_key(self, key: Key) -> None:
+        """Forget the key and its damped NCF, which the NCF sent now replaces."""
         self._recent.pop(key, None)
         self._again.pop(key, None)
 
     def _send(self, key: Key, ncf: Send, now_ns: int) -> list[Send]:
-        """Let an NCF go and remember it; what was put off and would be forgotten for it goes too."""
+        """Send an NCF within the budget, and remember its NAK.
+
+        Damped NCFs that are forgotten for lack of room go with it.
+        """
         if not self._nak_limits.admit_ncf(now_ns):
             return []
         self._counters.ncf_packets += 1
         if key in self._recent:
-            self._answer(key)
+            self._forget_key(key)
         self._recent[key] = now_ns
-        return [ncf, *self._forget(now_ns)] if len(self._recent) > _MOST_RECENT else [ncf]
+        return [ncf, *self._forget_oldest(now_ns)] if len(self._recent) > _MOST_RECENT else [ncf]
 
-    def _forget(self, now_ns: int) -> list[Send]:
-        """Forget the oldest; what was put off of them goes now."""
+    def _forget_oldest(self, now_ns: int) -> list[Send]:
+        """Forget the oldest NAKs. Return their damped NCFs, which are sent now."""
         sends: list[Send] = []
         while len(self._recent) > _MOST_RECENT:
             key, _ = self._recent.popitem(last=False)
@@ -112,7 +130,7 @@ class NcfSender:
         return sends
 
     def handle_deadline(self, now_ns: int) -> list[Send]:
-        """Damped NCFs whose interval is over."""
+        """Return the damped NCFs that are due."""
         due: list[Send] = []
         while self.deadline_ns <= now_ns:
             _, key = heapq.heappop(self._waiting)
@@ -122,5 +140,5 @@ class NcfSender:
 
 
 def _key(segment: Segment, listed: bytes, to: Nla | None = None, *, parity: bool = False) -> Key:
-    """What a NAK for a list, by its `list_key`, is remembered by."""
+    """Return the key of a NAK with this `list_key`."""
     return segment.index, to or "", parity, listed

@@ -1,7 +1,8 @@
-"""Null NAKs on their way to the source: feedback on what repairers have repaired (RFC 9.5.3.2).
+"""Null NAKs to the source: feedback on the work of repairers (RFC 9.5.3.2).
 
-They are neither confirmed nor repeated. So that the source hears once of a packet, those for sqns of which it has heard
-within NAK_ELIM_IVL stay here; that memory is apart from the repair state, so it eliminates no real NAK (DLR-40).
+Null NAKs are neither confirmed nor repeated. The source needs one null NAK for a packet, so a null NAK is dropped if all
+its sqns were passed up within NAK_ELIM_IVL. This memory is separate from the repair state, so it eliminates no real NAK
+(DLR-40).
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from pgm.parameters import Parameters
 
 
 class NullNaks:
-    """The null NAKs that one session has passed up at one node."""
+    """Record of the null NAKs that one node has passed up in one session."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._told: TimedRanges[TimedRange] = TimedRanges()
+        self._reported: TimedRanges[TimedRange] = TimedRanges()
 
     def admit(self, spans: Iterable[Span], now_ns: int) -> bool:
-        """Whether anything in it is news for the source; it is told then."""
-        for over in self._told.take_due(now_ns):
-            self._told.remove(over)
+        """Record a null NAK, and return whether it must go to the source."""
+        for expired in self._reported.take_due(now_ns):
+            self._reported.remove(expired)
         is_news = False
         for first, end in spans:
-            for low, high in self._told.uncovered(first, end):
+            for low, high in self._reported.uncovered(first, end):
                 is_news = True
-                self._told.arm(self._told.add(TimedRange(low, high)), now_ns + self._parameters.nak_elim_ivl)
-        while len(self._told) > self._parameters.repair_states:
-            oldest = self._told.oldest
+                self._reported.arm(self._reported.add(TimedRange(low, high)), now_ns + self._parameters.nak_elim_ivl)
+        while len(self._reported) > self._parameters.repair_states:
+            oldest = self._reported.oldest
             assert oldest is not None
-            self._told.remove(oldest)
+            self._reported.remove(oldest)
         return is_news

@@ -1,6 +1,6 @@
-"""Answering NAKs with RDATA: collect for a moment, send once, ignore the echoes (RFC 5.3).
+"""Answers to NAKs with RDATA: collect, send once, ignore echoes (RFC 5.3).
 
-Used by sources, over the transmit window, and by repairers, over the cache, with one responder per segment.
+Sources use a responder with the transmit window, repairers with the cache. Each segment has its own responder.
 """
 
 from __future__ import annotations
@@ -24,35 +24,41 @@ from pgm.wire.formats import Nla
 from pgm.wire.sequence_numbers import spans_of
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, in_whole_trains, packets_a_train
 
-# Drivers' timers step by this: a repair that is due so soon would be as late, and cost a wake-up of its own.
+# Step of the drivers' timers. A repair due within one step would leave just as late, and cost a wake-up of its own.
 TIMER_STEP_NS = MILLISECOND
-_IN_A_ROW = 3  # trains, while somebody waits who asks for more than its share
+_IN_A_ROW = 3  # trains of other repairs in a row while repairs beyond a share wait
 
-RdataOf = Callable[[Sequence[int], int], Octets]  # packets of sqns in order, all of this size, as RDATA
+RdataOf = Callable[[Sequence[int], int], Octets]  # makes RDATA of sqns in order, all packets of the given size
 
 
 class RepairStore(Protocol):
-    """Where repairs come from."""
+    """Store of the packets that a responder repairs."""
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
-        """What is there of `first` to `end - 1`, in order."""
+        """Yield the stored runs among `first` to `end - 1`, in order."""
 
     def stride_of(self, first: int, end: int) -> int:
-        """The size of the packets `first` to `end - 1` where all of them are there, of one size and easy to find; else 0."""
+        """Return the size of the packets `first` to `end - 1`, in octets, for `copy_of`.
+
+        Return 0 unless all packets are stored, have one size and are quick to locate.
+        """
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
-        """Copies of packets of spans in order, between whose ends `stride_of` has found that size."""
+        """Return copies of the packets of spans in order.
+
+        `stride_of` must have returned `stride` for their range.
+        """
 
 
 @attrs.define(eq=False)
 class PendingRepair(SqnRange):
-    """Sqns to be repaired, not before `due_ns`."""
+    """Sqns to repair, not before `due_ns`."""
 
     due_ns: int
 
 
 class Responder:
-    """The repairs that one session owes to one segment, or to one node of it by unicast."""
+    """Repairs that one session owes to one segment, or to one node on it by unicast."""
 
     def __init__(
         self, store: RepairStore, segment: Segment, parameters: Parameters, counters: Counters, to: Nla | None = None
@@ -63,36 +69,37 @@ class Responder:
         self._parameters = parameters
         self._counters = counters
         self._pending: RangeTable[PendingRepair] = RangeTable()
-        self._late: RangeTable[PendingRepair] = (
-            RangeTable()
-        )  # owed to who asks for more than its share: others' come first
-        self._in_a_row = 0  # trains of others since the last one for these
+        # Repairs beyond an asker's share: those in `_pending` come first.
+        self._late: RangeTable[PendingRepair] = RangeTable()
+        self._in_a_row = 0  # trains of `_pending` since the last one of `_late`
         self._shares = FairShare(parameters, counters)
         self._recent_repairs = RecentRepairs(parameters.rdata_ignore_ivl)
         self._due_ns = NEVER
-        self._stride = 0  # of the packets that were asked for last
+        self._stride = 0  # size of the packets that were requested last, in octets
 
     @property
     def deadline_ns(self) -> int:
-        """When the first repair may leave, as far as holding is concerned; NEVER when none is owed."""
+        """Return when the hold of the first owed repair ends; NEVER when none is owed."""
         return self._due_ns
 
     @property
     def pending_sqns(self) -> int:
-        """Repairs owed."""
+        """Return the number of owed repairs, in sqns."""
         return self._pending.sqns + self._late.sqns
 
     def owes(self, first: int, end: int) -> bool:
-        """Whether any of `first` to `end - 1` is to be repaired."""
+        """Return whether any of `first` to `end - 1` is owed."""
         return self._pending.overlaps(first, end) or self._late.overlaps(first, end)
 
     def request(
         self, spans: Sequence[Span], now_ns: int, hold_ns: int | None = None, asker: Nla | None = None
     ) -> list[Span]:
-        """Owe repairs for what the store has of `spans`, which are in order, no later than `hold_ns` from now; returns what it lacks.
+        """Owe repairs for the stored sqns of `spans`, and return the other sqns.
 
-        The hold collects what fills a train. By default it is `rdata_hold_ivl`, and none for what is a train by itself.
-        What an `asker` wants beyond its share waits for others' repairs, though not for all of them.
+        The spans are in order, given and returned. The repairs are due `hold_ns` from now at the latest, and further
+        requests fill the train until then. By default the hold is `rdata_hold_ivl`, and there is none for a part that
+        fills a train by itself. Requests of an `asker` beyond its share wait for other repairs, though not for all of
+        them.
         """
         self._recent_repairs.expire(now_ns)
         if not spans:
@@ -105,7 +112,12 @@ class Responder:
     def answer(
         self, lists: Sequence[Sequence[int]], most_octets: int, rdata_of: RdataOf, now_ns: int, asker: Nla
     ) -> Send | None:
-        """RDATA for all sqns of one list or more, in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request` for each list."""
+        """Return RDATA for all sqns of one or more lists at once, if possible.
+
+        If not, the sqns of each list are owed, as by `request`, and the result is None. All packets must have one size
+        and total at most `most_octets`, and none may have been repaired lately. In addition no other repair may be
+        owed, and the asker must be within its share. The sqns of each list are in order.
+        """
         self._recent_repairs.expire(now_ns)
         are_beyond = [self._is_beyond(len(sqns), asker, now_ns) for sqns in lists]
         all_sqns = lists[0] if len(lists) == 1 else sorted(set(itertools.chain.from_iterable(lists)))
@@ -122,16 +134,16 @@ class Responder:
         return None
 
     def _is_beyond(self, sqns: int, asker: Nla | None, now_ns: int) -> bool:
-        """Whether an asker has more than its share with so many."""
+        """Return whether `sqns` more requested sqns put an asker beyond its share."""
         return asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns)
 
     def _owe_each(
         self, spans: Sequence[Span], sqns: int, stride: int, now_ns: int, hold_ns: int | None, *, is_beyond: bool
     ) -> list[Span]:
         due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
-        of_train = packets_a_train(stride) if stride else 0
-        is_alike = stride > 0 and (hold_ns is not None or sqns < of_train)  # all there, and due at the same time
-        if is_alike and not is_beyond and self._owe_apart(spans, due):
+        per_train = packets_a_train(stride) if stride else 0
+        is_uniform = stride > 0 and (hold_ns is not None or sqns < per_train)  # all stored, and due at the same time
+        if is_uniform and not is_beyond and self._owe_apart(spans, due):
             self._stride = stride
             return []
         owe = self._owe_late if is_beyond else self._owe
@@ -143,15 +155,18 @@ class Responder:
                     lacking.append((at, part.first))
                 at = part.first + part.count
                 if part.stride != stride:
-                    stride, of_train = part.stride, packets_a_train(part.stride)
+                    stride, per_train = part.stride, packets_a_train(part.stride)
                 self._stride = stride
-                owe(part.first, at, now_ns if hold_ns is None and part.count >= of_train else due)
+                owe(part.first, at, now_ns if hold_ns is None and part.count >= per_train else due)
             if at < end:
                 lacking.append((at, end))
         return lacking
 
     def _owe_apart(self, spans: Sequence[Span], due_ns: int) -> bool:
-        """Owe repairs of spans in order if none of them is owed or was met lately; says whether none was."""
+        """Owe repairs of spans in order, if no sqn is owed or was repaired lately.
+
+        Return whether that is so.
+        """
         if self._late.sqns or self._recent_repairs.overlaps_any(spans):
             return False
         if not self._pending.add_each_apart([PendingRepair(first, end, due_ns) for first, end in spans]):
@@ -161,7 +176,7 @@ class Responder:
 
     def _owe(self, first: int, end: int, due_ns: int) -> None:
         if self._late.sqns:
-            for owed in self._late.discard(first, end):  # somebody else wants it too
+            for owed in self._late.discard(first, end):  # another asker, within its share, requests it too
                 self._pending.add(owed)
         if not self._recent_repairs.overlaps(first, end) and self._pending.add_apart(PendingRepair(first, end, due_ns)):
             if due_ns < self._due_ns:
@@ -196,19 +211,22 @@ class Responder:
         self._counters.repairs_ignored += end - first - unserved
 
     def heard_repair(self, first: int, end: int, now_ns: int) -> None:
-        """Somebody else repaired these sqns on the segment: nothing is owed for them any more."""
+        """Cancel owed repairs of sqns that another node has repaired on the segment."""
         if self._pending or self._late:
             cancelled = self._pending.discard(first, end) + self._late.discard(first, end)
-            self._counters.repairs_cancelled += sum(one.count for one in cancelled)
+            self._counters.repairs_cancelled += sum(owed.count for owed in cancelled)
             self._rearm(now_ns)
         self._recent_repairs.note([(first, end)], now_ns)
 
     def next_train(
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
     ) -> Send | None:
-        """RDATA for the oldest sqns that are due, as many of one size as fit a train."""
+        """Return RDATA for the oldest due sqns; None if none is due.
+
+        The train has as many packets of one size as fit.
+        """
         table = self._next_table(now_ns)
-        spans, stride = self._alike(table, most_octets, most_packets, now_ns)
+        spans, stride = self._uniform_spans(table, most_octets, most_packets, now_ns)
         if stride:
             table.discard_each(spans)
             self._rearm(now_ns)
@@ -226,17 +244,20 @@ class Responder:
         self._recent_repairs.note([(part.first, part.first + part.count) for part in parts], now_ns)
         return self._sent(build_rdata(parts, trail))
 
-    def _sent(self, whole: Octets) -> Send:
-        self._counters.rdata_packets += whole.shape[0]
-        self._counters.rdata_octets += whole.size
-        return data(self._segment, whole, self._to)
+    def _sent(self, packets: Octets) -> Send:
+        self._counters.rdata_packets += packets.shape[0]
+        self._counters.rdata_octets += packets.size
+        return data(self._segment, packets, self._to)
 
     def _next_table(self, now_ns: int) -> RangeTable[PendingRepair]:
-        """Whose turn it is: theirs who ask for more than their share when nothing else is due, and after so many trains of others."""
+        """Return the table whose turn it is.
+
+        The turn of `_late` comes when no other repair is due, and after `_IN_A_ROW` trains of other repairs.
+        """
         if not self._late.sqns:
             return self._pending
         is_due, is_late_due = (
-            any(one.due_ns <= now_ns for one in table.reaching()) for table in (self._pending, self._late)
+            any(owed.due_ns <= now_ns for owed in table.reaching()) for table in (self._pending, self._late)
         )
         if is_due and (self._in_a_row < _IN_A_ROW or not is_late_due):
             self._in_a_row += 1
@@ -244,10 +265,13 @@ class Responder:
         self._in_a_row = 0
         return self._late
 
-    def _alike(
+    def _uniform_spans(
         self, table: RangeTable[PendingRepair], most_octets: int, most_packets: int, now_ns: int
     ) -> tuple[list[Span], int]:
-        """What `_collect` would take, and the size of its packets; 0 where it is not all there and of one size."""
+        """Return the spans that `_collect` would take, and the size of their packets.
+
+        The size is 0 unless all packets are stored and have one size.
+        """
         due: list[Span] = []
         packets = 0
         for request in table.reaching():
@@ -269,57 +293,66 @@ class Responder:
     def _collect(
         self, table: RangeTable[PendingRepair], most_octets: int, most_packets: int, now_ns: int
     ) -> tuple[list[Run], bool]:
-        """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""
+        """Take requests until a train is full.
+
+        Return the runs, and whether any request was taken, or dropped because the store no longer has the packets.
+        """
         parts: list[Run] = []
-        over: list[Span] = []  # of requests that lie next to each other, and are met or were dropped
+        finished: list[Span] = []  # sqns of requests that are met or dropped, neighbours as one span
         packets = most_packets
-        is_next = is_full = False  # whether nothing that still waits lies behind the last of them
+        is_next = is_full = False  # `is_next`: no waiting request lies between the last finished span and this one
         for request in table.reaching():
             if request.due_ns > now_ns:
                 is_next = False
                 continue
             at = request.first
             while at < request.end and not is_full:
-                found = next(self._store.parts(at, request.end), None)
-                if found is None:
+                part = next(self._store.parts(at, request.end), None)
+                if part is None:
                     at = request.end
                     continue
                 if not parts:
-                    packets = max(1, in_whole_trains(min(packets, most_octets // found.stride), found.stride))
-                elif found.stride != parts[0].stride:
+                    packets = max(1, in_whole_trains(min(packets, most_octets // part.stride), part.stride))
+                elif part.stride != parts[0].stride:
                     is_full = True
                     break
-                if found.count > packets:
-                    found = found.part(found.first, found.first + packets)
-                parts.append(found)
-                at = found.first + found.count
-                packets -= found.count
+                if part.count > packets:
+                    part = part.part(part.first, part.first + packets)
+                parts.append(part)
+                at = part.first + part.count
+                packets -= part.count
                 is_full = not packets
-            if is_next and over:
-                over[-1] = (over[-1][0], at)
+            if is_next and finished:
+                finished[-1] = (finished[-1][0], at)
             elif at > request.first:
-                over.append((request.first, at))
+                finished.append((request.first, at))
             is_next = True
             if is_full:
                 break
-        table.discard_each(over)
-        return parts, bool(over)
+        table.discard_each(finished)
+        return parts, bool(finished)
 
     def expedite(self, now_ns: int) -> None:
-        """Something else leaves now: what is due within a step of a driver's timer goes along with it."""
-        for one in itertools.chain(self._pending.reaching(), self._late.reaching()):
-            if one.due_ns <= now_ns + TIMER_STEP_NS:
-                one.due_ns = min(one.due_ns, now_ns)
+        """Make repairs due that would be due within one step of a driver's timer.
+
+        The repairs leave together with another packet that leaves now.
+        """
+        for owed in itertools.chain(self._pending.reaching(), self._late.reaching()):
+            if owed.due_ns <= now_ns + TIMER_STEP_NS:
+                owed.due_ns = min(owed.due_ns, now_ns)
         self._rearm(now_ns)
 
     def next_octets(self) -> int:
-        """A guess at the size of the next train, for pacing: what is owed, in packets of the size that was asked for last."""
+        """Return an estimate of the next train's octets, for pacing.
+
+        The estimate is the number of owed packets times the size of the last requested packets.
+        """
         table = self._pending if self._pending.sqns else self._late
         return min(table.sqns, MAX_CONVOY_PACKETS) * self._stride
 
     def _rearm(self, now_ns: int) -> None:
         self._due_ns = NEVER
-        for one in itertools.chain(self._pending.reaching(), self._late.reaching()):
-            self._due_ns = min(self._due_ns, one.due_ns)
-            if one.due_ns <= now_ns:
+        for owed in itertools.chain(self._pending.reaching(), self._late.reaching()):
+            self._due_ns = min(self._due_ns, owed.due_ns)
+            if owed.due_ns <= now_ns:
                 return

@@ -1,8 +1,8 @@
-"""What each session has of a core's counters, without counting anything twice.
+"""Share of each session in a core's counters, without a second set of increments.
 
-A core does one thing at a time, for one session. So whatever the counters gain between two turns belongs to the session whose
-turn it was: a core with one session pays one comparison an event for it, a core with many a reading of the counters when the
-turn changes.
+A core works for one session at a time. The gain of the counters between two turns therefore belongs to the session that
+had the turn. A core with one session pays one comparison for each event. A core with many sessions reads the counters
+when the turn changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from pgm.core.counters import Counters
 
-# The counters that are kept by session: all that sessions count often, or that say how a stream fares.
+# The counters that are kept by session: the frequent ones of a session, and those that show the state of a stream.
 SESSION_COUNTERS = (
     "odata_packets",
     "odata_octets",
@@ -53,7 +53,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def counts_of(counters: Counters) -> dict[str, int]:
-    """What of a core's counters is kept by session, where all of it is one session's: what is not 0."""
+    """Return the session counters of a core with one session, without zeros."""
     return _named(_read(counters))
 
 
@@ -62,7 +62,7 @@ def _named(values: tuple[int, ...] | list[int]) -> dict[str, int]:
 
 
 class SessionCounts(Generic[K]):
-    """The shares of sessions in one core's counters. Bounded by whoever forgets sessions."""
+    """Shares of sessions in one core's counters. Callers bound its size by `forget`."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -71,22 +71,22 @@ class SessionCounts(Generic[K]):
         self._marks: tuple[int, ...] = _read(counters)
 
     def turn(self, key: K) -> None:
-        """From now on what is counted belongs to that session."""
-        self._settle()
+        """Give the turn to a session: further counts belong to that session."""
+        self._credit_owner()
         self._owner = self._shares.setdefault(key, [0] * len(SESSION_COUNTERS))
 
     def forget(self, key: K) -> None:
-        """The session is gone; what it counted stays in the core's counters."""
-        self._settle()
+        """Forget a session. Its counts stay in the core's counters."""
+        self._credit_owner()
         if self._shares.pop(key, None) is self._owner:
             self._owner = None
 
     def counts(self, key: K) -> dict[str, int]:
-        """What a session has counted so far, without what is 0."""
-        self._settle()
+        """Return the counts of a session so far, without zeros."""
+        self._credit_owner()
         return _named(self._shares.get(key, [0] * len(SESSION_COUNTERS)))
 
-    def _settle(self) -> None:
+    def _credit_owner(self) -> None:
         values = _read(self._counters)
         owner = self._owner
         if owner is not None:

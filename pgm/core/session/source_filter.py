@@ -1,6 +1,7 @@
-"""Who may bring a stream: where the topology has a list of its sources, data and SPMs of others are dropped before any state is made.
+"""Filter of a stream's sources, if the topology lists them.
 
-It is addresses on the own segments that count, so it keeps out strays, not whoever forges an address.
+Data and SPMs of other addresses are dropped before any state is made. The filter compares addresses on this node's own
+segments. It keeps out stray packets, and does not stop a forged address.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ ALL_SOURCES: SourceFilter = {}
 
 
 def refused_packets(allowed: SourceFilter, item: Data | DataWithGaps | Packet, peer: Nla) -> int:
-    """How many packets an item has that must not be taken; 0 if it may be."""
+    """Return the number of packets in an item that the filter refuses.
+
+    Return 0 if the item may be taken.
+    """
     known = allowed.get(item.data_port)
     if known is None or peer in known or not isinstance(item, (Data, DataWithGaps, Spm)):
         return 0

@@ -1,4 +1,7 @@
-"""A bounded table of sessions by TSI (SEC-01): one more than allowed evicts by rule, and is counted."""
+"""Bounded table of sessions by TSI (SEC-01).
+
+A session beyond the limit evicts another, which is counted.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,26 @@ from pgm.wire.formats import Tsi
 
 
 class HasState(Protocol):
-    """What the table needs of a session."""
+    """Session as the table needs it."""
 
     state: SessionState
 
     @property
     def is_over(self) -> bool:
-        """Whether the session has ended."""
+        """Return whether the session has ended."""
 
     def status(self, now_ns: int) -> SessionStatus:
-        """What operators see of it."""
+        """Return the session's status for operators."""
 
 
 S = TypeVar("S", bound=HasState)
 
 
 class SessionTable(Generic[S]):
-    """At most `limit` sessions. Ended ones go first, then the one that was silent for longest.
+    """Table of at most `limit` sessions.
 
-    Whoever is looked up, or has its turn, is the one for whom the core counts from then on.
+    Ended sessions are evicted first, then the one silent for longest. A lookup gives the session the turn: the core's
+    counters then count for that session.
     """
 
     def __init__(self, limit: int, counters: Counters) -> None:
@@ -41,7 +45,7 @@ class SessionTable(Generic[S]):
         self._counters = counters
         self._by_tsi: dict[Tsi, S] = {}
         self._shares: SessionCounts[Tsi] = SessionCounts(counters)
-        self.turn: S | None = None  # whose turn it is
+        self.turn: S | None = None  # the session that has the turn
 
     def __iter__(self) -> Iterator[S]:
         return iter(self._by_tsi.values())
@@ -50,7 +54,7 @@ class SessionTable(Generic[S]):
         return len(self._by_tsi)
 
     def get(self, tsi: Tsi) -> S | None:
-        """The session of a TSI."""
+        """Return the session of a TSI, and give it the turn; None if it is unknown."""
         session = self._by_tsi.get(tsi)
         if session is not self.turn and session is not None:
             self._give_turn(tsi, session)
@@ -61,26 +65,29 @@ class SessionTable(Generic[S]):
         self._shares.turn(tsi)
 
     def in_turn(self, sessions: Iterable[S] | None = None) -> Iterator[S]:
-        """All sessions, or these, each when it has its turn."""
+        """Yield all sessions, or the given ones, and give each the turn."""
         for session in tuple(self._by_tsi.values()) if sessions is None else sessions:
             if session is not self.turn:
                 self._give_turn(session.state.tsi, session)
             yield session
 
     def status(self, now_ns: int) -> list[SessionStatus]:
-        """A row for each session, with what it has counted."""
+        """Return a row for each session, with its counts."""
         return [
             attrs.evolve(session.status(now_ns), counts=self._shares.counts(tsi))
             for tsi, session in self._by_tsi.items()
         ]
 
     def state_of(self, tsi: Tsi) -> SessionState | None:
-        """What is known of the session of a TSI."""
+        """Return the state of a TSI's session; None if it is unknown.
+
+        The turn does not change.
+        """
         session = self._by_tsi.get(tsi)
         return None if session is None else session.state
 
     def add(self, tsi: Tsi, session: S) -> S | None:
-        """Take a session in; returns the one that had to go for it."""
+        """Add a session. Return the evicted session, or None."""
         evicted = None
         if len(self._by_tsi) >= self._limit:
             tsi_out, evicted = min(

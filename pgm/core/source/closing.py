@@ -1,4 +1,7 @@
-"""When a closed source may go: NAKs are served until nobody asks any more, for TXW_SECS at most (RFC 9.7.2)."""
+"""End of a closed source (RFC 9.7.2).
+
+A closed source serves NAKs until none come, for TXW_SECS at most.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,49 @@ from pgm.units import NEVER
 
 
 class ClosingTimer:
-    """The time between a source's first FIN and its end."""
+    """Timer between a source's first FIN and its end."""
 
     def __init__(self, window: TransmitWindow, parameters: Parameters, now_ns: int) -> None:
         self._window = window
         self._parameters = parameters
         self._fin_at_ns: int | None = None
-        self._asked_ns = now_ns
-        self._was_over = False  # at the last look
+        self._last_nak_ns = now_ns
+        self._was_over = False  # at the last check
 
     @property
     def has_begun(self) -> bool:
-        """Whether the first FIN went out."""
+        """Whether the first FIN was sent."""
         return self._fin_at_ns is not None
 
     def begin(self, now_ns: int) -> None:
-        """The first FIN goes out."""
+        """Note that the first FIN is sent."""
         self._fin_at_ns = now_ns
 
-    def asked(self, now_ns: int) -> None:
-        """A NAK came."""
-        self._asked_ns, self._was_over = now_ns, False
+    def on_nak(self, now_ns: int) -> None:
+        """Note that a NAK came."""
+        self._last_nak_ns, self._was_over = now_ns, False
 
     def is_over(self, now_ns: int) -> bool:
-        """Whether the source may go: silent for fin_quiet_ivl, or txw_secs over (SRC-27)."""
+        """Return whether the source may end (SRC-27).
+
+        The source may end after `fin_quiet_ivl` without NAKs, or after `txw_secs`.
+        """
         return now_ns >= self._over_at_ns
 
-    def look(self, now_ns: int) -> None:
-        """A deadline came: whoever asks may know now."""
+    def check(self, now_ns: int) -> None:
+        """Check the timer at a deadline, so that the caller learns of the end."""
         self._was_over = self.is_over(now_ns)
 
     @property
     def deadline_ns(self) -> int:
-        """When it is over; NEVER once a look has found that."""
+        """When the source may end; NEVER once a check has found that it may."""
         return NEVER if self._was_over else self._over_at_ns
 
     @property
     def _over_at_ns(self) -> int:
         if self._fin_at_ns is None:
             return NEVER
-        if self._window.lead >= self._window.unstable_from:  # some member of an acknowledged stream lacks something
+        if self._window.lead >= self._window.unstable_from:  # some member of an acknowledged stream lacks packets
             return self._fin_at_ns + self._parameters.txw_secs
-        quiet = max(self._fin_at_ns, self._asked_ns) + self._parameters.fin_quiet_ivl
+        quiet = max(self._fin_at_ns, self._last_nak_ns) + self._parameters.fin_quiet_ivl
         return min(quiet, self._fin_at_ns + self._parameters.txw_secs)

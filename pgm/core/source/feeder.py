@@ -1,4 +1,7 @@
-"""What gives a source its packets later than the application gave the messages: it waits for more to share a packet."""
+"""Interface of a batcher that submits messages to a source later.
+
+A batcher waits for more messages that can share a packet.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from typing import Protocol
 
 
 class MessageBatcher(Protocol):
-    """Something with messages that wait, and a time at which they should go."""
+    """Batcher with waiting messages, and a time to submit them."""
 
     @property
     def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do; NEVER while nothing waits."""
+        """When `handle_deadline` has something to do; NEVER while no message waits."""
 
     def handle_deadline(self, now_ns: int) -> None:
-        """Submit what has waited long enough."""
+        """Submit messages that have waited long enough."""

@@ -1,7 +1,8 @@
-"""A source on several lines: the same packets on each, asked on any.
+"""Source on several lines: every line carries the same packets and takes NAKs.
 
-The rate is that of each line. What is asked for on one line is confirmed and repaired on all: whoever has several takes the
-first copy, and whoever has one is spared a NAK. Acks come on the line that a member has chosen, and are confirmed there.
+The rate applies to each line. A NAK on one line is confirmed and repaired on all lines. A receiver with several lines
+takes the first copy, and a receiver with one line is spared a NAK. Acks come on the line that a member has chosen, and
+are confirmed there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pgm.wire.control_packets import Nak, Spm, with_path
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.train import Train
 
-_TYPE_AT = 4  # of the packet type in PGM's header
+_TYPE_AT = 4  # offset of the packet type in the PGM header
 _TYPE_BITS = 0x3F
 
 
@@ -35,11 +36,11 @@ class MultiLineSource(SourceCore):
         self._all = (setup.segment, *setup.lines)
 
     def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
-        """None: one packet is several here, which `handle_deadline` gives."""
+        """Return None: one packet is several here, and `handle_deadline` returns them."""
         return None
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """NAKs and SPMRs of any line; a NAK names the address and group of its own."""
+        """Take NAKs and SPMRs of any line; a NAK names its line's address and group."""
         self._segment = channel.segment
         try:
             return self._on_all(super().receive(train, channel, peer, now_ns))
@@ -47,24 +48,24 @@ class MultiLineSource(SourceCore):
             self._segment = self.setup.segment
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """One SPM, one train of data, on every line."""
+        """Return one SPM and one train of data for every line."""
         return self._on_all(super().handle_deadline(now_ns))
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
-        """Cut the stream short on every line."""
+        """Abort the stream on every line."""
         return self._on_all(super().abort(now_ns, error=error, no_naks=no_naks))
 
     def close_window(self, now_ns: int) -> Effects:
-        """Close the window, and say so on every line."""
+        """Close the window, and announce it on every line."""
         return self._on_all(super().close_window(now_ns))
 
     def _on_all(self, effects: Iterable[Effect]) -> list[Effect]:
-        found: list[Effect] = []
+        copies: list[Effect] = []
         for effect in effects:
-            found.append(effect)
+            copies.append(effect)
             if isinstance(effect, Send) and effect.to is None and not _is_ack(effect):
-                found += [self._copy(effect, line) for line in self._all if line != effect.segment]
-        return found
+                copies += [self._copy(effect, line) for line in self._all if line != effect.segment]
+        return copies
 
     def _copy(self, send: Send, line: Segment) -> Send:
         count = len(send.octets) // send.stride
@@ -88,5 +89,5 @@ class MultiLineSource(SourceCore):
 
 
 def _is_ack(send: Send) -> bool:
-    """Whether it confirms acks, which is for those who acknowledge on that line."""
+    """Return whether a packet confirms acks, which concerns only members on its line."""
     return not send.is_data and int(send.octets[_TYPE_AT]) & _TYPE_BITS == PacketType.ACK

@@ -1,7 +1,8 @@
-"""The short way through a source for a NAK: read and confirmed in one go, and repaired, too, while data leave.
+"""Fast path of a source for NAKs.
 
-What `SourceCore.receive` and `SourceCore.handle_deadline` do for whatever comes, in a fraction of their calls. Behind a
-stream of data caches hold nothing of what answers a NAK, so that it costs by how much code and memory it goes through.
+NAKs are read and confirmed in one step, and repaired while data is sent. This has the effect of `SourceCore.receive`
+and `SourceCore.handle_deadline` in a fraction of their calls. After a stream of data, caches hold nothing that a NAK
+needs. The cost of an answer is therefore the amount of code and memory it touches.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ from pgm.wire.naks import PlainNaks
 from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Train
 
-_MOST_PACKETS = 2  # of what one back-off has gathered: a full list, and the rest
+_MOST_PACKETS = 2  # packets that one back-off gathers: a full list and the rest
 
 
 class ShortAnswer:
-    """What answers NAKs at a source that is not closing, and neither counts them nor tells its children anything with NCFs."""
+    """Fast answers to NAKs at a source that is not closing.
+
+    The source neither counts NAKs by child, nor sends its children options with NCFs.
+    """
 
     def __init__(
         self,
         setup: SourceSetup,
         window: TransmitWindow,
         pacer: Pacer,
-        yielding: AdaptiveRate,
+        adaptive_rate: AdaptiveRate,
         schedule: SpmSchedule,
         nak_limits: NakLimits,
         ncf_sender: NcfSender,
@@ -48,19 +52,22 @@ class ShortAnswer:
         self._naks = PlainNaks(setup.tsi, setup.data_port, segment.address, segment.group)
         self._window = window
         self._pacer = pacer
-        self._adaptive_rate = yielding
+        self._adaptive_rate = adaptive_rate
         self._schedule = schedule
         self._nak_limits = nak_limits
         self._ncf_sender = ncf_sender
         self._responder = responder
         self._counters = counters
-        self._repaired_at = -NEVER  # the newest sqn that was sent when the last repair left
+        self._repaired_at = -NEVER  # the lead when the last repair was sent
 
     def answer(self, train: Train, channel: Channel, peer: Nla, now_ns: int, *, is_ready: bool) -> Effects | None:
-        """NCFs for what came by unicast, and RDATA if it `is_ready`: data are about to leave; None, and nothing was noted, where that takes the long way.
+        """Return NCFs for unicast NAKs, and RDATA if `is_ready`.
 
-        What does not go at once is owed. Between two repairs data must have left: a driver whose link takes nothing asks for
-        none, and would hold ever more.
+        `is_ready` says that data is about to be sent. Repairs that cannot be sent at once are owed. Return None and
+        note nothing if the NAKs need the general path.
+
+        Data must have been sent between two repairs. A driver whose link is blocked requests no data, and would queue
+        ever more repairs.
         """
         if channel.is_group or channel.segment.index != self._segment.index:
             return None
@@ -97,9 +104,12 @@ class ShortAnswer:
         return effects
 
     def _read_untrusted(self, train: Train, lead: int) -> list[tuple[bytes, Key, Sequence[int]]] | None:
-        """Of each packet its octets, what it is remembered by, and its sqns, if all are NAKs for what was sent, each in order, and new."""
+        """Return octets, key and sqns of each packet.
+
+        Return None unless all packets are new NAKs for sent sqns, each list in ascending order.
+        """
         length, stride, at = train.length, train.stride, train.offset
-        if length >= _MOST_PACKETS * stride:  # two of one length are taken in or refused together
+        if length >= _MOST_PACKETS * stride:  # two packets of one length are accepted or refused together
             return None
         read: list[tuple[bytes, Key, Sequence[int]]] = []
         for begin in range(at, at + length, stride):
@@ -107,8 +117,8 @@ class ShortAnswer:
             wire_sqns = self._naks.read_untrusted(octets)
             if wire_sqns is None or not all(map(operator.lt, wire_sqns, wire_sqns[1:])):
                 return None
-            above = unwrap(wire_sqns[0], lead) - wire_sqns[0]
-            sqns = [above + sqn for sqn in wire_sqns] if above else wire_sqns
+            upper = unwrap(wire_sqns[0], lead) - wire_sqns[0]
+            sqns = [upper + sqn for sqn in wire_sqns] if upper else wire_sqns
             key = self._ncf_sender.key_if_new(self._segment, self._naks.list_key(octets))
             if key is None or sqns[-1] > lead:
                 return None

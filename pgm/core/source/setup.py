@@ -1,4 +1,4 @@
-"""What a source core is told once: who it is, and where it sends."""
+"""Fixed setup of a source core."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pgm.wire.formats import Tsi
 
 @attrs.frozen
 class SourceSetup:
-    """What the topology and the start of the process say about one source."""
+    """Settings of one source from the topology and the start of its process."""
 
     tsi: Tsi
     segment: Segment
     data_port: int
-    first_sqn: int = 0  # upper half 0 at the start; OpenPGM's receivers want the SPM_SQN at 0 too (INT-Q2)
+    # the upper half is 0 at the start; OpenPGM receivers need the first SPM_SQN to be 0 too (INT-Q2)
+    first_sqn: int = 0
     started_at_ns: int = 0  # wall clock, for the epoch option
     flow: str = "rate"  # or "acked" or "pgmcc"
     lines: tuple[Segment, ...] = ()  # further segments to send on

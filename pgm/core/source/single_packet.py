@@ -1,7 +1,8 @@
-"""The short way out of a source: one message, one plain packet, while nothing else is due.
+"""Fast path of a source for one message in one plain packet.
 
-What `SourceCore.submit` and `SourceCore.handle_deadline` do for whatever comes, in a fraction of their calls. Before the
-packet is on its way there is only what it is made of; what has to be noted, and whether the next may follow, comes behind.
+The fast path is open while nothing else is due. This has the effect of `SourceCore.submit` and
+`SourceCore.handle_deadline` in a fraction of their calls. Only the building of the packet comes before sending.
+Bookkeeping, and the check whether the next packet may follow, come after it.
 """
 
 from __future__ import annotations
@@ -15,28 +16,39 @@ from pgm.units import NEVER
 
 
 class ShortSend:
-    """Window, rate, counters and heartbeats of a source that sends data by rate and window alone."""
+    """Sender of single packets for a source that only rate and window limit.
+
+    The sender updates window, rate, counters and heartbeats.
+    """
 
     def __init__(
-        self, window: TransmitWindow, pacer: Pacer, yielding: AdaptiveRate, schedule: SpmSchedule, counters: Counters
+        self,
+        window: TransmitWindow,
+        pacer: Pacer,
+        adaptive_rate: AdaptiveRate,
+        schedule: SpmSchedule,
+        counters: Counters,
     ) -> None:
         self._window = window
         self._pacer = pacer
-        self._adaptive_rate = yielding
+        self._adaptive_rate = adaptive_rate
         self._schedule = schedule
         self._counters = counters
         self._elapsed_ns = window.strategy.elapsed_ns
-        # When the next may follow the last as it is, if nothing but that happened since: room for it was found already.
+        # When the next packet may follow the last, if nothing else happened since: room for it is already confirmed.
         self.next_at_ns = NEVER
 
     def first(self, payload: Payload, now_ns: int) -> bytes | None:
-        """Take a message in and give its packet; None, and nothing was taken, where rate or window want the long way."""
+        """Take a message and return its packet.
+
+        Return None and take nothing if the rate or the window needs the general path.
+        """
         if self._pacer.packet_ready_at > now_ns or not self._window.has_room_alone(payload, now_ns):
             return None
         return self._window.number_alone(payload)
 
     def sent(self, packet: bytes, now_ns: int) -> None:
-        """Note what was given, before anything else happens."""
+        """Note the packet that was sent, before anything else happens."""
         octets, counters = len(packet), self._counters
         has_room = self._window.keep_alone(packet, now_ns)
         ready_at_ns = self._pacer.packet_sent(octets, now_ns)

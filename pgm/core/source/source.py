@@ -1,4 +1,4 @@
-"""The source core: transmit window, SPMs, NCFs and repairs (RFC 5)."""
+"""Core of a source: transmit window, SPMs, NCFs and repairs (RFC 5)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SourceCore:
         self, setup: SourceSetup, parameters: Parameters, now_ns: int, rng: random.Random | None = None
     ) -> None:
         self.counters = Counters()
-        if parameters.fec_group:  # parity packets are a little longer than what they stand for
+        if parameters.fec_group:  # parity packets are a little longer than the packets they protect
             setup = attrs.evolve(setup, first_sqn=aligned(setup.first_sqn, parameters))
         self.setup = setup
         self._parameters = parameters
@@ -70,15 +70,16 @@ class SourceCore:
         self._adaptive_rate = AdaptiveRate(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
         self._short = ShortSend(self.window, self._pacer, self._adaptive_rate, self._schedule, self.counters)
-        self.next_event_ns = 0  # nothing is due before this while `send_alone` alone is called
-        # Nothing is due before this but SPMs, data, repairs and what the feeder has, until a NAK comes; 0: look again.
+        self.next_event_ns = 0  # nothing is due before this while only `send_alone` is called
+        # Until a NAK comes, nothing is due before this except SPMs, data, repairs and the batcher's messages. 0:
+        # compute it again.
         self._cached_deadline_ns = 0
         self._children = Children(
             setup.tsi,
             setup.data_port,
             setup.segment,
             parameters,
-            rng or random.Random(setup.tsi),  # polls alone are drawn; a TSI is random enough for them
+            rng or random.Random(setup.tsi),  # only polls are drawn; a TSI is random enough for them
             self.counters,
             lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl,
         )
@@ -91,9 +92,9 @@ class SourceCore:
         if setup.flow == "pgmcc":
             is_ipv6 = ":" in setup.segment.address
             self.congestion = CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6)
-        # Whether data packets are sent by rate and window alone.
+        # Whether data packets are limited only by rate and window.
         self._is_plain = setup.flow not in ("acked", "pgmcc") and self._parity is None and not parameters.txw_max_pps
-        self._acker_told_ns = -NEVER
+        self._acker_announced_ns = -NEVER
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
@@ -101,10 +102,11 @@ class SourceCore:
         self._short_answer = self._short_answer_or_none()
         self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
-        self.feeder: MessageBatcher | None = None  # set by whoever has messages that wait for others
+        self.feeder: MessageBatcher | None = None  # set by the owner of messages that wait for others
 
     def _short_answer_or_none(self) -> ShortAnswer | None:
-        may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS  # repairs, though data leave
+        # the hold time may delay repairs although data is sent
+        may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS
         if may_hold or not (self._is_plain and self._children.is_silent):
             return None
         sending = self.window, self._pacer, self._adaptive_rate, self._schedule
@@ -114,28 +116,37 @@ class SourceCore:
 
     @property
     def parameters(self) -> Parameters:
-        """Its timers and limits."""
+        """Timers and limits of this source."""
         return self._parameters
 
     @property
     def rate(self) -> int:
-        """Octets a second at which it sends at most: what was set, or less while it slows down by itself."""
+        """Maximum rate in octets per second.
+
+        The rate is the set rate, or less after an automatic reduction.
+        """
         return self._pacer.rate
 
     @property
     def rate_set(self) -> int:
-        """Octets a second that it was allowed: txw_max_rte, or what `set_rate` said since."""
+        """Allowed rate in octets per second: txw_max_rte, or the last `set_rate`."""
         return self._adaptive_rate.most
 
     def set_rate(self, rate: int, now_ns: int) -> None:
-        """Send at this rate from now on, repairs and all; the window and whoever listens were made for txw_max_rte at most."""
+        """Set the rate for data and repairs, in octets per second.
+
+        Window and receivers are dimensioned for txw_max_rte at most.
+        """
         self._pacer.set_rate(rate, now_ns)
         self._adaptive_rate.limit_to(rate)
         self._pacer.go_at(self._adaptive_rate.rate)
         self._invalidate_deadline()
 
     def release(self, child: Nla, now_ns: int) -> int:
-        """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
+        """Restore the normal NAK budget of a child that had a reduced one.
+
+        Return the number of sessions in which the child had a reduced budget, 0 or 1.
+        """
         self._invalidate_deadline()
         return int(self._nak_limits.release(child, now_ns))
 
@@ -145,15 +156,19 @@ class SourceCore:
         return self._parameters.txw_unsent_bytes - self.window.unsent_octets
 
     def submit(self, payloads: Sequence[Payload]) -> None:
-        """Take messages in. Raises `PayloadTooLarge` or `SourceClosed`; sending happens at the deadline."""
+        """Take messages, to be sent at the deadline.
+
+        Raise `PayloadTooLarge` or `SourceClosed`.
+        """
         self._begin_submitting()
         self.window.append(payloads)
 
     def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
-        """Take one message in and give its packet, to be sent to the group at once, and `sent_alone` called behind it.
+        """Take one message on the fast path and return its packet.
 
-        None, and nothing was taken, where something comes before it or it needs more than a plain packet; then `submit`
-        and `handle_deadline`, which do the same in many more calls, are the way.
+        The caller sends the packet to the group at once, and then calls `sent_alone`. Return None and take nothing if
+        something is due before the packet, or if the message needs more than a plain packet. The caller then uses the
+        general path: `submit` and `handle_deadline`.
         """
         if self._short.next_at_ns <= now_ns < self.next_event_ns:
             packet = self.window.number_alone(payload)
@@ -164,13 +179,13 @@ class SourceCore:
         return self._short.first(payload, now_ns) if is_open and self._is_plain and self.feeder is None else None
 
     def sent_alone(self, packet: bytes, now_ns: int) -> None:
-        """Note what `send_alone` gave: the packet is on its way while this is done."""
+        """Note the packet that `send_alone` returned, while the packet is on its way."""
         self._short.sent(packet, now_ns)
         if now_ns >= self.next_event_ns and not self._schedule.is_data_driven:
             self.next_event_ns = min(self.deadline_ns, self._responder.deadline_ns)
 
     def submit_rows(self, payloads: Octets | PayloadRows) -> None:
-        """Take messages of equal size, a (count, size) array, or rows yet to be written."""
+        """Take messages of equal size: a (count, size) array, or rows yet to be written."""
         self._begin_submitting()
         self.window.append_rows(payloads)
 
@@ -179,24 +194,26 @@ class SourceCore:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
         self.next_event_ns = 0
         if self.acked is None and self.congestion is None and not self.window.has_unsent:
-            self._is_blocked_until_ns = 0  # what waits already, or waits for acks, is held up whatever comes behind it
+            # packets that already wait, also for acks, are held up whether or not more follow
+            self._is_blocked_until_ns = 0
 
     def close(self) -> None:
-        """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
+        """Send accepted messages, announce FIN, and serve repairs until no NAKs come."""
         self._is_closing = True
         self._invalidate_deadline()
         self.window.mark_end()
 
     def _invalidate_deadline(self) -> None:
-        """Something else than data came between: all deadlines are to be asked for again."""
+        """Drop the cached deadlines, because something other than data happened."""
         self.next_event_ns = self._cached_deadline_ns = 0
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
-        """Cut the stream short and say so: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
+        """Abort the stream: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
 
-        What was not sent is dropped; SPM_LEAD is the last that was. Several SPMs go at once, since the caller may leave
-        without waiting for `is_finished`. `error` is the application's, 6 bits, 0 for unknown; `no_naks` says that no NAK
-        will be answered any more, which ends all recovery: leave it out if a repairer may have what is missing.
+        Unsent messages are dropped, and SPM_LEAD is the last sqn that was sent. Several SPMs are sent at once, because
+        the caller may exit without waiting for `is_finished`. `error` is the application's code, 6 bits, 0 for unknown.
+        `no_naks` says that no NAK will be answered, which ends all recovery. Leave it out if a repairer may have the
+        missing packets.
         """
         self._is_closing, self._reset = True, Rst(no_naks=no_naks, error=error)
         self._invalidate_deadline()
@@ -204,13 +221,16 @@ class SourceCore:
         return [self._spm(now_ns) for _ in range(_RESETS)]
 
     def is_finished(self, now_ns: int) -> bool:
-        """Whether a closed source may go: silent for fin_quiet_ivl, or txw_secs over (SRC-27)."""
+        """Return whether a closed source may exit (SRC-27).
+
+        The source may exit after `fin_quiet_ivl` without NAKs, or after `txw_secs`.
+        """
         return self._closing_timer.is_over(now_ns)
 
     # The network
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """NAKs and SPMRs from below; everything else is not for a source."""
+        """Take NAKs and SPMRs from downstream; other packets are not for a source."""
         if self._short_answer is not None and not self._is_closing:
             is_ready = self._is_calm(now_ns) and self._has_data(now_ns)
             self._invalidate_deadline()
@@ -246,15 +266,18 @@ class SourceCore:
     def _on_report(self, control: CongestionControl, item: Ack | Nak, now_ns: int) -> Effects:
         control.on_report(item, self.window.lead, now_ns)
         self._is_blocked_until_ns = 0
-        return self._acker_told(control, now_ns)
+        return self._announce_acker(control, now_ns)
 
-    def _acker_told(self, control: CongestionControl, now_ns: int) -> Effects:
-        """Say at once who the acker is, once in IHB_MIN: reports may be false, and what is put off goes with the next SPM."""
-        told: list[Effect] = [*control.take_notices()]
-        if control.wants_spm and now_ns >= self._acker_told_ns + self._parameters.ihb_min:
-            self._acker_told_ns = now_ns
-            told.append(self._spm(now_ns))
-        return told
+    def _announce_acker(self, control: CongestionControl, now_ns: int) -> Effects:
+        """Announce a new acker at once, but at most once in IHB_MIN.
+
+        Reports may be forged, so the rate is bounded. A deferred announcement goes with the next SPM.
+        """
+        announcements: list[Effect] = [*control.take_notices()]
+        if control.wants_spm and now_ns >= self._acker_announced_ns + self._parameters.ihb_min:
+            self._acker_announced_ns = now_ns
+            announcements.append(self._spm(now_ns))
+        return announcements
 
     def _follow_acks(self, acked: AckedWindow) -> None:
         self.window.unstable_from = acked.unstable_from
@@ -282,23 +305,26 @@ class SourceCore:
         if not self._nak_limits.admit_nak(peer, now_ns, asked, lead, nak.packets):
             return NOTHING
         self.counters.nak_packets_in += nak.packets
-        self._closing_timer.asked(now_ns)
+        self._closing_timer.on_nak(now_ns)
         self.window.note_nak(first, now_ns)
         if nak.parity:
-            last = min(lead, last + self._parameters.fec_group - 1)  # nobody asks before the group is over
+            last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
             return self._on_parity_nak(nak, last, peer, now_ns)
         self.counters.nak_sqns_in += asked
         self._adaptive_rate.asked(asked, last, peer)
-        wanted = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
-        self._responder.request(wanted, now_ns, asker=peer)
+        single_spans = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
+        self._responder.request(single_spans, now_ns, asker=peer)
         was_heard = not self._children.is_unreachable
-        how = self._children.on_nak(spans, peer, now_ns)
-        ncfs = self._ncf_sender.confirm(nak, self._segment, now_ns, how.to, how.options)
-        # Should multicast work after all, this SPM sets everybody asking again (IMP-21).
+        reply = self._children.on_nak(spans, peer, now_ns)
+        ncfs = self._ncf_sender.confirm(nak, self._segment, now_ns, reply.to, reply.options)
+        # If multicast works after all, this SPM makes all receivers send NAKs again (IMP-21).
         return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
 
     def _on_parity_nak(self, nak: Nak, newest: int, peer: Nla, now_ns: int) -> Effects:
-        """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
+        """Take a NAK for numbers of packets of one group or several (FEC-15).
+
+        A request that no parity can answer is not confirmed.
+        """
         assert self._parity is not None
         asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
         self._adaptive_rate.asked(asked, newest, peer)
@@ -310,7 +336,7 @@ class SourceCore:
 
     def _spm(self, now_ns: int) -> Effect:
         window = self.window
-        # A joiner that heard this knows where it came in, so it may ask for all that follows (RFC 9.4).
+        # A joiner that heard this SPM knows its position, so it may request everything after it (RFC 9.4).
         elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
         is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= self.setup.first_sqn
         options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
@@ -349,7 +375,7 @@ class SourceCore:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        at = min(self._cached_deadline_ns or self._look_at_others(), self._schedule.deadline_ns)
+        at = min(self._cached_deadline_ns or self._compute_deadline(), self._schedule.deadline_ns)
         if (repair_ns := self._responder.deadline_ns) != NEVER:
             at = min(at, max(self._pacer.repair_ready_at(self._responder.next_octets()), repair_ns))
         if self.feeder is not None:
@@ -361,8 +387,11 @@ class SourceCore:
             at = 0
         return at
 
-    def _look_at_others(self) -> int:
-        """When anything is due but SPMs, data, repairs and what the feeder has. Remembered where data do not bring it nearer."""
+    def _compute_deadline(self) -> int:
+        """Return when anything other than SPMs, data, repairs and the batcher is due.
+
+        The result is cached if data does not bring it nearer.
+        """
         window = self.window
         at = min(
             self._ncf_sender.deadline_ns, self._nak_limits.deadline_ns, window.deadline_ns, self._children.deadline_ns
@@ -377,9 +406,9 @@ class SourceCore:
         return min(at, self._closing_timer.deadline_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """NCFs that were put off, an SPM, a POLL, then one train of data."""
+        """Send deferred NCFs, an SPM, a POLL, then one train of data."""
         self.next_event_ns = 0
-        effects = [] if self._is_calm(now_ns) else self._serve_others(now_ns)
+        effects = [] if self._is_calm(now_ns) else self._run_due(now_ns)
         parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
         train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
@@ -388,12 +417,12 @@ class SourceCore:
         return effects
 
     def _is_calm(self, now_ns: int) -> bool:
-        """Whether nothing is known to come before data."""
+        """Return whether nothing known is due before data."""
         due_ns = min(self._cached_deadline_ns, self._schedule.deadline_ns, self._adaptive_rate.review_at_ns)
         return now_ns < due_ns and (self.feeder is None or now_ns < self.feeder.deadline_ns)
 
-    def _serve_others(self, now_ns: int) -> list[Effect]:
-        """All that comes before data."""
+    def _run_due(self, now_ns: int) -> list[Effect]:
+        """Run everything that comes before data."""
         self._cached_deadline_ns = 0
         effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self._nak_limits.handle_deadline(now_ns)]
         if self.feeder is not None:
@@ -404,9 +433,9 @@ class SourceCore:
         if self.congestion is not None and self.congestion.deadline_ns <= now_ns:
             self.congestion.handle_deadline(now_ns)
             self._is_blocked_until_ns = 0
-            effects += self._acker_told(self.congestion, now_ns)
+            effects += self._announce_acker(self.congestion, now_ns)
         self.window.advance(now_ns)
-        self._closing_timer.look(now_ns)
+        self._closing_timer.check(now_ns)
         is_ending = self._is_closing and not self._closing_timer.has_begun and not self.window.has_unsent
         if self._parity is not None and (is_ending or self._parity.deadline_ns <= now_ns):
             effects += (self._spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
@@ -417,7 +446,7 @@ class SourceCore:
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
-        is_held = now_ns < self._is_blocked_until_ns < NEVER  # by NAKs: not by acks, nor by the application
+        is_held = now_ns < self._is_blocked_until_ns < NEVER  # by NAKs, but not by acks nor by the application
         effects += self._adaptive_rate.update(self._pacer, self.counters, self.window.lead, now_ns, is_held=is_held)
         return effects
 
@@ -450,7 +479,7 @@ class SourceCore:
         rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
         if rows is None:
             self.counters.window_holds += bool(packets)
-            self._is_blocked_until_ns = window.retry_at() if packets else NEVER  # until something is acknowledged
+            self._is_blocked_until_ns = window.retry_at() if packets else NEVER  # until an ack comes
             return None
         if self.acked is not None:
             window.unstable_from = self.acked.unstable_from
@@ -466,7 +495,7 @@ class SourceCore:
         return data(self._segment, rows)
 
     def status(self, now_ns: int) -> list[SessionStatus]:
-        """One row: the session of this source."""
+        """Return one row: the session of this source."""
         window = self.window
         return [
             SessionStatus(
@@ -487,12 +516,18 @@ class SourceCore:
         ]
 
     def advance_trail(self, sqn: int) -> None:
-        """Application control of the window: nothing before the message at `sqn` need be repaired (RFC 16.4)."""
+        """Advance the window by application control (RFC 16.4).
+
+        Nothing before the message at `sqn` needs repair.
+        """
         self.window.advance_to(sqn)
         self._is_blocked_until_ns = 0
         self._invalidate_deadline()
 
     def close_window(self, now_ns: int) -> Effects:
-        """Nothing sent so far need be repaired: the window is empty, and an SPM says so at once (RFC 3.5, SRC-15)."""
+        """Empty the window, because nothing sent so far needs repair (RFC 3.5, SRC-15).
+
+        An SPM announces the empty window at once.
+        """
         self.advance_trail(self.window.lead + 1)
         return (self._spm(now_ns),)

@@ -1,17 +1,21 @@
-"""When to send SPMs: ambient ones at a fixed interval, heartbeats after data at doubling intervals (RFC 5.1.4 - 5.1.6)."""
+"""Schedule of SPMs (RFC 5.1.4 - 5.1.6).
+
+Ambient SPMs are sent at a fixed interval. Heartbeats follow data at doubling intervals.
+"""
 
 from __future__ import annotations
 
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 
-_CLOSING_DOUBLINGS = 4  # while closing the interval stays within 4 x IHB_MIN, so that some FIN arrives
+_CLOSING_DOUBLINGS = 4  # while closing, the interval stays within 4 x IHB_MIN, so that some FIN arrives
 
 
 class SpmSchedule:
-    """Two independent timers. Neither ever stops, but a window that advances with data drives the ambient one by data.
+    """Two independent timers that never stop.
 
-    Then it is due when as much was sent as TXW_MAX_RTE lets out in an interval (RFC 16.2).
+    A window that advances with data drives the ambient timer by data. An ambient SPM is then due when as many octets
+    were sent as TXW_MAX_RTE allows in an interval (RFC 16.2).
     """
 
     def __init__(self, parameters: Parameters, now_ns: int) -> None:
@@ -20,7 +24,7 @@ class SpmSchedule:
         self._elapsed_ns = self._ambient_after_ns = 0  # by the window's clock
         self._ihb_max = parameters.ihb_max
         self._ihb = parameters.ihb_min
-        self._ambient_at_ns = now_ns  # the first SPM goes at once
+        self._ambient_at_ns = now_ns  # the first SPM is sent at once
         self._heartbeat_at_ns = now_ns + self._ihb
 
     @property
@@ -29,7 +33,10 @@ class SpmSchedule:
         return min(self._ambient_at_ns, self._heartbeat_at_ns)
 
     def data_sent(self, now_ns: int, elapsed_ns: int = 0) -> None:
-        """ODATA or RDATA left: heartbeats begin anew at IHB_MIN (SRC-23). `elapsed_ns` is what the window's clock says."""
+        """Restart heartbeats at IHB_MIN, because ODATA or RDATA was sent (SRC-23).
+
+        `elapsed_ns` is the time of the window's clock.
+        """
         self._elapsed_ns = elapsed_ns
         if self.is_data_driven and elapsed_ns >= self._ambient_after_ns:
             self._ambient_at_ns = min(self._ambient_at_ns, now_ns)
@@ -37,16 +44,16 @@ class SpmSchedule:
         self._heartbeat_at_ns = now_ns + self._ihb
 
     def closing(self, now_ns: int) -> None:
-        """The session ends: announce it at once and often."""
+        """Announce the end of the session at once and often."""
         self._ihb_max = min(self._ihb_max, _CLOSING_DOUBLINGS * self._parameters.ihb_min)
         self._ihb = self._parameters.ihb_min
         self._heartbeat_at_ns = now_ns
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether to send an SPM now. Restarts the timers as if it were sent.
+        """Return whether to send an SPM now, and restart the timers as if it were sent.
 
-        An ambient SPM restarts the running heartbeat interval without resetting it (SRC-24); doubling
-        comes after a heartbeat was sent.
+        An ambient SPM restarts the running heartbeat interval without resetting it (SRC-24). The interval doubles after
+        a heartbeat was sent.
         """
         if now_ns >= self._heartbeat_at_ns:
             self._ihb = min(2 * self._ihb, self._ihb_max)

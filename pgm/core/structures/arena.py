@@ -1,9 +1,9 @@
-"""Memory for trains: chunks that are filled in order and recycled when nothing refers to them any more.
+"""Memory for trains: chunks that are filled in order and recycled.
 
-A fresh array per read costs page faults for ever; a warm chunk costs none. Consecutive trains lie side by
-side, so runs merge and leave again as one slice. A chunk is free when the arena holds its only reference:
-every view of it, an application's included, keeps it from being recycled, so kept octets are never
-overwritten.
+A chunk is recycled once it has no other reference. A fresh array for each read costs page faults for ever, a warm chunk
+costs none. Consecutive trains lie side by side, so runs merge and leave again as one slice. A chunk is free when the
+arena holds its only reference. Every view of a chunk, also an application's, prevents its recycling, so octets in use
+are never overwritten.
 """
 
 from __future__ import annotations
@@ -16,71 +16,77 @@ import numpy as np
 from pgm.units import KIB, MIB
 from pgm.wire.train import Octets
 
-ROOM = 64 * KIB  # a read always gets this much: the longest train
+ROOM = 64 * KIB  # room for every read: the longest train
 CHUNK_OCTETS = 4 * MIB
-READING_OCTETS = 2 * MIB  # of chunks that are read into and soon free again: two of the longest reads
-_PAGE_OCTETS = 4 * KIB  # the smallest there are: one octet of each is enough to have it
-_BLOCKS = 4  # of those that are used again: an application that has one while the next is filled needs two
-_BLOCK_STEP = 64 * KIB  # blocks of nearly the same size are of one size
-_PIECE_OCTETS = 256 * KIB  # touched at a time beside other work: some 0.1 ms
-# From here on numpy asks for huge pages, which cost no less than others to have, but less to use.
+READING_OCTETS = 2 * MIB  # size of chunks that are read into and soon free again: two of the longest reads
+_PAGE_OCTETS = 4 * KIB  # the smallest page size; a write to one octet of a page maps the page
+_BLOCKS = 4  # recycled blocks: an application that uses one block while the next is filled needs two
+_BLOCK_STEP = 64 * KIB  # sizes of blocks are multiples of this
+_PIECE_OCTETS = 256 * KIB  # touched in one step of `warm_up`, in some 0.1 ms
+# From this size on numpy requests huge pages, which take as long to map as others, but less time to use.
 _HUGE_OCTETS = 4 * MIB
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: all pages by one call, in two thirds of the time of a fault for each
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: maps all pages in one call, faster than by a fault for each page
 
 
 def _references(chunks: list[Octets]) -> list[int]:
-    """What is counted for each, by one call: hundreds may be held behind a gap, and all are looked at each time."""
+    """Return the reference count of each chunk.
+
+    One call counts for all chunks, because hundreds may be held after a gap.
+    """
     return list(map(sys.getrefcount, chunks))
 
 
-# What is counted for a chunk that only the list refers to. Interpreters differ in what they count beside it, so it is
-# found out: one too many here and octets that somebody reads would be written over.
+# The reference count of a chunk that only the list refers to. Interpreters differ in the references that they add, so the
+# number is measured. With a number too high the arena would overwrite octets that are still being read.
 [_FREE_REFERENCES] = _references([np.empty(1, np.uint8)])
 
 
 def _untouched(octets: int) -> Octets:
-    """Memory for a chunk."""
+    """Return memory for a chunk, whose pages are not yet mapped."""
     if octets >= _HUGE_OCTETS:
         return np.empty(octets, np.uint8)
     return np.ndarray((octets,), np.uint8, mmap.mmap(-1, octets, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def _touch(chunk: Octets, at: int, end: int) -> None:
-    """Have the memory from `at` to `end`, both at pages, there now, so that the packet path meets no page fault."""
+    """Map the pages from `at` to `end`, both page-aligned.
+
+    The packet path then meets no page fault.
+    """
     mapped = chunk.base
     try:
         if isinstance(mapped, mmap.mmap):
             mapped.madvise(_POPULATE_WRITE, at, end - at)
             return
     except OSError:
-        pass  # a kernel that does not know that; one that has no memory left says so to whoever touches it
+        pass  # a kernel without this call, or without free memory: the writes below map the pages, or fail
     chunk[at:end:_PAGE_OCTETS] = 0
 
 
 class Arena:
-    """Chunks of `chunk_octets`, made when needed, and as many at once as `warm_octets` fill. `chunks` says how many there are.
+    """Chunks of `chunk_octets`, made on demand, `warm_octets` of them at once.
 
-    With `oldest_first` they are expected to be let go in the order in which they were filled, as by a window.
+    With `oldest_first` the chunks are expected to become free in the order in which they were filled, as in a window.
     """
 
     def __init__(self, chunk_octets: int = CHUNK_OCTETS, *, warm_octets: int = 0, oldest_first: bool = False) -> None:
         self._chunk_octets = chunk_octets
         self._oldest_first = oldest_first
-        self.octets = 0  # of all chunks
+        self.octets = 0  # total size of all chunks
         self._others: list[Octets] = [self._new_chunk(chunk_octets) for _ in range(warm_octets // chunk_octets)]
         self._chunk = self._new_chunk(chunk_octets)
-        self._view = self._chunk.data  # it refers to the chunk, so it goes when that is left
+        self._view = self._chunk.data  # a reference to the chunk, so it must be deleted with `_chunk`
         self._at = 0
-        self._cold: tuple[Octets, int] | None = None  # a chunk in the making, and up to where it was touched
+        self._cold: tuple[Octets, int] | None = None  # a chunk that is being mapped, and the end of its mapped part
 
     @property
     def chunks(self) -> int:
-        """Chunks in existence, free ones included."""
+        """Return the number of chunks, including free ones."""
         return len(self._others) + 1
 
     @property
     def left_octets(self) -> int:
-        """What still fits the chunk that is being filled."""
+        """Return the octets that are left in the current chunk."""
         return self._chunk.nbytes - self._at
 
     def _new_chunk(self, octets: int) -> Octets:
@@ -90,7 +96,10 @@ class Arena:
         return chunk
 
     def warm_up(self, octets: int) -> bool:
-        """Touch a piece of one more chunk where all hold less than `octets`; says whether they did."""
+        """Map a piece of one more chunk while all chunks hold less than `octets`.
+
+        Return whether they did.
+        """
         if self._cold is None:
             if self.octets + self._chunk_octets > octets:
                 return False
@@ -100,21 +109,22 @@ class Arena:
         _touch(chunk, at, end)
         self._cold = chunk, end
         if end >= chunk.nbytes:
-            self._others.insert(0, chunk)  # for when all others are in use
+            self._others.insert(0, chunk)  # used last, when all others are in use
             self.octets += chunk.nbytes
             self._cold = None
         return True
 
     def room(self, octets: int = ROOM) -> tuple[Octets, int]:
-        """A chunk and the offset at which `octets` may be written."""
+        """Return a chunk, and the offset at which `octets` may be written."""
         if self._at + octets > self._chunk.nbytes:
             self._next_chunk(octets)
         return self._chunk, self._at
 
     def reading_room(self, behind: int = 0) -> tuple[Octets, int, memoryview]:
-        """The same for a read, with as much behind it for another, and so much behind that which nobody reads to; and the octets of the first.
+        """Return a chunk, an offset and a view of `ROOM` octets there, for a read.
 
-        That view is let go of before the next read.
+        The chunk has `ROOM` octets after the view for a second read, and `behind` unused octets after those. The caller
+        must drop the view before the next read.
         """
         if self._at + 2 * ROOM + behind > self._chunk.nbytes:
             self._next_chunk(2 * ROOM + behind)
@@ -122,7 +132,7 @@ class Arena:
         return self._chunk, at, self._view[at : at + ROOM]
 
     def put(self, packet: bytes) -> tuple[Octets, int]:
-        """Keep a copy of a packet; says where."""
+        """Copy a packet into a chunk. Return the chunk and the offset."""
         octets = len(packet)
         if self._at + octets > self._chunk.nbytes:
             self._next_chunk(octets)
@@ -132,11 +142,11 @@ class Arena:
         return self._chunk, at
 
     def keep(self, octets: int) -> None:
-        """Advance behind octets that were written and are to stay."""
+        """Advance past octets that were written and must stay."""
         self._at += octets
 
     def keep_if_current(self, chunk: Octets, octets: int) -> None:
-        """Advance behind a read that was kept, unless the arena has moved to another chunk since."""
+        """Advance past a read that must stay, unless another chunk is current now."""
         if chunk is self._chunk:
             self._at += octets
 
@@ -144,8 +154,8 @@ class Arena:
         others, size, at = self._others, max(octets, self._chunk_octets), -1
         others.append(self._chunk)
         del self._view, self._chunk
-        counts, places = _references(others), range(len(others))  # a window's are in use but for the oldest
-        if not self._oldest_first:  # what was used last is still in a processor's cache
+        counts, places = _references(others), range(len(others))  # all chunks of a window but the oldest are in use
+        if not self._oldest_first:  # the chunk used last is still in a processor's cache
             counts, places = counts[::-1], places[::-1]
         for _ in range(counts.count(_FREE_REFERENCES)):
             at = counts.index(_FREE_REFERENCES, at + 1)
@@ -159,17 +169,21 @@ class Arena:
 
 
 class BlockPool:
-    """Memory for what is copied out of packets: blocks for one use each, and for another when nothing refers to them any more.
+    """Pool of blocks for copies out of packets.
 
-    The system's allocator gives blocks of this size back to the kernel, and takes a page fault for each 4 KB when they are
-    wanted again. Only the last few are remembered here, so whoever keeps what it got pins no more than that.
+    A block is reused once it has no other reference. The system's allocator returns blocks of this size to the kernel,
+    and a new block costs a page fault for each 4 KB. The pool refers to the last few blocks only, so a caller that
+    keeps a block pins no other memory.
     """
 
     def __init__(self) -> None:
         self._blocks: list[Octets] = []
 
     def take(self, octets: int) -> Octets:
-        """So many octets of any content, in a block at most twice as large. Small ones, and those larger than what is read at once, are of the allocator."""
+        """Return `octets` of undefined content, in a block at most twice as large.
+
+        Small blocks, and blocks larger than the longest reads, come from the allocator.
+        """
         if not _BLOCK_STEP <= octets <= READING_OCTETS:
             return np.empty(octets, np.uint8)
         size = -(-octets // _BLOCK_STEP) * _BLOCK_STEP

@@ -1,7 +1,7 @@
-"""Ordered, disjoint, half-open ranges of sqns with something attached: missing packets, pending repairs, repair state.
+"""Ordered, disjoint, half-open ranges of sqns with data attached.
 
-A loss is a range, not a list of packets: a gap of 100,000 packets is one object, and it splits only
-where an answer covers a part of it.
+Examples are missing packets, pending repairs and repair state. A loss is a range and not a list of packets. A gap of
+100,000 packets is one object, which splits only at the edges of an answer for a part of it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pgm.units import NEVER
 from pgm.wire.sequence_numbers import spans_of as spans_of
 
 Span = tuple[int, int]  # first, end
-_STALE_ENTRIES = 64  # left among timers before it is worth clearing out: a guess
+_STALE_ENTRIES = 64  # stale timers that are tolerated before a clean-up, an estimate
 FIRST = operator.attrgetter("first")
 
 
 @attrs.define(eq=False)
 class SqnRange:
-    """The sqns `first` to `end - 1`. Subclasses add what is known about them."""
+    """Sqns `first` to `end - 1`. Subclasses add the data of the range."""
 
     first: int
     end: int
 
     @property
     def count(self) -> int:
-        """How many sqns."""
+        """Return the number of sqns."""
         return self.end - self.first
 
 
@@ -45,22 +45,25 @@ def _names(kind: type[SqnRange]) -> tuple[str, ...]:
     return tuple(field.name for field in attrs.fields(kind))
 
 
-def _twin(one: R) -> R:
-    """Another with all that is known about this one. `copy.copy` takes ten times as long for objects with slots."""
-    kind: Any = type(one)
-    twin: R = object.__new__(kind)
+def _copy(original: R) -> R:
+    """Return a copy of a range with all its fields.
+
+    `copy.copy` is much slower for objects with slots.
+    """
+    kind: Any = type(original)
+    copy: R = object.__new__(kind)
     for name in _names(kind):
-        setattr(twin, name, getattr(one, name))
-    return twin
+        setattr(copy, name, getattr(original, name))
+    return copy
 
 
 class RangeTable(Generic[R]):
-    """Ranges by sqn."""
+    """Table of ranges, ordered by sqn."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._ranges: list[R] = []
-        self.sqns = 0  # in all ranges together
+        self.sqns = 0  # total of all ranges
 
     def __len__(self) -> int:
         return len(self._ranges)
@@ -70,21 +73,21 @@ class RangeTable(Generic[R]):
 
     @property
     def oldest(self) -> R | None:
-        """The range with the lowest sqns."""
+        """Return the range with the lowest sqns; None if the table is empty."""
         return self._ranges[0] if self._ranges else None
 
     def at(self, sqn: int) -> R | None:
-        """The range that holds `sqn`."""
+        """Return the range that holds `sqn`; None if there is none."""
         index = bisect_right(self._firsts, sqn) - 1
         return self._ranges[index] if index >= 0 and self._ranges[index].end > sqn else None
 
     def overlaps(self, first: int, end: int) -> bool:
-        """Whether any of `first` to `end - 1` lies in a range."""
+        """Return whether any of `first` to `end - 1` lies in a range."""
         index = bisect_left(self._firsts, end) - 1
         return index >= 0 and self._ranges[index].end > first
 
     def overlaps_any(self, spans: Sequence[Span]) -> bool:
-        """The same of several spans in order: whether any of them reaches into a range."""
+        """Return whether any of several spans, in order, reaches into a range."""
         firsts, ranges = self._firsts, self._ranges
         if not firsts or ranges[-1].end <= spans[0][0] or firsts[0] >= spans[-1][1]:
             return False
@@ -95,13 +98,13 @@ class RangeTable(Generic[R]):
         return False
 
     def add(self, new: R) -> R:
-        """Insert a range that overlaps none."""
+        """Insert a range that overlaps no other, and return it."""
         is_apart = self.add_apart(new)
         assert is_apart, (new, self.within(new.first, new.end))
         return new
 
     def add_apart(self, new: R) -> bool:
-        """Insert a range if it overlaps none; says whether it did not."""
+        """Insert a range if it overlaps no other. Return whether it was inserted."""
         index = bisect_left(self._firsts, new.first)
         if index and self._ranges[index - 1].end > new.first:
             return False
@@ -113,24 +116,30 @@ class RangeTable(Generic[R]):
         return True
 
     def add_each_apart(self, new: Sequence[R]) -> bool:
-        """The same for several in order: all of them, or none."""
+        """Insert several ranges in order if none overlaps another.
+
+        Return whether all were inserted; else none is.
+        """
         firsts, ranges = self._firsts, self._ranges
         if ranges and ranges[-1].end > new[0].first:
-            if self.overlaps_any([(one.first, one.end) for one in new]):
+            if self.overlaps_any([(entry.first, entry.end) for entry in new]):
                 return False
             index = 0
-            for one in new:
-                index = bisect_left(firsts, one.first, index)
-                firsts.insert(index, one.first)
-                ranges.insert(index, one)
+            for entry in new:
+                index = bisect_left(firsts, entry.first, index)
+                firsts.insert(index, entry.first)
+                ranges.insert(index, entry)
         else:
-            firsts += [one.first for one in new]
+            firsts += [entry.first for entry in new]
             ranges += new
-        self.sqns += sum([one.end - one.first for one in new])
+        self.sqns += sum([entry.end - entry.first for entry in new])
         return True
 
     def reaching(self, sqn: int = -NEVER) -> Iterator[R]:
-        """Ranges from the one that holds `sqn`, or the next, on, or all, those before sqn 0 too; the table must not change meanwhile."""
+        """Yield the ranges from the one at `sqn`, or the next one, on.
+
+        By default all ranges are included, also those below sqn 0. The table must not change during the iteration.
+        """
         index = max(0, bisect_right(self._firsts, sqn) - 1)
         if index < len(self._ranges) and self._ranges[index].end <= sqn:
             index += 1
@@ -138,10 +147,10 @@ class RangeTable(Generic[R]):
         return map(at, range(index, len(self._ranges)))
 
     def within(self, first: int, end: int) -> list[R]:
-        """The ranges inside `first` to `end - 1`, after cutting those that reach across an edge."""
+        """Cut ranges at `first` and `end`, and return the ranges between these edges."""
         low = bisect_left(self._firsts, first)
         if low < len(self._ranges) and self._ranges[low].first == first and self._ranges[low].end == end:
-            return [self._ranges[low]]  # as it is mostly: one range, and nothing to cut
+            return [self._ranges[low]]  # the usual case: one range, nothing to cut
         low = bisect_right(self._firsts, first) - 1
         if low >= 0 and self._ranges[low].first < first < self._ranges[low].end:
             self._split(low, first)
@@ -152,14 +161,14 @@ class RangeTable(Generic[R]):
         return self._ranges[low:high]
 
     def exactly(self, spans: Sequence[Span]) -> list[R] | None:
-        """The ranges that are what spans in order say, one for each, if they are neighbours; else None."""
+        """Return the ranges that equal the spans, if they are neighbours; else None."""
         low = bisect_left(self._firsts, spans[0][0]) if spans else 0
-        found = self._ranges[low : low + len(spans)]
-        return found if [(one.first, one.end) for one in found] == spans else None
+        neighbours = self._ranges[low : low + len(spans)]
+        return neighbours if [(entry.first, entry.end) for entry in neighbours] == spans else None
 
     def _split(self, index: int, at: int) -> None:
         left = self._ranges[index]
-        right = _twin(left)
+        right = _copy(left)
         right.first = at
         left.end = at
         self._firsts.insert(index + 1, at)
@@ -167,32 +176,32 @@ class RangeTable(Generic[R]):
         self._was_split(right)
 
     def _cut_off(self, index: int, end: int) -> R:
-        """Take what lies before `end` out of a range that goes on behind it."""
+        """Remove and return the part below `end` of a range that extends beyond `end`."""
         rest = self._ranges[index]
-        cut = _twin(rest)
+        cut = _copy(rest)
         cut.end = rest.first = self._firsts[index] = end
         self.sqns -= end - cut.first
         return cut
 
     def _was_split(self, right: R) -> None:
-        """A range was cut in two; `right` is new."""
+        """Handle the split of a range. `right` is the new range."""
 
     def uncovered(self, first: int, end: int) -> list[Span]:
-        """The parts of `first` to `end - 1` that lie in no range."""
+        """Return the parts of `first` to `end - 1` that lie in no range."""
         gaps, at = [], first
         index = max(0, bisect_right(self._firsts, first) - 1)
         while index < len(self._ranges) and self._ranges[index].first < end:
-            found = self._ranges[index]
-            if found.first > at:
-                gaps.append((at, found.first))
-            at = max(at, found.end)
+            entry = self._ranges[index]
+            if entry.first > at:
+                gaps.append((at, entry.first))
+            at = max(at, entry.end)
             index += 1
         if at < end:
             gaps.append((at, end))
         return gaps
 
     def join(self, left: R, right: R) -> None:
-        """Make two that touch one: `left` grows by `right`, which is no range any more."""
+        """Join two adjacent ranges: `left` grows by `right`, which leaves the table."""
         index = bisect_left(self._firsts, right.first)
         assert self._ranges[index - 1 : index + 1] == [left, right], (left, right)
         assert left.end == right.first, (left, right)
@@ -200,57 +209,63 @@ class RangeTable(Generic[R]):
         left.end = right.end
 
     def remove(self, old: R) -> None:
-        """Take one range out."""
+        """Remove one range."""
         index = bisect_left(self._firsts, old.first)
         assert self._ranges[index] is old
         del self._firsts[index], self._ranges[index]
         self.sqns -= old.end - old.first
 
     def discard(self, first: int, end: int) -> list[R]:
-        """Cut out and return everything inside `first` to `end - 1`. An empty span, or one that ends before it begins, cuts nothing."""
+        """Remove and return all (parts of) ranges inside `first` to `end - 1`.
+
+        An empty span, or a span with `end` below `first`, removes nothing.
+        """
         if end <= first:
             return []
         index = bisect_left(self._firsts, first)
         if index < len(self._ranges) and self._firsts[index] == first and self._ranges[index].end > end:
-            return [self._cut_off(index, end)]  # as it is while a gap fills in order: it stays what and where it is
-        found = self.within(first, end)
-        if len(found) == 1:
-            self.remove(found[0])
-        elif found:
-            low = bisect_left(self._firsts, found[0].first)
-            del self._firsts[low : low + len(found)], self._ranges[low : low + len(found)]
-            self.sqns -= sum([one.end - one.first for one in found])
-        return found
+            return [self._cut_off(index, end)]  # a gap that fills in order: the range keeps its object and its index
+        removed = self.within(first, end)
+        if len(removed) == 1:
+            self.remove(removed[0])
+        elif removed:
+            low = bisect_left(self._firsts, removed[0].first)
+            del self._firsts[low : low + len(removed)], self._ranges[low : low + len(removed)]
+            self.sqns -= sum([entry.end - entry.first for entry in removed])
+        return removed
 
     def discard_each(self, spans: Iterable[Span]) -> list[R]:
-        """The same for several spans in order."""
-        found: list[R] = []
+        """Remove and return all (parts of) ranges inside several spans, in order."""
+        removed: list[R] = []
         low, firsts, ranges = 0, self._firsts, self._ranges
         if isinstance(spans, list) and len(spans) > 1:
             low = bisect_left(firsts, spans[0][0])
             high = low + len(spans)
-            # Ranges that lie next to each other, as they came, leave together.
+            # Neighbours in the table that equal the spans are removed together.
             if high <= len(firsts) and firsts[high - 1] == spans[-1][0]:
-                found = ranges[low:high]
-                if [(one.first, one.end) for one in found] == spans:
+                removed = ranges[low:high]
+                if [(entry.first, entry.end) for entry in removed] == spans:
                     del firsts[low:high], ranges[low:high]
-                    self.sqns -= sum([one.end - one.first for one in found])
-                    return found
-                found, low = [], 0
+                    self.sqns -= sum([entry.end - entry.first for entry in removed])
+                    return removed
+                removed, low = [], 0
         for first, end in spans:
             low = bisect_left(firsts, first, low)
             if low < len(ranges) and ranges[low].first == first and ranges[low].end == end:
                 del firsts[low]
-                found.append(ranges.pop(low))
+                removed.append(ranges.pop(low))
                 self.sqns -= end - first
             else:
-                found += self.discard(first, end)
-        return found
+                removed += self.discard(first, end)
+        return removed
 
 
 @attrs.define(eq=False)
 class TimedRange(SqnRange):
-    """A range with a timer. NEVER means that none runs; set it by `TimedRanges.arm` only."""
+    """Range with a timer.
+
+    NEVER means that no timer runs. Only `TimedRanges.arm` may set the deadline.
+    """
 
     deadline_ns: int = attrs.field(default=NEVER, kw_only=True)
 
@@ -259,28 +274,29 @@ T = TypeVar("T", bound=TimedRange)
 
 
 class TimedRanges(RangeTable[T]):
-    """Ranges with a timer each: by instant those that are due then, and a heap of the instants.
+    """Table of ranges with a timer each.
 
-    What was armed anew or has left stays where it was until its instant comes up, or until such stale entries outnumber the ranges.
+    The timers are lists of ranges by instant, and a heap of the instants. An entry becomes stale when its range is
+    armed again or removed. Stale entries stay until their instant is due, or until they outnumber the ranges.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._due: dict[int, list[T]] = {}
         self._instants: list[int] = []
-        self._entries = 0  # in all lists of `_due` together
+        self._entries = 0  # total length of the lists in `_due`
 
     def extend(self, new: Sequence[T]) -> None:
-        """Insert ranges that lie in order behind all others, with a timer that they share."""
+        """Insert ranges in order, all above every other range, with one common deadline."""
         assert not self._ranges or self._ranges[-1].end <= new[0].first, (self._ranges[-1], new[0])
-        self._firsts += [one.first for one in new]
+        self._firsts += [entry.first for entry in new]
         self._ranges += new
-        self.sqns += sum([one.end - one.first for one in new])
-        self._put_together(new, new[0].deadline_ns)
+        self.sqns += sum([entry.end - entry.first for entry in new])
+        self._schedule(new, new[0].deadline_ns)
 
     @property
     def next_deadline_ns(self) -> int:
-        """The earliest timer."""
+        """Return the earliest deadline; NEVER if no timer runs."""
         while self._instants:
             at_ns = self._instants[0]
             due = self._due[at_ns]
@@ -292,91 +308,97 @@ class TimedRanges(RangeTable[T]):
             del self._due[heapq.heappop(self._instants)]
         return NEVER
 
-    def arm(self, one: T, at_ns: int) -> None:
+    def arm(self, entry: T, at_ns: int) -> None:
         """Start or restart the timer of a range in the table."""
-        if one.deadline_ns != at_ns:
-            one.deadline_ns = at_ns
-            self._put_together((one,), at_ns)
+        if entry.deadline_ns != at_ns:
+            entry.deadline_ns = at_ns
+            self._schedule((entry,), at_ns)
 
-    def arm_each(self, some: Iterable[T], at_ns: int) -> None:
-        """The same for several."""
-        others = [one for one in some if one.deadline_ns != at_ns]
-        for one in others:
-            one.deadline_ns = at_ns
-        if others:
-            self._put_together(others, at_ns)
+    def arm_each(self, entries: Iterable[T], at_ns: int) -> None:
+        """Start or restart the timers of several ranges in the table."""
+        changed = [entry for entry in entries if entry.deadline_ns != at_ns]
+        for entry in changed:
+            entry.deadline_ns = at_ns
+        if changed:
+            self._schedule(changed, at_ns)
 
-    def _put_together(self, some: Sequence[T], at_ns: int) -> None:
+    def _schedule(self, entries: Sequence[T], at_ns: int) -> None:
         due = self._due.get(at_ns)
         if due is None:
             due = self._due[at_ns] = []
             heapq.heappush(self._instants, at_ns)
-        due += some
-        self._entries += len(some)
+        due += entries
+        self._entries += len(entries)
         if self._entries > 2 * len(self._ranges) + _STALE_ENTRIES:
             self._clear_out()
 
     def _clear_out(self) -> None:
         self._due = {}
-        armed = [one for one in self._ranges if one.deadline_ns != NEVER]
-        for one in armed:
-            self._due.setdefault(one.deadline_ns, []).append(one)
+        armed = [entry for entry in self._ranges if entry.deadline_ns != NEVER]
+        for entry in armed:
+            self._due.setdefault(entry.deadline_ns, []).append(entry)
         self._instants = sorted(self._due)
         self._entries = len(armed)
 
     def take_due(self, now_ns: int) -> list[T]:
-        """The ranges whose timer has run out, lowest sqns first; their timers stop."""
-        found = []
+        """Stop the timers that are due. Return their ranges, lowest sqns first."""
+        expired = []
         while self._instants and self._instants[0] <= now_ns:
             at_ns = heapq.heappop(self._instants)
             due = self._due.pop(at_ns)
             self._entries -= len(due)
-            for one in due:
-                if one.deadline_ns == at_ns:
-                    one.deadline_ns = NEVER
-                    found.append(one)
-        found.sort(key=FIRST)
-        return found
+            for entry in due:
+                if entry.deadline_ns == at_ns:
+                    entry.deadline_ns = NEVER
+                    expired.append(entry)
+        expired.sort(key=FIRST)
+        return expired
 
     def _was_split(self, right: T) -> None:
         if right.deadline_ns != NEVER:
-            self._put_together((right,), right.deadline_ns)
+            self._schedule((right,), right.deadline_ns)
 
     def join(self, left: T, right: T) -> None:
-        """Make two that touch one, with the timer of `left`."""
+        """Join two adjacent ranges, with the timer of `left`."""
         super().join(left, right)
         right.deadline_ns = NEVER
 
     def remove(self, old: T) -> None:
-        """Take one range out and stop its timer."""
+        """Remove one range, and stop its timer."""
         super().remove(old)
         old.deadline_ns = NEVER
 
     def discard_each(self, spans: Iterable[Span]) -> list[T]:
-        """Cut out and return everything inside spans that are in order; their timers stop."""
-        found = super().discard_each(spans)
-        for one in found:
-            one.deadline_ns = NEVER
-        return found
+        """Remove and return all (parts of) ranges inside several spans, in order.
+
+        Their timers stop.
+        """
+        removed = super().discard_each(spans)
+        for entry in removed:
+            entry.deadline_ns = NEVER
+        return removed
 
     def discard(self, first: int, end: int) -> list[T]:
-        """Cut out and return everything inside `first` to `end - 1`; their timers stop."""
-        found = super().discard(first, end)
-        for one in found:
-            one.deadline_ns = NEVER
-        return found
+        """Remove and return all (parts of) ranges inside `first` to `end - 1`.
+
+        Their timers stop.
+        """
+        removed = super().discard(first, end)
+        for entry in removed:
+            entry.deadline_ns = NEVER
+        return removed
 
 
 def lists_of(spans: Sequence[Span], size: int) -> list[list[int]]:
-    """Cut spans into lists of at most `size` sqns, in order: one NAK each."""
+    """Cut spans into lists of at most `size` sqns, in order, one for each NAK."""
     sqns = [first for first, _ in spans]
-    if sum([end for _, end in spans]) - sum(sqns) > len(sqns):  # not scattered ones, each by itself
+    if sum([end for _, end in spans]) - sum(sqns) > len(sqns):  # some span has several sqns
         sqns = list(itertools.chain.from_iterable(itertools.starmap(range, spans)))
     return [sqns[at : at + size] for at in range(0, len(sqns), size)]
 
 
 def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """What is left of spans when others, that lie within them, are taken out."""
+    """Return the spans without `others`, which are disjoint."""
     table: RangeTable[SqnRange] = RangeTable()
     for first, end in others:
         table.add(SqnRange(first, end))
@@ -384,7 +406,7 @@ def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Sort spans and join those that touch."""
+    """Sort spans, and join those that touch or overlap."""
     joined: list[Span] = []
     for first, end in sorted(spans):
         if joined and first <= joined[-1][1]:

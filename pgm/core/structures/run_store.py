@@ -1,6 +1,6 @@
-"""Runs in sqn order: what windows and caches hold.
+"""Store of runs in sqn order, for windows and caches.
 
-The bound counts the memory that is really pinned, whole chunks, not just the octets of the packets.
+`pinned_octets` counts the memory that is really pinned: whole chunks, and not only the octets of the packets.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Octets, Run
 
-_FEW_RUNS = 32  # that are looked at together: a window has one a chunk, a cache perhaps one a packet
+_FEW_RUNS = 32  # runs that `stride_of` checks: a window has one for each chunk, a cache perhaps one for each packet
 
 
 def _copy(run: Run) -> Run:
-    """A description of its own: runs in the store grow when they are joined, and others may hold `run`."""
+    """Return a separate object, because a caller may hold `run`.
+
+    Runs in the store grow by joins.
+    """
     return Run(run.first, run.count, run.buffer, run.offset, run.stride, run.payload_at)
 
 
 class RunStore:
-    """Disjoint runs by sqn. Neighbours in sqns and memory are joined."""
+    """Disjoint runs, ordered by sqn. Neighbours in sqns and memory are joined."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -42,11 +45,11 @@ class RunStore:
 
     @property
     def oldest(self) -> Run | None:
-        """The run with the lowest sqns."""
+        """Return the run with the lowest sqns; None if the store is empty."""
         return self._runs[0] if self._runs else None
 
     def add(self, run: Run) -> None:
-        """Insert a run that overlaps none."""
+        """Insert a run that overlaps no other."""
         if self._runs and self._runs[-1].is_continued_by(run):
             self._runs[-1].count += run.count
             self.octets += run.octets
@@ -66,7 +69,10 @@ class RunStore:
         self._pin(run)
 
     def extend(self, runs: Sequence[Run]) -> None:
-        """Insert runs of the caller's own that lie behind all others, in order and in one chunk, none of them continued by the next."""
+        """Insert runs in order, all above every other run.
+
+        The store takes over the objects. The runs must lie in one chunk, and no run may continue the run before it.
+        """
         if not runs:
             return
         self._count(runs)
@@ -79,7 +85,10 @@ class RunStore:
             self._pin(run)
 
     def insert(self, runs: Sequence[Run]) -> None:
-        """Insert runs of the caller's own, in order, that overlap none. Where they continue others they are runs of their own all the same."""
+        """Insert runs in order that overlap no other, without joins.
+
+        The store takes over the objects.
+        """
         self._count(runs)
         index = 0
         for run in runs:
@@ -93,7 +102,10 @@ class RunStore:
         self.packets += sum([run.count for run in runs])
 
     def append_alone(self, sqn: int, buffer: Octets, offset: int, stride: int, payload_at: int) -> None:
-        """Take in one packet behind all others: as `add`, without an object where it continues the last run."""
+        """Insert one packet above all others.
+
+        The result is that of `add`, but no object is made if the packet continues the last run.
+        """
         last = self._runs[-1] if self._runs else None
         if (
             last is None
@@ -110,15 +122,15 @@ class RunStore:
         self.packets += 1
 
     def find(self, sqn: int) -> Run | None:
-        """The run that holds `sqn`."""
+        """Return the run that holds `sqn`; None if there is none."""
         runs = self._runs
-        if runs and runs[-1].first <= sqn:  # what a source sends next most often is
+        if runs and runs[-1].first <= sqn:  # the usual case for a source that sends
             return runs[-1] if sqn < runs[-1].first + runs[-1].count else None
         index = bisect_right(self._firsts, sqn) - 1
         return runs[index] if index >= 0 and runs[index].end > sqn else None
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
-        """What is there of `first` to `end - 1`, in order."""
+        """Yield the stored runs among `first` to `end - 1`, in order."""
         runs, index = self._runs, max(0, bisect_right(self._firsts, first) - 1)
         while index < len(runs):
             run = runs[index]
@@ -132,11 +144,14 @@ class RunStore:
                 low = first
             if high > end:
                 high = end
-            if low < high:  # an object of the caller's own also where it is all of a run
+            if low < high:  # a separate object even for a whole run
                 yield Run(low, high - low, run.buffer, offset, stride, run.payload_at)
 
     def stride_of(self, first: int, end: int) -> int:
-        """The size of the packets `first` to `end - 1` if all are there and of one size, in a few runs; else 0."""
+        """Return the size of the packets `first` to `end - 1`, in octets.
+
+        Return 0 unless all packets are stored, have one size and lie in a few runs.
+        """
         index = max(0, bisect_right(self._firsts, first) - 1)
         stride = 0
         for run in self._runs[index : index + _FEW_RUNS]:
@@ -148,7 +163,10 @@ class RunStore:
         return 0
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
-        """Packets of spans in order, of which `stride_of` has said that they are there: one behind the other, in memory of their own."""
+        """Return copies of the packets of spans in order, as a (packets, `stride`) array.
+
+        `stride_of` must have returned `stride` for the range of the spans.
+        """
         index, pieces = bisect_right(self._firsts, spans[0][0]) - 1, []
         run = self._runs[index]
         octets, origin, run_end = run.buffer.data, run.offset - run.first * stride, run.first + run.count
@@ -161,11 +179,11 @@ class RunStore:
                 until = min(end, run_end)
                 pieces.append(octets[origin + first * stride : origin + until * stride])
                 first = until
-        # In cold caches twice as fast as rows taken by numpy.
+        # Joined slices are faster than rows taken by numpy while the packets are in no cache.
         return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(-1, stride)
 
     def copy_each(self, sqns: Sequence[int], stride: int) -> Octets:
-        """The same of single packets in order, for which no spans are made."""
+        """Return copies of single packets in order, as `copy_of` does, without spans."""
         at, count, pieces = 0, len(sqns), []
         while at < count:
             run = self._runs[bisect_right(self._firsts, sqns[at]) - 1]
@@ -176,13 +194,19 @@ class RunStore:
         return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(-1, stride)
 
     def take(self, sqn: int, most_packets: int) -> Run | None:
-        """Remove and return up to `most_packets` from the oldest run if it begins with `sqn`."""
+        """Remove and return up to `most_packets` of the oldest run.
+
+        Return None if the run does not begin with `sqn`.
+        """
         if not self._runs or self._runs[0].first != sqn:
             return None
         return self.cut_oldest(most_packets)
 
     def take_whole(self, sqn: int, most_octets: int, end: int = NEVER) -> list[Run]:
-        """Remove and return the oldest runs that follow each other from `sqn` on, as many as `most_octets` take whole and lie before `end`."""
+        """Remove and return the oldest runs, from `sqn` on without a gap.
+
+        Only whole runs are taken, below `end` and within `most_octets` in total.
+        """
         taken: list[Run] = []
         for run in self._runs:
             octets = run.count * run.stride
@@ -214,7 +238,7 @@ class RunStore:
         return taken
 
     def drop_from(self, sqn: int) -> None:
-        """Forget `sqn` and everything above it."""
+        """Remove `sqn` and all packets above it."""
         while self._runs and self._runs[-1].end > sqn:
             run = self._runs[-1]
             dropped = run.end - max(run.first, sqn)
@@ -227,7 +251,7 @@ class RunStore:
             self._unpin(run)
 
     def drop_before(self, sqn: int) -> None:
-        """Forget everything below `sqn`."""
+        """Remove all packets below `sqn`."""
         while self._runs and self._runs[0].first < sqn:
             self.cut_oldest(sqn - self._runs[0].first)
 

@@ -21,7 +21,7 @@ def checked_rate(core: SourceCore, rate: str | int) -> int:
     wanted = parse_rate(rate) if isinstance(rate, str) else rate
     if not least <= wanted <= most:
         raise UsageError(
-            f"rate = {format_rate(wanted)} is out of range: windows, caches and budgets were made at the start for {format_rate(most)}",
-            remedy=f"choose from {format_rate(least)} to {format_rate(most)}, or write a higher rate in the file and start the tree anew",
+            f"rate = {format_rate(wanted)} is out of range: windows, caches and budgets were made for {format_rate(most)} at the start",
+            remedy=f"choose from {format_rate(least)} to {format_rate(most)}, or write a higher rate in the file and restart the tree",
         )
     return wanted

@@ -42,10 +42,10 @@ _EXAMPLES = {  # of requests that contain the missing key
 
 # setting -> the nodes that have it, and its meaning
 SETTINGS: Mapping[str, tuple[str, str]] = {
-    "rate": ("a source", "What it sends at most, repairs included; up to the rate of the file, for which all windows were made."),
-    "loss": ("a node on a segment with injected losses", "Share of packets lost on purpose, each by itself; `off` ends all injected losses there."),
+    "rate": ("a source", "Greatest rate of sending, repairs included; at most the rate of the file, for which all windows were made."),
+    "loss": ("a node on a segment with injected losses", "Share of packets lost on purpose, independently of each other; `off` ends all injected losses there."),
     "burst_loss": ("a node on a segment with injected losses", "Share of packets lost on purpose in bursts."),
-    "burst_length": ("a node on a segment with injected losses", "Mean length of such a burst in packets."),
+    "burst_length": ("a node on a segment with injected losses", "Mean length of a burst of losses, in packets."),
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class NodeSettings:
         verbs = {"get": self._get, "set": self._set, "release": self._release}
         verb = _text(request.get("do"), "do")
         if verb not in verbs:
-            raise UsageError(f"{verb!r} is nothing that can be asked of a node", remedy=suggestion(verb, verbs))
+            raise UsageError(f"{verb!r} is not a request that a node knows", remedy=suggestion(verb, verbs))
         result = verbs[verb](request, requester)
         return {"topology": self._plan.topology, "node": self._plan.name, "role": self._plan.role.value, **result}
 
@@ -91,7 +91,9 @@ class NodeSettings:
         rows = []
         core = self._driver.core
         if isinstance(core, SourceCore):
-            slowed = "" if core.rate == core.rate_set else f"{format_rate(core.rate)} now: it is asked for too much"
+            slowed = (
+                "" if core.rate == core.rate_set else f"{format_rate(core.rate)} now: too many repairs are requested"
+            )
             start = format_rate(core.parameters.txw_max_rte)
             rows.append(_row("rate", format_rate(core.rate_set), start, note=slowed))
         for link, injector in self._injected():
@@ -114,7 +116,7 @@ class NodeSettings:
     def _set(self, request: Mapping[str, Any], requester: str) -> dict[str, Any]:
         wanted = request.get("settings")
         if not isinstance(wanted, dict) or not wanted:
-            raise UsageError("nothing to set", remedy="say what, as in: set rate=20Mbit/s")
+            raise UsageError("nothing to set", remedy="name a setting and its value, as in: set rate=20Mbit/s")
         segment = request.get("segment")
         values = {str(name): _text(value, str(name)) for name, value in wanted.items()}
         self._require_stream(request)
@@ -126,7 +128,7 @@ class NodeSettings:
         if losses:
             changes += self._losses(losses, None if segment is None else _text(segment, "segment"))
         elif segment is not None:
-            raise UsageError("a segment has injected losses alone to be set", remedy="leave out the segment")
+            raise UsageError("only injected losses are set by segment", remedy="leave out the segment")
         for change in changes:
             change.make()
         descriptions = [_description(change) for change in changes if change.old != change.new]
@@ -163,8 +165,8 @@ class NodeSettings:
             raise UsageError(f"{self._plan.name} is not on a segment {segment!r}", remedy=suggestion(segment, known))
         if not names or segment not in (None, *names):
             raise UsageError(
-                f"no losses are injected on {segment or ' or '.join(known)}, so none can be set",
-                remedy='write loss = { loss = "1%" } at the segment or the node, and start it anew; a node without it never loses on purpose',
+                f"no losses are injected on {segment or ' or '.join(known)}, so they cannot be set",
+                remedy='write loss = { loss = "1%" } at the segment or the node, and restart the node; a node without that key never injects losses',
             )
         changes = []
         for link, injector in injected:
@@ -201,9 +203,9 @@ class NodeSettings:
             )
             raise UsageError(
                 f"{child[:_QUOTE_LENGTH]} has its normal budget at {self._plan.name}",
-                remedy=f"of those who have a small one: {', '.join(restricted)}"
+                remedy=f"nodes with a reduced budget: {', '.join(restricted)}"
                 if restricted
-                else "there is nobody to release",
+                else "no node has a reduced budget",
             )
         core.counters.settings_changed += 1
         self._notify([f"{child} is released, by {requester}"])
@@ -247,9 +249,7 @@ class NodeSettings:
 def why_fixed(row: Row) -> str:
     """Return why a parameter cannot be changed while a node runs."""
     if row.key == "txw_max_rte":
-        return (
-            "windows, caches and budgets were made at the start for it; what is sent at most now is the setting `rate`"
-        )
+        return "windows, caches and budgets were made for it at the start; the setting `rate` is the current limit"
     if row.key.startswith("so_"):
         return "sockets are opened with it"
     if row.unit in (Unit.OCTETS, Unit.COUNT) or row.key in ("txw_secs", "cache_secs", "record_secs"):
@@ -262,7 +262,7 @@ def why_fixed(row: Row) -> str:
 def _fixed(row: Row) -> UsageError:
     return UsageError(
         f"{row.key} cannot be changed while a node runs: {why_fixed(row)}",
-        remedy="write it in the topology file, try it with `pgm check`, and start the node anew",
+        remedy="write it in the topology file, try it with `pgm check`, and restart the node",
     )
 
 

@@ -332,15 +332,15 @@ class BusyPollDriver(EffectPerformer):
     def _raise_unusable(self) -> None:
         if self.thread == _ABANDONED:
             raise UsageError(
-                "a signal's handler has raised in the midst of what this source or receiver was at, which is half done",
-                remedy="open it anew; a handler that notes what is to be done, and raises nothing, ends no work",
+                "a signal handler raised inside a call of this source or receiver, whose work is half done",
+                remedy="open it again; let signal handlers set a flag and raise nothing",
             )
         if self.thread == _CLOSED:
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
         if _this_thread() == self.thread:
             raise UsageError(
                 "a handler of notices cannot receive, poll or wait",
-                remedy="note in it what is to be done, and do that behind the call that called it",
+                remedy="record the notice in the handler, and act on it after the call that called the handler",
             )
         raise UsageError(
             "a source or receiver with busy_poll belongs to the thread that opened it",

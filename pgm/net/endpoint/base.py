@@ -161,7 +161,7 @@ class SourceEndpoint(_Endpoint[SourceCore, D]):
     def _require_acks(self) -> AckedWindow:
         if self._core.acked is None:
             raise UsageError(
-                "this stream is not acknowledged, so nobody knows who has what",
+                "this stream is not acknowledged, so its source cannot tell which data receivers have",
                 remedy='write flow = "acked" at the stream',
             )
         return self._core.acked
@@ -172,7 +172,7 @@ class SourceEndpoint(_Endpoint[SourceCore, D]):
         if batches is not None:
             return batches.add(payload, subject, to, flush=flush, now_ns=time.monotonic_ns())
         if subject is not None or to is not None:
-            raise batches_required("subjects and nodes that messages are for")
+            raise batches_required("subjects and destination nodes")
         sqn = self._core.window.end
         if self._zeromq is None:
             self._core.submit((payload,))
@@ -192,7 +192,7 @@ class SourceEndpoint(_Endpoint[SourceCore, D]):
         if self._batches is not None:
             return self._batches.add_batch(payloads, subject, to, flush=flush, now_ns=time.monotonic_ns())
         if subject is not None or to is not None:
-            raise batches_required("subjects and nodes that messages are for")
+            raise batches_required("subjects and destination nodes")
         if not isinstance(payloads, np.ndarray) and is_arrow(payloads):
             columns = columns_of_arguments(payloads, None, None)
             payloads = columns.payloads()

@@ -123,7 +123,7 @@ class BusyPollSource(SourceEndpoint[BusyPollDriver]):
         if self._driver.loop.is_performing and self._core.room_octets <= 0:
             raise UsageError(
                 f"a handler of notices cannot wait, and {self._core.window.unsent_octets} octets wait to be sent",
-                remedy="send less in handlers, or keep it for a send outside of them; or raise rate or txw_unsent_bytes",
+                remedy="send less in handlers, or send after the call; or raise rate or txw_unsent_bytes",
             )
 
     def _send_all(self) -> None:

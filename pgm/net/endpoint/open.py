@@ -66,7 +66,7 @@ def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[st
     else:
         topology = target if isinstance(target, Topology) else load_checked(Path(target))
         if node is None:
-            raise UsageError("a topology file has many nodes", remedy="say which one: node=...")
+            raise UsageError("a topology file has many nodes", remedy="name one of them: node=...")
         plan = plan_node(topology, node)
     if plan.role is not role:
         raise UsageError(
@@ -88,11 +88,11 @@ def _no_parameter(key: str, role: Role) -> UsageError:
     """Return the error for an unknown keyword: an argument of another opener, or a misspelt one."""
     arguments = _arguments(open_source if role is Role.SOURCE else open_receiver)
     if key in _BLOCKING:
-        return UsageError(f"{key!r} is for busy polling", remedy="use pgm.blocking, which can do that")
+        return UsageError(f"{key!r} is for busy polling", remedy="use pgm.blocking, which supports it")
     if key in arguments:
-        return UsageError(f"{key!r} is not for busy polling", remedy=f"leave {key} away, or busy_poll")
+        return UsageError(f"{key!r} is not for busy polling", remedy=f"leave out {key}, or busy_poll")
     if key in _arguments(open_receiver):
-        return UsageError(f"{key!r} is for receivers", remedy=f"leave {key} away")
+        return UsageError(f"{key!r} is for receivers", remedy=f"leave out {key}")
     return UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *arguments, *_BLOCKING]))
 
 
@@ -163,7 +163,7 @@ def _answer_of(answer: str, target: Target) -> str:
         raise UsageError(f"answer={answer!r} is unknown", remedy=f"choose one of {', '.join(_ANSWERS)}")
     if isinstance(target, str) and is_url(target):
         if answer == "yes":
-            raise UsageError("an address names no node that could be asked", remedy="use a topology file")
+            raise UsageError("an address names no node that could answer", remedy="use a topology file")
         return "no"
     return answer
 

@@ -49,7 +49,7 @@ class BatchSender:
         self.largest = core.window.largest_payload - _OVERHEAD_OCTETS - (TIME_OCTETS if self._wall_ns else 0)
         if self.largest < 1:
             raise UsageError(
-                f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no batch",
+                f"a transmit window for payloads of {core.window.largest_payload} octets holds no batch",
                 remedy="raise max_apdu, txw_bytes or txw_secs",
             )
         self._filling = OpenBatch(room, has_time=self._wall_ns is not None)
@@ -76,7 +76,7 @@ class BatchSender:
         if to is not None:
             require_node(to)
         if type(payload) is not bytes and memoryview(payload).nbytes != len(payload):
-            raise ValueError("a message whose items are not octets")
+            raise ValueError("the items of a message are not octets")
         names = (len(subject.encode()) if subject else 0) + (len(to.encode()) if to else 0)
         self._require_fit(len(payload) + names)
         self._core.submit(())  # raises if the source is closed, before anything is accepted

@@ -48,7 +48,7 @@ def packer_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSend
 
 def batches_required(feature: str) -> UsageError:
     """Return the error for a feature that only streams with batches have."""
-    return UsageError(f"only streams with batches have {feature}", remedy='say framing = "batch" of the stream')
+    return UsageError(f"only streams with batches have {feature}", remedy='write framing = "batch" at the stream')
 
 
 @attrs.define(eq=False)

@@ -33,7 +33,7 @@ class ZeromqSender:
         size = min(core.max_tpdu - DATA_HEADER_OCTETS - FRAGMENT_OCTETS, core.window.largest_payload)
         if size <= OFFSET.size:
             raise UsageError(
-                f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no packet",
+                f"a transmit window for payloads of {core.window.largest_payload} octets holds no packet",
                 remedy="raise max_apdu, txw_bytes or txw_secs",
             )
         self._packer = Packer(size)
@@ -80,7 +80,7 @@ def zeromq_required(feature: str) -> UsageError:
     """Return the error for a feature that only ZeroMQ's framing has."""
     return UsageError(
         f"only streams with ZeroMQ's framing have {feature}",
-        remedy='open an epgm:// address, or say framing = "zeromq" of the stream',
+        remedy='open an epgm:// address, or write framing = "zeromq" at the stream',
     )
 
 

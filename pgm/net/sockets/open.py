@@ -59,8 +59,8 @@ class BufferSizes:
         if self.rcvbuf >= self.asked_rcvbuf:
             return ""
         return (
-            f"the kernel grants a receive buffer of {self.rcvbuf} octets, {self.asked_rcvbuf} were asked for; "
-            f"more: sysctl -w net.core.rmem_max={self.asked_rcvbuf}"
+            f"the kernel grants a receive buffer of {self.rcvbuf} octets instead of {self.asked_rcvbuf}; "
+            f"to allow more: sysctl -w net.core.rmem_max={self.asked_rcvbuf}"
         )
 
 
@@ -322,7 +322,7 @@ def _explain(error: OSError, spec: _SocketSpec, port: int) -> TransportError:
             remedy=f"find it with: ss -lunp 'sport = :{port}'; or give this node an address of its own",
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        dad_hint = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
+        dad_hint = ", and wait until duplicate address detection has finished" if is_v6 else ""
         return TransportError(
             f"{where}: {interface.address} is not an address of this host",
             remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{dad_hint}",

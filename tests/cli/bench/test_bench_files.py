@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, FileJob, OursFiles, Uftp, select_file_contenders
 from deploy.bench.benchmarks.files import Process, Transfer, are_same, figures, make_file
 from deploy.bench.command import _check
+from deploy.bench.contenders.files import FILE_CONTENDERS, FileJob, OursFiles, Uftp, select_file_contenders
 from deploy.bench.contenders.registry import require_known
 from deploy.bench.ratios import ratios_of
 from pgm.errors import UsageError

@@ -1,4 +1,4 @@
-"""The examples of docs/guide/flow-control.md, run as they stand there, but for addresses of this test's own."""
+"""The examples of docs/guide/flow-control.md, run unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 60
 
 
 def block(language: str) -> str:
-    """The only example in a language."""
+    """Return the page's only example in a language."""
     [found] = blocks(PAGE, language)
     return found
 

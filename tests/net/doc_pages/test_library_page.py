@@ -1,4 +1,4 @@
-"""The examples of docs/guide/library.md, as they stand there, but for addresses of this test's own."""
+"""The examples of docs/guide/library.md, unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of docs/guide/parity.md, as it stands there, but for addresses of this test's own."""
+"""The example of docs/guide/parity.md, unchanged but for this test's own addresses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def block(language: str) -> str:
 
 @pytest.mark.parametrize("on_demand", [True, False])
 def test_the_example_does_what_the_page_says(place: Place, tmp_path: Path, on_demand: bool) -> None:
-    """As it stands, and with on-demand parity off, which then repairs single packets."""
+    """The example runs unchanged, and again without on-demand parity, which then repairs single packets."""
     tree = block("toml").replace("127.0.78.", f"{place.net}.").replace("239.192.78.1", place.group())
     tree = tree.replace("3078", f"{place.port}")
     if not on_demand:
@@ -46,7 +46,7 @@ def test_the_example_does_what_the_page_says(place: Place, tmp_path: Path, on_de
 
 
 def test_the_table_is_what_the_simulator_says() -> None:
-    """A tenth of it: parity spares most of the repairs and NAKs, and sends fewer packets in all."""
+    """A tenth of the table's run: parity spares most repairs and NAKs, and sends fewer packets in total."""
     from tests.sim.figures.parity import MODES, tally
 
     plain, asked, unasked = (

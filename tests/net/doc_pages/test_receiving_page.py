@@ -1,4 +1,4 @@
-"""The examples of docs/guide/receiving.md, run as they stand there, but for addresses of these tests' own."""
+"""The examples of docs/guide/receiving.md, run unchanged but for these tests' own addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A node that spins, and a signal whose handler raises while its core is at work: what is half done is told, and not waited for."""
+"""A busy-poll node whose core is interrupted by a signal handler that raises.
+
+The work left half done is reported as an error, and no call waits for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ PATIENCE_S = 20.0
 
 
 class Interrupted(Exception):
-    """What the handler raises."""
+    """Exception of the handler."""
 
 
 def take(receiver: Any) -> bytes:
@@ -25,7 +28,7 @@ def take(receiver: Any) -> bytes:
 
 
 def use(source: Any, receiver: Any) -> None:
-    """Have a receiver's core read, serve its deadline, and be given back room; whoever is called turns all."""
+    """Make a receiver's core read, serve its deadline, and receive budget; any call takes a turn of all nodes."""
     source.send_batch([b"behind"] * 3)
     receiver.driver.serve(receiver._core.deadline_ns)
     take(receiver)

@@ -1,4 +1,4 @@
-"""Looking for a message before sleeping: only where answers come soon, and never for a slow stream."""
+"""Polling before sleeping: only if answers come soon, and never for a slow stream."""
 
 from __future__ import annotations
 

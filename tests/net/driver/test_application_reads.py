@@ -1,4 +1,7 @@
-"""A task that waits for messages reads them itself: nothing is lost, doubled or out of order, and others read when it is away."""
+"""Reads by the task that waits for messages: no loss, no duplicate, no reordering.
+
+Other tasks read while that task is away.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ PATIENCE_S = 20.0
 
 
 async def first_of(receiver: Receiver, source: Source) -> None:
-    """Until a first message has come."""
+    """Wait until a first message has come."""
     await source.send(b"first")
     async for item in receiver:
         if isinstance(item, Message):
@@ -36,7 +39,7 @@ async def first_of(receiver: Receiver, source: Source) -> None:
 
 @pytest.fixture
 def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each message is sent alone, however soon behind another: a source does so where the last was a while ago."""
+    """Send each message alone, however soon after another; normally a source does so only after a pause."""
     monkeypatch.setattr(source_module, "_ALONE_IVL_NS", 0)
 
 
@@ -87,7 +90,7 @@ async def test_a_wait_that_is_cancelled_loses_nothing(place: Place) -> None:
 
 
 async def test_application_reader_idle_leaves_reads_to_the_driver(place: Place) -> None:
-    """Both by turns, over and over."""
+    """Application and driver read alternately, many times."""
     async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await first_of(receiver, source)
         for number in range(5):
@@ -124,7 +127,7 @@ async def test_application_reader_waiting_sees_the_end(place: Place) -> None:
 
 
 class Steps(trio.abc.Instrument):
-    """Counts how often the task that drains a socket runs."""
+    """Counter of the runs of the task that drains a socket."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -134,7 +137,7 @@ class Steps(trio.abc.Instrument):
 
 
 async def test_the_drivers_task_sleeps_while_messages_come_one_by_one(place: Place) -> None:
-    """It looks now and then whether the application is still there, not at each message."""
+    """The driver's task checks now and then whether the application still waits, not at each message."""
     sent = [b"%d" % number for number in range(300)]
     got: list[bytes] = []
     async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
@@ -162,7 +165,7 @@ async def test_the_drivers_task_sleeps_while_messages_come_one_by_one(place: Pla
 
 
 async def test_application_reader_item_by_another_way_ends_the_wait(place: Place) -> None:
-    """Else it would wait for the next packet."""
+    """Otherwise the application would wait for the next packet."""
     async with pgm.open_receiver(place.url(), rx_look_ivl="10ms") as receiver:
         assert receiver.driver.application_reader is not None
         for sqn in range(20):  # trio draws who is first
@@ -176,7 +179,7 @@ async def test_application_reader_item_by_another_way_ends_the_wait(place: Place
 
 
 async def test_application_reader_serves_deadlines_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A NAK leaves between two reads, though no task has its turn."""
+    """A NAK leaves between two reads, although no other task gets its turn."""
     soon = {"nak_bo_ivl": "1ms", "reorder_ivl": "0ms", "rx_bulk_ivl": "0ms"}
     async with (
         pgm.open_receiver(place.url(), **soon) as receiver,
@@ -199,12 +202,12 @@ async def test_application_reader_serves_deadlines_in_time(place: Place, monkeyp
 
 
 async def perform_soon(receiver: Receiver, effect: Effect) -> None:
-    """Let an application have something that no packet brought."""
+    """Give an application an item that no packet brought."""
     receiver.driver.perform_now((effect,))
 
 
 class Turns:
-    """Another task that counts how often it has its turn."""
+    """Task that counts its own turns."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -217,7 +220,7 @@ class Turns:
 
 @pytest.mark.usefixtures("nothing_waits")
 async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: Place) -> None:
-    """Each wait is a pass of the scheduler at least, though nobody sleeps."""
+    """Each wait is at least one pass of the scheduler, although no task sleeps."""
     turns, got = Turns(), 0
     url = place.url(fin_quiet_ivl="50ms")
     async with pgm.open_receiver(url, rx_look_ivl="10ms") as receiver, pgm.open_source(url) as source:
@@ -241,7 +244,7 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
 
 
 async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
-    """Messages that come while others have their turn, while it looks, and after it gave up."""
+    """Messages come while others have their turn, during the poll, and after the poll has ended."""
     sent = [b"%d" % number for number in range(300)]
     got: list[bytes] = []
     url = place.url(fin_quiet_ivl="50ms")
@@ -267,7 +270,7 @@ async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
 
 
 async def queue_up(receiver: Receiver, source: Source) -> None:
-    """Let the driver read a backlog while no application is there."""
+    """Let the driver read a backlog while no application waits."""
     await first_of(receiver, source)
     for rows in BACKLOG:
         await source.send_batch(rows)
@@ -289,7 +292,7 @@ async def test_backlog_is_read_while_the_application_drains_it(place: Place) -> 
 
 
 async def test_application_reader_backlog_leaves_reads_to_driver_tasks(place: Place) -> None:
-    """With rests a receiver's application does not read for itself."""
+    """With rests a receiver's application does not read its socket itself."""
     turns = Turns()
     url = place.url(rx_rest_ivl="1ms")
     async with pgm.open_receiver(url) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
@@ -306,7 +309,7 @@ async def test_application_reader_backlog_leaves_reads_to_driver_tasks(place: Pl
 
 
 async def test_application_reader_queued_items_come_without_wait(place: Place) -> None:
-    """A time of 0 is over at once, and is for waiting only."""
+    """A timeout of 0 ends at once, and applies to waiting only."""
     async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await queue_up(receiver, source)
         got = []
@@ -325,7 +328,7 @@ async def test_application_reader_queue_can_be_taken_after_closing(place: Place)
 
 
 async def test_whole_large_messages_that_wait_are_bounded(place: Place) -> None:
-    """Their packets had left the queue while they were put together."""
+    """Packets of large messages leave the queue during reassembly; complete messages still count against its bound."""
     sent = [bytes([number]) * 100_000 for number in range(60)]
     async with (
         pgm.open_receiver(place.url(inbox_bytes="64KiB")) as receiver,
@@ -347,7 +350,10 @@ async def test_whole_large_messages_that_wait_are_bounded(place: Place) -> None:
 
 
 async def test_application_reader_late_reads_all_before_it_rests(autojump_clock: trio.testing.MockClock) -> None:
-    """A row of reads ends also where more waits behind it: others have their turn, but a rest would let the buffer overflow."""
+    """A row of reads ends even with more data behind it.
+
+    Other tasks have their turn, but a rest would let the buffer overflow.
+    """
     waiting, reads = 41, [0, 0]
     near, far = socket.socketpair(type=socket.SOCK_DGRAM)
     with near, far:

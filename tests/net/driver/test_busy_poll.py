@@ -1,4 +1,7 @@
-"""The busy-poll driver on real sockets: everything runs in the calling thread, and only while a call waits (SRC-03)."""
+"""Busy-poll driver on real sockets.
+
+Everything runs in the calling thread, and only while a call waits (SRC-03).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def messages_of_sizes(sizes: list[int], seed: int = 1) -> list[bytes]:
 
 
 def take(receiver: BusyPollReceiver, until: Callable[[list[object]], bool]) -> list[object]:
-    """Items until something holds of them."""
+    """Return received items until a condition holds for them."""
     items: list[object] = []
     give_up = time.monotonic() + PATIENCE_S
     while not until(items):
@@ -130,7 +133,7 @@ def test_batches_come_as_arrays(place: Place) -> None:
 
 
 def test_single_packets_of_several_sizes_that_wait_are_all_read(place: Place) -> None:
-    """What a read puts aside is not left lying until something else comes."""
+    """Packets that a read holds back do not wait for later packets."""
     sent = messages_of_sizes([100, 100, 200, 150, 150, 1000, 999, 10, 1000])
     parameters = {"gso": False, "fin_quiet_ivl": "100ms", "ambient_spm_ivl": "60s", "ihb_min": "60s", "ihb_max": "60s"}
     with (
@@ -144,7 +147,7 @@ def test_single_packets_of_several_sizes_that_wait_are_all_read(place: Place) ->
 
 
 def test_two_senders_by_turns_do_not_keep_a_turn_from_ending(place: Place) -> None:
-    """Behind each packet lies one that does not fit it; timers must have their turn meanwhile."""
+    """Behind each packet lies one that does not fit its train; timers must still get their turn."""
     with (
         pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
         sender(place.address(1)) as one,
@@ -209,7 +212,7 @@ def test_an_exception_cuts_the_stream_short(place: Place) -> None:
 
 
 def test_a_message_whose_call_is_interrupted_is_repaired(place: Place) -> None:
-    """It has its sqn, and perhaps it has gone."""
+    """The message has its sqn, and may have been sent."""
 
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
@@ -231,7 +234,7 @@ def test_a_message_whose_call_is_interrupted_is_repaired(place: Place) -> None:
 
 
 def test_a_source_that_does_nothing_but_send_batches_reads_too(place: Place) -> None:
-    """Each batch leaves at once, so no call has to wait; all of them fit one chunk, whose end would take two trains."""
+    """Each batch leaves at once, so no call has to wait. All batches fit one chunk; its end would take two trains."""
     rows = np.zeros((50, 100), np.uint8)
     with (
         pgm.blocking.open_source(place.url(rate="100Gbit/s", fin_quiet_ivl="100ms"), busy_poll=True) as source,
@@ -244,7 +247,7 @@ def test_a_source_that_does_nothing_but_send_batches_reads_too(place: Place) -> 
 
 
 def test_a_rate_limit_holds_and_the_call_waits_for_it(place: Place) -> None:
-    """SRC-03: never more than the rate allows. How little less it is depends on what else runs here."""
+    """SRC-03: the source never exceeds the rate. Other load on the machine decides how far it stays below."""
     size, count = 976, 250  # 1000 octets a packet, 250 of them at 250,000 octets/s
     url = place.url(rate="2Mbit/s", fin_quiet_ivl="100ms")
     with pgm.blocking.open_source(url, busy_poll=True) as source:
@@ -296,7 +299,7 @@ def test_the_thread_is_pinned_for_the_length_of_the_block(place: Place) -> None:
 
 
 def test_timers_run_while_only_the_other_one_waits(place: Place) -> None:
-    """The source's heartbeats leave while its thread waits in the receiver: whoever hears them stays calm."""
+    """The source's heartbeats leave while its thread waits in the receiver, so peers do not take it for silent."""
     with (
         pgm.blocking.open_receiver(place.url(peer_expiry="1s", stall_ivl="300ms"), busy_poll=True) as receiver,
         pgm.blocking.open_source(
@@ -329,7 +332,7 @@ def test_zeromq_framing_works_as_in_the_other_drivers(place: Place) -> None:
 
 
 def _reflect(place: Place) -> None:
-    """The other process of the ping-pong: sends back what it gets, until the stream ends."""
+    """Second process of the round trip: return every message until the stream ends."""
     with (
         pgm.blocking.open_receiver(_url(place, 0), busy_poll=True) as receiver,
         pgm.blocking.open_source(_url(place, 1, 2), busy_poll=True, fin_quiet_ivl="100ms") as source,
@@ -381,7 +384,7 @@ def test_busy_poll_reads_between_single_messages(place: Place) -> None:
 
 
 def test_all_that_links_did_not_take_goes_in_order_when_they_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sends of one call to the core: the second does not go before the first, nor instead of it."""
+    """Two sends of one call to the core: the second neither overtakes nor replaces the first."""
     with (
         pgm.blocking.open_source(_url(place, 0, 1), busy_poll=True, fin_quiet_ivl="100ms") as source,
     ):
@@ -435,7 +438,7 @@ print("held", held > 0)
 @pytest.mark.network
 @needs_namespaces
 def test_data_waits_for_a_link_that_takes_no_more() -> None:
-    """A link of 4 Mbit/s with a long queue, and a source that believes in 1 Gbit/s: the socket's buffer fills."""
+    """On a link of 4 Mbit/s with a long queue, a source set to 1 Gbit/s fills the socket's buffer."""
     with lab() as made:
         host = made.host("slow")
         host.run("ip", "link", "set", "lo", "mtu", "1500")
@@ -448,7 +451,10 @@ def test_data_waits_for_a_link_that_takes_no_more() -> None:
 
 @pytest.mark.parametrize(("spin", "least", "most"), [("0s", 0.02, 1.1), ("1ms", 0.0, 0.2)])
 def test_a_spinner_may_park_and_is_woken_by_what_comes(place: Place, spin: str, least: float, most: float) -> None:
-    """Of half a second in which nothing comes it uses all that others leave it, or next to nothing; what comes then is there at once."""
+    """For half a second without data, the receiver busy-polls, or blocks and uses next to no CPU.
+
+    In either case it receives the next message at once.
+    """
     tree = loads(one_segment(place))
     with (
         pgm.blocking.open_receiver(tree, node="desk-1", busy_poll=True, rx_spin_ivl=spin) as receiver,

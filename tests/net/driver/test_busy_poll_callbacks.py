@@ -1,4 +1,4 @@
-"""Handlers of notices that send by a busy-poll source: in a turn, which must not turn again, and in order."""
+"""Handlers of notices that send by a busy-poll source: without nested turns, and in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SQN_AT, _TYPE_AT = 16, 4
 
 
 class _Told:
-    """A source whose core has something to tell at each of its first deadlines, before what it sends."""
+    """Source whose core emits a notice at each of its first deadlines, before the data it sends."""
 
     def __init__(self, source: BusyPollSource, most: int, patch: pytest.MonkeyPatch) -> None:
         self.left = most
@@ -60,7 +60,7 @@ class _Told:
 
 
 class _Handler:
-    """Sends a message at every notice."""
+    """Handler that sends a message at every notice."""
 
     def __init__(self, size: int = 8) -> None:
         self.source: BusyPollSource | None = None
@@ -92,7 +92,7 @@ def telling_source(
 def test_a_handler_that_sends_goes_no_deeper_each_time(
     place: Place, monkeypatch: pytest.MonkeyPatch, is_batch: bool
 ) -> None:
-    """Every message that a handler sends makes for another notice, which makes it send another."""
+    """Every message of a handler causes another notice, which makes the handler send again."""
     handler = _Handler()
     with (
         pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
@@ -120,7 +120,10 @@ def test_a_handler_that_sends_goes_no_deeper_each_time(
 
 
 def test_callbacks_sends_of_a_handler_keep_their_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The core told of something and gave data by the same call: these come first, and all are with the kernel at the end of it."""
+    """One call to the core emits a notice and data.
+
+    That data precedes the handler's, and all is with the kernel at its end.
+    """
     handler = _Handler()
     with telling_source(place, monkeypatch, handler, 1) as (source, told):
         assert source.send_batch([b"one", b"two"]) == 0

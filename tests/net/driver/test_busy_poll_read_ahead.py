@@ -1,4 +1,7 @@
-"""What a receiver that spins looks for behind a packet: more of them where they come in a row, nothing where each is waited for."""
+"""Read-ahead of a busy-poll receiver behind a packet.
+
+It gathers more packets if they come in a row, and none if each is awaited.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ TRAIN, TRAINS = [bytes(1400)] * 40, 50
 
 @pytest.fixture
 def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each read that was no look for a single packet looked for more behind it."""
+    """Record for each read on the general path whether it gathered."""
     found: list[bool] = []
     read = Link.read
 
@@ -37,7 +40,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @contextmanager
 def begun(place: Place) -> Iterator[tuple[BusyPollSource, BusyPollReceiver]]:
-    """A stream that has begun, and single packets are what is looked for."""
+    """Open a stream that has begun, with a receiver that polls for single packets."""
     with (
         pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
         pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms"), busy_poll=True) as source,
@@ -51,7 +54,7 @@ def begun(place: Place) -> Iterator[tuple[BusyPollSource, BusyPollReceiver]]:
 def test_read_ahead_is_off_when_each_message_is_awaited(
     place: Place, gathered: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in round trips: between any two of them, or of three where one came soon, a look was in vain."""
+    """As in round trips, an unsuccessful poll lies between two packets, or between three if one came early."""
     with begun(place) as (source, receiver):
         read_alone, rest = Link.read_alone, SENT[::-1]
         got: list[bytes] = []
@@ -80,11 +83,11 @@ def test_answers_that_are_there_at_the_first_look_are_no_stream(place: Place, ga
             source.send(message)
             assert payload_of(receiver) == message
         # After 1, 2, 4 and so on in a row, and then after so many, it was looked whether it is one.
-        assert gathered.count(True) <= len(MANY) // busy_poll._MOST_ALONE + len(f"{busy_poll._MOST_ALONE:b}")
+        assert gathered.count(True) <= len(MANY) // busy_poll._MOST_SINGLES + len(f"{busy_poll._MOST_SINGLES:b}")
 
 
 def test_trains_behind_such_answers_are_taken_together(place: Place, gathered: list[bool]) -> None:
-    """By whichever receiver of the thread."""
+    """This holds for any receiver of the thread."""
     with begun(Place.new()) as (asking, answered), pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver:
         for message in MANY:
             asking.send(message)
@@ -103,7 +106,7 @@ def test_trains_behind_such_answers_are_taken_together(place: Place, gathered: l
 
 
 def test_read_ahead_slow_application_blocks_no_other_socket(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here anything is long, and each message is there at the first look."""
+    """Any time counts as too long here, and each message is there at the first poll."""
     monkeypatch.setattr(busy_poll, "_TURN_IVL", 0)
     other = Place.new()
     with (
@@ -139,7 +142,7 @@ def test_read_ahead_begins_when_the_receiver_falls_behind(place: Place, gathered
 
 
 def test_messages_that_are_kept_stay_what_they_are(place: Place) -> None:
-    """Each is an object of its own, though it may have been made before it came."""
+    """Each message is an object of its own, even if the object was made in advance."""
     with begun(place) as (source, receiver):
         kept: list[Message] = []
         sqns = []

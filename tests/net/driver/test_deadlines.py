@@ -19,7 +19,7 @@ LONG_NS = 900 * SECOND
 
 
 class _Core:
-    """Has a deadline, counts how often it is asked for, and notes when it is served."""
+    """Core that counts reads of its deadline and records when it is served."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -48,7 +48,7 @@ class _Nobody:
 
 
 async def started(nursery: trio.Nursery) -> tuple[_Core, TrioDriver]:
-    """A driver whose task sleeps without end."""
+    """Start a driver whose task sleeps without end."""
     core: Any = _Core()
     driver = TrioDriver(core, (), _Nobody())
     nursery.start_soon(driver.run)
@@ -75,7 +75,7 @@ async def test_a_deadline_that_moved_is_served_in_time(ahead: list[int]) -> None
 
 
 async def test_a_deadline_that_was_served_by_another_task_wakes_nobody() -> None:
-    """As an application does that reads for itself; the next one is in time all the same."""
+    """An application that reads for itself serves deadlines, too. The next deadline is still in time."""
     async with trio.open_nursery() as nursery:
         core, driver = await started(nursery)
         core.at_ns = driver.now_ns() + 2 * MS

@@ -1,4 +1,7 @@
-"""A signal whose handler raises while a thread waits in a blocking receiver, as Ctrl-C does: the call ends, and nothing is lost by it."""
+"""A signal handler that raises while a thread waits in a blocking receiver, as Ctrl-C does.
+
+The call ends, and no message is lost.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ SHORT_S = 0.02  # for whoever waits to be asleep
 
 
 class Interrupted(Exception):
-    """What the handler raises."""
+    """Exception of the handler."""
 
 
 @pytest.fixture
 def handler() -> Iterator[None]:
-    """A handler of SIGUSR1 that raises."""
+    """Install a handler of SIGUSR1 that raises."""
 
     def raising(*_: object) -> None:
         raise Interrupted
@@ -35,7 +38,7 @@ def handler() -> Iterator[None]:
 
 
 def interrupt(receiver: pgm.blocking.Receiver, timeout_s: float | None = None) -> None:
-    """Have a call interrupted while nothing comes."""
+    """Interrupt a call while no data comes."""
     timer = threading.Timer(SHORT_S, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
     timer.start()
     with pytest.raises(Interrupted):

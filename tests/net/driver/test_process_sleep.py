@@ -1,4 +1,7 @@
-"""An element that rests sleeps with all of its process: not for long, not while something is due, and not past what others bring."""
+"""A resting element sleeps with its whole process.
+
+It does not sleep for long, not while a deadline is due, and not past data on other sockets.
+"""
 
 from __future__ import annotations
 

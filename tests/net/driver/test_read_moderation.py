@@ -1,4 +1,7 @@
-"""A node that receives much rests between reads: what comes is the same, and whoever receives little, or lacks something, does not wait."""
+"""Rests of a node that receives at a high rate: the data stays the same.
+
+A node with a low rate, or with a gap, does not wait.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ PATIENCE_S = 20.0
 
 
 def rests(moderation: ReadModeration, rate: int, *, begun_ns: int = 10**9, windows: int = 3) -> list[int]:
-    """What it says at the end of each of some windows of 10 ms, read each millisecond."""
+    """Return the rest at the end of each of some windows of 10 ms, read every millisecond."""
     said = []
     for window in range(windows):
         for step in range(1, 11):
@@ -78,7 +81,7 @@ def test_memory_is_wanted_for_what_comes_in_an_interval(rate: int, ivl: int, wan
 
 @pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
 async def test_moderation_prefaults_memory_behind_a_gap(place: Place, ivl: str, is_taken: bool) -> None:
-    """As much as comes in `rxw_warm_ivl`, `rxw_bytes` at most: twelve MiB here. The messages themselves need two."""
+    """As much as comes in `rxw_warm_ivl`, up to `rxw_bytes`: 12 MiB here. The messages themselves need 2 MiB."""
     much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB", "rxw_warm_bytes": "0B"}
     rows = np.zeros((500, 1000), np.uint8)
     source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
@@ -139,7 +142,7 @@ def test_a_rest_ends_with_the_first_nak_and_not_with_the_window() -> None:
 
 
 def lossy(moderation: ReadModeration, counters: Counters, windows: int, *, begun_ns: int, sqns: int = 10) -> list[int]:
-    """What it says at the end of each window of 1000 packets, so many of which were lost."""
+    """Return the rest at the end of each window of 1000 packets, of which `sqns` were lost."""
     said = []
     for window in range(windows):
         counters.packets_in += 1000
@@ -195,7 +198,7 @@ def test_the_first_packet_after_a_pause_ends_it() -> None:
 
 
 async def test_moderation_keeps_all_packets_in_order(place: Place) -> None:
-    """Long rests and a low threshold, so that any machine does rest."""
+    """Long rests and a low threshold make any machine rest."""
     count = 40_000
     numbers = np.arange(count, dtype=">u8").view(np.uint8).reshape(count, 8)
     rows = np.hstack([numbers, np.zeros((count, 392), np.uint8)])

@@ -1,4 +1,4 @@
-"""What `pgm record` reads with: it is a receiver, and all that is said of a receiver's reading is its, too."""
+"""Reads of `pgm record`, which is a receiver: all rules of a receiver's reads apply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGES = 20_000
 async def test_a_recorder_rests_and_has_memory_ready_as_a_receiver(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long rests and a low threshold, so that any machine does rest."""
+    """Long rests and a low threshold make any machine rest."""
     rests: list[int] = []
     warmed: list[int] = []
     rest_ns, warm_up = ReadModeration.rest_ns, Arena.warm_up

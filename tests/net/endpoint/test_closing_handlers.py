@@ -1,4 +1,4 @@
-"""Handlers of notices that close receivers of their thread, in the midst of a turn."""
+"""Handlers of notices that close receivers of their thread during a turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENT = [b"%d" % number for number in range(50)]
 
 @pytest.fixture
 def telling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cores that have something to tell of whatever comes."""
+    """Make cores emit a notice for every packet."""
     receive = ReceiverCore.receive
 
     def receiving(self: ReceiverCore, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
@@ -34,7 +34,7 @@ def telling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(stack: ExitStack, place: Place, then: Callable[[], None]) -> BusyPollReceiver:
-    """A receiver that does something at its first notice."""
+    """Open a receiver that calls `then` at its first notice."""
     todo = [then]
 
     def handle(notice: Notice) -> None:
@@ -45,11 +45,11 @@ def opened(stack: ExitStack, place: Place, then: Callable[[], None]) -> BusyPoll
 
 
 def nothing() -> None:
-    """What most do."""
+    """Do nothing, as most handlers."""
 
 
 def taken(receiver: BusyPollReceiver) -> list[bytes]:
-    """All that was sent."""
+    """Return all messages that were sent."""
     got: list[bytes] = []
     while len(got) < len(SENT):
         item = receiver.recv(PATIENCE_S)
@@ -59,7 +59,7 @@ def taken(receiver: BusyPollReceiver) -> list[bytes]:
 
 
 def send_to_all(place: Place) -> None:
-    """Something waits in every socket, and nobody has turned yet."""
+    """Send data to every socket before any node takes a turn."""
     with pgm.blocking.open_source(place.url(fin_quiet_ivl="1ms")) as source:
         source.send_batch(SENT)
         source.flush()
@@ -68,7 +68,7 @@ def send_to_all(place: Place) -> None:
 @pytest.mark.usefixtures("telling")
 @pytest.mark.parametrize("which", [0, 1])
 def test_one_of_a_thread_that_closes_another(place: Place, which: int) -> None:
-    """Whichever of them has its turn first: what has come for the other is nobody's any more."""
+    """Either receiver may get its turn first; data for the closed one is dropped."""
     with ExitStack() as stack, ExitStack() as other:
         if which:
             stays = opened(stack, place, other.close)
@@ -87,7 +87,7 @@ def test_one_of_a_thread_that_closes_another(place: Place, which: int) -> None:
 @pytest.mark.usefixtures("telling")
 @pytest.mark.parametrize("others", [0, 1])
 def test_one_that_closes_itself(place: Place, others: int) -> None:
-    """Who waits in it is told, whether it was the last of its thread or not."""
+    """A waiting call is told of the closing, whether or not its receiver was the last of the thread."""
     with ExitStack() as stack, ExitStack() as other:
         rest = [opened(other, place, nothing) for _ in range(others)]
         receiver = opened(stack, place, stack.close)
@@ -99,7 +99,7 @@ def test_one_that_closes_itself(place: Place, others: int) -> None:
 
 @pytest.mark.usefixtures("telling")
 def test_one_that_another_takes_the_place_of(place: Place) -> None:
-    """Its socket has the number of the one that was closed, which brought the last single packet."""
+    """The new socket has the number of the closed one, which brought the last single packet."""
     armed: list[bool] = []
     opened_since: list[BusyPollReceiver] = []
     with ExitStack() as stack:

@@ -175,7 +175,7 @@ async def test_library_early_joiner_gets_all(place: Place) -> None:
 
 
 async def test_kept_batches_stay_what_they_were(place: Place) -> None:
-    """A batch is a view of receive memory; that memory is not reused while somebody holds the view."""
+    """A batch is a view of receive memory; that memory is not reused while the view exists."""
     sent = np.random.default_rng(1).integers(0, 256, (5000, 1000), dtype=np.uint8)
     kept: list[Batch] = []
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The twins without trio, over real multicast on loopback."""
+"""The blocking endpoints, without trio, over real multicast on loopback."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def test_blocking_batches_and_time_limit(place: Place) -> None:
 
 @pytest.mark.parametrize("busy_poll", [False, True])
 def test_a_time_limit_holds_while_only_what_is_not_wanted_comes(place: Place, busy_poll: bool) -> None:
-    """All the time, from a source that does not wait: a call looks no further than its time, or what waits when it begins."""
+    """Unwanted messages come all the time, from a source that does not wait.
+
+    A call takes no longer than its timeout, or than the data needs that waits when it begins.
+    """
     text = one_segment(place, rate="200Mbit/s").replace("data_port = 7500", 'data_port = 7500\nframing = "batch"')
     topology, is_over = loads(text), threading.Event()
     options: dict[str, Any] = {"busy_poll": True} if busy_poll else {}
@@ -171,7 +174,7 @@ def test_a_blocking_loop_that_was_left_goes_on_where_it_stopped(place: Place) ->
 
 @pytest.mark.parametrize("busy_poll", [False, True])
 def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool) -> None:
-    """Up to that of the topology, and what is sent takes at least as long as it must."""
+    """The rate is at most that of the topology, and sending takes at least the time that the rate implies."""
     topology = loads(one_segment(place, rate="400Mbit/s"))
     options: dict[str, Any] = {"busy_poll": True} if busy_poll else {}
     with pgm.blocking.open_source(topology, node="source", **options) as source:
@@ -194,7 +197,7 @@ def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool)
     [
         (pgm.open_source, {"cpu": 0}, "'cpu' is for busy polling.*use pgm.blocking"),
         (pgm.open_receiver, {"busy_poll": True}, "'busy_poll' is for busy polling.*use pgm.blocking"),
-        (pgm.open_source, {"subjects": ["/a"]}, "'subjects' is for receivers.*leave subjects away"),
+        (pgm.open_source, {"subjects": ["/a"]}, "'subjects' is for receivers.*leave out subjects"),
         (pgm.open_source, {"on_lose": "raise"}, "no parameter 'on_lose'.*did you mean 'on_notice'"),
         (pgm.open_receiver, {"on_lose": "raise"}, "no parameter 'on_lose'.*did you mean 'on_loss'"),
         (pgm.blocking.open_source, {"busy_poll": True, "answer": "no"}, "'answer' is not for busy polling.*leave"),
@@ -205,7 +208,7 @@ def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool)
 def test_library_misplaced_keyword_names_the_right_opener(
     place: Place, opener: Callable[..., Any], options: dict[str, Any], says: str
 ) -> None:
-    """None is proposed that was just refused."""
+    """The remedy never names the keyword that was just refused."""
 
     async def use() -> None:
         async with opener(place.url(), **options):

@@ -1,4 +1,4 @@
-"""How blocks, loops and calls of the library end, over real multicast on loopback."""
+"""Ends of the library's blocks, loops and calls, over real multicast on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library where packets are lost on the way or for want of room, over real multicast on loopback."""
+"""The library with losses on the path or in full buffers, over real multicast on loopback."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_two_receivers_without_addresses_of_their_own_on_one_host(place: P
 
 
 async def test_the_smallest_receive_buffers_are_told_of_and_mended(place: Place) -> None:
-    """The kernel's default rmem_max of 212,992, and less: what does not fit is counted and repaired."""
+    """With the kernel's default rmem_max of 212,992 octets, and less, excess packets are counted and repaired."""
     topology = loads(one_segment(place))
     sent = messages_of_sizes([1400] * 4000)
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What a receiver does about losses and about a slow application: on real sockets, beside one that takes everything."""
+"""Policies for losses and slow applications, on real sockets beside a receiver that takes everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ COUNT = 1500
 
 
 async def beside_a_fast_one(place: Place, slow: str) -> tuple[list[bytes], Receiver, Taken, Taken]:
-    """Send while one receiver takes nothing; then what it takes, and what the other one took."""
+    """Send while one receiver takes nothing.
+
+    Return the messages, that receiver, its items, and the items of a fast one.
+    """
     sent = messages_of_sizes([1000] * COUNT)
     async with AsyncExitStack() as stack:
         plan = planned(place, "desk-1", parameters=ROOM)
@@ -64,7 +67,7 @@ async def test_a_slow_application_gets_what_its_policy_says(place: Place, slow: 
 
 
 def lossy(place: Place) -> pgm.Topology:
-    """Nothing is repaired, so every loss is for good."""
+    """Return a topology without repairs, so that every loss is final."""
     text = one_segment(place, rate="20Mbit/s")
     return loads(text.replace("[streams.s]\n", '[streams.s]\norder = "unreliable"\n'))
 
@@ -107,7 +110,7 @@ async def test_a_loss_is_raised_where_it_belongs_and_iteration_goes_on(place: Pl
 
 
 async def test_resync_goes_on_with_the_newest(place: Place) -> None:
-    """An application that has fallen behind is not served what is stale by then."""
+    """An application that has fallen behind gets no data that is stale by then."""
     sent = messages_of_sizes([1000] * 12 * COUNT)
     tight = 'inbox_bytes = "64KiB", rxw_bytes = "9MiB"'
     async with AsyncExitStack() as stack:

@@ -1,4 +1,7 @@
-"""A handler of notices that raises: whoever called has the exception, and goes on without having lost anything."""
+"""Handlers of notices that raise.
+
+The caller gets the exception, and goes on without any loss.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ SENT = [b"%d" % number for number in range(50)]
 
 
 class Seen:
-    """An observer that keeps what was performed."""
+    """Observer that keeps the performed effects."""
 
     def __init__(self) -> None:
         self.effects: list[object] = []
@@ -36,7 +39,7 @@ class Seen:
 
 
 class Refused(Exception):
-    """What the handler raises."""
+    """Exception of the handler."""
 
 
 def refuse(notice: Notice) -> None:
@@ -46,7 +49,7 @@ def refuse(notice: Notice) -> None:
 
 @pytest.fixture
 def telling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cores that have something to tell before each delivery."""
+    """Make cores emit a notice before each delivery."""
     receive, grant = ReceiverCore.receive, ReceiverCore.grant
 
     def told(effects: Effects) -> Effects:
@@ -125,7 +128,7 @@ async def test_one_under_trio_goes_on_with_what_came(place: Place) -> None:
 async def test_raising_handler_own_reads_are_delivered_before_the_error(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packets of another size were read beyond the first ones: nobody else would look at them."""
+    """Packets of another size were held back by the first read; no other call would read them."""
     tells, receive = iter([True]), ReceiverCore.receive
 
     def receiving(self: ReceiverCore, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
@@ -186,7 +189,7 @@ def test_one_with_a_thread_has_what_came_and_then_what_ended_it(place: Place) ->
 
 @pytest.fixture
 def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Receivers that have something to tell when they leave."""
+    """Make receivers emit a notice when they leave."""
     monkeypatch.setattr(ReceiverCore, "leave", lambda _core, _now_ns: [Notice("test", "something happened")])
 
 
@@ -216,7 +219,7 @@ def test_one_that_spins_is_closed_whatever_a_handler_does_in_the_end(place: Plac
 @pytest.mark.usefixtures("telling")
 @pytest.mark.parametrize("call", ["poll", "recv", "next_batch"])
 def test_a_handler_of_one_that_spins_may_not_read(place: Place, call: str) -> None:
-    """What it read would come before what the core gave away behind the notice, or before what is put back."""
+    """Data read there would precede effects behind the notice, or data that is put back."""
     got: list[bytes] = []
     refusals: list[pgm.UsageError] = []
 

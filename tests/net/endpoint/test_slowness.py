@@ -15,13 +15,13 @@ PATIENCE_S = 20.0
 
 
 def told_of(item: Item | None) -> int:
-    """How many packets of a stream that has a message in each something says the fate of."""
+    """Count the packets whose fate an item reports, in a stream with a message in each packet."""
     assert item is not None
     return item.count if isinstance(item, Lost) else isinstance(item, Message)
 
 
 def taken(recv: Callable[[float], Item | None], packets: int) -> list[Item | None]:
-    """All that comes until the fate of so many packets is known."""
+    """Return all items until the fate of `packets` packets is known."""
     items: list[Item | None] = []
     while sum(map(told_of, items)) < packets:
         items.append(recv(PATIENCE_S))
@@ -29,7 +29,7 @@ def taken(recv: Callable[[float], Item | None], packets: int) -> list[Item | Non
 
 
 def test_slowness_stopped_receiver_is_told_of_socket_drops(place: Place) -> None:
-    """One that spins reads nothing between its calls: as if its process were stopped, or lacked a processor."""
+    """A busy-poll receiver reads nothing between its calls, as if its process were stopped or lacked a processor."""
     sent = messages_of_sizes([1000] * 3000)
     window = {"txw_bytes": "256KiB", "txw_unsent_bytes": "64KiB", "fin_quiet_ivl": "50ms"}
     slow_url = place.url(so_rcvbuf="64KiB")
@@ -51,4 +51,4 @@ def test_slowness_stopped_receiver_is_told_of_socket_drops(place: Place) -> None
     assert [one.payload for one in found if isinstance(one, Message)] == sent
     told = [one for one in notices if one.code == "too-slow"]
     assert told
-    assert all("of this receiver's own socket" in one.text for one in told)
+    assert all("at this receiver's own socket" in one.text for one in told)

@@ -1,4 +1,7 @@
-"""Many streams in one tree, several sources in one stream: each receiver gets its own, and nothing is done for the rest."""
+"""Many streams in one tree, and several sources in one stream.
+
+Each receiver gets its own streams, and no work is done for the rest.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ STREAMS = 6
 
 
 def many_streams(place: Place) -> str:
-    """Two sources that have all streams, and a receiver that takes two of them."""
+    """Return a topology of two sources with all streams, and a receiver that takes two of them."""
     names = [f"s{number}" for number in range(STREAMS)]
     lines = [f'version = 1\nname = "many"\nparameters = {{ {BRISK} }}', place.segment("lan")]
     for number, name in enumerate(names):

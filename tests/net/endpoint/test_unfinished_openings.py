@@ -1,4 +1,4 @@
-"""What opens a node's sockets and then fails: nothing is left open, though the error is kept."""
+"""Openings that fail after a node's sockets were opened: none stays open, even if the error is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EPOLL = select.epoll
 
 
 class Refused(Exception):
-    """What making a core raises."""
+    """Exception of a core's constructor."""
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -35,7 +35,7 @@ def refuse(*_: object, **__: object) -> None:
 
 
 def nothing(*_: object) -> None:
-    """Nobody listens."""
+    """Ignore a notice."""
 
 
 def under_trio(way: str, place: Place) -> None:
@@ -83,7 +83,7 @@ async def test_a_recorder_that_cannot_write(place: Place, tmp_path: Path) -> Non
 
 
 class Full:
-    """An epoll that has room for one."""
+    """Epoll with room for one socket."""
 
     def __init__(self) -> None:
         self._epoll = _EPOLL()
@@ -100,7 +100,7 @@ class Full:
 
 
 def test_one_that_spins_and_whose_sockets_cannot_be_watched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is anything of it turned by those who come behind it."""
+    """Later nodes of the thread do not turn any part of the failed node either."""
     before = open_files()
     with monkeypatch.context() as patch:
         patch.setattr("pgm.net.driver.busy_poll_driver.select.epoll", Full)

@@ -1,4 +1,7 @@
-"""Streams with batches from sources to receivers, over real multicast on loopback: packets shared, subjects, nodes, losses."""
+"""Streams with batches from sources to receivers, over real multicast on loopback.
+
+The tests cover shared packets, subjects, destination nodes and losses.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def topology(place: Place, **options: str) -> Topology:
 
 @asynccontextmanager
 async def taking(*receivers: Receiver) -> AsyncIterator[list[Got]]:
-    """Take while the block runs; at its end the stream is over."""
+    """Receive while the block runs; the stream ends with the block."""
     found = [Got() for _ in receivers]
     async with trio.open_nursery() as nursery:
         for receiver, got in zip(receivers, found, strict=True):
@@ -40,7 +43,7 @@ async def taking(*receivers: Receiver) -> AsyncIterator[list[Got]]:
 
 
 async def sent_packets(source: Source, count: int) -> None:
-    """Wait until so many packets have left."""
+    """Wait until `count` packets have left."""
     while source.counters.odata_packets < count:  # noqa: ASYNC110 - a counter has no event
         await trio.sleep(0.001)
 
@@ -280,7 +283,7 @@ def test_busy_polling_sends_and_receives_batches(place: Place) -> None:
 
 @pytest.mark.parametrize("rate", ["400Mbit/s", "40Mbit/s"])
 def test_many_at_once_are_sent_and_taken_by_busy_polling(place: Place, rate: str) -> None:
-    """At both ends, in one thread, with losses, and with a rate that makes a call wait within its messages."""
+    """Both ends are in one thread, with losses, and with a rate that makes a call wait within its messages."""
     tree = topology(place, loss='{ loss = "2%" }', rate=rate)
     rows = np.random.default_rng(2).integers(0, 256, (4000, 70), np.uint8)
     table, places = [f"/q/{number}" for number in range(7)], np.arange(4000) % 7

@@ -1,4 +1,4 @@
-"""ZeroMQ's framing from one of our sources to our receivers, over real multicast on loopback (INT-Z2 to INT-Z8)."""
+"""ZeroMQ's framing from a source to receivers, over real multicast on loopback (INT-Z2 to INT-Z8)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BRISK = {"fin_quiet_ivl": "300ms", "ihb_min": "20ms", "rate": "400Mbit/s"}
 
 
 def url(place: Place, **query: object) -> str:
-    """An address as ZeroMQ writes it, on loopback."""
+    """Return an address on loopback in ZeroMQ's notation."""
     pairs = "&".join(f"{key}={value}" for key, value in {**BRISK, **query}.items())
     return f"epgm://lo;{place.group()}:{place.port}?{pairs}"
 
@@ -42,7 +42,7 @@ def source_url(place: Place, **query: object) -> str:
 
 
 def messages(count: int, seed: int = 1) -> list[Parts]:
-    """Of one to four parts, most of them small, some of many packets."""
+    """Return messages of one to four parts, most of them small, some of many packets."""
     rng = random.Random(seed)
     sizes = [0, 1, 5, 70, 70, 70, 252, 253, 254, 255, 1400, 1426, 5000]
     return [tuple(rng.randbytes(rng.choice(sizes)) for _ in range(rng.randint(1, 4))) for _ in range(count)]
@@ -50,7 +50,7 @@ def messages(count: int, seed: int = 1) -> list[Parts]:
 
 @asynccontextmanager
 async def taking(receiver: Receiver) -> AsyncIterator[Got]:
-    """Take while the block runs; at its end the stream is over."""
+    """Receive while the block runs; the stream ends with the block."""
     got = Got()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_messages, receiver, got)
@@ -103,7 +103,7 @@ async def test_zeromq_framing_single_message_leaves_at_once(place: Place) -> Non
 
 
 async def test_zeromq_framing_sends_above_the_rate_fill_packets(place: Place) -> None:
-    """1,000 messages of 72 octets with their frame: 51 full packets, and few more while nothing waited yet."""
+    """The 1,000 messages of 72 octets, with their frame, need 51 full packets and few that left early."""
     sent = [(b"%070d" % number,) for number in range(1000)]
     async with (
         pgm.open_receiver(url(place)) as receiver,
@@ -143,7 +143,7 @@ async def test_losses_are_repaired(place: Place) -> None:
 
 
 class Deaf(Injector):
-    """Hears nothing."""
+    """Injector that loses every packet."""
 
     def __init__(self) -> None:
         super().__init__(Impairment(), "deaf")
@@ -153,7 +153,7 @@ class Deaf(Injector):
 
 
 async def test_zeromq_framing_loss_is_reported_and_reading_goes_on(place: Place) -> None:
-    """INT-Z7: whole messages only, in order; packets that gave nothing are in the account too."""
+    """INT-Z7: only complete messages arrive, in order; packets without a message are reported, too."""
     sent = [(b"%08d" % number, *parts) for number, parts in enumerate(messages(3000))]
     async with (
         pgm.open_receiver(url(place, nak_ncf_retries=3, nak_rpt_ivl="5ms", nak_bo_ivl="2ms")) as receiver,
@@ -207,7 +207,7 @@ async def test_subscriptions_choose_by_the_beginning_of_the_first_part(place: Pl
 
 async def test_subscriptions_change_while_it_runs(place: Place) -> None:
     async def exchange(count: int) -> list[bytes]:
-        """The topics that arrive of one message each of a, b and an end."""
+        """Return the topics that arrive of one message each of a, b and an end."""
         for topic in (b"a", b"b") * count:
             await source.send_parts([topic, b""])
         await source.send_parts([b"end"])
@@ -348,7 +348,7 @@ async def test_a_source_left_by_an_exception_cuts_the_stream_short(place: Place)
 
 
 async def test_packets_of_another_framing_are_counted_and_reported(place: Place) -> None:
-    """A plain source on the same group and port: nothing it says is taken for a message, nothing raises."""
+    """A plain source on the same group and port: no packet of it becomes a message, and no call raises."""
     plain = place.url(data_port=place.port, address=place.address(1), fin_quiet_ivl="300ms")
     async with pgm.open_receiver(url(place)) as receiver, taking(receiver) as got, pgm.open_source(plain) as source:
         await source.send_batch([b"\0\0\0", b"\0", b"", b"\xff\xfenothing", b"x" * 5000])
@@ -359,7 +359,7 @@ async def test_packets_of_another_framing_are_counted_and_reported(place: Place)
 
 
 def listen(place: Place) -> socket.socket:
-    """A member of the group that sees what any receiver sees."""
+    """Join the group with a socket that sees what any receiver sees."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -372,8 +372,10 @@ def listen(place: Place) -> socket.socket:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_no_octet_that_makes_libzmq_abort_is_ever_sent(place: Place, seed: int) -> None:
-    """INT-Z8, on the wire: whatever an application does, no data packet is empty, shorter than its offset, in
-    fragments, larger than libzmq's segment, or with an offset that points outside. RDATA included.
+    """INT-Z8, on the wire: no data packet can make libzmq abort, whatever an application sends.
+
+    No packet is empty, shorter than its offset, in fragments, or larger than libzmq's segment. No offset points outside
+    of the packet. The same holds for RDATA.
     """
     rng = random.Random(seed)
     sent: list[Parts] = []
@@ -427,7 +429,7 @@ async def test_no_octet_that_makes_libzmq_abort_is_ever_sent(place: Place, seed:
 
 
 def test_a_packet_in_fragments_is_a_packet_all_the_same() -> None:
-    """No libzmq sends such; what comes whole from whoever does is read."""
+    """No libzmq sends fragments, but a complete packet in fragments is read."""
     from pgm.messages.decoder import Decoder
     from pgm.messages.zmtp import Packer
     from pgm.net.framing.items import batch_of

@@ -1,4 +1,4 @@
-"""Several tasks of one driver may have data for a link that takes no more: each waits, and all of it goes."""
+"""Several tasks of one driver with data for a link that takes no more: each waits, and all data leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.net.support.places import Place, below_a_relay
 
 
 def full_socket() -> tuple[socket.socket, socket.socket]:
-    """One that takes no more until the other is read."""
+    """Return a socket that takes no more until the other is read."""
     full, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     full.setblocking(False)
     other.setblocking(False)

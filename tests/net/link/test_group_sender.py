@@ -1,4 +1,7 @@
-"""The socket that sends to the group what takes nothing else along: from the name of the node's own, which stays its own."""
+"""Socket for multicast without control messages.
+
+It sends from the address of the node's own socket, which still belongs to that socket alone.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ IP_RECVTTL = 12  # which the standard library does not name
 
 @pytest.fixture
 def ends(place: Place) -> Iterator[tuple[Link, Link]]:
-    """A source's link and a receiver's."""
+    """Return a source's link and a receiver's."""
     plans = [resolve(place.url(), None, role, MARKED) for role in (Role.SOURCE, Role.RECEIVER)]
     [one], [other] = (open_links(plan, Arena()) for plan in plans)
     yield one, other
@@ -40,7 +43,7 @@ def ends(place: Place) -> Iterator[tuple[Link, Link]]:
 
 
 def test_group_sender_packets_equal_those_of_the_own_socket(ends: tuple[Link, Link]) -> None:
-    """From the same address and port, with the same hops and traffic class."""
+    """Packets have the same address and port, hops and traffic class."""
     source, receiver = ends
     group = receiver.inputs[0]
     group.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
@@ -84,7 +87,7 @@ def test_a_relay_has_one_for_those_below(place: Place, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gso", [True, False])
 def test_group_sender_trains_and_packets_arrive_unchanged(ends: tuple[Link, Link], gso: bool) -> None:
-    """Whatever size the kernel was told to cut trains by before."""
+    """The result does not depend on the segment size that the kernel had before."""
     source, receiver = ends
     source.sockets.gso = gso
     group, rng = receiver.inputs[0], random.Random(1)
@@ -104,7 +107,7 @@ def test_group_sender_trains_and_packets_arrive_unchanged(ends: tuple[Link, Link
 @needs_namespaces
 @pytest.mark.parametrize(("address", "group"), [("10.9.0.1", "239.192.9.1"), ("fd00:9::1", "[ff15::9:1]")])
 def test_group_sender_keeps_one_card_queue_despite_icmp(address: str, group: str) -> None:
-    """In order so; and what was told of earlier packets costs none of the next."""
+    """One queue keeps the order, and errors of earlier packets cost no later packet."""
     with lab() as made:
         host = made.host("source")
         queues = ("numtxqueues", "4", "numrxqueues", "4")
@@ -131,7 +134,7 @@ def test_group_sender_keeps_one_card_queue_despite_icmp(address: str, group: str
 def test_group_sender_disables_gso_where_the_kernel_refuses(
     ends: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As older ones may where the line takes no packets of that size any more: a stand-in, since the one here does not."""
+    """Older kernels refuse packets above the current MTU. This kernel does not, so a stand-in refuses."""
     source, receiver = ends
     group, by, sock = receiver.inputs[0], source.to_group, source.sockets.to_group
     group.setsockopt(SOL_UDP, UDP_GRO, 0)
@@ -154,7 +157,7 @@ def test_group_sender_disables_gso_where_the_kernel_refuses(
 
 
 class Interrupted:
-    """A socket that is told something, and then a signal comes whose handler raises."""
+    """Socket that sets an option and is then interrupted by a signal handler that raises."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

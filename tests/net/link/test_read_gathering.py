@@ -1,4 +1,4 @@
-"""Single packets that wait at a socket become a train of the link's own, and what does not fit is not lost."""
+"""Single packets at a socket become one train of the link, and packets that do not fit are not lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sender(address: str) -> socket.socket:
 
 
 def resident_octets() -> int:
-    """Memory that this process has."""
+    """Return the resident memory of this process in octets."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -59,7 +59,7 @@ def packets(sizes: list[int]) -> list[bytes]:
 
 
 def read_all(link: Link, *, keep: bool = False) -> list[tuple[str, int, list[bytes]]]:
-    """Every train: from whom, how long its packets are, and they themselves."""
+    """Return every train: its sender, the length of its packets, and the packets."""
     group = link.inputs[0]
     found = []
     while (arrival := link.read(group)) is not None:
@@ -97,7 +97,7 @@ def test_senders_are_kept_apart(link: Link, place: Place) -> None:
 
 
 def test_read_gathering_drops_own_echoes_only(link: Link) -> None:
-    """In the middle, and as a shorter one at the end."""
+    """Own echoes lie in the middle, and at the end as a shorter packet."""
     group = (link.plan.group, link.plan.port)
     with sender(link.segment.address) as one:
         for sizes, own_octets in (([100] * 3, 100), ([100] * 2, 60), ([100] * 2, 100)):
@@ -122,7 +122,7 @@ def test_trains_are_bounded(link: Link, place: Place) -> None:
 
 
 def test_trains_that_follow_each_other_are_one(place: Place) -> None:
-    """Several reads, one call of all that is behind them; the end of a stream of trains may be a short packet."""
+    """One call takes all that follows; a short packet may end a stream of trains."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
     sent = [*packets([1000] * (3 * MAX_TRAIN_PACKETS)), b"short", *packets([1000] * MAX_TRAIN_PACKETS)]
@@ -142,7 +142,7 @@ def test_trains_that_follow_each_other_are_one(place: Place) -> None:
 
 
 def test_a_packet_alone_among_trains_does_not_end_them(place: Place) -> None:
-    """Nor are the trains behind it taken for packets that come one by one, up to 128 of which a call would take and hold."""
+    """Trains behind it are not read as single packets either, of which one call would take and hold up to 128."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
     to = (plan.segments[0].group, plan.segments[0].port)
@@ -160,7 +160,10 @@ def test_a_packet_alone_among_trains_does_not_end_them(place: Place) -> None:
 
 
 def test_read_gathering_stops_at_trains(place: Place) -> None:
-    """What is held is copied twice: of a buffer full of trains that would take ten milliseconds, in which nothing else is read or sent."""
+    """Held data is copied twice.
+
+    For a buffer full of trains that takes ten milliseconds, without other reads and sends.
+    """
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
     group, to = receiver.inputs[0], (plan.segments[0].group, plan.segments[0].port)
@@ -186,7 +189,7 @@ def test_read_gathering_stops_at_trains(place: Place) -> None:
 
 
 def test_trains_of_as_many_octets_in_other_packets_are_others(place: Place) -> None:
-    """What the kernel says beside a read tells them apart, and nothing else."""
+    """Only the control message beside a read tells the two apart."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
     strides = [100, 100, 300, 300, 600, 100]
@@ -202,7 +205,7 @@ def test_trains_of_as_many_octets_in_other_packets_are_others(place: Place) -> N
 
 
 def test_read_gathering_fits_the_chunk(place: Place) -> None:
-    """Many packets by one call, and kept: the arena's chunk ends somewhere among them."""
+    """One call reads many packets, and they are kept: the arena's chunk ends among them."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=False), Arena(4 * ROOM), None)
     sent = packets([1000] * 700 + [999] + [1000] * 300)
@@ -219,7 +222,10 @@ def test_read_gathering_fits_the_chunk(place: Place) -> None:
 
 
 def test_read_gathering_packets_after_an_odd_one_form_a_train(link: Link, place: Place) -> None:
-    """A confirmation in the middle of a stream does not have what follows it read one by one; no train is longer than there is room for."""
+    """A confirmation in the middle of a stream does not make the packets after it single reads.
+
+    No train is longer than its room.
+    """
     sent = packets([1000] * 20 + [60] + [1000] * 30 + [60, 60] + [1000] * 8 + [3000] * 40)
     with sender(place.address(1)) as one:
         for packet in packets([1000] * 130):  # they come one by one: from now on many are asked for at a time
@@ -239,7 +245,7 @@ def test_read_gathering_packets_after_an_odd_one_form_a_train(link: Link, place:
 
 
 def test_packets_that_tell_of_drops_still_come_many_by_a_call(place: Place) -> None:
-    """Once the kernel has dropped a packet it tells of that beside every later one: read one by one, more would be dropped."""
+    """After its first drop the kernel adds a message to every packet. Single reads would cause further drops."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=False, so_rcvbuf=65_536), Arena(), None)
     many = Recvmmsg.or_none()
@@ -276,7 +282,7 @@ def test_nothing_octets_and_own_echoes_do_not_end_a_train(link: Link, place: Pla
 
 
 def test_room_for_many_packets_is_taken_as_far_as_they_reach(place: Place) -> None:
-    """A row has room for a train. On huge pages the first packets that come one by one waited for all of it."""
+    """A row has room for a train. With huge pages the first single packets waited for all of that memory."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=False), Arena(), None)
     many = Recvmmsg.or_none()
@@ -294,14 +300,14 @@ def test_room_for_many_packets_is_taken_as_far_as_they_reach(place: Place) -> No
 
 
 async def test_the_memory_of_a_receiver_may_be_warm_from_the_start(place: Place) -> None:
-    """So that what waits behind its first gap meets no page faults."""
+    """Packets behind the first gap then meet no page faults."""
     for octets, chunks in (("0B", 1), ("8MiB", 5)):
         async with pgm.open_receiver(place.url(), rxw_warm_bytes=octets) as receiver:
             assert receiver.links[0]._arena.chunks == chunks
 
 
 async def test_read_gathering_small_window_has_small_chunks(place: Place) -> None:
-    """A packet that waits keeps a whole chunk."""
+    """A waiting packet keeps a whole chunk."""
     for window, octets in (("64KiB", 256 * KIB), ("4MiB", 512 * KIB), ("32MiB", 2 * MIB)):
         async with pgm.open_receiver(place.url(), rxw_bytes=window) as receiver:
             arena = receiver.links[0]._arena
@@ -310,7 +316,7 @@ async def test_read_gathering_small_window_has_small_chunks(place: Place) -> Non
 
 
 async def test_a_packet_that_was_read_is_not_waited_for(place: Place) -> None:
-    """The driver stops for others after so many trains; what the last read found beyond must not wait for more to come."""
+    """The driver pauses after some trains; packets held by the last read must not wait for further ones."""
     async with pgm.open_receiver(place.url(gro="false")) as receiver:
         plan = receiver.links[0].plan
         sent = packets([100 + number for number in range(DRAIN_TRAINS + 1)])
@@ -324,7 +330,7 @@ async def test_a_packet_that_was_read_is_not_waited_for(place: Place) -> None:
 
 
 async def test_a_node_that_rests_reads_all_that_waits_first(place: Place) -> None:
-    """However many small trains that are: at a few of them between two rests it would be overrun."""
+    """The number of small trains does not matter; a few of them between two rests would overrun the node."""
     rests = 10
     async with pgm.open_receiver(place.url(gro="false", rx_rest_ivl="100ms")) as receiver:
         plan = receiver.links[0].plan
@@ -340,7 +346,7 @@ async def test_a_node_that_rests_reads_all_that_waits_first(place: Place) -> Non
 
 
 def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Place) -> None:
-    """Where packets are missing those behind them move, and the next read begins behind that; what follows in the same read stays."""
+    """Packets behind a gap move, and the next read begins behind them; later packets of the same read stay."""
     link.has_single_consumer = True
     group = (link.plan.group, link.plan.port)
     sqns = [[5, 6, 8, 9, 10, 12, 13, 14, 15], [16, 17, 19, 20]]
@@ -366,7 +372,7 @@ def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Pl
 
 @pytest.mark.parametrize("gro", [False, True])
 def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
-    """Also where a chunk ends: what is read there has gaps like all else."""
+    """This holds at the end of a chunk, too: reads there have gaps like all others."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=gro), Arena(6 * ROOM), None)
     receiver.has_single_consumer = True
@@ -389,7 +395,7 @@ def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
 
 
 def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> None:
-    """It is given behind what came after it, which has room made in it all the same: nobody needs the octets of the NCF."""
+    """The NCF comes behind later packets, which still get room for gaps: the NCF's octets are not needed."""
     link.has_single_consumer = True
     sent = [data_packet(sqn, bytes(80)) for sqn in (5, 6, 8, 9, 12, 13)]
     confirmed = ncf(7, 10, 11)
@@ -412,7 +418,7 @@ def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_only_ncfs_are_given_later(link: Link, place: Place, seed: int) -> None:
-    """All else comes in the order in which it was sent, and so do they; none comes earlier, nor is one lost."""
+    """All other packets keep the order of sending, and so do the NCFs; none comes early, and none is lost."""
     rng = random.Random(seed)
     link.has_single_consumer = True
     kinds = [
@@ -443,7 +449,7 @@ def test_only_ncfs_are_given_later(link: Link, place: Place, seed: int) -> None:
 
 @pytest.mark.parametrize("left", [2 * ROOM, 2 * ROOM + 500, 3 * ROOM - 1])
 def test_packets_that_wait_are_read_together_wherever_a_chunk_ends(place: Place, left: int) -> None:
-    """Read one by one, none of them kept, the next read would be at the same place for ever, and the socket overflow."""
+    """Single reads, none of them kept, would reuse one place for ever, and the socket would overflow."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     arena = Arena(8 * ROOM)
     arena.put(bytes(8 * ROOM - left))
@@ -468,14 +474,14 @@ def test_packets_that_wait_are_read_together_wherever_a_chunk_ends(place: Place,
 
 
 def ncf(*sqns: int) -> bytes:
-    """An NCF that lists these."""
+    """Return an NCF that lists these sqns."""
     nlas = {"source_nla": "10.0.0.1", "group_nla": "239.192.0.1"}
     options = (NakList(sqns=sqns[1:]),) if sqns[1:] else NO_OPTIONS
     return encode(Nak(tsi=TSI, data_port=DATA_PORT, kind=PacketType.NCF, sqn=sqns[0], options=options, **nlas))
 
 
 def test_read_gathering_shared_reads_are_not_moved(link: Link, place: Place) -> None:
-    """Only a receiver's own link says that nobody else looks at what it read."""
+    """Only a receiver's own link is the sole user of the memory it reads."""
     with sender(place.address(1)) as one:
         for sqn in (5, 7, 8):
             one.sendto(data_packet(sqn, bytes(80)), (link.plan.group, link.plan.port))

@@ -1,4 +1,7 @@
-"""A read that looks for a single packet gives what any other gives: trains, odd octets, others' packets and own echoes too."""
+"""Reads that poll for a single packet give the same as any other read.
+
+That holds for trains, odd octets, packets of others and own echoes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ Read = tuple[str, int, bytes]  # from whom, how long the packets are, and all of
 
 @pytest.fixture
 def links(place: Place) -> Iterator[list[Link]]:
-    """Two of the same group: each gets what is sent."""
+    """Return two links of the same group: each gets all packets."""
     plan = resolve(place.url(), None, Role.RECEIVER, {}).segments[0]
     opened = [Link(plan, 0, Parameters(so_rcvbuf=300_000), Arena(), None) for _ in range(2)]
     yield opened
@@ -45,7 +48,7 @@ def read_plainly(link: Link) -> Read | None:
 
 
 def read_all(link: Link, rng: random.Random, *, alone: bool) -> list[Read]:
-    """All that waits; with `alone` as who spins reads, and what is one packet is taken or refused by chance."""
+    """Return all waiting packets. With `alone` it polls as a busy-poll receiver, and takes single packets at random."""
     sock, found = link.inputs[0], []
 
     def take(packet: bytes, peer: str) -> bool:
@@ -85,7 +88,7 @@ def send_anything(links: list[Link], one: socket.socket, other: socket.socket, r
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_single_reads_equal_general_reads(links: list[Link], place: Place, seed: int) -> None:
-    """Also what the kernel dropped is noted alike: now and then more is sent than the buffers hold."""
+    """The kernel's drops are counted equally, too: some rounds send more than the buffers hold."""
     rng = random.Random(seed)
     with sender(place.address(1)) as one, sender(place.address(2)) as other:
         for number in range(12):

@@ -1,4 +1,4 @@
-"""What a source multicasts does not come back to it, and still reaches others on the same address."""
+"""A source's own multicast does not come back to it, and still reaches others on the same address."""
 
 from __future__ import annotations
 

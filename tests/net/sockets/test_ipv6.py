@@ -1,4 +1,7 @@
-"""IPv6 throughout: groups, addresses, NLAs, sockets, on hosts joined by lines, since loopback carries no such multicast."""
+"""IPv6 throughout: groups, addresses, NLAs, sockets.
+
+The hosts are joined by lines, because loopback carries no IPv6 multicast.
+"""
 
 from __future__ import annotations
 

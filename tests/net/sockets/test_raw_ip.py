@@ -1,4 +1,4 @@
-"""PGM over IP protocol 113: a whole tree on three hosts, and what their lines carried, packet by packet."""
+"""PGM over IP protocol 113: a tree on three hosts, and the packets on their lines."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def until_claimed(process: Process, host: Host, address: str) -> None:
 
 
 def test_an_address_belongs_to_one_process() -> None:
-    """There are no ports, so a second process at an address would take the first one's packets for its own."""
+    """The protocol has no ports, so a second process at an address would take the first one's packets."""
     url = "pgm://239.192.8.9?interface=vother&data_port=7500&transport=ip"
     with lab() as made, ExitStack() as stack:
         here, other = made.host("here"), made.host("other")

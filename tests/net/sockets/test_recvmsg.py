@@ -1,4 +1,4 @@
-"""What a call of the system's own library tells of a datagram is what Python's `recvmsg` tells of it."""
+"""Direct calls of `recvmsg` report the same about a datagram as Python's `recvmsg`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTS = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
 @pytest.fixture(params=HOSTS, ids=("IPv4", "IPv6"))
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Who sends, and who listens."""
+    """Return a sending and a receiving socket."""
     with (
         socket.socket(request.param, socket.SOCK_DGRAM) as one,
         socket.socket(request.param, socket.SOCK_DGRAM) as other,
@@ -43,7 +43,10 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket
 
 
 def test_all_is_told_of_a_datagram(ends: tuple[socket.socket, socket.socket]) -> None:
-    """Trains, datagrams without octets, and how many were dropped; of each one the kernel is asked twice, and lets it go but once."""
+    """The datagrams are trains, empty ones, and ones with a drop count.
+
+    Each is peeked first, so that both calls see it.
+    """
     one, other = ends
     rng, single = random.Random(1), Recvmsg(other)
     metadata: set[int] = set()
@@ -64,7 +67,7 @@ def test_all_is_told_of_a_datagram(ends: tuple[socket.socket, socket.socket]) ->
 
 
 def test_recvmsg_errors_are_those_of_the_general_path(place: Place) -> None:
-    """An answer to an earlier send is passed over once; what is no answer is raised."""
+    """An answer to an earlier send is ignored once; other errors are raised."""
     link = Link(resolve(place.url(), None, Role.RECEIVER, {}).segments[0], 0, Parameters(), Arena(), None)
     sock = link.sockets.own
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:

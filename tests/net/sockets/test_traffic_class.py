@@ -1,4 +1,4 @@
-"""What the network sees of a packet besides its addresses: traffic class and hop limit."""
+"""Properties of a packet that the network sees besides its addresses: traffic class and hop limit."""
 
 from __future__ import annotations
 

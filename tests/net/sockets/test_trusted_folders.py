@@ -1,6 +1,7 @@
-"""Folders of sockets that another user can change: they are refused by the nodes, and by every command that asks nodes.
+"""Folders of sockets that another user can change.
 
-The other users are real: a forked child that gives up root, or sockets that a thread without root's rights makes.
+The nodes refuse them, and so does every command that asks nodes. The other users are real: a forked child that gives up
+root, or sockets that a thread without root's rights makes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """A folder of root's in /tmp that everybody may enter."""
+    """Make a folder of root's in /tmp that every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix=f"pgm-test-{os.getpid()}-"))
     folder.chmod(0o755)
     yield folder
@@ -43,7 +44,7 @@ def base() -> Iterator[Path]:
 
 
 def folder(path: Path, mode: int = 0o755, owner: int = 0) -> Path:
-    """Make one folder of an owner and a mode."""
+    """Make one folder with an owner and a mode."""
     path.mkdir()
     os.chown(path, owner, owner)
     path.chmod(mode)
@@ -51,14 +52,14 @@ def folder(path: Path, mode: int = 0o755, owner: int = 0) -> Path:
 
 
 def link(path: Path, target: Path | str, owner: int = 0) -> Path:
-    """Make a symbolic link of an owner."""
+    """Make a symbolic link with an owner."""
     path.symlink_to(target)
     os.lchown(path, owner, owner)
     return path
 
 
 def as_user(uid: int, act: Callable[[], object], *, namespace: bool = False) -> str:
-    """Run `act` in a child of a user, on request as root of a user namespace; return its error, or nothing."""
+    """Run `act` in a child of a user, on request as root of a user namespace. Return its error, or nothing."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -86,7 +87,7 @@ def as_user(uid: int, act: Callable[[], object], *, namespace: bool = False) -> 
 
 @contextlib.contextmanager
 def listening(path: Path, user: int, answer: bytes) -> Iterator[None]:
-    """Answer every connection on a socket, as a process of a user that has made it."""
+    """Answer every connection on a socket, as a process of the user that has made it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         os.seteuid(user)
         try:
@@ -113,7 +114,7 @@ def listening(path: Path, user: int, answer: bytes) -> Iterator[None]:
 
 
 def refused_layouts(base: Path) -> dict[str, tuple[Path, Path, str]]:
-    """Return the folder of the sockets, the folder or link to blame, and the mode to name, by what is wrong."""
+    """Return for each fault the folder of the sockets, the folder or link to blame, and the mode to name."""
     sticky = folder(base / "sticky", 0o1777)
     good = folder(base / "good")
     folder(good / "t")
@@ -160,7 +161,7 @@ def test_folder_that_others_can_change_is_refused(base: Path, name: str, check: 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_node_and_command_refuse_folder_that_others_can_change(base: Path, name: str) -> None:
-    """A forged socket in it is not asked, and no socket is made there."""
+    """No forged socket in the folder is asked, and no socket is made there."""
     sockets, blamed, _ = refused_layouts(base)[name]
     sockets.mkdir(exist_ok=True)
     before = sorted(sockets.iterdir())
@@ -174,7 +175,7 @@ async def test_node_and_command_refuse_folder_that_others_can_change(base: Path,
 
 
 def test_folder_that_others_cannot_change_is_taken(base: Path) -> None:
-    """Another user can rename nothing on the way to it, with the sticky bit above too."""
+    """Another user can rename no entry of the path, even with the sticky bit above."""
     sticky = folder(base / "sticky", 0o1777)
     link(sticky / "absolute", sticky / "own")
     link(base / "relative", "sticky/absolute/../own")
@@ -212,7 +213,7 @@ def test_user_takes_own_folders_and_no_strangers(base: Path) -> None:
 
 
 def test_root_of_user_namespace_takes_own_folders_and_no_strangers(base: Path) -> None:
-    """There the kernel shows the files of root and of strangers with one owner, that of `/`."""
+    """There the kernel shows files of root and of unmapped users with one owner, that of `/`."""
     os.chown(base, SOMEBODY, SOMEBODY)
     sticky = folder(base / "sticky", 0o1777, SOMEBODY)
     folder(sticky / "stranger", owner=NOBODY)
@@ -239,7 +240,7 @@ FORGED = {
 
 
 def test_another_users_socket_does_not_answer_status_of_root(base: Path) -> None:
-    """The other user owns the folder above, moves the folder of root's node away, and puts one of its own there."""
+    """The other user owns the folder above, moves the folder of root's node away, and puts another one there."""
     theirs = folder(base / "run", owner=NOBODY)
     folder(theirs / "t", 0o700)  # of root's node
 
@@ -281,7 +282,7 @@ def test_trusted_user_may_be_named_and_has_to_exist(base: Path, monkeypatch: pyt
 
 
 def test_socket_that_another_user_left_does_not_answer(base: Path) -> None:
-    """The folder was open when the socket came there, and is closed now."""
+    """Others could write in the folder when the socket was made, and cannot any more."""
     sockets = folder(base / "t", 0o777)
     with listening(sockets / "n.sock", NOBODY, cbor2.dumps(FORGED)):
         sockets.chmod(0o700)

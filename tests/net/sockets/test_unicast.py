@@ -1,8 +1,10 @@
-"""A leg across a network that carries no multicast: two sites and a lone receiver joined by a router that knows unicast only.
+"""A leg across a network without multicast.
 
-source ── core ── west ═╗           ╔═ east ── site ── desk-1, desk-2
-                        ╠═ router ══╣
-                        ╝           ╚═ cloud (a receiver on the leg itself)
+Two sites and a lone receiver are joined by a router that knows unicast only.
+
+    source ── core ── west ═╗           ╔═ east ── site ── desk-1, desk-2
+                            ╠═ router ══╣
+                            ╝           ╚═ cloud (a receiver on the leg itself)
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Sites(Carried):
 
     @property
     def topology(self) -> str:
-        """The topology file."""
+        """Return the topology file."""
         core, site = self.core, self.floor
         west, east, cloud = (self.leg(net).address(1) for net in (3, 4, 5))
         return f"""
@@ -107,7 +109,7 @@ loss = {{ loss = "5%" }}
 
 @contextmanager
 def sites(case: Sites) -> Iterator[Mapping[str, Host]]:
-    """The hosts, and the router between them."""
+    """Make the hosts, and the router between them."""
     with lab() as made:
         found = {name: made.host(name) for name in ("source", "west", "router", "east", "site", "cloud")}
         made.join(found["source"], case.core.with_length(1), found["west"], case.core.with_length(2))
@@ -180,7 +182,10 @@ def test_a_leg_across_a_router_without_multicast(name: str, tmp_path: Path) -> N
 
 
 def loop(place: Place) -> str:
-    """source ── lan ── west ══ leg ══ east ── hall ── desk, all on loopback, which carries unicast as well as anything."""
+    """Return a tree on loopback, which carries unicast as well as any network.
+
+    source ── lan ── west ══ leg ══ east ── hall ── desk
+    """
     return f"""
 version = 1
 name = "t{place.number}"
@@ -264,7 +269,7 @@ async def test_unicast_control_dropped_by_a_full_link_is_counted(place: Place, g
 
 
 async def test_a_full_line_is_taken_up_where_it_stopped(place: Place) -> None:
-    """Every peer gets every packet once, wherever among the copies the link had to wait."""
+    """Every peer gets every packet once, regardless of the copy at which the link had to wait."""
     topology = loads(loop(place))
     async with running(topology, "west") as tree:
         link = tree.drivers["west"].links[1]

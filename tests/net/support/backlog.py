@@ -1,4 +1,4 @@
-"""What waits in a receiver's queue for an application that was away, and something else that comes meanwhile."""
+"""Backlog in a receiver's queue for an application that was away, and other input during its work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BACKLOG_PACKETS = sum(len(rows) for rows in BACKLOG)
 
 
 def knock(receiver: Receiver | SpinningReceiver) -> None:
-    """A datagram to a receiver's group that is nobody's packet: it is counted among the rejects as truncated."""
+    """Send an invalid datagram to a receiver's group; the rejects count it as truncated."""
     plan = receiver.links[0].plan
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))

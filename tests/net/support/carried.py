@@ -1,8 +1,11 @@
-"""A tree over three hosts, whatever carries it: source ── core ── relay ── floor ── repairer and two receivers.
+"""Tree over three hosts, with any kind of segments.
+
+    source ── core ── relay ── floor ── repairer and two receivers
 
     host "source" ───── core ───── host "relay" ───── floor ───── host "floor"
 
-The receivers lose packets on purpose, on the way to the relay some are lost too, and everybody must end with everything.
+The receivers lose packets on purpose. Some packets are lost on the way to the relay, too. All receivers must end with
+all messages.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _LAST_BITS = {4: 24, 6: 64}
 
 @attrs.frozen
 class Segment:
-    """What carries one segment. `keys` go into its table of the topology as they are."""
+    """Kind of one segment. `keys` go unchanged into its table of the topology."""
 
     version: int = 4
     net: int = 0
@@ -35,19 +38,19 @@ class Segment:
     link_local: bool = False
 
     def address(self, host: int) -> str:
-        """The address of one node."""
+        """Return the address of one node."""
         if self.version == 4:
             return f"10.8.{self.net}.{host}"
         return f"fe80::8:{self.net}:{host}" if self.link_local else f"fd00:8:{self.net}::{host}"
 
     def with_length(self, host: int) -> str:
-        """The address with the length of its network, as interfaces have it."""
+        """Return the address with the length of its network, as interfaces have it."""
         return f"{self.address(host)}/{_LAST_BITS[self.version]}"
 
 
 @attrs.frozen
 class Carried:
-    """The tree and its two segments."""
+    """Tree with its two segments."""
 
     core: Segment
     floor: Segment
@@ -57,7 +60,7 @@ class Carried:
 
     @property
     def topology(self) -> str:
-        """The topology file."""
+        """Return the topology file."""
         core, floor = self.core, self.floor
         settings = ", ".join(filter(None, (_SETTINGS, self.parameters)))
         repairers = 'repairers = ["repairer"]\n' if self.relay == "aggregator" else ""
@@ -100,7 +103,7 @@ loss = {{ loss = "5%" }}
 
 @contextmanager
 def hosts(case: Carried) -> Iterator[tuple[Mapping[str, Host], Lab]]:
-    """The three hosts, joined. The interfaces are called after the host at their other end, with a v before it."""
+    """Make and join the three hosts. An interface is named v and the host at its other end."""
     with lab() as made:
         found = {name: made.host(name) for name in ("source", "relay", "floor")}
         core, floor = case.core, case.floor
@@ -112,7 +115,7 @@ def hosts(case: Carried) -> Iterator[tuple[Mapping[str, Host], Lab]]:
 
 
 def run(tree: Processes, case: Carried, found: Mapping[str, Host], home: Mapping[str, str] = HOME) -> dict[str, Any]:
-    """Send everything through the tree; returns the accounts of the receivers and the last snapshots of the elements.
+    """Send everything through the tree. Return the receivers' accounts and the elements' last snapshots.
 
     Fails unless every receiver has everything, once and in order.
     """

@@ -1,4 +1,4 @@
-"""A process that a test has started, and every way in which it ends."""
+"""Process that a test has started, and all the ways in which it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class Child:
-    """A running process whose output threads read."""
+    """Running process with threads that read its output."""
 
     PATIENCE_S: ClassVar[float] = (
         60.0  # until a test gives up on it; twenty interpreters may start at once on a small machine
@@ -22,11 +22,11 @@ class Child:
 
     @property
     def log(self) -> str:
-        """What it said so far."""
+        """Return the output so far."""
         raise NotImplementedError
 
     def wait(self, patience_s: float | None = None) -> int:
-        """Wait for its end; returns the exit code."""
+        """Wait for the end. Return the exit code."""
         try:
             code = self.process.wait(patience_s or self.PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -35,19 +35,19 @@ class Child:
         return code
 
     def stop(self) -> int:
-        """SIGTERM, and wait."""
+        """Send SIGTERM, and wait."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def kill(self) -> float:
-        """SIGKILL, and wait; returns when it was sent."""
+        """Send SIGKILL, and wait. Return when the signal was sent."""
         at = time.monotonic()
         self.process.kill()
         self.wait()
         return at
 
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Remove everything, in any case."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

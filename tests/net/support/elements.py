@@ -1,4 +1,4 @@
-"""A whole tree in this process: every node with its own sockets, drivers side by side in one trio run."""
+"""Tree in this process: every node with its own sockets, drivers side by side in one trio run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BUILD = {Role.AGGREGATOR: aggregator.process.build, Role.REPAIRER: repairer.pro
 
 @attrs.define
 class Notices:
-    """An element's application: it keeps what the log would say."""
+    """Application side of an element that keeps the texts for the log."""
 
     said: list[Notice] = attrs.field(factory=list)
 
@@ -42,7 +42,7 @@ class Notices:
 
 @attrs.define
 class Tree:
-    """The running nodes by name."""
+    """Running nodes by name."""
 
     drivers: dict[str, TrioDriver]
     sources: dict[str, Source]
@@ -54,7 +54,10 @@ class Tree:
 
 @asynccontextmanager
 async def running(topology: Topology, *nodes: str, is_alone: bool = False) -> AsyncIterator[Tree]:
-    """Open nodes in this order; leave them in the reverse. `is_alone`: elements sleep as if each had a process of its own."""
+    """Open nodes in this order; close them in reverse.
+
+    With `is_alone` elements sleep as if each had its own process.
+    """
     tree = Tree({}, {}, {})
     async with AsyncExitStack() as stack:
         for node in nodes:

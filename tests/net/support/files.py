@@ -54,7 +54,7 @@ _WATCH_S = 1.0  # between two looks at what was written
 
 
 class Way(enum.Enum):
-    """What loses packets on the last hops."""
+    """Kind of loss on the last hops."""
 
     TRAINS = "trains"  # a rule, and segmentation is offloaded: whole trains
     SINGLE = "single"  # the same rule, and the relay's veths send packet by packet
@@ -74,7 +74,7 @@ class Case:
 
     @property
     def topology(self) -> str:
-        """The topology file."""
+        """Return the topology file."""
         hop_loss = f', loss = {{ loss = "{self.loss:.4%}" }}' if self.way is Way.INJECTOR else ""
         seats = [f'{{ segment = "{side}", address = "{NETS[side]}.1"{hop_loss} }}' for side in SIDES]
         parts = ['version = 1\nname = "files"\nprofile = "lossy"\n[parameters]']
@@ -96,7 +96,7 @@ class Case:
 
 @attrs.frozen
 class Hop:
-    """What one last hop, or one receiver's injector, lost of what came down to it."""
+    """Losses of data on one last hop, or by one receiver's injector."""
 
     name: str
     seen: int  # packets or trains of whatever type
@@ -106,18 +106,18 @@ class Hop:
 
     @property
     def share(self) -> float:
-        """The share that was lost."""
+        """Return the share of packets lost."""
         return self.lost / max(1, self.seen)
 
     @property
     def mean_run(self) -> float:
-        """Mean length of a run of losses in packets."""
+        """Return the mean length of a run of losses in packets."""
         return sum(self.runs) / max(1, len(self.runs))
 
 
 @attrs.frozen
 class Outcome:
-    """What came of a transfer."""
+    """Outcome of a transfer."""
 
     case: Case
     seconds: float  # from the start of `pgm send` to the end of the last process
@@ -132,18 +132,18 @@ class Outcome:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everybody has the file, octet by octet, and ended well."""
+        """Return whether every receiver has the file, octet by octet, and ended well."""
         return set(self.digests.values()) == {self.digest} and not any(self.exits.values())
 
     @property
     def mb_per_s(self) -> float:
-        """Millions of octets of the file a second, while the stream ran."""
+        """Return millions of octets of the file a second, while the stream ran."""
         return self.case.octets / self.stream_seconds / 1e6
 
 
 @attrs.frozen
 class Net:
-    """The hosts, and the interface of each downstream line at either end."""
+    """Hosts, and the interface of each downstream line at either end."""
 
     source: Host
     relay: Host
@@ -153,7 +153,7 @@ class Net:
 
 @contextmanager
 def network() -> Iterator[Net]:
-    """Four hosts and the lines between them, for the length of a block."""
+    """Make four hosts and the lines between them, for the length of a block."""
     with lab() as made:
         yield _build(made)
 
@@ -167,7 +167,7 @@ def _build(made: Lab) -> Net:
 
 
 def _prepare(net: Net, way: Way, share: float) -> None:
-    """Loss and segmentation of the last hops."""
+    """Set loss and segmentation of the last hops."""
     dropped = 0.0 if way is Way.INJECTOR else share
     loss_rule.install(net.relay, [net.down[side][0] for side in SIDES], dropped)
     for side in SIDES:
@@ -177,7 +177,7 @@ def _prepare(net: Net, way: Way, share: float) -> None:
 
 
 def make_file(path: Path, octets: int) -> None:
-    """A file of random octets."""
+    """Make a file of random octets."""
     rng = np.random.default_rng(octets)
     with path.open("wb") as file:
         for at in range(0, octets, _CHUNK_OCTETS):
@@ -193,7 +193,7 @@ def _digest(path: Path) -> str:
 
 
 def _sender(tree: Processes, host: Host, file: Path) -> Process:
-    """`cat file | pgm send`."""
+    """Start `cat file | pgm send`."""
     with subprocess.Popen(["cat", str(file)], stdout=subprocess.PIPE) as cat:
         process = Process("source", ["send", str(tree.file), "--node", "source", "--json"], host, stdin=cat.stdout)
         tree.all.append(process)
@@ -203,7 +203,7 @@ def _sender(tree: Processes, host: Host, file: Path) -> Process:
 
 
 def _receiver(tree: Processes, host: Host, name: str) -> Process:
-    """`pgm recv > name`."""
+    """Start `pgm recv > name`."""
     with (tree.folder / name).open("wb") as output:
         process = Process(name, ["recv", str(tree.file), "--node", name, "--json"], host, stdout=output)
     tree.all.append(process)
@@ -221,7 +221,7 @@ def _until_joined(net: Net, patience_s: float) -> None:
 
 
 def _wait(running: Sequence[Process], deadline: float, watch: Callable[[], None]) -> float:
-    """Wait until all have ended or time is up; returns when that was."""
+    """Wait until all have ended or the timeout is over. Return the time."""
     for process in running:
         while process.process.poll() is None and time.monotonic() < deadline:
             try:
@@ -232,7 +232,7 @@ def _wait(running: Sequence[Process], deadline: float, watch: Callable[[], None]
 
 
 def _close(running: Sequence[Process]) -> dict[str, int]:
-    """The exit codes; what still runs is ended."""
+    """Return the exit codes; end processes that still run."""
     for process in running:
         if process.process.poll() is None:
             process.process.terminate()
@@ -240,13 +240,13 @@ def _close(running: Sequence[Process]) -> dict[str, int]:
 
 
 def ignore(_: int) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 def transfer(net: Net, case: Case, patience_s: float = PATIENCE_S, watch: Callable[[int], None] = ignore) -> Outcome:
-    """Pipe a file through the tree; returns what came of it, whole or not.
+    """Pipe a file through the tree. Return the outcome, complete or not.
 
-    `watch` is told now and then how many octets the slowest receiver has written.
+    `watch` is called now and then with the octets that the slowest receiver has written.
     """
     with processes(case.topology, "files") as tree:
         file = tree.folder / "file"
@@ -283,7 +283,7 @@ def transfer(net: Net, case: Case, patience_s: float = PATIENCE_S, watch: Callab
 
 
 def _counters(process: Process) -> dict[str, int]:
-    """The counters in the JSON account that a process has printed at its end."""
+    """Return the counters in the JSON account that a process printed at its end."""
     for line in reversed([*(text for _, text in process.lines), *process.printed]):
         if line.startswith("{"):
             account = json.loads(line)
@@ -308,7 +308,7 @@ def _naks(net: Net) -> tuple[int, int]:
 
 
 def _injected(file: Path, counters: dict[str, dict[str, int]]) -> tuple[Hop, ...]:
-    """What each receiver's injector did. It draws by a seed, so its draws can be had again."""
+    """Return what each receiver's injector lost. Its draws follow from a seed, so they can be repeated."""
     topology = load_checked(file)
     hops = []
     for name in RECEIVERS:

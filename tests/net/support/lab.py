@@ -1,7 +1,7 @@
 """Hosts on one machine: network namespaces joined by veth pairs, made without privileges.
 
-Each host is a namespace held open by a sleeping process inside one user namespace of our own, so nothing
-needs root, nothing outlives the test, and no traffic leaves the machine.
+Each host is a namespace held open by a sleeping process inside one user namespace. Nothing needs root, nothing outlives
+the test, and no traffic leaves the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @functools.cache
 def why_not() -> str:
-    """Why namespaces cannot be had here, or empty."""
+    """Return why namespaces are not available here; empty if they are."""
     missing = [tool for tool in ("unshare", "nsenter", "ip", "nft", "ethtool") if shutil.which(tool) is None]
     if missing:
         return f"needs {', '.join(missing)}: apt-get install util-linux iproute2 nftables ethtool"
@@ -43,17 +43,17 @@ class Host:
         self.holder = holder
 
     def wrap(self, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` on this host."""
+        """Return the command line that runs `command` on this host."""
         return ["nsenter", "-t", str(self.holder.pid), "-U", "-n", "--preserve-credentials", *command]
 
     def run(self, *command: str) -> str:
-        """Run a command on this host and return what it printed."""
+        """Run a command on this host. Return its output."""
         done = subprocess.run(self.wrap(command), capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{self.name}: {' '.join(command)}: {done.stderr}"
         return done.stdout
 
     def until(self, holds: Callable[[], object], patience_s: float = 60.0) -> None:
-        """Wait until something holds on this host."""
+        """Wait until a condition holds on this host."""
         deadline = time.monotonic() + patience_s
         while not holds():
             assert time.monotonic() < deadline, f"{self.name}: it never came to that"
@@ -69,20 +69,20 @@ class Host:
         return self.start(sys.executable, "-m", "deploy", *arguments, **options)
 
     def add_address(self, interface: str, address: str) -> None:
-        """Give an interface one more address, as in "10.0.0.2/24" or "fd00::2/64"; it can be used at once."""
+        """Add an address such as "10.0.0.2/24" or "fd00::2/64" to an interface, for immediate use."""
         unquestioned = ["nodad"] if ":" in address else []
         self.run("ip", "address", "add", address, "dev", interface, *unquestioned)
 
 
 class Lab:
-    """The hosts of one test."""
+    """Hosts of one test."""
 
     def __init__(self) -> None:
         self._holders: list[subprocess.Popen[bytes]] = []
         self._root: Host | None = None
 
     def host(self, name: str) -> Host:
-        """A new host with nothing but loopback."""
+        """Make a host with nothing but loopback."""
         sleeper = ["sh", "-c", "echo up; exec cat"]  # which ends with this process, however that ends
         command = ["unshare", "-rUn", *sleeper] if self._root is None else self._root.wrap(["unshare", "-n", *sleeper])
         holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -95,7 +95,7 @@ class Lab:
         return host
 
     def join(self, one: Host, one_address: str, other: Host, other_address: str, mtu: int = 1500) -> tuple[str, str]:
-        """Join two hosts by a veth pair; returns the interface names on either side. Addresses are IPv4 or IPv6."""
+        """Join two hosts by a veth pair. Return the interface names on either side. Addresses are IPv4 or IPv6."""
         names = (f"v{other.name}", f"v{one.name}")
         one.run("ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1], "netns", str(other.holder.pid))
         for host, name, address in ((one, names[0], one_address), (other, names[1], other_address)):
@@ -121,7 +121,7 @@ class Lab:
 
 @contextmanager
 def lab() -> Iterator[Lab]:
-    """A lab for the length of a block."""
+    """Make a lab for the length of a block."""
     made = Lab()
     try:
         yield made

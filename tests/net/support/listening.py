@@ -1,4 +1,4 @@
-"""What the tests' applications do with a receiver: take everything until its streams end, with a limit in time."""
+"""Applications of the tests: receive everything until the streams end, within a time limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_S = 0.001  # between two looks at what tells nobody of itself
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait for a condition of which nothing tells, such as a counter's."""
+    """Wait for a condition without an event, such as the value of a counter."""
     with trio.fail_after(PATIENCE_S):
         while not holds():  # noqa: ASYNC110 - nothing tells of it
             await trio.sleep(_LOOK_S)
@@ -27,7 +27,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 @attrs.define
 class Taken:
-    """All that one receiver's application got."""
+    """Everything that one receiver's application got."""
 
     payloads: dict[bytes, list[bytes]] = attrs.field(factory=dict)  # by TSI
     events: list[Lost | Opened | Closed] = attrs.field(factory=list)
@@ -41,7 +41,7 @@ class Taken:
 
     @property
     def messages(self) -> list[bytes]:
-        """The messages of the only session, or none."""
+        """Return the messages of the only session, or none."""
         assert len(self.payloads) <= 1, "several sessions"
         return next(iter(self.payloads.values()), [])
 
@@ -63,7 +63,7 @@ class Taken:
 
 
 async def take_all(receiver: Receiver, streams: int = 1, taken: Taken | None = None) -> Taken:
-    """Take what comes until so many streams have ended."""
+    """Receive items until `streams` streams have ended."""
     taken = Taken() if taken is None else taken
     taken.counters = receiver.counters
     with trio.move_on_after(PATIENCE_S) as patience:
@@ -77,7 +77,7 @@ async def take_all(receiver: Receiver, streams: int = 1, taken: Taken | None = N
 
 @asynccontextmanager
 async def taking(*receivers: Receiver, streams: int = 1) -> AsyncIterator[list[Taken]]:
-    """Take from several receivers while the block runs; at its end all have everything."""
+    """Receive with several receivers while the block runs; at its end all have everything."""
     found = [Taken() for _ in receivers]
     async with trio.open_nursery() as nursery:
         for receiver, taken in zip(receivers, found, strict=True):
@@ -87,7 +87,7 @@ async def taking(*receivers: Receiver, streams: int = 1) -> AsyncIterator[list[T
 
 @attrs.define
 class Got:
-    """What an application has taken, message by message."""
+    """Messages that an application has received, one by one."""
 
     messages: list[Message] = attrs.field(factory=list)
     events: list[Lost | Opened | Closed] = attrs.field(factory=list)
@@ -106,7 +106,7 @@ class Got:
 
 
 async def take_messages(receiver: Receiver, got: Got) -> None:
-    """Take messages until the stream ends."""
+    """Receive messages until the stream ends."""
     with trio.fail_after(PATIENCE_S):
         async for item in receiver:
             if isinstance(item, Message):

@@ -1,8 +1,8 @@
-"""An nftables rule that drops a share of what arrives on an interface and can say afterwards what it dropped.
+"""An nftables rule that drops a share of an interface's input and reports what it dropped.
 
-The kernel hands a train that was sent with segmentation offload to the rule as one packet, so a rule drops whole
-trains then. What was dropped is told exactly: a set in the rule keeps the first sqn and the length of every ODATA
-packet or train that it took away.
+The kernel passes a train that was sent with segmentation offload to the rule as one packet. A rule then drops whole
+trains. The report is exact: a set in the rule keeps the first sqn and the length of every ODATA packet or train that it
+dropped.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ table inet loss {{
 
 @attrs.frozen
 class Count:
-    """What passed a counter: units of the kernel, which are packets or trains, and octets of PGM in them."""
+    """Value of a counter: units of the kernel (packets or trains), and their octets of PGM."""
 
     units: int
     octets: int
 
     def packets(self, stride: int) -> int:
-        """PGM packets of `stride` octets in all of them, a short one at the end of a stream included."""
+        """Return the PGM packets of `stride` octets in all units, including a short one at the end of a stream."""
         return -(-self.octets // stride)
 
 
 @attrs.frozen
 class Losses:
-    """What a rule saw, what it dropped, and the runs of ODATA packets that it dropped, in order of sqns."""
+    """Input and drops of a rule, and the dropped runs of ODATA packets in order of sqns."""
 
     odata: Count
     rdata: Count
@@ -79,17 +79,17 @@ class Losses:
 
     @property
     def units(self) -> int:
-        """Packets and trains that it saw, of whatever type."""
+        """Return the packets and trains of any type in the input."""
         return self.odata.units + self.rdata.units + self.control.units
 
     @property
     def lost_units(self) -> int:
-        """Packets and trains that it dropped."""
+        """Return the packets and trains that it dropped."""
         return self.lost_odata.units + self.lost_rdata.units + self.lost_control.units
 
 
 def runs_of(trains: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """Lengths of the runs that (first sqn, packets) make when neighbours are joined."""
+    """Return the lengths of the runs of (first sqn, packets), with neighbours joined."""
     runs: list[int] = []
     end = -1
     for first, packets in sorted(trains):
@@ -102,7 +102,10 @@ def runs_of(trains: Iterable[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def install(host: Host, interfaces: Sequence[str], share: float) -> None:
-    """Drop `share` of the UDP packets that arrive on `interfaces` from now on; 0 only counts. Replaces an older rule."""
+    """Drop `share` of the UDP packets that arrive on `interfaces` from now on; 0 only counts.
+
+    Replaces an older rule.
+    """
     limit = round(share * _SHARES)
     draw = f"numgen random mod {_SHARES} < {limit} jump losing" if limit else ""
     names = ", ".join(f'"{name}"' for name in interfaces)
@@ -114,13 +117,13 @@ def install(host: Host, interfaces: Sequence[str], share: float) -> None:
 
 
 def remove(host: Host) -> None:
-    """Take the rule away, if there is one."""
+    """Remove the rule, if there is one."""
     if "table inet loss" in host.run("nft", "list", "tables"):
         host.run("nft", "delete", "table", "inet", "loss")
 
 
 def read(host: Host, stride: int) -> Losses:
-    """What the rule has counted. `stride` is the size of a full packet of the stream."""
+    """Return the counts of the rule. `stride` is the size of a full packet of the stream."""
     listing = json.loads(host.run("nft", "-j", "list", "table", "inet", "loss"))["nftables"]
     counters = [row["counter"] for row in listing if "counter" in row]
     counts = {row["name"]: Count(row["packets"], row["bytes"] - _HEADERS * row["packets"]) for row in counters}

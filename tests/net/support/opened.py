@@ -1,4 +1,4 @@
-"""What the tests of the library send, open and look at."""
+"""Messages, openings and checks of the library's tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def open_all(stack: AsyncExitStack, place: Place, count: int, **parameters
 
 
 def open_files() -> set[str]:
-    """What this process has open, sockets by their inode."""
+    """Return the open files of this process, sockets by their inode."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:

@@ -1,4 +1,4 @@
-"""Examples of a page of the docs, as they stand there, but for addresses of a test's own."""
+"""Examples of a page of the docs, unchanged but for a test's own addresses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def placed(text: str, place: Place, net: str, group: str, port: int) -> str:
-    """A topology file of a page at a test's own place."""
+    """Return a topology file of a page with a test's own addresses."""
     moved = text.replace(f"{net}.", f"{place.net}.").replace(group, place.group())
     return moved.replace(f"{port}", f"{place.port}")
 
 
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A Python that has nothing but this project."""
+    """Start a Python process that has nothing but this project."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=folder,

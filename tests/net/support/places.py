@@ -1,7 +1,7 @@
 """Addresses of one test on the loopback interface, and small trees on them.
 
-Every test gets a network, groups and a port of its own, so that tests of several processes run side by side. Who writes
-addresses by hand, or runs what others wrote, puts those of a `Place` in their stead.
+Every test gets a network, groups and a port of its own, so that tests of several processes run side by side. A test
+with addresses written by hand, or with text of others, replaces them by those of a `Place`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NUMBERS = 40 * OF_TESTS.count
 
 @functools.cache
 def _claims() -> BinaryIO:
-    """A file with an octet for each port; a process locks what it uses, and its end, however it comes, gives that back."""
+    """Open a file with an octet for each port. A process locks the octets in use; any end of the process frees them."""
     return (Path(tempfile.gettempdir()) / f"pgm-test-places-{os.getuid()}").open("ab")
 
 
 def _is_claimed(port: int) -> bool:
-    """Whether the port of a number is this process's from now on; what has long been its own it has again."""
+    """Claim a port number for this process. Return True if it is free or already claimed by this process."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
@@ -38,20 +38,20 @@ def _is_claimed(port: int) -> bool:
 
 
 class _Next:
-    """Where this process looks for its next number: processes that start together begin apart."""
+    """Next number that this process tries. Processes that start together begin at different numbers."""
 
     number = os.getpid() * 61
 
 
 @attrs.frozen
 class Place:
-    """127.x.y.0/24, its groups and its port."""
+    """Network 127.x.y.0/24 with its groups and its port."""
 
     number: int
 
     @classmethod
     def new(cls) -> Place:
-        """One that no other test uses at the same time."""
+        """Return a place that no other test uses at the same time."""
         for _ in range(OF_TESTS.count):
             number, _Next.number = _Next.number % _NUMBERS, _Next.number + 1
             if _is_claimed(number % OF_TESTS.count):
@@ -60,29 +60,29 @@ class Place:
 
     @property
     def net(self) -> str:
-        """The first three numbers of every address."""
+        """Return the first three numbers of every address."""
         return f"127.{20 + self.number % 200}.{self.number // 200 % 250}"
 
     @property
     def port(self) -> int:
-        """The UDP port of groups and addresses."""
+        """Return the UDP port of groups and addresses."""
         return OF_TESTS.of(self.number)
 
     def address(self, host: int) -> str:
-        """One node's address."""
+        """Return one node's address."""
         return f"{self.net}.{host}"
 
     def group(self, segment: int = 0) -> str:
-        """One segment's group."""
+        """Return one segment's group."""
         return f"239.{192 + segment}.{self.number % 250}.{self.number // 250 % 250}"
 
     def segment(self, name: str, number: int = 0) -> str:
-        """The table of a multicast segment in a topology file."""
+        """Return the table of a multicast segment in a topology file."""
         keys = f'group = "{self.group(number)}"\nport = {self.port}\ninterface = "{self.net}.0/24"'
         return f"[segments.{name}]\n{keys}"
 
     def url(self, **query: object) -> str:
-        """The address of segment 0 for `open_source` and `open_receiver`."""
+        """Return the address of segment 0 for `open_source` and `open_receiver`."""
         pairs = {"interface": "lo", "data_port": 7500, **query}
         return f"pgm://{self.group()}:{self.port}?" + "&".join(f"{key}={value}" for key, value in pairs.items())
 
@@ -102,7 +102,10 @@ def one_segment(
     window: str = "10s",
     sources: int = 1,
 ) -> str:
-    """A topology file with `source` (`source-2`, ...) at .1 (.2, ...) and receivers `desk-1` to `desk-50` from .100 on."""
+    """Return a topology file with one segment.
+
+    Sources `source` (`source-2`, ...) are at .1 (.2, ...), receivers `desk-1` to `desk-50` from .100 on.
+    """
     settings = ", ".join(filter(None, (LOSSY if loss else BRISK, parameters)))
     lines = [
         f'version = 1\nname = "t{place.number}"\nparameters = {{ {settings} }}',
@@ -131,9 +134,10 @@ def below_a_relay(
     loss: str = "",
     has_repairer: bool = False,
 ) -> str:
-    """A topology file with `source` on core, `relay` of a role between core and floor, and `desk-1` to `desk-50` below it.
+    """Return a topology file with a relay between a source and receivers.
 
-    `parameters` are everybody's beside a stream's end after `quiet`, `relay` the relay's own; the desks lose `loss`, and
+    `source` is on core, `relay` of some role between core and floor, and `desk-1` to `desk-50` on floor. `parameters`
+    apply to all nodes, beside a stream's end after `quiet`; `relay` are the relay's own. The desks lose `loss`, and
     have a `repairer` on floor.
     """
     settings = ", ".join(filter(None, (f'fin_quiet_ivl = "{quiet}"', parameters)))

@@ -26,7 +26,7 @@ _POLL_S = 0.02  # between two questions to another process's status socket
 
 
 class Process(Child):
-    """A pgm command with its log: lines of standard error with the time they came, and what it printed."""
+    """A pgm command with its output, and its log: lines of standard error with their times."""
 
     def __init__(self, name: str, arguments: Sequence[str], host: Host | None = None, **options: Any) -> None:
         self.name = name
@@ -68,11 +68,11 @@ class Process(Child):
 
     @property
     def log(self) -> str:
-        """What it said so far."""
+        """Return the log so far."""
         return "\n".join(line for _, line in self.lines)
 
     def line_with(self, text: str, after: float = 0.0, patience_s: float = PATIENCE_S) -> float:
-        """Wait for a line of its log that has `text` and came after a time; returns when it came."""
+        """Wait for a log line with `text` after a time. Return its time."""
 
         def came() -> float | None:
             return next((at for at, line in self.lines if text in line and at > after), None)
@@ -84,14 +84,14 @@ class Process(Child):
         return at
 
     def first_printed(self) -> dict[str, Any]:
-        """Wait for the first line of its output, which is JSON: it comes by another pipe than its log."""
+        """Wait for the first line of the output, which is JSON and comes by another pipe than the log."""
         with self._news:
             assert self._news.wait_for(lambda: self.printed, PATIENCE_S), self.log
         found: dict[str, Any] = json.loads(self.printed[0])
         return found
 
     def account(self) -> dict[str, Any]:
-        """Wait for its end; returns what it printed as JSON at last."""
+        """Wait for the end. Return the last output as JSON."""
         code = self.wait()
         assert code == 0, f"{self.name} ended with {code}:\n{self.log}"
         found: dict[str, Any] = json.loads(self.printed[-1])
@@ -99,7 +99,7 @@ class Process(Child):
 
 
 class Processes:
-    """The nodes of one topology file. `name` is what the file calls the tree."""
+    """Nodes of one topology file. `name` is the tree's name in the file."""
 
     def __init__(self, folder: Path, text: str, name: str) -> None:
         self.file = folder / "tree.toml"
@@ -126,13 +126,13 @@ class Processes:
         return started
 
     def status(self, node: str) -> dict[str, Any]:
-        """A node's snapshot."""
+        """Return a node's snapshot."""
         return ask_status(self.folder / self.name / f"{node}.sock")
 
     def until(
         self, node: str, holds: Callable[[dict[str, Any]], object], patience_s: float = PATIENCE_S
     ) -> dict[str, Any]:
-        """Ask a node until its snapshot satisfies a condition; returns that snapshot."""
+        """Ask a node until its snapshot satisfies a condition. Return that snapshot."""
         deadline = time.monotonic() + patience_s
         snapshot: dict[str, Any] = {}
         while time.monotonic() < deadline:
@@ -147,11 +147,11 @@ class Processes:
         raise AssertionError(f"{node} never got there; its last snapshot: {snapshot}\n{self._logs()}")
 
     def _logs(self) -> str:
-        """What every node said: the one that fails a test is often not the one at fault."""
+        """Return the logs of all nodes: a failing test often names a node that is not at fault."""
         return "\n".join(f"{process.name}:\n{process.log}" for process in self.all)
 
     def close(self) -> None:
-        """End every process, also when one does not end as it should."""
+        """End every process, even one that does not end normally."""
         with ExitStack() as stack:
             for process in self.all:
                 stack.callback(process.close)
@@ -159,7 +159,7 @@ class Processes:
 
 @contextmanager
 def processes(text: str, name: str) -> Iterator[Processes]:
-    """A topology's processes for the length of a block. Their sockets need a short path."""
+    """Run a topology's processes for the length of a block. Their sockets need a short path."""
     with short_folder() as folder:
         made = Processes(folder, text, name)
         try:
@@ -169,12 +169,12 @@ def processes(text: str, name: str) -> Iterator[Processes]:
 
 
 def count(snapshot: dict[str, Any], counter: str) -> int:
-    """One counter of a snapshot."""
+    """Return one counter of a snapshot."""
     return int(snapshot["counters"].get(counter, 0))
 
 
 class Stream:
-    """Test messages from a source in this process to receiver processes, for as long as the test wants."""
+    """Test messages from a source in this process to receiver processes, for as long as the test needs."""
 
     def __init__(self, tree: Processes, source: str = "source", size: int = 1400) -> None:
         self.tree = tree
@@ -214,13 +214,13 @@ class Stream:
         self._is_held.set()
 
     def until_delivered(self, more: int) -> None:
-        """Wait until the first receiver has so many messages more."""
+        """Wait until the first receiver has `messages` more."""
         name = self.receivers[0].name
         wanted = more + count(self.tree.status(name), "delivered_packets")
         self.tree.until(name, lambda snapshot: count(snapshot, "delivered_packets") >= wanted)
 
     def end(self) -> list[dict[str, Any]]:
-        """End the stream; returns the accounts of all receivers at their end."""
+        """End the stream. Return the accounts of all receivers at their end."""
         self.stop()
         assert self._error is None, repr(self._error)
         return [receiver.account() for receiver in self.receivers]
@@ -246,7 +246,7 @@ class Stream:
 
 @contextmanager
 def streaming(text: str, name: str, receivers: Sequence[str], elements: Sequence[str]) -> Iterator[Stream]:
-    """A running tree with a stream that has begun."""
+    """Run a tree with a stream that has begun."""
     with processes(text, name) as tree:
         stream = Stream(tree)
         try:

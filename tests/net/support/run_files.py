@@ -1,7 +1,10 @@
-"""Send a file through a relay over lossy last hops: `python tests/net/support/run_files.py --size 200MB --loss 1% 20%`.
+"""Send a file through a relay over lossy last hops.
 
-Makes a network of four hosts, pipes a file of random octets into `pgm send`, lets four `pgm recv` write what they get,
-and compares. Prints a row per last hop, with the losses that happened there, and ends with 1 if a file is not whole.
+Example: `python tests/net/support/run_files.py --size 200MB --loss 1% 20%`.
+
+The script makes a network of four hosts, pipes a file of random octets into `pgm send`, lets four `pgm recv` write
+their output, and compares. It prints a row per last hop with the losses there, and exits with 1 if a file is
+incomplete.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ def _rows(outcome: Outcome, cpu_s: float) -> list[str]:
 
 
 def _details(outcome: Outcome) -> str:
-    """NAKs and repairs, in one line."""
+    """Return NAKs and repairs in one line."""
     relay = outcome.counters["relay"]
     receivers = [counters for name, counters in outcome.counters.items() if name not in ("source", "relay")]
 
@@ -95,14 +98,14 @@ def _details(outcome: Outcome) -> str:
 
 
 class _Progress:
-    """How much the slowest receiver has."""
+    """Progress of the slowest receiver."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self._begun = self._shown = time.monotonic()
 
     def show(self, octets: int) -> None:
-        """Show it: at once on a terminal, now and then in a log."""
+        """Show the progress: at once on a terminal, now and then in a log."""
         now = time.monotonic()
         is_terminal = sys.stderr.isatty()
         if not is_terminal and now - self._shown < _SHOW_S:
@@ -115,7 +118,7 @@ class _Progress:
         print(f"\r{text}   " if is_terminal else text, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if sys.stderr.isatty():
             print("\r", end="", file=sys.stderr)
 

@@ -1,6 +1,6 @@
-"""A source's link in a process of its own: it sends, and is told by ICMP of what it sent.
+"""A source's link in a process of its own, which sends and gets ICMP errors for its packets.
 
-`python -m tests.net.support.sending URL` prints how many errors it has counted when all is sent, and whether it still sends trains.
+`python -m tests.net.support.sending URL` prints the errors counted at the end, and whether trains are still sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UDP = struct.Struct("!HHHH")
 
 
 def answer(link: Link) -> None:
-    """Answer what a source sent to its group: over IPv4 as no host should, over IPv6 as routers do where a line takes less."""
+    """Answer a source's multicast: over IPv4 as no host should, over IPv6 as routers do with a smaller MTU."""
     host, port, *more = link.sockets.own.getsockname()
     udp = _UDP.pack(port, link.plan.port, 108, 0)
     names = [socket.inet_pton(link.sockets.family, name) for name in (host, link.plan.group)]
@@ -43,7 +43,7 @@ def answer(link: Link) -> None:
 
 
 def main() -> None:
-    """Send trains, and single packets of both ways, all of that behind an answer."""
+    """Send trains, and single packets on both paths, all behind an answer."""
     [link] = open_links(resolve(sys.argv[1], None, Role.SOURCE, {}), Arena())
     for _ in range(ROUNDS):
         answer(link)

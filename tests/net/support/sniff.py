@@ -1,6 +1,6 @@
-"""What really crossed a line: a process on a host writes the frames of an interface to a file, tests read them back.
+"""Frames on a line, written to a file by a process on a host and read by tests.
 
-`python -m tests.net.support.sniff INTERFACE FILE` says "up" when it listens, and ends when standard input does.
+`python -m tests.net.support.sniff INTERFACE FILE` prints "up" when it listens, and ends with standard input.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Frame:
 
     @property
     def octets(self) -> bytes:
-        """The PGM packet."""
+        """Return the PGM packet."""
         return self.payload[8:] if self.protocol == UDP else self.payload
 
     @property
     def items(self) -> list[Data | Packet]:
-        """What the PGM packet says; there must be nothing wrong with it."""
+        """Return the content of the PGM packet, which must be valid."""
         items, rejects = Train.of(self.octets, len(self.octets)).parse_untrusted()
         assert not rejects, rejects
         return items
@@ -73,7 +73,7 @@ class Frame:
 
 @contextmanager
 def sniffing(host: Host, interface: str, file: Path) -> Iterator[None]:
-    """Write what passes an interface of a host to a file while the block runs."""
+    """Write the frames of a host's interface to a file while the block runs."""
     command = host.wrap([sys.executable, "-m", "tests.net.support.sniff", interface, str(file)])
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -88,7 +88,7 @@ def sniffing(host: Host, interface: str, file: Path) -> Iterator[None]:
 
 
 def frames(file: Path) -> list[Frame]:
-    """The PGM packets in a file, directly over IP or over UDP; of what else passes there, nothing."""
+    """Return the PGM packets in a file, directly over IP or over UDP; ignore all others."""
     octets = file.read_bytes()
     at, found = len(_FILE_HEAD), []
     while at < len(octets):
@@ -146,9 +146,10 @@ def _read_ipv6(packet: bytes) -> Frame:
 
 
 def complaints(file: Path) -> list[str]:
-    """What tshark finds wrong with the packets of protocol 113 in a file: malformed ones, bad checksums, unknown ones.
+    """Return tshark's complaints about packets of protocol 113 in a file.
 
-    Its dissector does not take a header without a body for PGM: SPMRs go unseen.
+    These are malformed packets, bad checksums and unknown packets. The dissector ignores SPMRs, because it does not
+    take a header without a body for PGM.
     """
     assert TSHARK is not None
     fields = ["frame.number", "pgm.hdr.type", "pgm.hdr.cksum.status", "_ws.malformed", "_ws.expert.message"]
@@ -163,7 +164,7 @@ def complaints(file: Path) -> list[str]:
 
 
 def main(interface: str, file: str) -> None:
-    """Write frames until standard input ends; what has arrived by then is written too."""
+    """Write frames until standard input ends, including those that have arrived by then."""
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_FRAMES)) as sock,
         Path(file).open("wb") as output,

@@ -9,7 +9,7 @@ PATIENCE_S = 20.0
 
 
 def payload_of(receiver: BusyPollReceiver) -> bytes:
-    """The next message."""
+    """Return the payload of the next message."""
     while True:
         item = receiver.recv(PATIENCE_S)
         assert item is not None

@@ -1,4 +1,4 @@
-"""Acknowledged streams on real sockets: what is stable, who is waited for, and for how long."""
+"""Acknowledged streams on real sockets: stable data, and the members and times to wait for."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def acked(place: Place, more: str = "", loss: str = "") -> str:
 
 
 def receiving(file: Path, node: str) -> subprocess.Popen[bytes]:
-    """A receiver in a process of its own, which can be stopped."""
+    """Start a receiver in a process of its own, which can be stopped."""
     command = [sys.executable, "-m", "deploy", "recv", str(file), "--node", node]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 async def members(source: Source, count: int) -> None:
-    """Wait until so many receivers count."""
+    """Wait until `count` receivers are members."""
     with trio.fail_after(PATIENCE_S):
         await source.joined(count)
         assert source.members == count
@@ -136,7 +136,7 @@ def test_twins_for_threads(place: Place, *, busy_poll: bool) -> None:
 
 
 async def test_acked_stopped_receiver_blocks_for_ack_expiry(place: Place, tmp_path: Path) -> None:
-    """JGroups' senders stand for 42 s here."""
+    """JGroups' senders stand still for 42 s here."""
     file = tmp_path / "tree.toml"
     file.write_text(acked(place))
     longest, notices = 0.0, []

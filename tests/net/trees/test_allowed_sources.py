@@ -1,4 +1,4 @@
-"""A stream that says who may send it: what comes from others is counted, and makes no state at any node."""
+"""A stream with a list of senders: packets of others are counted, and make no state at any node."""
 
 from __future__ import annotations
 

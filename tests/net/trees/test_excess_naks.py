@@ -1,4 +1,4 @@
-"""A crying baby on real sockets: processes of a tree, one of which loses most of what comes."""
+"""Excessive NAKs on real sockets: one process of a tree loses most packets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tree_of(place: Place, loss: str) -> str:
 
 
 def _release(tree: Processes, baby: str) -> None:
-    """Give the baby its normal budget back from outside."""
+    """Give that child its normal budget back from outside."""
     repairer = tree.running["repairer"]
     tree.until("repairer", lambda _: _is_released(tree.folder / tree.name / "repairer.ctl", baby))
     repairer.line_with(f"setting-changed: {baby} is released, by process")
@@ -60,7 +60,7 @@ def test_a_crying_baby_is_found_out_and_the_others_get_everything(place: Place) 
             snapshot = tree.until("repairer", lambda one: count(one, "nak_packets_of_crying"))
             assert count(snapshot, "children_crying") >= 1  # again, if it had calmed down
             cries = [line for line in tree.running["repairer"].log.splitlines() if "crying-child: session" in line]
-            assert {line.split(" asks for repairs")[0].split()[-1] for line in cries} == {place.address(101)}
+            assert {line.split(" sends excessive NAKs")[0].split()[-1] for line in cries} == {place.address(101)}
             assert count(tree.status("desk-1"), "lost_sqns") == 0
             _release(tree, place.address(101))
             baby.close()

@@ -1,4 +1,7 @@
-"""`pgm send --file` and `pgm recv --into` as real processes: losses, a receiver that is killed, and what is said when it cannot be."""
+"""`pgm send --file` and `pgm recv --into` as real processes.
+
+The tests cover losses, a receiver that is killed, and the messages for impossible transfers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ LOSSY = "{ loss = '5%' }"
 
 
 def make_tree(folder: Path, small: int = 300, large: int = 12_000_000) -> Path:
-    """Many small files, empty ones, a sparse one, and a large one."""
+    """Make many small files, empty ones, a sparse one, and a large one."""
     rng = np.random.default_rng(small)
     (folder / "many" / "deep").mkdir(parents=True)
     (folder / "empty").mkdir()
@@ -61,7 +64,7 @@ def send(tree: Processes, *options: str) -> Process:
 
 
 def account(process: Process) -> dict[str, Any]:
-    """What a receiver says at its end on standard error."""
+    """Return a receiver's account at its end, from standard error."""
     process.wait()
     found: dict[str, Any] = json.loads(next(line for _, line in reversed(process.lines) if line.startswith("{")))
     return found
@@ -207,7 +210,7 @@ def test_file_transfer_names_unsendable_files(tree: Processes, options: tuple[st
 
 
 def test_file_transfer_waits_for_acknowledging_receivers(place: Place, tmp_path: Path) -> None:
-    """A machine that stands still for longer than all questions take is behind, not gone."""
+    """A machine that stands still for longer than all questions take is slow, and has not left."""
     hasty = 'file_ask_ivl = "10ms", ack_expiry = "30s"'
     text = one_segment(place, rate="20Mbit/s", parameters=hasty).replace("data_port", 'flow = "acked"\ndata_port')
     file = tmp_path / "a"

@@ -1,4 +1,4 @@
-"""Real input over real losses: a file through a relay to receivers on other hosts, and not an octet is missing."""
+"""Real input over real losses: a file through a relay to receivers on other hosts, without a missing octet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def net() -> Iterator[Net]:
 
 
 def whole(net: Net, case: Case) -> Outcome:
-    """The outcome of a transfer that must come through."""
+    """Return the outcome of a transfer that must succeed."""
     outcome = transfer(net, case)
     print(f"{case.relay}, {case.way.value}, {case.loss:.0%}: {outcome.seconds:.1f} s")
     for hop in outcome.hops:

@@ -1,4 +1,4 @@
-"""SIGKILL in mid-stream: what carries on, what is reported, and what comes back."""
+"""SIGKILL in mid-stream: the rest of the tree continues, losses are reported, and restarted nodes rejoin."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def relay(place: Place, name: str, role: str, up: int, down: int, parents: list[
 
 
 def two_tiers(place: Place, role: str, window: str = "20s", *, standby: bool = False, repairer: bool = False) -> str:
-    """A relay between core and hall, with a standby or a repairer of the hall if wanted."""
+    """A relay between core and hall, with an optional standby or repairer of the hall."""
     wanted = {"repairers": ["repairer"]} if repairer else {}
     parents = ["relay", "standby"] if standby else ["relay"]
     parts = [
@@ -163,7 +163,7 @@ class Heard:
 
 
 class Listener:
-    """A plain socket on a group that notes every SPM."""
+    """Plain socket on a group that records every SPM."""
 
     def __init__(self, group: str, port: int) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -195,13 +195,13 @@ class Listener:
 
     @property
     def speakers(self) -> list[str]:
-        """Who spoke, in turn."""
+        """Return the senders of SPMs, in order."""
         return [peer for peer, _ in itertools.groupby(self.heard, lambda one: one.peer)]
 
 
 @contextmanager
 def listening(group: str, port: int) -> Iterator[Listener]:
-    """A listener for the length of a block."""
+    """Open a listener for the length of a block."""
     listener = Listener(group, port)
     try:
         yield listener

@@ -1,4 +1,4 @@
-"""Late joiners on real sockets: a repairer serves what came before, and the source hears nothing of it."""
+"""Late joiners on real sockets: a repairer serves older packets, and the source gets no NAK for them."""
 
 from __future__ import annotations
 

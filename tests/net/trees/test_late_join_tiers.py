@@ -1,6 +1,8 @@
-"""Late joiners whose segment has only an aggregator: history comes from the repairer above it, and the source hears nothing.
+"""Late joiners whose segment has only an aggregator.
 
-source ── core ── upper (repairer) ── floor ── lower (aggregator) ── subnet ── desk-1, desk-2
+History comes from the repairer above it, and the source gets no NAK for it.
+
+    source ── core ── upper (repairer) ── floor ── lower (aggregator) ── subnet ── desk-1, desk-2
 """
 
 from __future__ import annotations
@@ -99,13 +101,13 @@ def test_late_join_two_joiners_cost_one_copy_and_no_source() -> None:
 
 
 def listening(process: int) -> int:
-    """Sockets that are bound to the group of the subnet where a process is."""
+    """Count the sockets bound to the group of the subnet in the network namespace of a process."""
     group = bytes((239, 192, 61, 3))[::-1].hex().upper()
     return Path(f"/proc/{process}/net/udp").read_text().count(f" {group}:")
 
 
 def got(process: Process) -> list[str]:
-    """What a receiver wrote, once it has ended."""
+    """Return a receiver's output, once it has ended."""
     assert process.wait() == 0, process.log
     assert json.loads(process.lines[-1][1])["lost"] == 0
     return process.printed

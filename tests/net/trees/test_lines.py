@@ -36,7 +36,7 @@ def block(language: str, number: int = 0) -> str:
 
 @pytest.fixture
 def tree(place: Place) -> str:
-    """The tree of the page, with addresses of this test's own."""
+    """Return the tree of the page, with this test's own addresses."""
     other = Place.new()
     text = (
         (block("toml") + block("toml", 1)).replace("127.0.79.", f"{place.net}.").replace("127.0.80.", f"{other.net}.")
@@ -74,7 +74,7 @@ def test_the_tree_of_the_page_passes_a_strict_check(tree: str, tmp_path: Path) -
 
 
 async def test_acknowledged_with_a_repairer_on_both_lines(tree: str) -> None:
-    """Whoever has one line alone gets from the repairer what only the other line has brought."""
+    """A receiver with one line alone gets from the repairer the packets that only the other line brought."""
     single = '[nodes.single]\nrole = "receiver"\nsegment = "line-b"\naddress = "{}"\nparents = ["local", "exchange"]\n'
     [own] = re.findall(r'address = "([0-9.]+)\.10", parents', tree)
     tree = tree.replace('rate = "400Mbit/s"', 'rate = "40Mbit/s"\nflow = "acked"') + single.format(f"{own}.11")
@@ -122,12 +122,15 @@ async def test_the_line_that_works_will_do(tree: str) -> None:
 
 
 def lines_of(snapshot: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Of the first session the segment of each line, and whether it is down: on a busy machine a line may be for a moment."""
+    """Return the first session's segment of each line, and whether it is down: under load a line may be, briefly."""
     return [(line["segment"], line["is_down"]) for line in snapshot["sessions"][0]["lines"]]
 
 
 def test_a_relay_that_is_killed_takes_one_line_with_it(place: Place) -> None:
-    """Two repairers carry the stream to a segment each; one is killed in the middle, and nobody misses anything."""
+    """Two repairers carry the stream to a segment each.
+
+    One is killed in the middle, and no receiver misses a message.
+    """
     groups = {"core": place.group(0), "a": place.group(1), "b": place.group(2)}
     text = RELAYED.format(name=f"t{place.number}", port=place.port, net=place.net, **groups)
     with streaming(text, f"t{place.number}", ["desk"], ["relay-a", "relay-b"]) as stream:

@@ -1,4 +1,4 @@
-"""Congestion control on real sockets: an acker is found, its acks carry the stream, and everything arrives."""
+"""Congestion control on real sockets: an acker is elected, its acks carry the stream, and everything arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parents that count their children over real multicast, and where the operator sees it."""
+"""Parents that count their children over real multicast, and the count in `pgm status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Random octets, damaged packets and packets of strangers at every port: counters grow, and nothing else changes."""
+"""Random octets, damaged packets and packets of unknown senders at every port.
+
+Counters grow, and nothing else changes.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ QUIET = (
 
 
 def topology_text(place: Place, quiet: bool) -> str:
-    """A relay, a repairer and receivers below it; the source's timers may be stopped."""
+    """Return a topology with a relay, a repairer and receivers below it; the source's timers may be stopped."""
     return below_a_relay(
         place,
         parameters=", ".join(['join_ivl = "1ms"', *([QUIET] if quiet else [])]),
@@ -62,7 +65,7 @@ NODES = ("relay", "repairer", "desk-1", "source")
 
 
 class Gun:
-    """Sends datagrams and trains from an address, or from a node's address by another port."""
+    """Sender of datagrams and trains from an address, or from a node's address by another port."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -80,7 +83,7 @@ class Gun:
 
 @contextmanager
 def guns(place: Place) -> Iterator[list[Gun]]:
-    """A stranger, and impostors at the addresses of source and relay."""
+    """Return an unknown sender, and impostors at the addresses of source and relay."""
     made = [Gun(place.address(host)) for host in (66, 1, 3)]
     try:
         yield made
@@ -90,7 +93,7 @@ def guns(place: Place) -> Iterator[list[Gun]]:
 
 
 def ports_of(tree: Tree) -> list[tuple[str, int]]:
-    """Every address and group that some node listens on."""
+    """Return every address and group on which some node listens."""
     found = [
         sock.getsockname()[:2] for driver in tree.drivers.values() for link in driver.links for sock in link.inputs
     ]
@@ -98,7 +101,7 @@ def ports_of(tree: Tree) -> list[tuple[str, int]]:
 
 
 def real_packets(place: Place, tsi: Tsi) -> list[bytes]:
-    """Packets that the running nodes would take, if they came as they are."""
+    """Return packets that the running nodes would accept unchanged."""
     naked = {"tsi": tsi, "data_port": 7500, "source_nla": place.address(1), "group_nla": place.group(0)}
     return [
         encode(Spm(tsi=tsi, data_port=7500, spm_sqn=9999, trail=0, lead=5000, path_nla=place.address(1))),
@@ -117,7 +120,7 @@ def real_packets(place: Place, tsi: Tsi) -> list[bytes]:
 
 
 def damaged(rng: random.Random, packet: bytes) -> bytes:
-    """A packet with one octet changed, its end cut off, or something behind it; never one that is valid again."""
+    """Return a packet with one octet changed, its end cut off, or octets appended; never a valid one."""
     while True:
         kind = rng.randrange(3)
         if kind == 0:
@@ -132,7 +135,7 @@ def damaged(rng: random.Random, packet: bytes) -> bytes:
 
 
 def junk(rng: random.Random, packets: list[bytes]) -> tuple[bytes, int]:
-    """Octets, and into what they are cut: 0 for a single datagram."""
+    """Draw octets, and the size into which they are cut: 0 for a single datagram."""
     kind = rng.randrange(4)
     if kind == 0:
         return rng.randbytes(rng.choice([0, 1, 15, 16, 17, 24, 60, 1472, 30_000, 65_507])), 0
@@ -147,7 +150,7 @@ def junk(rng: random.Random, packets: list[bytes]) -> tuple[bytes, int]:
 
 
 def strangers(rng: random.Random, packets: list[bytes]) -> bytes:
-    """A packet with a valid checksum of a session or stream that nobody here follows."""
+    """Draw a packet with a valid checksum, of a session or stream that no node follows."""
     packet = bytearray(rng.choice(packets))
     upstream = packet[4] in (PacketType.NAK, PacketType.NNAK, PacketType.SPMR)
     at = 0 if upstream else 2
@@ -159,7 +162,7 @@ def strangers(rng: random.Random, packets: list[bytes]) -> bytes:
 
 
 def state_of(tree: Tree) -> dict[str, list[SessionStatus]]:
-    """What every core knows of its sessions, but for the time."""
+    """Return every core's knowledge of its sessions, without times."""
     return {
         name: [attrs.evolve(row, silent_ns=0) for row in driver.core.status(0)] for name, driver in tree.drivers.items()
     }
@@ -170,7 +173,7 @@ def values_of(counters: Counters) -> dict[str, int]:
 
 
 async def deliver(tree: Tree, count: int) -> list[bytes]:
-    """Send messages; returns what the receiver got."""
+    """Send messages. Return those that the receiver got."""
     sent = [b"%08d" % number * 20 for number in range(count)]
     got: list[bytes] = []
     await tree.sources["source"].send_batch(sent)
@@ -217,7 +220,10 @@ async def test_junk_at_a_silent_tree_changes_nothing_but_counters(place: Place) 
 
 
 async def test_a_stream_goes_on_under_a_hail_of_junk(place: Place) -> None:
-    """As much of it as there are batches, and some more while the last is repaired: a slow machine has no more to do than a fast one."""
+    """Junk comes with every batch, and some more during the last repair.
+
+    The amount does not depend on the speed of the machine.
+    """
     rng = random.Random(SEED + 1)
     print(f"seed {SEED + 1}")
     text = topology_text(place, quiet=False)

@@ -1,4 +1,7 @@
-"""Recording for real: a repairer and a recorder on a lossy segment, SIGKILL in the middle, and the range service behind it."""
+"""Recording on real sockets: a repairer and a recorder on a lossy segment.
+
+The tests include SIGKILL in the middle, and the range service on the archive.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,7 @@ def _generated(first: int, end: int) -> list[bytes]:
 
 
 def _recorded(archive: Path) -> int:
-    """The sqn up to which it is on disk."""
+    """Return the sqn up to which the archive is on disk."""
     return max((one.next_sqn for one in ArchiveReader(archive).holdings()), default=0)
 
 
@@ -214,7 +217,7 @@ def test_recording_service_ends_during_a_clients_call(tmp_path: Path) -> None:
 
 
 def test_recording_killed_publisher_goes_on_and_marks_repeats(tmp_path: Path) -> None:
-    """SIGKILL in the middle of a batch, and another start: what counts of the recording is the batch, once and in order."""
+    """SIGKILL in the middle of a batch, then a restart: the batch counts in the recording once and in order."""
     rows = 20_000
     place = Place.new()
     (tmp_path / "empty").mkdir()
@@ -268,7 +271,7 @@ def _put_attempt(client: Any, values: list[bytes]) -> None:
 
 
 def _publish(client: Any) -> Any:
-    """The batch; None if the service dies meanwhile."""
+    """Publish the batch. Return the answer; None if the service dies meanwhile."""
     asked = {"writer": "w", "batch": 1, "stream": "s", "attempts": ["a"]}
     try:
         (told,) = client.do_action(flight.Action("publish_batch", json.dumps(asked).encode()))

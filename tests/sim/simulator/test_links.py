@@ -65,16 +65,15 @@ def outages(link: SimulatedLink, gap_ns: int, packets: int = 3000) -> list[int]:
 
 
 @settings(max_examples=30)
-@given(
-    st.integers(0, 1000),
-    st.sampled_from([Impairment(burst_loss=0.2, burst_length=30), Impairment(loss=0.2, burst_loss=0.2)]),
-)
-def test_burst_on_slow_link_ends_after_burst_ivl(seed, impairment):
+@given(st.integers(0, 1000), st.sampled_from([0.0, 0.2]))
+def test_burst_on_slow_link_ends_after_burst_ivl(seed, loss):
+    impairment = Impairment(loss=loss, burst_loss=0.2, burst_length=30)
     free, bounded = (
         SimulatedLink(LinkSetup(impairment=impairment, burst_ivl=ivl), str(seed)) for ivl in (NEVER, 4 * SECOND)
     )
     assert max(outages(free, SECOND)) > 4 * SECOND
-    assert max(outages(bounded, SECOND)) == 4 * SECOND
+    if not loss:  # a single loss may follow the end of a burst
+        assert max(outages(bounded, SECOND)) == 4 * SECOND
     assert bounded.lost < free.lost
 
 

@@ -29,7 +29,7 @@ def acks(loss, count=4000, train=5, rng=None):
 @pytest.mark.rfc("CC-41")
 @pytest.mark.parametrize("loss", [0.0, 0.001, 0.02, 0.2, 0.6])
 @pytest.mark.parametrize("unheard", [0.0, 0.2])
-def test_whoever_tells_the_truth_is_believed(loss, unheard):
+def test_acker_check_true_reports_do_not_differ(loss, unheard):
     check, rng = AckerCheck(), random.Random(2)
     for rx_max, bitmap, rate in acks(loss):
         if rng.random() >= unheard:
@@ -40,7 +40,7 @@ def test_whoever_tells_the_truth_is_believed(loss, unheard):
 
 @pytest.mark.rfc("CC-41")
 @pytest.mark.parametrize(("real", "said", "rtt"), [(0.0, 0.1, 40), (0.01, 0.3, 40), (0.3, 0.0, 40), (0.0, 0.0, 900)])
-def test_whoever_says_something_else_than_its_acks_is_found_out(real, said, rtt):
+def test_acker_check_false_reports_differ(real, said, rtt):
     check = AckerCheck()
     found = []
     for rx_max, bitmap, _ in acks(real):
@@ -74,7 +74,7 @@ def test_the_source_gives_up_an_acker_that_lies_and_elects_another():
         assert now < START + 20 * SECOND
     [notice] = notices
     assert notice.code in EVENTS
-    assert "30.0% lost" in notice.text
+    assert "30.0% loss" in notice.text
     report(core, PEER, 0.3, now=now)
     assert core.congestion.acker is None
     report(core, OTHER, 0.01, now=now)

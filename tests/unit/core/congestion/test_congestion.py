@@ -55,7 +55,7 @@ def test_the_window_doubles_up_to_four_and_grows_by_one_a_round_then():
 
 
 @pytest.mark.rfc("CC-33")
-def test_an_ack_that_crosses_the_threshold_grows_by_the_window_behind_it():
+def test_window_ack_across_threshold_grows_by_inverse_window():
     window = opened(2)
     window.sent(2, 5, 0)
     window.acked(4, ALL, 4)
@@ -104,7 +104,7 @@ def controlled():
 
 
 @pytest.mark.parametrize("mode", ["time", "data", "application"])
-def test_a_source_that_waits_for_acknowledgements_has_nothing_to_do_meanwhile(mode):
+def test_source_waiting_for_acks_has_no_deadline(mode):
     core = source(flow="pgmcc", txw_adv_mode=mode, ambient_spm_ivl=3600 * SECOND)
     core.submit([bytes(100)] * 100)
     served, now = 0, START
@@ -133,7 +133,7 @@ def test_spms_ask_for_reports_and_say_that_there_is_no_acker():
 
 
 @pytest.mark.rfc("CC-30", "CC-35", "CC-37")
-def test_the_first_who_reports_becomes_the_acker_and_only_a_clearly_slower_one_takes_over():
+def test_source_first_reporter_is_acker_until_clearly_slower_one():
     core = controlled()
     run(core, START)
     told = report(core, PEER, 0.01, now=START + 100 * MS)
@@ -216,7 +216,7 @@ def test_the_acker_acknowledges_at_once_with_a_map_and_its_loss_rate():
 
 
 @pytest.mark.rfc("CC-37")
-def test_without_an_acker_a_receiver_offers_itself_after_a_random_delay():
+def test_reporter_without_acker_reports_after_random_delay():
     one = reporter()
     one.on_data(5, 7, 0)
     one.on_spm(spm_packet(1, 0, 4, Acker(acker="0.0.0.0")), 0)
@@ -260,7 +260,7 @@ def test_an_acker_that_leaves_says_so_once_and_nobody_else_does():
 
 
 @pytest.mark.rfc("CC-39")
-def test_the_source_looks_for_another_acker_as_soon_as_its_own_leaves():
+def test_source_goodbye_of_acker_starts_a_new_election():
     core = controlled()
     run(core, START)
     report(core, PEER, 0.01, bitmap=1, now=START + 10 * MS)

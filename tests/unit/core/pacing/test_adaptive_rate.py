@@ -34,13 +34,13 @@ def rates(shares, **changes):
     return intervals(AdaptiveRate(parameters(**SETTINGS | changes)), [(round(1000 * share), 0) for share in shares])
 
 
-def test_the_rate_falls_by_quarters_while_too_much_is_asked_for_and_never_below_the_least():
+def test_adaptive_rate_many_naks_cut_by_quarters_to_the_least():
     found = rates([0.06] * 12)
     assert found[:3] == [750_000, 562_500, 421_875]
     assert found[-1] == LEAST
 
 
-def test_the_rate_stays_in_between_and_grows_back_by_steps_to_the_whole():
+def test_adaptive_rate_few_naks_grow_it_by_steps_to_the_maximum():
     found = rates([1.0] * 2 + [0.03] * 3 + [0.0125] * 60)
     assert found[:5] == [FASTEST // 8] + [LEAST] * 4
     steps = [after - before for before, after in itertools.pairwise(found[4:])]
@@ -48,14 +48,14 @@ def test_the_rate_stays_in_between_and_grows_back_by_steps_to_the_whole():
     assert found[-1] == FASTEST
 
 
-def test_what_bears_little_is_overrun_by_little():
+def test_adaptive_rate_low_rate_grows_by_a_sixteenth():
     """A step is a fortieth of the whole, but a sixteenth of what the rate is."""
     found = rates([1.0] * 4 + [0.0] * 2, txw_min_rte=1)
     assert found[4] == found[3] + found[3] // 16
     assert found[5] == found[4] + found[4] // 16
 
 
-def test_what_was_sent_and_not_what_might_have_been_is_cut():
+def test_adaptive_rate_cut_starts_from_the_sent_rate():
     made = AdaptiveRate(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(1000, 40_000)
@@ -64,7 +64,7 @@ def test_what_was_sent_and_not_what_might_have_been_is_cut():
     assert made.rate == 300_000
 
 
-def test_what_was_sent_before_a_cut_cuts_no_further():
+def test_adaptive_rate_naks_for_packets_before_a_cut_cut_no_further():
     """Receivers ask for it as long as its repairs take, and a rate that was cut for each interval of that could not repair it."""
     made = AdaptiveRate(parameters(**SETTINGS))
     found = intervals(made, [(0, 0), (600, 0)])
@@ -90,7 +90,7 @@ def test_receivers_that_drown_ask_for_little_but_late(prompt, later, slows):
     assert (found[-1] < FASTEST) is slows
 
 
-def test_whoever_is_far_away_is_not_late():
+def test_adaptive_rate_naks_of_distant_asker_are_not_late():
     """One asks within an interval, another never before four are over, and loses one percent: that is his way, and no overload."""
     made = AdaptiveRate(parameters(**SETTINGS))
     lead = -1
@@ -213,7 +213,7 @@ def test_parity_is_not_asked_for_late_since_its_group_began_early():
 
 @pytest.mark.parametrize("rest", [0, 10])
 @pytest.mark.parametrize(("asked", "slows"), [(20, False), (200, True)])
-def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, asked, slows):
+def test_adaptive_rate_naks_after_a_burst_count_against_the_burst(rest, asked, slows):
     """Some losses in its last packets are no source that is too fast; many are."""
     made = AdaptiveRate(parameters(**SETTINGS))
     made.review(-1, 0)
@@ -227,7 +227,7 @@ def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, as
 
 
 @pytest.mark.parametrize(("asked", "slows"), [(1, False), (3, False), (4, True)])
-def test_a_few_losses_of_the_few_packets_that_a_slow_source_sends_are_chance(asked, slows):
+def test_adaptive_rate_few_losses_of_slow_source_are_chance(asked, slows):
     """One of ten is more than the share, and comes in every tenth interval where a hundredth is lost."""
     made = AdaptiveRate(parameters(**SETTINGS))
     made.review(-1, 0)
@@ -270,7 +270,7 @@ def serve(core, since, until, asking):
     return sent, notices
 
 
-def test_a_source_sends_less_while_it_is_asked_for_much_and_as_much_as_before_afterwards():
+def test_source_many_naks_lower_its_rate_until_they_end():
     core = source(**SETTINGS | {"txw_secs": SECOND})
     before, _ = serve(core, 0, 1, asking=False)
     _, fell = serve(core, 1, 3, asking=True)
@@ -306,7 +306,7 @@ def test_a_rate_that_was_set_is_the_whole_from_then_on():
     assert made.rate == FASTEST // 4
 
 
-def test_a_source_goes_at_the_rate_that_was_set_and_says_when_it_yields():
+def test_source_set_rate_is_kept_and_cut_gives_notice():
     core = source(**{**SETTINGS, "txw_burst_ivl": MS})
     assert (core.rate, core.rate_set) == (FASTEST, FASTEST)
     core.set_rate(FASTEST // 2, START)

@@ -48,7 +48,7 @@ def test_bucket_never_gives_more_than_burst_and_rate(rate, burst_ns, seed):
 
 
 @given(rate=rates, burst_ns=st.integers(1, SECOND), amount=st.integers(0, 100), now=st.integers(0, SECOND))
-def test_what_is_available_can_be_taken(rate, burst_ns, amount, now):
+def test_token_bucket_available_units_can_be_taken(rate, burst_ns, amount, now):
     bucket = TokenBucket(rate, burst_ns)
     bucket.charge(amount, now)
     available = bucket.available(now)

@@ -78,7 +78,7 @@ def test_the_end_of_a_group_shows_in_many_ways(sign):
 
 
 @pytest.mark.rfc("FEC-25", "FEC-29")
-def test_losses_of_several_groups_are_one_nak_and_a_group_is_never_asked_for_more_than_its_size():
+def test_parity_losses_of_several_groups_are_one_nak():
     reader = reader_of()
     reader.hear(data_train([3 * SIZE]))
     reader.wait(20 * MS)
@@ -110,7 +110,7 @@ def test_parity_recovery_with_a_small_store_asks_for_few_groups():
     assert reader.core.deadline_ns > reader.now + SECOND
 
 
-def test_parity_of_many_groups_makes_no_more_ranges_than_there_may_be():
+def test_parity_of_many_groups_keeps_ranges_within_limit():
     """A gap stays one range, whatever groups parity comes of: nothing is given up for that."""
     many = 40
     reader = reader_of(rxw_gaps=16)
@@ -125,7 +125,7 @@ def test_parity_of_many_groups_makes_no_more_ranges_than_there_may_be():
     assert reader.delivered() == list(range(many * SIZE + 1))
 
 
-def test_a_full_table_of_ranges_is_not_cut_at_the_group_that_has_not_ended():
+def test_parity_full_table_of_ranges_is_not_cut_at_open_group():
     """What would be given up for that is the oldest of them."""
     reader = reader_of(rxw_gaps=16)
     for sqn in (*range(2, 32, 2), 43):
@@ -221,7 +221,7 @@ def test_anothers_request_silences_only_smaller_ones():
 
 
 @pytest.mark.rfc("FEC-27")
-def test_who_misses_more_asks_earlier():
+def test_parity_more_losses_shorten_the_back_off():
     waits = {}
     for missing in (1, 7):
         reader = reader_of(nak_bo_ivl=SECOND)
@@ -255,7 +255,7 @@ def test_the_wait_for_data_lasts_until_all_has_come():
 
 @pytest.mark.rfc("FEC-31", "FEC-30", "FEC-21")
 @pytest.mark.parametrize("sign", ["data", "parity", "spm"])
-def test_the_end_of_a_short_group_is_seen_and_nothing_behind_it_is_missed(sign):
+def test_parity_end_of_short_group_skips_unused_sqns(sign):
     reader = reader_of()
     reader.hear(data_train([1, 3]))
     shown = {
@@ -382,7 +382,7 @@ def test_nobody_says_that_what_came_never_was():
 
 
 @pytest.mark.rfc("FEC-24")
-def test_without_an_end_of_the_group_single_packets_are_asked_for_in_the_end():
+def test_parity_group_without_end_requests_single_packets():
     reader = reader_of(fec_hold_ivl=200 * MS)
     reader.hear(data_train([3]))
     reader.wait(199 * MS)
@@ -392,7 +392,7 @@ def test_without_an_end_of_the_group_single_packets_are_asked_for_in_the_end():
 
 
 @pytest.mark.rfc("FEC-24")
-def test_of_a_source_that_closes_its_groups_no_single_packet_is_asked_for():
+def test_parity_source_that_closes_groups_gets_no_single_request():
     reader = reader_of(fec_hold_ivl=200 * MS)
     reader.hear(data_train([1, 2, 3, 4], options=()))
     reader.hear(spm_packet(2, 0, 4, DEMAND, CurrTgsize(5)))
@@ -419,14 +419,61 @@ def test_where_parity_comes_unasked_its_rest_is_waited_for():
     assert asked(reader) == [[(2 * SIZE, 2)]]
 
 
-def test_where_none_is_offered_on_demand_single_packets_are_asked_for():
+def test_parity_not_on_demand_requests_single_packets():
     reader = reader_of(ParityPrm(SIZE, proactive=True))
     reader.hear(data_train([1, 2, 5, 6, 7, 8]))
     reader.wait(20 * MS)
     assert asked(reader) == [[3, 4]]
 
 
-def test_single_packets_are_asked_for_when_the_group_has_left_or_parity_is_in_vain():
+@pytest.mark.rfc("FEC-31")
+def test_parity_recovery_of_short_groups_asks_for_last_sqns_first():
+    """The source ends groups early. Three groups lack their ends: one of a packet, one of two, and a full one."""
+    reader = reader_of(ParityPrm(SIZE, proactive=True))
+    reader.hear(data_train([1], options=(CurrTgsize(2),)))
+    reader._next[TSI] = SIZE
+    reader.hear(data_train([SIZE]))
+    reader.hear(data_train([4 * SIZE]))
+    reader.wait(20 * MS)
+    assert asked(reader) == [[2 * SIZE - 1, 3 * SIZE - 1, 4 * SIZE - 1]]
+    before = reader.now
+    reader.hear(parity(SIZE, 0, actual=1)[0])
+    reader.hear(parity(2 * SIZE, 0, actual=2)[0])
+    reader.wait(0)
+    assert asked(reader)[1:] == [[2 * SIZE, 2 * SIZE + 1]]
+    reader.hear(data_train([4 * SIZE - 1], kind=T.RDATA))
+    reader.wait(0)
+    assert asked(reader)[2:] == [list(range(3 * SIZE, 4 * SIZE - 1))]
+    assert reader.now == before
+    reader._next[TSI] = 2 * SIZE
+    reader.hear(data_train([2 * SIZE + 1], kind=T.RDATA))
+    reader._next[TSI] = 3 * SIZE
+    reader.hear(data_train(range(3 * SIZE, 4 * SIZE - 1), kind=T.RDATA))
+    assert reader.next_sqn() == 4 * SIZE + 1
+    assert reader.core.counters.lost_sqns == 0
+    reader.wait(100 * MS)
+    assert reader.core.deadline_ns > reader.now + SECOND
+
+
+@pytest.mark.rfc("FEC-31")
+def test_parity_recovery_whose_probe_is_in_vain_asks_for_the_rest():
+    reader = reader_of(ParityPrm(SIZE, proactive=True), nak_ncf_retries=3)
+    reader.hear(data_train([1], options=(CurrTgsize(2),)))
+    reader._next[TSI] = SIZE
+    reader.hear(data_train([SIZE]))
+    reader.hear(data_train([2 * SIZE]))
+    for at in range(12):
+        reader.wait(300 * MS)
+        reader.hear(spm_packet(2 + at, 0, 2 * SIZE, ParityPrm(SIZE, proactive=True)))
+    probe, rest = [2 * SIZE - 1], list(range(SIZE + 1, 2 * SIZE - 1))
+    found = asked(reader)
+    tries = found.count(probe)
+    assert 1 < tries < len(found)
+    assert found == [probe] * tries + [rest] * (len(found) - tries)
+    assert set(reader.lost()) == {*probe, *rest}
+
+
+def test_parity_group_gone_or_unanswered_requests_single_packets():
     reader = reader_of()
     reader.hear(data_train([1, 2, 5, 6, 7, 8], trail=2))
     reader.wait(20 * MS)
@@ -448,7 +495,7 @@ def test_losses_that_nobody_repairs_are_reported():
 
 
 @pytest.mark.rfc("FEC-12")
-def test_parity_that_cannot_be_true_is_counted_and_single_packets_are_asked_for():
+def test_parity_corrupt_packets_counted_and_single_packets_requested():
     reader = reader_of()
     reader.hear(data_train([1, 2, 5, 6, 7, 8], size=12))
     [good] = groups.encode([run_of(0, SIZE)], 0, SIZE, [0], SIZE)
@@ -485,7 +532,7 @@ def test_another_group_size_later_changes_nothing():
     assert asked(reader) == [[(0, 2)]]
 
 
-def test_without_zfec_and_with_groups_too_large_single_packets_are_asked_for(monkeypatch):
+def test_parity_unusable_offer_requests_single_packets(monkeypatch):
     reader = reader_of(ParityPrm(256, on_demand=True))
     reader.hear(data_train([3]))
     reader.wait(20 * MS)
@@ -506,7 +553,7 @@ def test_a_stream_ends_with_its_parity():
     assert reader.closed() is CloseCause.FIN
 
 
-def test_what_is_kept_for_parity_is_bounded():
+def test_parity_kept_packets_are_bounded():
     reader = reader_of(fec_groups=4)
     for group in range(SIZE, 40 * SIZE, SIZE):
         reader.hear(data_train(range(group + 2, group + SIZE)))
@@ -536,7 +583,7 @@ def test_a_hole_is_never_reported_and_never_hides_a_loss():
 
 
 @pytest.mark.parametrize("changes", [{"rxw_bytes": 64 * KIB}, {"rxw_bytes": 64 * KIB, "fec_groups": 8}])
-def test_parity_that_waits_is_bounded_in_octets_and_the_oldest_groups_keep_theirs(changes):
+def test_parity_store_bounded_in_octets_keeps_oldest_groups(changes):
     """Seven of eight packets for each of a hundred groups: a tenth of that finds room, and the stream goes on."""
     count, size = 100, 1000
     reader = reader_of(payload=lambda sqn: payload_of(sqn, size if sqn >= SIZE else 12), **changes)

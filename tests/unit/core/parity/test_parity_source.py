@@ -79,7 +79,7 @@ def test_a_list_asks_for_several_groups():
 
 
 @pytest.mark.rfc("FEC-01", "FEC-09")
-def test_what_is_sent_rebuilds_the_group():
+def test_parity_source_sent_packets_rebuild_the_group():
     core = with_data(8, fec_group=8)
     receive(core, parity_nak((0, 8)), LATER)
     parity = parity_of(sent_by(core, LATER + SECOND), T.RDATA, 8)

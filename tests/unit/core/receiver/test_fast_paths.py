@@ -119,7 +119,7 @@ def others_due(core):
 class Looking(SourceCore):
     """Asks for all of its deadlines each time, and remembers none."""
 
-    def _look_at_others(self):
+    def _compute_deadline(self):
         return others_due(self)
 
 

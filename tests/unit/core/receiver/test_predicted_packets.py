@@ -86,8 +86,8 @@ def test_what_is_foreseen_is_what_would_be_found_out():
             packet = data_packet(wrap(sqn), bytes(7), trail=wrap(first - 50))
             assert core.receive_alone(packet, SOURCE, 1001 * SECOND) is not None
             core.note_passed()
-            assert core._foreseen is not None
-            assert core._foreseen == session.passable(wrap(sqn + 1), wrap(first - 50), len(packet))
+            assert core._predicted is not None
+            assert core._predicted == session.predict(wrap(sqn + 1), wrap(first - 50), len(packet))
 
 
 def test_who_spins_reads_no_header_of_what_it_foresees(monkeypatch):

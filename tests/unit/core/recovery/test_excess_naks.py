@@ -62,7 +62,7 @@ def test_it_ends_with_a_quiet_window():
     assert not monitor.is_nagging
 
 
-def test_who_lives_on_the_small_budget_is_not_calm_yet():
+def test_nak_monitor_demand_at_small_budget_stays_excessive():
     """A receiver that lowers its demand would otherwise be let go and begin again, for ever."""
     changes = {**SOON, "nagging_max_sqns": 100}
     monitor = ExcessiveNakMonitor(parameters(**changes), 0, 0)
@@ -98,7 +98,7 @@ def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
     assert not nak_limits.handle_deadline(begun)
 
 
-def test_a_crying_child_that_is_released_has_its_normal_budget_until_it_is_found_out_anew():
+def test_nak_limits_released_child_has_normal_budget():
     counters = Counters()
     nak_limits = NakLimits(parameters(**SOON), counters)
     assert not nak_limits.release("10.0.0.1", 0)
@@ -178,7 +178,7 @@ def test_nobody_looks_where_the_window_is_zero():
     assert reader.core.counters.nak_sqns > 1000
 
 
-def test_who_asks_for_others_is_counted_among_those_who_ask_and_not_watched():
+def test_nak_limits_child_asking_for_others_is_counted_not_watched():
     counters = Counters()
     nak_limits = NakLimits(parameters(**SOON), counters)
     for now in range(0, 4 * CHECK, 10 * MS):
@@ -207,7 +207,7 @@ def test_a_lowered_demand_is_asked_for_all_the_same(rate, count):
     assert 9 * rate <= asked <= 11 * rate
 
 
-def test_who_nags_may_ask_for_one_packet_at_a_time_at_least():
+def test_nak_self_limit_lowered_budget_holds_at_least_one_packet():
     """Also where a bucket of `brake_burst_ivl` would hold a part of one."""
     made = recovery()
     lowered = parameters(**SOON | {"crying_sqn_rte": 10, "brake_burst_ivl": MS}, nagging_policy="lower")

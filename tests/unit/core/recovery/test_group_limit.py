@@ -28,6 +28,7 @@ def table_of(*spans):
         ([(2, 3), (4, 9), (16, 17), (50, 60)], 48),
         ([(2, 3), (4, 9), (40, 60)], 48),
         ([(100, 1000)], 120),
+        ([(100, 118), (119, 120)], NEVER),
     ],
 )
 def test_group_limit_of_three_groups_ends_behind_the_third(spans, end):

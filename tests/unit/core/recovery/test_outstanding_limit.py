@@ -40,7 +40,7 @@ def test_a_small_limit_is_never_none():
     assert limits([1, 1, 1, 0], most=2) == ([1, 1, 1, 2], 1)
 
 
-def test_a_receiver_whose_socket_overflows_asks_for_less_until_it_does_no_more():
+def test_outstanding_limit_socket_drops_halve_it_until_they_end():
     """And in the end for all."""
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=1008))
     made.detect_new([(sqn, sqn + 1) for sqn in range(0, 12_000, 2)], SECOND)
@@ -55,7 +55,7 @@ def test_a_receiver_whose_socket_overflows_asks_for_less_until_it_does_no_more()
     assert [span for spans in asked for span in spans] == [(sqn, sqn + 1) for sqn in range(0, 12_000, 2)]
 
 
-def test_what_the_network_loses_changes_nothing():
+def test_outstanding_limit_network_loss_leaves_it_unchanged():
     """Repairs that do not come are asked for again, as many at a time as before."""
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=1008))
     made.detect(0, 5000, SECOND)
@@ -63,5 +63,5 @@ def test_what_the_network_loses_changes_nothing():
         now = made.deadline_ns
         assert made._outstanding in {0, 1008}
         due(made, now)
-    assert made._at_once.sqns == 1008
+    assert made._outstanding_limit.sqns == 1008
     assert made._counters.nak_cuts == 0

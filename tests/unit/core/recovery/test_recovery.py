@@ -247,7 +247,7 @@ def test_suppressed_naks_are_counted_and_not_sent():
 
 
 @pytest.mark.rfc("RCV-46")
-def test_what_is_not_missing_is_nobodys_business():
+def test_recovery_sqns_not_missing_are_ignored():
     made = recovery()
     made.confirmed([(5, 8)], SECOND)
     made.overheard([(5, 8)], SECOND)
@@ -276,7 +276,7 @@ def test_at_most_so_many_sqns_are_asked_for_at_a_time(most):
     assert [sqn for asked in asked_at for sqn in asked] == [*range(150), *range(200, 250)]
 
 
-def test_what_waits_for_room_has_no_timer():
+def test_recovery_parked_range_has_no_timer():
     """Looking at each of ten thousand losses again and again would leave no time for the packets that end them."""
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=10))
     for sqn in range(0, 20_000, 2):
@@ -304,7 +304,7 @@ def test_what_waits_for_room_has_no_timer():
     most=st.one_of(st.integers(1, 30), st.integers(100, 200)),
     trail=st.integers(0, 100),
 )
-def test_whatever_happens_nothing_is_forgotten(steps, most, trail):
+def test_recovery_any_sequence_of_events_forgets_nothing(steps, most, trail):
     made, now = recovery(attrs.evolve(EXACT, nak_max_outstanding=most)), SECOND
     for what, first, count in steps:
         span = (first, first + count)

@@ -34,7 +34,7 @@ def rounds_until_given_up(made, answer=None, **changes):
 
 @pytest.mark.rfc("RCV-36", "RCV-37", "RCV-40", "RCV-49")
 @pytest.mark.parametrize("retries", [1, 2, 3, 7])
-def test_without_an_ncf_there_are_so_many_repeats_after_the_first_nak(retries):
+def test_recovery_without_ncf_repeats_nak_ncf_retries_times(retries):
     """Given up when the count exceeds NAK_NCF_RETRIES."""
     made = recovery(attrs.evolve(EXACT, nak_ncf_retries=retries, nak_data_retries=1))
     made.detect(10, 12, SECOND)
@@ -123,7 +123,7 @@ def test_answered_naks_are_not_told():
 
 
 @pytest.mark.rfc("RCV-41")
-def test_what_the_source_still_has_is_asked_for_first():
+def test_recovery_sqns_in_source_window_are_requested_first():
     """Below the trail only a cache can repair, and what is in the window must not fall out of it meanwhile."""
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=10))
     made.detect(0, 30, SECOND)
@@ -137,7 +137,7 @@ def test_what_the_source_still_has_is_asked_for_first():
     assert due(made, made.deadline_ns, trail=25).naks == [[5, 6, 7, 8, 9, 10, 11, 12, 40, 41]], "what waited, too"
 
 
-def test_what_may_all_be_asked_for_waits_for_nobody():
+def test_recovery_ranges_within_limit_are_not_parked():
     """Room is only waited for when there is more to ask for than there may be."""
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=10))
     made.detect(0, 12, SECOND)
@@ -162,7 +162,7 @@ def test_promises_to_others_do_not_make_it_forget_what_waits():
     assert due(made, made.deadline_ns).naks == [list(range(10, 20))]
 
 
-def test_what_no_cache_has_is_given_up_soon():
+def test_recovery_sqns_in_no_cache_are_given_up_soon():
     """A few tries each, and not all retries for every nak_max_outstanding sqns in turn."""
     made = recovery(attrs.evolve(EXACT, nak_ncf_retries=1000))
     made.detect(10, 12, SECOND)
@@ -176,7 +176,7 @@ def test_what_no_cache_has_is_given_up_soon():
     assert made.is_missing(20)
 
 
-def test_what_caches_still_repair_is_not_given_up_early():
+def test_recovery_sqns_that_caches_repair_are_not_given_up_early():
     """As long as anything of its kind comes, the rest may come too."""
     made = recovery(attrs.evolve(EXACT, nak_ncf_retries=1000))
     made.detect(10, 12, SECOND)

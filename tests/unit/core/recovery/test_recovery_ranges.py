@@ -257,7 +257,7 @@ def test_the_trail_does_not_cut_ranges_beyond_the_bound():
     assert len(made.missing) == 16
 
 
-def test_what_lies_before_sqn_0_waits_for_room_as_all_else_does():
+def test_recovery_sqns_below_zero_wait_for_room():
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=64))
     made.detect(-100, 0, SECOND)
     for first, end in ((-100, -36), (-36, 0)):

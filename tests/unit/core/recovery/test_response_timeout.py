@@ -37,7 +37,7 @@ def test_late_answers_are_waited_for():
     assert response_timeout.ivl_ns == FLOOR
 
 
-def test_waits_in_vain_double_up_to_the_ceiling_and_one_answer_ends_that():
+def test_response_timeout_timeouts_double_it_until_an_answer():
     response_timeout = ResponseTimeout(FLOOR, CEILING)
     now, waits = 0, []
     for _ in range(7):
@@ -133,7 +133,7 @@ def test_late_ncfs_are_measured_and_later_gaps_wait_for_them():
     assert 140 * MS < made.data_patience.ivl_ns < 200 * MS
 
 
-def test_what_was_asked_twice_is_not_measured():
+def test_response_timeout_ncf_after_repeated_nak_is_not_measured():
     """Karn: nobody can tell which of the NAKs was answered."""
     made = recovering()
     ask(made, 10, 11, SECOND)
@@ -157,7 +157,7 @@ def test_giving_up_comes_no_later_than_with_waits_that_do_not_grow():
     assert ends[SECOND] <= ends[MS] + SECOND
 
 
-def test_a_source_that_leaves_is_asked_as_often_as_the_parameters_say():
+def test_recovery_closing_source_is_asked_at_lower_bound():
     """It goes when nobody has asked for `fin_quiet_ivl`: who waits longer than that would never be heard."""
     made = recovering(nak_ncf_retries=10_000)
     made.detect(10, 11, SECOND)
@@ -173,7 +173,7 @@ def test_a_source_that_leaves_is_asked_as_often_as_the_parameters_say():
         assert made.deadline_ns <= now + FLOOR
 
 
-def test_what_was_promised_before_the_first_repair_waits_no_longer_than_what_is_promised_after_it():
+def test_recovery_first_repair_shortens_waits_for_promised_data():
     """Else the first repair that is lost holds up delivery for nak_rdata_ivl, whatever the others take."""
     made = recovering()
     for sqn in (10, 20, 30):
@@ -223,7 +223,7 @@ def test_short_waits_do_not_bring_giving_up_nearer():
     assert now - begun >= 2 * 200 * MS
 
 
-def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
+def test_response_timeout_repeated_slow_answers_lengthen_it():
     response_timeout = ResponseTimeout(200 * MS, SECOND, 40 * MS)
     response_timeout.answered(2 * MS)
     for _ in range(20):
@@ -231,7 +231,7 @@ def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
     assert response_timeout.ivl_ns > 150 * MS
 
 
-def test_a_repair_that_was_lost_does_not_make_the_next_lost_one_wait_longer():
+def test_response_timeout_lost_repair_does_not_lengthen_it():
     response_timeout = ResponseTimeout(200 * MS, SECOND, 40 * MS)
     for _ in range(40):
         response_timeout.answered(5 * MS)

@@ -25,7 +25,7 @@ def step(wish, now):
 
 
 @pytest.mark.rfc("SPMR-02", "SPMR-03")
-def test_a_request_waits_a_random_moment_and_goes_to_the_group_and_the_source():
+def test_spm_request_after_random_delay_goes_to_group_and_source():
     delays = set()
     for seed in range(30):
         wish, counters = request(seed)

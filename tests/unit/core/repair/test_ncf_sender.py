@@ -73,7 +73,7 @@ def test_after_the_interval_it_goes_at_once_again():
 
 
 @pytest.mark.rfc("SRC-41")
-def test_a_damped_ncf_is_not_sent_twice_when_the_deadline_is_served_late():
+def test_ncf_sender_late_deadline_sends_damped_ncf_once():
     """A NAK that comes after the interval is answered at once, and that answers the others too."""
     made, _ = ncf_sender()
     nak = nak_packet(5)
@@ -126,7 +126,7 @@ def test_memory_of_naks_is_bounded():
         st.tuples(st.integers(0, 3), st.sampled_from([0, 1, MS, 2 * MS, IVL, 3 * IVL]), st.booleans()), max_size=40
     )
 )
-def test_every_nak_is_confirmed_within_the_interval_and_never_twice_in_it(steps):
+def test_ncf_sender_every_nak_is_confirmed_once_in_the_interval(steps):
     """With deadlines served in time and late."""
     made, _ = ncf_sender()
     now, asked, sent = SECOND, [], []

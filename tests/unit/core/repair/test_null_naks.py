@@ -7,7 +7,7 @@ from tests.unit.core.makers import MS, parameters
 
 
 @pytest.mark.rfc("DLR-38", "DLR-40")
-def test_what_was_told_is_no_news_for_nak_elim_ivl():
+def test_null_naks_reported_sqns_are_dropped_for_nak_elim_ivl():
     made = NullNaks(parameters(nak_elim_ivl=100 * MS))
     assert made.admit([(5, 8)], 0)
     assert not made.admit([(5, 6), (7, 8)], 99 * MS)
@@ -20,4 +20,4 @@ def test_memory_is_bounded():
     made = NullNaks(parameters(repair_states=64))
     for sqn in range(0, 10_000, 2):
         made.admit([(sqn, sqn + 1)], 0)
-    assert len(made._told) == 64
+    assert len(made._reported) == 64

@@ -51,7 +51,7 @@ def test_a_repair_is_held_to_collect_naks_and_then_sent():
     assert (counters.rdata_packets, counters.rdata_octets) == (4, 4 * 36)
 
 
-def test_what_is_not_yet_due_waits_for_its_own_time():
+def test_responder_repair_not_due_waits_for_its_deadline():
     made, _, _ = responder(run_of(10, 10))
     made.request([(12, 14)], SECOND)
     made.request([(15, 16)], SECOND + HOLD // 2)
@@ -87,7 +87,7 @@ def test_others_do_not_wait_behind_who_asks_for_more_than_its_share():
     assert made.deadline_ns == NEVER
 
 
-def test_what_is_a_train_by_itself_is_not_held_unless_told():
+def test_responder_full_train_is_not_held_by_default():
     full = packets_a_train(36)
     made, _, _ = responder(run_of(10, 2 * full))
     made.request([(10, 10 + full - 1)], SECOND)
@@ -111,7 +111,7 @@ def test_many_leave_in_whole_trains():
     assert sqns(made.next_train(room, 0, SECOND)) == list(range(2 * full + 3, 3 * full))
 
 
-def test_who_may_wait_less_long_is_not_made_to_wait():
+def test_responder_shorter_hold_makes_repair_due_earlier():
     made, _, _ = responder(run_of(10, 10))
     made.request([(12, 16)], SECOND)
     made.request([(13, 15)], SECOND, 0)
@@ -170,7 +170,7 @@ def test_cancelling_everything_leaves_no_deadline():
     assert made.next_octets() == 0
 
 
-def test_what_the_store_lacks_is_told():
+def test_responder_request_returns_sqns_that_store_lacks():
     made, _, _ = responder(run_of(10, 5), run_of(20, 5))
     assert made.request([(8, 12), (13, 22), (24, 30)], SECOND) == [(8, 10), (15, 20), (25, 30)]
     assert sqns(made.next_train(ANY, 0, SECOND + HOLD)) == [10, 11, 13, 14, 20, 21, 24]
@@ -205,7 +205,7 @@ def test_runs_of_one_size_share_a_train_oldest_first():
 @pytest.mark.parametrize(
     ("octets", "packets"), [(1, 1), (36, 1), (71, 1), (72, 2), (359, 9), (ANY, MAX_CONVOY_PACKETS)]
 )
-def test_a_train_is_as_long_as_the_pacer_says_and_at_least_one_packet(octets, packets):
+def test_responder_train_has_pacer_length_and_at_least_one_packet(octets, packets):
     made, _, _ = responder(run_of(0, 600))
     made.request([(0, 600)], SECOND, 0)
     assert made.next_octets() == MAX_CONVOY_PACKETS * 36
@@ -214,7 +214,7 @@ def test_a_train_is_as_long_as_the_pacer_says_and_at_least_one_packet(octets, pa
 
 
 @pytest.mark.rfc("SRC-42")
-def test_what_is_no_longer_held_is_no_longer_owed():
+def test_responder_packets_gone_from_store_are_not_owed():
     """The window may move between the NAK and the repair."""
     made, store, _ = responder(run_of(10, 10))
     made.request([(10, 20)], SECOND)
@@ -244,7 +244,7 @@ def test_memory_of_repairs_fades():
     for count in range(5000):
         made.heard_repair(count, count + 1, SECOND + count * MS)
     assert len(made._recent_repairs) < 50
-    assert len(made._recent_repairs._fading) < 50
+    assert len(made._recent_repairs._expiries) < 50
 
 
 @pytest.mark.rfc("SRC-42", "SRC-43", "SRC-44")
@@ -320,7 +320,7 @@ class AnyStore(RunStore):
         max_size=40,
     )
 )
-def test_what_is_alike_is_repaired_as_anything_else(steps):
+def test_responder_uniform_packets_same_as_other_packets(steps):
     """Scattered packets of one size go together through the tables; one by one they would fare the same."""
     counters = (Counters(), Counters())
     stores = (RunStore(), AnyStore())
@@ -354,7 +354,7 @@ def test_what_is_alike_is_repaired_as_anything_else(steps):
 
 
 @pytest.mark.parametrize("count", [1, 12])
-def test_what_lies_before_sqn_0_is_repaired_too(count):
+def test_responder_sqns_below_zero_are_repaired(count):
     """A node that was first told of a session just behind 2^32 counts from there on, and may have or get what came before."""
     made, _, _ = responder(run_of(-20, count), run_of(-4, 10), run_of(6, 10, 20))
     made.request([(-20, -20 + count), (-2, 2), (7, 8)], SECOND)

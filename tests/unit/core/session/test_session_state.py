@@ -90,7 +90,7 @@ def test_spms_that_come_late_are_not_believed(late):
     assert counters.spm_sqns_followed == 0
 
 
-def test_copies_and_stragglers_do_not_keep_a_source_from_being_believed():
+def test_session_state_copies_of_spms_do_not_delay_confirmation():
     """As the SPMs of two lines, one of which is behind."""
     made, counters = state()
     made.on_spm(spm_packet(1 << 20, 5, 9), SECOND)
@@ -390,7 +390,7 @@ def test_ncfs_cannot_walk_the_lead_ahead():
 # What goes down
 
 
-def test_what_is_believed_goes_down_as_it_came():
+def test_session_state_believed_spm_is_passed_down_unchanged():
     made, _ = state()
     for spm in (spm_packet(1, 5, 9, Join(7)), spm_packet(2, 5, 8), spm_packet(3, 6, 5), spm_packet(4, 6, 1005, Fin())):
         made.on_spm(spm, SECOND)

@@ -230,7 +230,7 @@ def test_memory_is_made_ready_a_piece_at_a_time_up_to_what_was_said():
     assert arena.octets == 3 * chunk
 
 
-def test_memory_that_was_asked_for_at_the_start_is_used_before_more_is_made():
+def test_arena_warm_chunks_are_used_before_new_ones():
     arena = Arena(CHUNK, warm_octets=3 * CHUNK + 1)
     kept = [fill(arena, CHUNK, number, keep=True) for number in range(4)]
     assert arena.chunks == 4

@@ -22,7 +22,7 @@ def owner(octets: Any) -> int:
 
 
 @given(seed=st.integers(0, 1 << 30), share=st.sampled_from([0.0, 0.1, 0.5, 0.95]))
-def test_what_is_kept_is_never_overwritten(seed, share):
+def test_block_pool_kept_block_is_never_overwritten(seed, share):
     rng = random.Random(seed)
     blocks = BlockPool()
     kept: list[tuple[Any, bytes]] = []
@@ -54,7 +54,7 @@ def test_every_kind_of_view_keeps_a_block(way):
     assert octets_of(kept) == before
 
 
-def test_what_nobody_looks_at_any_more_is_used_again_by_what_is_nearly_as_large():
+def test_block_pool_free_block_is_reused_for_similar_size():
     blocks = BlockPool()
     first = owner(blocks.take(3 * STEP))
     assert owner(blocks.take(2 * STEP + 1)) == first
