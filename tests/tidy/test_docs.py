@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.reference import PAGES, page
-from pgm.telemetry.schema import as_markdown as events_as_markdown
-from tests.tidy.layers import as_markdown
+from deploy.reference import PAGES
+from deploy.reference import page as printed
 from tests.tidy.pictures import FOLDER, PICTURES
+from tests.tidy.shared_tables import shared_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
@@ -20,7 +20,7 @@ DOCS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_pages_are_fresh(name: str) -> None:
     committed = (ROOT / "docs" / name).read_text()
-    assert committed == page(name), f"docs/{name} is stale; write it anew with: python -m deploy.reference --write"
+    assert committed == printed(name), f"docs/{name} is stale; write it anew with: python -m deploy.reference --write"
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -30,16 +30,9 @@ def test_drawn_pictures_are_fresh(name: str) -> None:
     )
 
 
-def test_the_design_page_shows_the_import_table() -> None:
-    assert as_markdown() in (ROOT / "docs" / "internals" / "design.md").read_text(), (
-        "paste tests.tidy.layers.as_markdown() into docs/internals/design.md"
-    )
-
-
-def test_the_telemetry_page_shows_the_columns_and_kinds() -> None:
-    assert events_as_markdown() in (ROOT / "docs" / "guide" / "telemetry.md").read_text(), (
-        "paste pgm.telemetry.schema.as_markdown() into docs/guide/telemetry.md"
-    )
+@pytest.mark.parametrize(("page", "table"), shared_tables(), ids=lambda value: value.splitlines()[0])
+def test_pages_show_the_tables_of_the_code(page: str, table: str) -> None:
+    assert table in (ROOT / page).read_text(), f"paste it into {page}: python -m tests.tidy.shared_tables --write"
 
 
 def anchors(path: Path) -> set[str]:
