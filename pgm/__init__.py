@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pgm.core.events import kind_of as event_of
     from pgm.errors import PgmError, TopologyError, TransportError, UsageError
     from pgm.messages.subjects import Subscription
-    from pgm.net.endpoint.loss_policies import LossError
     from pgm.net.endpoint.open import open_receiver, open_source
+    from pgm.net.endpoint.policies import LossError
     from pgm.net.endpoint.receiver import Receiver
     from pgm.net.endpoint.source import Source
     from pgm.net.framing.items import Batch, Message, MultipartBatch
@@ -58,7 +58,7 @@ _HOMES = {
     "Closed": "pgm.core.effects",
     "EventKind": "pgm.core.events",
     "LossCause": "pgm.core.effects",
-    "LossError": "pgm.net.endpoint.loss_policies",
+    "LossError": "pgm.net.endpoint.policies",
     "Lost": "pgm.core.effects",
     "Message": "pgm.net.framing.items",
     "MultipartBatch": "pgm.net.framing.items",

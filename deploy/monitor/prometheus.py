@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from deploy.monitor.nodes import NodeRecord, NodeState, TreeView
 from pgm.core.counters import ROWS
-from pgm.core.session.counts import SESSION_COUNTERS
+from pgm.core.session.session_counters import SESSION_COUNTERS
 from pgm.wire.rejects import REASONS
 
 _NODE = ("topology", "node", "role")

@@ -24,8 +24,8 @@ from deploy.terminal.output import data_command, print_json, warn
 from deploy.terminal.target import require_node
 from pgm.errors import ProcessError, UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.endpoint.loss_policies import LossError, OnLoss, Slow
 from pgm.net.endpoint.open import open_receiver
+from pgm.net.endpoint.policies import LossError, OnLoss, Slow
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import Batch, BatchItem, MultipartBatch
 from pgm.net.framing.packed_batch import PackedBatch

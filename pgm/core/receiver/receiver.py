@@ -11,9 +11,9 @@ from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.polling.poll_responder import NodeId
 from pgm.core.receiver.data_path import PredictedPacket
-from pgm.core.receiver.restarts import restart_of_new_session, restart_of_silent_session
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.receiver.source_restarts import restart_of_new_session, restart_of_silent_session
 from pgm.core.segment import Channel
 from pgm.core.session.source_filter import refused_packets
 from pgm.core.session.table import SessionTable

@@ -65,7 +65,7 @@ class SessionView:
 
         The timeouts are `nak_rpt_ivl` and `nak_rdata_ivl`, or longer while answers are late.
         """
-        return self._recovery.ncf_patience.ivl_ns, self._recovery.data_patience.ivl_ns
+        return self._recovery.ncf_timeout.ivl_ns, self._recovery.data_timeout.ivl_ns
 
     def is_missing(self, sqn: int) -> bool:
         """Return whether this sqn is in recovery now."""

@@ -43,7 +43,7 @@ class Recovery:
         parameters: Parameters,
         rng: random.Random,
         counters: Counters,
-        ncf_patience: ResponseTimeout,
+        ncf_timeout: ResponseTimeout,
         table: RepairTable = RECEIVER,
         *,
         tsi: Tsi = b"",
@@ -54,8 +54,8 @@ class Recovery:
         self._rng = rng
         self._counters = counters
         self._table = table
-        self.ncf_patience = ncf_patience
-        self.data_patience = ResponseTimeout(
+        self.ncf_timeout = ncf_timeout
+        self.data_timeout = ResponseTimeout(
             parameters.nak_rdata_ivl,
             max(parameters.nak_rdata_ivl, parameters.nak_max_ivl),
             min(parameters.nak_rdata_ivl, parameters.nak_rdata_min_ivl),
@@ -113,11 +113,11 @@ class Recovery:
         if self._source_is_closing:
             return
         self._source_is_closing = True
-        for response_timeout in (self.ncf_patience, self.data_patience):
+        for response_timeout in (self.ncf_timeout, self.data_timeout):
             response_timeout.ceiling_ns = response_timeout.floor_ns
         for missing in self.missing:
             is_promised = missing.state is RepairState.WAIT_DATA
-            at_ns = now_ns + (self.data_patience if is_promised else self.ncf_patience).ivl_ns
+            at_ns = now_ns + (self.data_timeout if is_promised else self.ncf_timeout).ivl_ns
             if at_ns < missing.deadline_ns != NEVER:
                 self.missing.arm(missing, at_ns)
 
@@ -255,7 +255,7 @@ class Recovery:
                 watch.confirmed(self._tsi, missing, now_ns)
             if not missing.ncf_retries and missing.since_ns != asked_ns:
                 asked_ns = missing.since_ns
-                self.ncf_patience.answered(now_ns - asked_ns)
+                self.ncf_timeout.answered(now_ns - asked_ns)
             missing.asked = None
 
     def arrived(self, first: int, end: int, now_ns: int | None = None) -> list[Span]:
@@ -273,15 +273,15 @@ class Recovery:
         removed = self.missing.discard_each(spans)
         if removed and now_ns is not None and self._counters.watch is not None:
             self._counters.watch.arrived(self._tsi, removed, now_ns)
-        was_measured = self.data_patience.is_measured
+        was_measured = self.data_timeout.is_measured
         for (state, promised_ns, data_retries), group in itertools.groupby(removed, _PROMISE):
             ranges = list(group)
             if state is RepairState.BACK_OFF:
                 continue
             self._outstanding -= sum([missing.end - missing.first for missing in ranges])
             if state is RepairState.WAIT_DATA and now_ns is not None:
-                self.data_patience.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(ranges))
-        if now_ns is not None and not was_measured and self.data_patience.is_measured:
+                self.data_timeout.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(ranges))
+        if now_ns is not None and not was_measured and self.data_timeout.is_measured:
             self._shorten_data_waits(now_ns)
         if now_ns is not None and now_ns < self._admit_at_ns < NEVER and self._has_room_after(removed):
             self._admit_at_ns = now_ns  # answers are the clock: parked ranges need not wait for a timer
@@ -292,7 +292,7 @@ class Recovery:
 
         Without this the loss of a first repair would hold up delivery for all of nak_rdata_ivl.
         """
-        sooner_ns = self.data_patience.floor_ns - self.data_patience.ivl_ns
+        sooner_ns = self.data_timeout.floor_ns - self.data_timeout.ivl_ns
         for missing in self.missing:
             if sooner_ns > 0 and missing.state is RepairState.WAIT_DATA and missing.deadline_ns != NEVER:
                 self.missing.arm(missing, max(now_ns, missing.deadline_ns - sooner_ns))
@@ -361,7 +361,7 @@ class Recovery:
             if is_unanswered and missing.asked not in actions.unanswered:
                 actions.unanswered.append(missing.asked)  # only once, because one NAK may have listed many ranges
             missing.asked = None
-            response_timeout = self.ncf_patience if missing.state is RepairState.WAIT_NCF else self.data_patience
+            response_timeout = self.ncf_timeout if missing.state is RepairState.WAIT_NCF else self.data_timeout
             late.append(response_timeout)
             if self._counters.watch is not None:
                 self._counters.watch.timed_out(self._tsi, missing, now_ns)
@@ -601,7 +601,7 @@ class Recovery:
     def _interval(self, name: Interval, back_off: int) -> int:
         if name is Interval.NAK_RB_IVL:
             return back_off or self._nak_rb_ivl()
-        return (self.ncf_patience if name is Interval.NAK_RPT_IVL else self.data_patience).ivl_ns
+        return (self.ncf_timeout if name is Interval.NAK_RPT_IVL else self.data_timeout).ivl_ns
 
     def _is_exhausted(self, missing: MissingRange) -> bool:
         """Return whether a retry count has exceeded its limit (RCV-37).

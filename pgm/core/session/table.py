@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.session.counts import SessionCounts
+from pgm.core.session.session_counters import SessionCounts
 from pgm.core.session.state import SessionState
 from pgm.core.status import SessionStatus
 from pgm.wire.formats import Tsi

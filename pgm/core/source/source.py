@@ -19,7 +19,7 @@ from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.responder import TIMER_STEP_NS, Responder
 from pgm.core.segment import Channel, Segment
-from pgm.core.session.counts import counts_of
+from pgm.core.session.session_counters import counts_of
 from pgm.core.source.closing import ClosingTimer
 from pgm.core.source.feeder import MessageBatcher
 from pgm.core.source.nak_answer import ShortAnswer

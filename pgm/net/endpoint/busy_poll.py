@@ -24,8 +24,8 @@ from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
 from pgm.net.driver.rest_settings import prefault_settings
 from pgm.net.endpoint.base import ReceiverEndpoint, SourceEndpoint, SourceOutbox
 from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS, Inbox
-from pgm.net.endpoint.loss_policies import REPORTING, Policies
 from pgm.net.endpoint.open import Target, new_tsi, receiving_links, resolve
+from pgm.net.endpoint.policies import REPORTING, Policies
 from pgm.net.endpoint.start_position import start_parameters
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of

@@ -13,7 +13,7 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.core.window.unordered_reassembly import UnorderedReassembler
 from pgm.net.driver.application_reads import ApplicationReader
-from pgm.net.endpoint.loss_policies import REPORTING, Policies, drop_newest, drop_oldest
+from pgm.net.endpoint.policies import REPORTING, Policies, drop_newest, drop_oldest
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.framing.items import Message
 from pgm.parameters import Parameters

@@ -29,7 +29,7 @@ from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.rest_settings import prefault_settings, read_moderation_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.inbox import Inbox
-from pgm.net.endpoint.loss_policies import Policies
+from pgm.net.endpoint.policies import Policies
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Outbox, Source
 from pgm.net.endpoint.start_position import start_parameters

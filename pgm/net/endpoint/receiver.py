@@ -13,7 +13,7 @@ from pgm.messages.objects import CBOR, Codec
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.base import ReceiverEndpoint
 from pgm.net.endpoint.inbox import Inbox
-from pgm.net.endpoint.loss_policies import REPORTING, Policies
+from pgm.net.endpoint.policies import REPORTING, Policies
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.framing.codec import StreamDecoders
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of

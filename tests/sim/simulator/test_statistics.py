@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.session.counts import SESSION_COUNTERS
+from pgm.core.session.session_counters import SESSION_COUNTERS
 from pgm.core.status import SessionStatus
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World

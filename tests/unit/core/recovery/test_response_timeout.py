@@ -123,14 +123,14 @@ def test_late_ncfs_are_measured_and_later_gaps_wait_for_them():
         made.confirmed([(sqn, sqn + 1)], now + MS + 30 * MS, "parent")
         made.arrived(sqn, sqn + 1, now + MS + 40 * MS)
         now += SECOND
-    assert made.ncf_patience.ivl_ns == FLOOR
+    assert made.ncf_timeout.ivl_ns == FLOOR
     for sqn in range(100, 180, 2):
         ask(made, sqn, sqn + 1, now)
         made.confirmed([(sqn, sqn + 1)], now + MS + 45 * MS, "parent")
         made.arrived(sqn, sqn + 1, now + 190 * MS)
         now += SECOND
-    assert FLOOR <= made.ncf_patience.ivl_ns < 2 * FLOOR
-    assert 140 * MS < made.data_patience.ivl_ns < 200 * MS
+    assert FLOOR <= made.ncf_timeout.ivl_ns < 2 * FLOOR
+    assert 140 * MS < made.data_timeout.ivl_ns < 200 * MS
 
 
 def test_response_timeout_ncf_after_repeated_nak_is_not_measured():
@@ -139,9 +139,9 @@ def test_response_timeout_ncf_after_repeated_nak_is_not_measured():
     ask(made, 10, 11, SECOND)
     made.handle_deadline(made.deadline_ns, may_give_up=True)  # the wait for the NCF is over
     made.handle_deadline(made.deadline_ns, may_give_up=True)  # asked again
-    before = attrs.asdict(made.ncf_patience)
+    before = attrs.asdict(made.ncf_timeout)
     made.confirmed([(10, 11)], 2 * SECOND, None)
-    assert attrs.asdict(made.ncf_patience) == before
+    assert attrs.asdict(made.ncf_timeout) == before
 
 
 def test_giving_up_comes_no_later_than_with_waits_that_do_not_grow():
@@ -164,7 +164,7 @@ def test_recovery_closing_source_is_asked_at_lower_bound():
     for _ in range(12):
         made.handle_deadline(made.deadline_ns, may_give_up=True)
     now = made.deadline_ns - 400 * MS
-    assert made.ncf_patience.ivl_ns == SECOND
+    assert made.ncf_timeout.ivl_ns == SECOND
     made.source_leaves(now)
     assert made.deadline_ns <= now + FLOOR
     for _ in range(6):
@@ -198,7 +198,7 @@ def test_repairs_that_come_at_once_are_asked_for_again_soon():
         made.confirmed([(sqn, sqn + 1)], now + 2 * MS, "parent")
         made.arrived(sqn, sqn + 1, now + 4 * MS)
         now += SECOND
-    assert made.data_patience.ivl_ns == 40 * MS
+    assert made.data_timeout.ivl_ns == 40 * MS
     ask(made, 100, 101, now)
     made.confirmed([(100, 101)], now + 2 * MS, "parent")
     made.handle_deadline(now + 42 * MS, may_give_up=True)
@@ -217,7 +217,7 @@ def test_short_waits_do_not_bring_giving_up_nearer():
     while made.missing:
         made.confirmed([(100, 101)], now, "parent")
         made.arrived(0, 1, now)  # others are answered all the time
-        made.data_patience.answered(MS)
+        made.data_timeout.answered(MS)
         now = made.deadline_ns
         made.handle_deadline(now, may_give_up=True)
     assert now - begun >= 2 * 200 * MS

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
-from pgm.core.session.counts import SESSION_COUNTERS, SessionCounts, counts_of
+from pgm.core.session.session_counters import SESSION_COUNTERS, SessionCounts, counts_of
 
 KEYS = st.sampled_from("abc")
 STEPS = st.lists(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pgm.core.effects import Lost, Opened
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
-from pgm.net.endpoint.loss_policies import drop_newest, drop_oldest
+from pgm.net.endpoint.policies import drop_newest, drop_oldest
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.wire.train import Run
 from tests.reference import TSI
