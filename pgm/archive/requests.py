@@ -86,8 +86,8 @@ class RangeRequest:
         value = read_json(octets)
         if "tsi" not in value:
             raise BadRequest("a range needs a tsi", remedy=_REMEDY)
-        for name, wanted in value.items():
-            _check(name, wanted)
+        for name, given in value.items():
+            _check(name, given)
         for name in ("columns", "subjects"):
             if value.get(name) is not None:
                 value[name] = tuple(value[name])

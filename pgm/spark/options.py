@@ -205,7 +205,7 @@ class SourceOptions:
     @property
     def locations(self) -> tuple[str, ...]:
         """Addresses of all services."""
-        return tuple(one for group in self.groups for one in group)
+        return tuple(location for group in self.groups for location in group)
 
 
 def read_options(given: Mapping[str, str], used: str) -> SourceOptions:

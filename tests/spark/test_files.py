@@ -63,7 +63,7 @@ def test_the_same_rows_as_the_service_sends(
 
 
 def test_spots_are_told_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgm.archive.service.service._MOST_SPOTS", 3)
+    monkeypatch.setattr("pgm.archive.service.service._MAX_RANGES", 3)
     archive(tmp_path / "a", [messages(first, 10) for first in range(0, 100, 10)])
     with served(tmp_path) as service:
         monkeypatch.setattr(ranges, "open_range", lambda *_: pytest.fail("the service was asked for rows"))

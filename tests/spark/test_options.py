@@ -20,7 +20,7 @@ HERE = "grpc://127.0.0.1:3057"
         ({"startingOffsets": "latest", "startingTimestamp": "1"}, "both given"),
         ({"columns": "sqn,val"}, "no column 'val'"),
         ({"failOnDataLoss": "maybe"}, "neither true nor false"),
-        ({"retrySeconds": "10s"}, 'retrySeconds = "10s": it is no number of seconds'),
+        ({"retrySeconds": "10s"}, 'retrySeconds = "10s": the value is no number of seconds'),
         ({"retrySeconds": "nan"}, "no number of seconds"),
         ({"writerId": "x"}, "no option 'writerid'"),
         ({"tokenFile": "/nowhere"}, "No such file"),

@@ -104,7 +104,7 @@ def test_sqns_that_nobody_has(tmp_path: Path) -> None:
     archive(tmp_path / "a", [messages(0, 100)], session("a"))
     archive(tmp_path / "b", [messages(200, 100)], session("b"))
     with served(tmp_path) as service:
-        with pytest.raises(DataLoss, match="sqns 100 to 199 are asked for and cannot be had: held from 200 on"):
+        with pytest.raises(DataLoss, match="sqns 100 to 199 are not available: held from 200 on"):
             sqns(options(at(service)))
         assert sqns(options(at(service), failOnDataLoss="false")) == [*range(100), *range(200, 300)]
 

@@ -16,7 +16,7 @@ from pgm.spark.jobs import gilbert_elliott as fit
 def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(UsageError, match="there is none") as told:
+    with pytest.raises(UsageError, match="none is installed") as told:
         session._require_java()
     assert "openjdk-17" in told.value.remedy
 

@@ -156,7 +156,7 @@ def test_an_option_that_does_not_exist(spark_pgm: SparkSession) -> None:
 
 def test_offsets_of_sessions_that_nobody_holds(spark_pgm: SparkSession, tmp_path: Path) -> None:
     archive(tmp_path / "a")
-    with served(tmp_path) as service, pytest.raises(PySparkException, match=r"(?s)names session 9.9.*there are: 1.2.3"):
+    with served(tmp_path) as service, pytest.raises(PySparkException, match=r"(?s)names session 9.9.*held are: 1.2.3"):
         read(spark_pgm, at(service), startingOffsets='{"9.9": 1}').count()
 
 

@@ -17,7 +17,7 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     Rows that precede an error are yielded before the error is raised.
     """
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     octets = rows = 0
     failure: PgmError | None = None
     while True:
@@ -25,11 +25,11 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             batch = next(batches, None)
         except PgmError as error:
             batch, failure = None, error
-        if held and (batch is None or octets + batch.nbytes > _OCTETS or rows + batch.num_rows > _ROWS):
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, octets, rows = [], 0, 0
+        if pending and (batch is None or octets + batch.nbytes > _OCTETS or rows + batch.num_rows > _ROWS):
+            yield pending[0] if len(pending) == 1 else pa.concat_batches(pending)
+            pending, octets, rows = [], 0, 0
         if batch is not None:
-            held.append(batch)
+            pending.append(batch)
             octets += batch.nbytes
             rows += batch.num_rows
         if failure is not None:

@@ -107,30 +107,30 @@ class Publications:
 
     def _expire(self) -> None:
         oldest = time.monotonic_ns() - self._parameters.archive_stage_ivl
-        for name in [name for name, one in self._attempts.items() if one.touched_ns < oldest]:
+        for name in [name for name, attempt in self._attempts.items() if attempt.touched_ns < oldest]:
             del self._attempts[name]
 
     # Batches
 
-    def do(self, action: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def do(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         """Perform `publish_batch`, `discard_batch` or `published`.
 
         Raises `BadRequest`, `NotStaged`, `ArchiveError`.
         """
         if action == ACTION_PUBLISHED:
             return {"writers": dict(self._writers), "repeats": list(self._repeats)}
-        names = asked.get("attempts", [])
+        names = request.get("attempts", [])
         if not isinstance(names, list):
             raise BadRequest("attempts is no list", remedy="name the attempts in their order")
         if action == ACTION_DISCARD:
             self._discard(names)
             return {"discarded": len(names)}
-        writer, batch = asked.get("writer"), asked.get("batch")
+        writer, batch = request.get("writer"), request.get("batch")
         if not isinstance(writer, str) or not writer or not isinstance(batch, int):
             raise BadRequest("writer or batch is missing", remedy="writer is a text, batch a whole number")
         with self._publishing:
             self._finish()
-            return self._publish_batch(str(asked.get("stream", "")), writer, batch, names)
+            return self._publish_batch(str(request.get("stream", "")), writer, batch, names)
 
     def publish(self, stream: str, values: Sequence[bytes]) -> None:
         """Publish rows that belong to no batch."""

@@ -167,12 +167,12 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         """Return the actions of `do_action`, with descriptions."""
         files = [(ACTION_FILES, "where the rows of a ticket lie, for clients that see the directory")]
         return [
-            (ACTION_HOLDINGS, "what is held of every session, as JSON"),
+            (ACTION_HOLDINGS, "extent of every recorded session, as JSON"),
             (ACTION_SQN_AT, "the first sqn received at time_us or later, for every session or for one tsi"),
             *(files if self._tells_files else ()),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
             (ACTION_DISCARD, "forget attempts"),
-            (ACTION_PUBLISHED, "the last batch of every writer, and what came again after the service was killed"),
+            (ACTION_PUBLISHED, "the last batch of every writer, and the rows repeated after the service was killed"),
         ]
 
     def _sqns_at(self, request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -191,10 +191,10 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         """Yield a flight for each session."""
         with _flight_errors():
-            asked = read_json(criteria)
+            criterion = read_json(criteria)
             self._archives.refresh()
             for holding in self._archives.holdings():
-                if _matches(holding.as_json(), asked):
+                if _matches(holding.as_json(), criterion):
                     yield self._info(RangeRequest(holding.tsi, holding.epoch_us, node=holding.node))
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
@@ -304,11 +304,11 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         """Publish the column `value`, or stage it for an attempt at a batch."""
         with _flight_errors():
             publications = self._publishing()
-            asked = read_json(descriptor.command or b"")
-            for name in asked:
+            request = read_json(descriptor.command or b"")
+            for name in request:
                 if name not in ("stream", "attempt"):
-                    raise BadRequest(f"what is put has no key {name!r}", remedy="its keys are stream and attempt")
-            attempt = asked.get("attempt")
+                    raise BadRequest(f"a put has no key {name!r}", remedy="its keys are stream and attempt")
+            attempt = request.get("attempt")
             taken = 0
             for chunk in reader:
                 values = _values_of(chunk.data)
@@ -316,7 +316,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 if attempt is not None:
                     publications.stage(str(attempt), values)
                 else:
-                    publications.publish(str(asked.get("stream", "")), values.to_pylist())
+                    publications.publish(str(request.get("stream", "")), values.to_pylist())
                 answer = {"published" if attempt is None else "staged": taken}
                 writer.write(pa.py_buffer(json.dumps(answer).encode()))
 

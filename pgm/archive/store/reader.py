@@ -153,7 +153,7 @@ def dropped(tsi: str, first: int, oldest: int) -> RangeDropped:
     """Return the error of a range whose beginning is not held."""
     return RangeDropped(
         f"session {tsi} is held from sqn {oldest} on, not from {first}: oldest={oldest}",
-        remedy="begin with what is held, or keep more: record_bytes, record_secs",
+        remedy="begin with the oldest row held, or keep more: record_bytes, record_secs",
     )
 
 

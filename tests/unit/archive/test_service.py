@@ -242,7 +242,7 @@ def test_service_rows_put_are_published(writer: ArchiveWriter) -> None:
         assert _put(client, [b"one", b"two"]) == [1, 2]
         with pytest.raises(flight.FlightServerError, match="no column value"):
             _put(client, [b"three"], column="valeu")
-        with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: what is put has no key 'atempt'"):
+        with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: a put has no key 'atempt'"):
             _put(client, [b"four"], atempt="a")
     assert published == [("quotes", [b"one"]), ("quotes", [b"two"])]
 
