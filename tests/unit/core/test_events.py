@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TSI = bytes(8)
 
 
-def test_every_cause_has_a_row_with_what_to_do_where_something_went_wrong():
+def test_events_every_cause_has_a_row_with_a_remedy():
     assert set(EVENTS) >= CAUSES
     assert all(row.meaning.endswith(".") and not row.remedy.endswith(",") for row in EVENTS.values())
     assert EVENTS["lost-overrun"].remedy
@@ -57,7 +57,7 @@ def test_a_change_of_parents_is_told_and_the_way_back_too():
     assert notices(reader.until(reader.now + 3 * SECOND)) == ["parent-changed"]
 
 
-def test_changes_of_parents_all_the_time_are_told_now_and_then_with_their_number():
+def test_events_frequent_parent_changes_are_told_with_their_number():
     """Nobody answers for 25 s; there and back are told at once, and of the rest twice in notice_ivl how many there were."""
     setup = ReceiverSetup(SEGMENT, parents=(REPAIRER, PARENT))
     timers = {"parent_patience": 1, "parent_retry_ivl": 200 * MS, "nak_ncf_retries": 1000, "stall_ivl": 3600 * SECOND}
