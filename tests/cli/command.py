@@ -29,7 +29,7 @@ _MARK = "PGM_TEST_MARK"  # in the environment of every process that a test start
 
 
 @attrs.frozen
-class Ended:
+class CommandResult:
     """Result of a command that has ended."""
 
     code: int
@@ -76,7 +76,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def pgm(
     *arguments: str | Path, host: Host | None = None, env: Mapping[str, str] | None = None, **options: Any
-) -> Ended:
+) -> CommandResult:
     """Run a command to its end."""
     line = command(*arguments)
     if "input" not in options:
@@ -91,13 +91,13 @@ def pgm(
         check=False,
         **options,
     )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def invoked(*arguments: str | Path) -> Ended:
+def invoked(*arguments: str | Path) -> CommandResult:
     """Run a command in this process, which saves half a second of start-up."""
     done = CliRunner().invoke(main, [str(one) for one in arguments], prog_name="pgm")
-    return Ended(done.exit_code, done.stdout, done.stderr)
+    return CommandResult(done.exit_code, done.stdout, done.stderr)
 
 
 def until_listening(group: str, port: int, process: int | str = "self") -> None:
@@ -109,12 +109,12 @@ def until_listening(group: str, port: int, process: int | str = "self") -> None:
     wanted = f" {octets[::-1].hex().upper()}:{port:04X} "
     deadline = time.monotonic() + PATIENCE_S
     while wanted not in Path(f"/proc/{process}/net/udp").read_text():
-        assert time.monotonic() < deadline, f"nobody listens to {group}"
+        assert time.monotonic() < deadline, f"no process has joined {group}"
         time.sleep(0.02)
 
 
 @attrs.frozen
-class Carried:
+class StreamResult:
     """Results of the two ends of a stream."""
 
     out: bytes  # standard output of the receiver
@@ -128,7 +128,9 @@ class Carried:
         return json.loads(self.said.splitlines()[-1])
 
 
-def carried(file: Path, place: Place, octets: bytes, *, recv: Sequence[str] = (), send: Sequence[str] = ()) -> Carried:
+def carried(
+    file: Path, place: Place, octets: bytes, *, recv: Sequence[str] = (), send: Sequence[str] = ()
+) -> StreamResult:
     """Return the results of a stream whose receiver's output is read only after the source has ended."""
     line = command("recv", file, "--node", "desk-1", "--json", *recv)
     receiver = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
@@ -146,11 +148,11 @@ def carried(file: Path, place: Place, octets: bytes, *, recv: Sequence[str] = ()
     finally:
         receiver.kill()
         receiver.wait()
-    return Carried(out, said.decode(), receiver.returncode, sent)
+    return StreamResult(out, said.decode(), receiver.returncode, sent)
 
 
 @attrs.frozen
-class Marked:
+class ProcessMark:
     """Environment that marks a process and all its children, so that a test can find them."""
 
     mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
@@ -179,17 +181,17 @@ class Marked:
         """Wait until all marked processes have ended, which must be soon."""
         deadline = time.monotonic() + patience_s
         while self.running():
-            assert time.monotonic() < deadline, f"left behind: {self.running()}"
+            assert time.monotonic() < deadline, f"still running: {self.running()}"
             time.sleep(0.02)
 
 
 @contextmanager
-def marked() -> Iterator[Marked]:
+def marked() -> Iterator[ProcessMark]:
     """Yield a mark, and end all processes that carry it at the end of the block.
 
     A failing test therefore leaves no process.
     """
-    mark = Marked()
+    mark = ProcessMark()
     try:
         yield mark
     finally:

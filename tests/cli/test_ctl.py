@@ -27,7 +27,7 @@ from pgm.parameters import ROWS
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from pgm.units import parse_rate
-from tests.cli.command import Ended, invoked
+from tests.cli.command import CommandResult, invoked
 from tests.cli.test_json import documented
 from tests.folders import short_folder
 from tests.net.support.lab import ROOT
@@ -53,7 +53,7 @@ def tree() -> Iterator[Processes]:
             yield running
 
 
-def ctl(tree: Processes, node: str, *words: str) -> Ended:
+def ctl(tree: Processes, node: str, *words: str) -> CommandResult:
     return invoked("ctl", tree.file, "--node", node, *words)
 
 
@@ -211,7 +211,7 @@ def test_ctl_without_nodes_names_the_remedy(tree: Processes, tmp_path: Path, mon
         ask_control(tmp_path / "nobody.ctl", {"do": "get"})
 
 
-class _Taking:
+class _NoticeApplication:
     """Application that takes notices."""
 
     def take(self, effect: Effect) -> None:
@@ -222,7 +222,7 @@ class _Taking:
 
 
 SETTINGS_OF_A_SOURCE = NodeSettings(
-    plan_node(loads(one_segment(Place(1))), "source"), TrioDriver(source(), (), _Taking())
+    plan_node(loads(one_segment(Place(1))), "source"), TrioDriver(source(), (), _NoticeApplication())
 )  # shared by all examples
 _JSON = st.recursive(
     st.none()
@@ -283,13 +283,13 @@ async def test_ctl_changes_settings_of_a_program(tmp_path: Path, monkeypatch: py
                 assert (await trio.to_thread.run_sync(ask_control, path, {"do": "get"}))["role"] == "receiver"
             with pytest.raises(ProcessError, match="already running"):
                 async with pgm.open_receiver(again, node="desk-1", answer="yes"):
-                    raise AssertionError("it was opened")
+                    raise AssertionError("the endpoint was opened")
         with pytest.raises(UsageError, match="is unknown"):
             async with pgm.open_receiver(file, node="desk-1", answer="maybe"):
-                raise AssertionError("it was opened")
+                raise AssertionError("the endpoint was opened")
         with pytest.raises(UsageError, match="names no node"):
             async with pgm.open_receiver(place.url(), answer="yes"):
-                raise AssertionError("it was opened")
+                raise AssertionError("the endpoint was opened")
 
 
 def test_ctl_changes_settings_of_send(monkeypatch: pytest.MonkeyPatch) -> None:

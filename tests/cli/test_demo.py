@@ -74,16 +74,14 @@ def test_demo_account_adds_up(account: dict[str, Any]) -> None:
     rows = {row["node"]: row for row in (*account["aggregators"], *account["repairers"])}
     assert account["source"]["odata"] == MESSAGES
     for name in ("subnet-1-aggregator", "subnet-2-repairer", "subnet-3-aggregator"):
-        assert rows[name]["odata"] == MESSAGES, "a relay carries everything down once"
+        assert rows[name]["odata"] == MESSAGES, "a relay sends every packet down once"
     for name in ("core-repairer", "subnet-1-repairer", "subnet-3-repairer"):
-        assert rows[name]["odata"] == 0, "a repairer on the segment carries nothing"
+        assert rows[name]["odata"] == 0, "a repairer on the segment forwards no packet"
     for number, row in enumerate(account["receivers"], 1):
-        assert row["repaired_locally"] <= rows[f"subnet-{number}-repairer"]["rdata"], (
-            "every repair was sent by somebody"
-        )
+        assert row["repaired_locally"] <= rows[f"subnet-{number}-repairer"]["rdata"], "every repair has a sender"
     for number in (1, 3):
         asked = account["receivers"][number - 1]["nak_sqns"] + rows[f"subnet-{number}-repairer"]["nak_sqns_out"]
-        assert 0 < rows[f"subnet-{number}-aggregator"]["nak_sqns_in"] <= asked, "every NAK was sent by somebody"
+        assert 0 < rows[f"subnet-{number}-aggregator"]["nak_sqns_in"] <= asked, "every NAK has a sender"
 
 
 def test_demo_losses_match_the_request(account: dict[str, Any]) -> None:

@@ -166,7 +166,7 @@ def _start(host: Host, file: Path, *words: str, has_sys: bool = False) -> subpro
     return subprocess.Popen(host.wrap(line), stdout=pipe, stderr=pipe, text=True, env=environment(), cwd=ROOT)
 
 
-def _found(process: subprocess.Popen[str], code: int) -> dict[str, Any]:
+def _checks_of(process: subprocess.Popen[str], code: int) -> dict[str, Any]:
     out, err = process.communicate(timeout=60)
     assert process.returncode == code, out + err
     found: dict[str, Any] = json.loads(out)
@@ -191,7 +191,7 @@ def test_doctor_reports_faults_of_machines(tmp_path: Path) -> None:
         one.run("nft", rules)
         # A container that hides parts of /sys forbids another mount of it.
         has_sys = subprocess.run(one.wrap(["unshare", "-m", *_MOUNT]), capture_output=True, check=False).returncode == 0
-        found = _found(_start(one, file, "--node", "source", "--node", "relay", "--probe", has_sys=has_sys), 1)
+        found = _checks_of(_start(one, file, "--node", "source", "--node", "relay", "--probe", has_sys=has_sys), 1)
         rows = by_check(found, "lan")
         assert {key for key, row in rows.items() if row["level"] == "fault"} == {
             "sockets",  # the address of the relay is not of this machine

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.cli.command import PATIENCE_S, Marked, command, environment, marked, until_listening
+from tests.cli.command import PATIENCE_S, ProcessMark, command, environment, marked, until_listening
 from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process
 
@@ -39,7 +39,7 @@ def tree(tmp_path: Path, place: Place) -> Path:
 
 @contextmanager
 def running(
-    mark: Marked, *arguments: str | Path, env: Mapping[str, str] = MappingProxyType({}), **options: object
+    mark: ProcessMark, *arguments: str | Path, env: Mapping[str, str] = MappingProxyType({}), **options: object
 ) -> Iterator[Process]:
     process = Process(str(arguments[0]), [str(one) for one in arguments], env={**mark.env, **env}, **options)
     try:
@@ -48,7 +48,7 @@ def running(
         process.close()
 
 
-def ends(process: Process, number: signal.Signals, code: int, mark: Marked) -> None:
+def ends(process: Process, number: signal.Signals, code: int, mark: ProcessMark) -> None:
     """Assert that a signal ends the command with this code, without a traceback and without leftovers."""
     process.process.send_signal(number)
     assert process.wait() == code, process.log
@@ -145,7 +145,7 @@ def test_node_stopped_by_sigint_reports_its_end(
 
 
 @contextmanager
-def piped(mark: Marked, tree: Path, place: Place, *options: str) -> Iterator[tuple[Process, Process]]:
+def piped(mark: ProcessMark, tree: Path, place: Place, *options: str) -> Iterator[tuple[Process, Process]]:
     """Yield a receiver that listens, and a source of lines that starts after it."""
     with running(mark, "recv", tree, "--node", "desk-1", *options) as receiver:
         until_listening(place.group(), place.port)

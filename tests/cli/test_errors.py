@@ -43,7 +43,7 @@ FAULTS: dict[str, tuple[tuple[str, str], str, tuple[str, ...]]] = {
 # fmt: on
 
 
-class Broken:
+class BrokenTree:
     """Tree with two tiers, and ways to break it."""
 
     def __init__(self, folder: Path) -> None:
@@ -113,8 +113,8 @@ parents = ["relay"] # desk
 
 
 @pytest.fixture
-def broken(tmp_path: Path) -> Broken:
-    return Broken(tmp_path)
+def broken(tmp_path: Path) -> BrokenTree:
+    return BrokenTree(tmp_path)
 
 
 @pytest.fixture
@@ -128,13 +128,13 @@ def tree(tmp_path: Path, place: Place) -> Path:
 # The topology file
 
 
-def test_errors_unbroken_tree_is_valid(broken: Broken) -> None:
+def test_errors_unbroken_tree_is_valid(broken: BrokenTree) -> None:
     broken.write()
     assert pgm("check", broken.file) == Ended(0, f"{broken.file}: good\n", "")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_errors_broken_file_names_line_and_remedy(broken: Broken, fault: str) -> None:
+def test_errors_broken_file_names_line_and_remedy(broken: BrokenTree, fault: str) -> None:
     ((line, says),) = broken.write(fault)
     with pytest.raises(TopologyError) as caught:
         _open(broken.file)
@@ -147,10 +147,10 @@ def test_errors_broken_file_names_line_and_remedy(broken: Broken, fault: str) ->
 
 def _open(file: Path) -> None:
     with library.open_receiver(file, node="desk-1"):
-        raise AssertionError("it was opened")
+        raise AssertionError("the endpoint was opened")
 
 
-def test_all_errors_come_at_once_from_every_command(broken: Broken) -> None:
+def test_all_errors_come_at_once_from_every_command(broken: BrokenTree) -> None:
     expected = broken.write("unknown key", "bad unit", "loop", "two parents claim a segment", "unreachable parent")
     check = pgm("check", broken.file)
     assert (check.code, check.err) == (2, "")
@@ -251,18 +251,18 @@ def test_errors_wrong_command_line_is_reported(tree: Path) -> None:
 
 
 @contextlib.contextmanager
-def taken(address: str, port: int) -> Iterator[None]:
+def bound_port(address: str, port: int) -> Iterator[None]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((address, port))
         yield
 
 
 def test_a_busy_port(tree: Path, place: Place) -> None:
-    with taken("0.0.0.0", place.port):
+    with bound_port("0.0.0.0", place.port):
         for arguments in (("run", tree, "--node", "source", "--idle"), ("recv", tree, "--node", "desk-1")):
             pgm(*arguments).complains(1, f"port {place.port} is in use by another process", "find it with: ss -lunp")
         with pytest.raises(TransportError, match="is in use") as caught, _source(tree):
-            raise AssertionError("it was opened")
+            raise AssertionError("the endpoint was opened")
     assert caught.value.code == "PGM-NET"
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -274,7 +274,7 @@ def _source(tree: Path) -> contextlib.AbstractContextManager[object]:
 def test_errors_busy_port_is_told_once_for_all_nodes(tmp_path: Path, place: Place) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(place).replace("count = 1", "count = 3"))
-    with taken("0.0.0.0", place.port), marked() as mark:
+    with bound_port("0.0.0.0", place.port), marked() as mark:
         pgm("up", file, env=mark.env).complains(1, f"port {place.port} is in use by another process", "ss -lunp")
         mark.until_nothing_runs()
 
@@ -325,7 +325,7 @@ def test_errors_missing_address_or_interface_is_reported(
     url = place.url(**query)
     pgm("recv", url).complains(1, *says)
     with pytest.raises(PgmError) as caught, library.open_receiver(url):
-        raise AssertionError("it was opened")
+        raise AssertionError("the endpoint was opened")
     assert says[0] in caught.value.message
     assert says[1] in caught.value.remedy
 

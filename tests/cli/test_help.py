@@ -20,7 +20,7 @@ _WIDTH = 80
 _SHELL = re.compile(r"&&|[|<>&]|\d>")
 
 
-def found(name: str) -> click.Command:
+def command_named(name: str) -> click.Command:
     command = main.get_command(CONTEXT, name)
     assert command is not None
     return command
@@ -46,11 +46,11 @@ def examples(text: str) -> Iterator[list[str]]:
                 current = [*(current or []), word]
 
 
-def is_true(words: list[str]) -> None:
-    """Return whether the command exists and takes these arguments."""
+def assert_valid_command(words: list[str]) -> None:
+    """Assert that the command exists and takes these arguments."""
     name, *arguments = words
     assert name in COMMANDS, words
-    with found(name).make_context(name, arguments, parent=CONTEXT):
+    with command_named(name).make_context(name, arguments, parent=CONTEXT):
         pass
 
 
@@ -60,16 +60,16 @@ def test_help_of_a_command(name: str) -> None:
     assert text.startswith(f"Usage: pgm {name} ")
     assert all(len(line) <= _WIDTH for line in text.splitlines() if "pgm://" not in line)
     body = text.split("\n\n", 1)[1].split("Options:")[0]
-    assert len(body.split()) > 15, "it says too little"
+    assert len(body.split()) > 15, "the help text is too short"
     told = list(examples(body))
-    assert any(one[0] == name for one in told), "it has no example of itself"
+    assert any(one[0] == name for one in told), "the help has no example of the command"
     for words in told:
-        is_true(words)
+        assert_valid_command(words)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_explained_and_takes_json(name: str) -> None:
-    options = [one for one in found(name).params if isinstance(one, click.Option)]
+    options = [one for one in command_named(name).params if isinstance(one, click.Option)]
     assert {one.name for one in options if not one.help} == set()
     assert "--json" in {spelling for one in options for spelling in one.opts}
 
@@ -110,7 +110,7 @@ def test_help_commands_in_the_documents_are_valid(page: str) -> None:
     told += [shlex.split(one)[1:] for one in re.findall(r"`(pgm [^`]+)`", text) if "COMMAND" not in one]
     for words in told:
         if words[1:]:
-            is_true(words)
+            assert_valid_command(words)
         else:
             assert words[0] in COMMANDS
     assert told or page != "README.md"

@@ -153,7 +153,7 @@ def _until_delivered(file: Path, env: Mapping[str, str], messages: int) -> dict[
         rows |= {row["node"]: row for row in map(json.loads, done.out.splitlines())}
         if rows["receiver-1-1"]["counters"].get("delivered_packets") == messages:
             return rows
-    raise AssertionError(f"it never got there: {rows}")
+    raise AssertionError(f"the receiver never got every message: {rows}")
 
 
 def _is_told_in_detail(text: str, rows: Mapping[str, Any]) -> None:

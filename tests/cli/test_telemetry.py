@@ -33,7 +33,7 @@ def test_the_events_of_a_demo_agree_with_its_account(tmp_path: Path) -> None:
     )
     assert done.code == 0, done
     account = json.loads(done.out)
-    assert not list(folder.glob(".*")), "nothing unfinished is left"
+    assert not list(folder.glob(".*")), "no unfinished file is left"
     table = pyarrow.dataset.dataset(folder, schema=arrow_schema(), exclude_invalid_files=False).to_table()
 
     def total(kind: str, node: str) -> int:

@@ -195,7 +195,7 @@ def test_restarted_repairer(pair: Pair, scene_of: SceneOf) -> None:
     deliver(source, receivers, sent[600:1200])
     scene.start_element("repairer-1").until_said("ready:")
     deliver(source, receivers, sent[1200:])
-    assert served(scene, "repairer-1"), "it serves again"
+    assert served(scene, "repairer-1"), "the repairer serves again"
     end_whole(scene, source, receivers, sent)
 
 
@@ -251,7 +251,7 @@ def test_wrap(pair: Pair, scene_of: SceneOf) -> None:
     sent = messages(600)
     deliver(source, receivers, sent)
     counted = scene.counts("desk-1")
-    assert 0 < counted["high"] < counted["odata"], "some before the wrap, some behind"
+    assert 0 < counted["high"] < counted["odata"], "some before the wrap, some after"
     end_whole(scene, source, receivers, sent)
 
 

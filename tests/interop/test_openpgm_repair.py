@@ -156,6 +156,6 @@ def test_repairs_of_an_on_lan_repairer_come_first(
     assert share["repairer-1"] > least * len(first)
     own = scene.seat("source").address
     assert {(row[0], row[4]) for row in rows if int(row[2], 16) == TYPES["spm"]} == {(own, own)}, (
-        "one speaker, one path"
+        "every SPM names its sender as the path"
     )
     assert {row[1] for row in rows if int(row[2], 16) == TYPES["nak"]} <= {own}  # the other receiver may ask for both

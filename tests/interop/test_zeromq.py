@@ -251,7 +251,7 @@ def test_restarted_repairer(stream: Stream) -> None:
     stream.deliver(messages(600))
     scene.start_element("repairer-1").until_said("ready:")
     stream.deliver(messages(900))
-    assert served(stream, "repairer-1"), "it serves again"
+    assert served(stream, "repairer-1"), "the repairer serves again"
 
 
 @covers("two-repairers")

@@ -159,7 +159,7 @@ def test_our_receiver_rejoins_after_an_unrecoverable_loss(scene_of: SceneOf) -> 
     got = stream.receiver.messages[1:]
     rest = iter([*before, *gone, *after])
     assert all(one in rest for one in got), "whole, in order, once"
-    assert got[-len(after) + 1 :] == after[1:], "from the first message behind the outage on"
+    assert got[-len(after) + 1 :] == after[1:], "every message after the outage"
     missing = len(before) + len(gone) + len(after) - len(got)
     print(f"{missing} of {len(gone)} messages lost for good")
     assert 100 < missing <= len(gone) + 1

@@ -75,7 +75,7 @@ class Bench:
         for now in deadlines(self.core, self.now, until):
             self.now = now
             effects = self._take(self.core.handle_deadline(now))
-            assert effects or self.core.deadline_ns > now, "a deadline that leads nowhere"
+            assert effects or self.core.deadline_ns > now, "a deadline without effect"
             found += effects
         self.now = until
         return found

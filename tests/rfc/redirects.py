@@ -39,10 +39,10 @@ def search(sqn=1, state=PARENT_NLA):
     )
 
 
-def said(made):
+def sent_packets(node):
     """Return type, destination and sqns of every packet sent, in order."""
     found = []
-    for _, send in made.log:
+    for _, send in node.log:
         for item in sent_items([send]):
             sqns = tuple(range(item.wire_sqn, item.wire_sqn + item.count)) if isinstance(item, Data) else item.sqns
             found.append((item.type, send.to, sqns))
@@ -51,16 +51,16 @@ def said(made):
 
 def beside(mode, *, options=(), **changes):
     """Return a repairer on the segment of its parent, the source, whose SPMs have these options."""
-    made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(PARENT_NLA,)), dlr_mode=mode, **changes)
-    return made.begin(options=options)
+    node = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(PARENT_NLA,)), dlr_mode=mode, **changes)
+    return node.begin(options=options)
 
 
 def off_tree(**changes):
     """Return a repairer that has answered its parent's DLR poll."""
-    made = beside("off-tree", **{"rdata_hold_ivl": 2 * MS} | changes)
-    made.hear(search(), LAN, PARENT_NLA)
-    made.wait(100 * MS)
-    return made
+    node = beside("off-tree", **{"rdata_hold_ivl": 2 * MS} | changes)
+    node.hear(search(), LAN, PARENT_NLA)
+    node.wait(100 * MS)
+    return node
 
 
 def null_nak(*sqns, group=GROUP):
@@ -74,18 +74,18 @@ def element(**changes):
 
 def knows_off_tree(**changes):
     """Return an aggregator that has found a repairer on segment b."""
-    made = element(**{"poll_dlr_ivl": 10 * SECOND, "poll_bo_ivl": 100 * MS} | changes)
-    while not (polls := [item for _, send, item in made.sent(T.POLL) if send.segment is B]):
-        made.wait(100 * MS)
+    node = element(**{"poll_dlr_ivl": 10 * SECOND, "poll_bo_ivl": 100 * MS} | changes)
+    while not (polls := [item for _, send, item in node.sent(T.POLL) if send.segment is B]):
+        node.wait(100 * MS)
     assert polls[0].sub_type == 1
     assert polls[0].mask == 0
-    made.hear(offer(DLR_B, polls[0].poll_sqn), B, DLR_B, is_group=False)
-    assert made.core.counters.redirects_taken == 1
-    made.hear(spm_packet(2, 0, 19), UP, SOURCE)
-    made.wait(200 * MS)
-    made.log.clear()
-    return made
+    node.hear(offer(DLR_B, polls[0].poll_sqn), B, DLR_B, is_group=False)
+    assert node.core.counters.redirects_taken == 1
+    node.hear(spm_packet(2, 0, 19), UP, SOURCE)
+    node.wait(200 * MS)
+    node.log.clear()
+    return node
 
 
-def asked(made):
-    return [(send.segment.name, send.to, item.sqns) for _, send, item in made.sent(T.NAK)]
+def sent_naks(node):
+    return [(send.segment.name, send.to, item.sqns) for _, send, item in node.sent(T.NAK)]

@@ -118,7 +118,7 @@ def main() -> int:
         failed, hung, said = run(tree, [claim for row in rows for claim in tests[row.id]], len(rows) * RUN_SECONDS)
         if failed or hung:
             print(said)
-            print("the tests fail without any change; nothing can be said")
+            print("the tests fail without any change, so the check has no result")
             return 1
         missed = 0
         for row in rows:

@@ -327,7 +327,7 @@ def test_spmr_floods(role):
     assert target.core.counters.spmr_packets_braked == 5000 - answers
 
 
-def _some(rng: random.Random) -> list[int]:
+def _random_sqns(rng: random.Random) -> list[int]:
     """Return sqns from the whole space, or a full list from the window."""
     if rng.random() < 0.5:
         return [rng.randrange(1 << 32)]
@@ -350,7 +350,7 @@ def test_nak_floods(role, children):
     with bounded(flood, 4096 * KIB):
         for step in range(flood):
             peer = f"10.{1 + step % children // 250}.1.{step % children % 250}"
-            effects += target.nak(*_some(rng), peer=peer)
+            effects += target.nak(*_random_sqns(rng), peer=peer)
             effects += target.wait(SECOND // flood)
     counters = target.core.counters
     admitted = (50 if children == 1 else 150) * 2 + 1  # a full bucket, and the tokens of a second
@@ -372,7 +372,7 @@ def test_a_flood_from_one_child_leaves_room_for_the_others(role):
     rng = random.Random(7)
     target = Target.of(role, child_nak_rte=100, session_nak_rte=1000, brake_burst_ivl=SECOND, nak_elim_ivl=MS)
     for _ in range(3000):
-        target.nak(*_some(rng))
+        target.nak(*_random_sqns(rng))
     effects = target.nak(5, peer=BELOW[A.index])
     assert [nak.sqns for nak in sent_control(effects, T.NCF)] == [(5,)]
     later = target.wait(200 * MS)

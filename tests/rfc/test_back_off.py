@@ -53,7 +53,7 @@ TUNED = {
 CLEAN, DUPLICATE, FURTHER = NakTally(True, False, 0), NakTally(False, True, 1), NakTally(False, False, 2)
 
 
-def told_by(effects, kind):
+def intervals_in(effects, kind):
     """Return the OPT_NAK_BO_IVL of each packet of a type."""
     return [find(item.options, NakBoIvl) for item in sent_control(effects, kind)]
 
@@ -87,69 +87,69 @@ def test_counts_take_bounded_memory():
 
 @pytest.mark.rfc("IMP-03", "IMP-05")
 def test_the_first_duplicate_doubles_and_further_ones_do_not():
-    made = AdvertisedBackOff(parameters(**TUNED))
-    assert made.ivl_ns == DEFAULT
-    made.note(CLEAN)
-    made.note(DUPLICATE)
-    assert made.ivl_ns == 2 * DEFAULT
+    back_off = AdvertisedBackOff(parameters(**TUNED))
+    assert back_off.ivl_ns == DEFAULT
+    back_off.note(CLEAN)
+    back_off.note(DUPLICATE)
+    assert back_off.ivl_ns == 2 * DEFAULT
     for _ in range(10):
-        made.note(FURTHER)
-    assert made.ivl_ns == 2 * DEFAULT
+        back_off.note(FURTHER)
+    assert back_off.ivl_ns == 2 * DEFAULT
     for _ in range(10):
-        made.note(DUPLICATE)
-    assert made.ivl_ns == HIGH
+        back_off.note(DUPLICATE)
+    assert back_off.ivl_ns == HIGH
 
 
 @pytest.mark.rfc("IMP-04", "IMP-05")
 def test_back_off_halves_after_repairs_without_duplicates():
     """The count restarts with each change and with each duplicate."""
-    made = AdvertisedBackOff(parameters(**TUNED))
+    back_off = AdvertisedBackOff(parameters(**TUNED))
     values = []
     for _ in range(20):
-        made.note(CLEAN)
-        values.append(made.ivl_ns)
+        back_off.note(CLEAN)
+        values.append(back_off.ivl_ns)
     assert values == [DEFAULT] * 3 + [DEFAULT // 2] * 4 + [DEFAULT // 4] * 4 + [LOW] * 9
-    made = AdvertisedBackOff(parameters(**TUNED))
+    back_off = AdvertisedBackOff(parameters(**TUNED))
     for _ in range(10):
         for tally in (CLEAN, CLEAN, CLEAN, DUPLICATE):
-            made.note(tally)
-    assert made.ivl_ns == HIGH
+            back_off.note(tally)
+    assert back_off.ivl_ns == HIGH
 
 
 @pytest.mark.rfc("IMP-10")
 @pytest.mark.parametrize(("grown", "is_asked", "expected"), [(25, False, 2), (15, False, 1), (25, True, 1)])
 def test_back_off_doubles_with_the_polled_population(grown, is_asked, expected):
     """Duplicates would reveal the growth too late, because all children would ask at once."""
-    made = AdvertisedBackOff(parameters(**TUNED))
-    made.counted(10, 1)
+    back_off = AdvertisedBackOff(parameters(**TUNED))
+    back_off.counted(10, 1)
     if is_asked:
-        made.note(CLEAN)
-    made.counted(grown, 2)
-    assert made.ivl_ns == expected * DEFAULT
-    assert made.options == (NakBoIvl(ivl_us=expected * DEFAULT // MICROSECOND, ivl_sqn=0),)
+        back_off.note(CLEAN)
+    back_off.counted(grown, 2)
+    assert back_off.ivl_ns == expected * DEFAULT
+    assert back_off.options == (NakBoIvl(ivl_us=expected * DEFAULT // MICROSECOND, ivl_sqn=0),)
 
 
 @pytest.mark.rfc("POLL-17")
 def test_back_off_from_polls_follows_count_and_names_the_poll():
-    made = AdvertisedBackOff(parameters(**TUNED | {"nak_bo_tuning": "polls"}))
-    assert made.options == ()  # no poll has ended yet
-    made.counted(20, 7)
-    assert made.options == (NakBoIvl(ivl_us=20 * LOW // MICROSECOND, ivl_sqn=7),)
-    made.note(DUPLICATE)
-    assert made.ivl_ns == 20 * LOW
-    made.counted(10_000, 8)
-    assert made.options == (NakBoIvl(ivl_us=HIGH // MICROSECOND, ivl_sqn=8),)
-    made.counted(0, 9)
-    assert made.ivl_ns == LOW
+    back_off = AdvertisedBackOff(parameters(**TUNED | {"nak_bo_tuning": "polls"}))
+    assert back_off.options == ()  # no poll has ended yet
+    back_off.counted(20, 7)
+    assert back_off.options == (NakBoIvl(ivl_us=20 * LOW // MICROSECOND, ivl_sqn=7),)
+    back_off.note(DUPLICATE)
+    assert back_off.ivl_ns == 20 * LOW
+    back_off.counted(10_000, 8)
+    assert back_off.options == (NakBoIvl(ivl_us=HIGH // MICROSECOND, ivl_sqn=8),)
+    back_off.counted(0, 9)
+    assert back_off.ivl_ns == LOW
 
 
 @pytest.mark.rfc("IMP-06")
 def test_back_off_untuned_is_not_advertised():
     """By default the interval of the topology holds, so foreign receivers get no unexpected option."""
-    made = AdvertisedBackOff(parameters())
-    made.note(DUPLICATE)
-    made.counted(100, 3)
-    assert made.options == made.range_options == ()
+    back_off = AdvertisedBackOff(parameters())
+    back_off.note(DUPLICATE)
+    back_off.counted(100, 3)
+    assert back_off.options == back_off.range_options == ()
 
 
 # Sources
@@ -170,9 +170,9 @@ def test_a_source_advertises_on_ncfs_and_spms_and_its_bounds_on_spms():
     def nak(sqn):
         return receive(core, sources.nak(sqn), now)
 
-    assert told_by(nak(5), T.NCF) == [NakBoIvl(DEFAULT // MICROSECOND, 0)]
-    assert told_by(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
-    assert told_by(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
+    assert intervals_in(nak(5), T.NCF) == [NakBoIvl(DEFAULT // MICROSECOND, 0)]
+    assert intervals_in(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
+    assert intervals_in(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
     spms = sent_control(all_effects(run(core, now + SECOND)), T.SPM)
     assert {find(spm.options, NakBoIvl) for spm in spms} == {NakBoIvl(2 * DEFAULT // MICROSECOND, 0)}
     [bounds] = {find(spm.options, NakBoRng) for spm in spms}
@@ -220,16 +220,16 @@ def test_back_off_census_is_named_on_spms_ncfs_and_polls():
 @pytest.mark.rfc("IMP-01", "IMP-09", "NE-34", "IMP-06")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_back_off_element_advertises_its_own_value_per_segment(kind):
-    made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **TUNED | {"rdata_hold_ivl": 20 * MS}).begin()
-    made.nak(A, 5)
-    made.nak(A, 5)
-    made.nak(B, 6)
-    told = [(send.segment.name, find(item.options, NakBoIvl).ivl_us) for _, send, item in made.sent(T.NCF)]
+    node = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **TUNED | {"rdata_hold_ivl": 20 * MS}).begin()
+    node.nak(A, 5)
+    node.nak(A, 5)
+    node.nak(B, 6)
+    told = [(send.segment.name, find(item.options, NakBoIvl).ivl_us) for _, send, item in node.sent(T.NCF)]
     us = DEFAULT // MICROSECOND
     assert told == [("a", us), ("a", 2 * us), ("b", us)]
-    made.log.clear()
-    made.hear(spm_packet(2, 0, 19, NakBoIvl(999, 3), NakBoRng(50_000, 1_000)), UP, SOURCE)
-    spms = {send.segment.name: item for _, send, item in made.sent(T.SPM)}
+    node.log.clear()
+    node.hear(spm_packet(2, 0, 19, NakBoIvl(999, 3), NakBoRng(50_000, 1_000)), UP, SOURCE)
+    spms = {send.segment.name: item for _, send, item in node.sent(T.SPM)}
     assert {name: find(spm.options, NakBoIvl) for name, spm in spms.items()} == {
         "a": NakBoIvl(2 * us, 0),
         "b": NakBoIvl(us, 0),
@@ -241,31 +241,31 @@ def test_back_off_element_advertises_its_own_value_per_segment(kind):
 @pytest.mark.rfc("IMP-09", "NE-34")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_an_element_that_tunes_nothing_takes_its_parents_value_out(kind):
-    made = Bench(kind).begin()
-    made.hear(spm_packet(2, 0, 19, NakBoIvl(999, 3)), UP, SOURCE)
-    assert [find(item.options, NakBoIvl) for _, _, item in made.sent(T.SPM)] == [None] * 3
-    made.nak(A, 5)
-    assert [find(item.options, NakBoIvl) for _, _, item in made.sent(T.NCF)] == [None]
+    node = Bench(kind).begin()
+    node.hear(spm_packet(2, 0, 19, NakBoIvl(999, 3)), UP, SOURCE)
+    assert [find(item.options, NakBoIvl) for _, _, item in node.sent(T.SPM)] == [None] * 3
+    node.nak(A, 5)
+    assert [find(item.options, NakBoIvl) for _, _, item in node.sent(T.NCF)] == [None]
 
 
 @pytest.mark.rfc("IMP-02")
 def test_back_off_element_repair_ends_the_measurement():
     """A NAK after the RDATA starts a new repair and is no duplicate."""
-    made = Bench(**TUNED).begin()
+    node = Bench(**TUNED).begin()
     for _ in range(3):
-        made.nak(A, 5)
-        made.ncf(5)
-        made.rdata(5)
-    told = [find(item.options, NakBoIvl).ivl_us for _, _, item in made.sent(T.NCF)]
+        node.nak(A, 5)
+        node.ncf(5)
+        node.rdata(5)
+    told = [find(item.options, NakBoIvl).ivl_us for _, _, item in node.sent(T.NCF)]
     assert told == [DEFAULT // MICROSECOND] * 3
 
 
 @pytest.mark.rfc("IMP-06")
 def test_back_off_is_on_ncfs_for_losses_of_the_relay():
-    made = Bench(**TUNED).begin()
-    made.hear(data_train([22]), UP, SOURCE)
-    made.wait(10 * MS)
-    ncfs = made.sent(T.NCF)
+    node = Bench(**TUNED).begin()
+    node.hear(data_train([22]), UP, SOURCE)
+    node.wait(10 * MS)
+    ncfs = node.sent(T.NCF)
     assert {find(item.options, NakBoIvl) for _, _, item in ncfs} == {NakBoIvl(DEFAULT // MICROSECOND, 0)}
     assert [item.sqns for _, _, item in ncfs] == [(20, 21)] * 3
 
@@ -295,7 +295,7 @@ def joined(**changes):
     return reader
 
 
-def backs_off_within(told, seeds=60):
+def longest_back_off(told, seeds=60):
     """Return the longest wait before a NAK, over many receivers that got these packets."""
     longest = 0
     for seed in range(seeds):
@@ -320,8 +320,8 @@ def test_back_off_receiver_uses_the_advertised_interval(carrier):
         "ncf": evolve(ncf_packet(0), options=(option,)),
         "poll": poll(4, 0, option),
     }[carrier]
-    assert 150 * MS < backs_off_within([told]) <= 200 * MS
-    assert backs_off_within([]) <= 10 * MS
+    assert 150 * MS < longest_back_off([told]) <= 200 * MS
+    assert longest_back_off([]) <= 10 * MS
 
 
 @pytest.mark.rfc("IMP-07")
@@ -331,9 +331,9 @@ def test_back_off_census_result_is_for_its_participants():
     A later receiver neither uses the interval nor sends a NAK until another poll.
     """
     begun = [poll(7), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
-    assert 150 * MS < backs_off_within(begun) <= 200 * MS
+    assert 150 * MS < longest_back_off(begun) <= 200 * MS
     earlier = [poll(5), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
-    assert 150 * MS < backs_off_within(earlier) <= 200 * MS
+    assert 150 * MS < longest_back_off(earlier) <= 200 * MS
     reader = joined()
     reader.hear(poll(7, 1))  # a later round is not round 0
     reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 7)))
@@ -383,21 +383,21 @@ def test_back_off_poll_numbers_are_circular():
 @pytest.mark.rfc("IMP-08", "IMP-05")
 def test_back_off_source_range_bounds_the_interval():
     """The maximum comes first, then the minimum; invalid bounds change nothing."""
-    made = LearntBackOff(parameters(nak_bo_ivl=10 * MS, nak_bo_ivl_max=500 * MS))
-    made.on_interval(NakBoIvl(ivl_us=2_000_000, ivl_sqn=0))
-    assert made.ivl_ns == 500 * MS  # the receiver's own bounds, until others arrive
-    made.on_range(NakBoRng(max_us=300_000, min_us=20_000))
-    assert made.ivl_ns == 300 * MS
-    made.on_interval(NakBoIvl(ivl_us=1, ivl_sqn=0))
-    assert made.ivl_ns == 20 * MS
+    back_off = LearntBackOff(parameters(nak_bo_ivl=10 * MS, nak_bo_ivl_max=500 * MS))
+    back_off.on_interval(NakBoIvl(ivl_us=2_000_000, ivl_sqn=0))
+    assert back_off.ivl_ns == 500 * MS  # the receiver's own bounds, until others arrive
+    back_off.on_range(NakBoRng(max_us=300_000, min_us=20_000))
+    assert back_off.ivl_ns == 300 * MS
+    back_off.on_interval(NakBoIvl(ivl_us=1, ivl_sqn=0))
+    assert back_off.ivl_ns == 20 * MS
     for nonsense in (NakBoRng(max_us=1, min_us=2), NakBoRng(max_us=0, min_us=0)):
-        made.on_range(nonsense)
-        assert made.ivl_ns == 20 * MS
-    made.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=1000))
-    made.on_interval(NakBoIvl(ivl_us=0xFFFFFFFF, ivl_sqn=0))
-    assert made.ivl_ns == 60 * SECOND  # no packet sets a wait above the limit of the parameter
-    made.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=0xFFFFFFFF))
-    assert made.ivl_ns == 60 * SECOND
+        back_off.on_range(nonsense)
+        assert back_off.ivl_ns == 20 * MS
+    back_off.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=1000))
+    back_off.on_interval(NakBoIvl(ivl_us=0xFFFFFFFF, ivl_sqn=0))
+    assert back_off.ivl_ns == 60 * SECOND  # no packet sets a wait above the limit of the parameter
+    back_off.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=0xFFFFFFFF))
+    assert back_off.ivl_ns == 60 * SECOND
     reader = joined()
     reader.hear(spm_packet(2, 0, 0, NakBoRng(max_us=50_000, min_us=40_000), NakBoIvl(1, 0)))
     assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 40 * MS
@@ -407,12 +407,12 @@ def test_back_off_source_range_bounds_the_interval():
 def test_back_off_repairer_uses_the_advertised_interval():
     longest = 0
     for seed in range(40):
-        made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), seed=seed, nak_bo_ivl=10 * MS)
-        made.hear(spm_packet(1, 0, -1, NakBoIvl(200_000, 0)), LAN, SOURCE)
-        made.hear(data_train([0, 2]), LAN, SOURCE)
-        begun = made.now
-        made.wait(SECOND)
-        longest = max(longest, made.times(T.NAK)[0] - begun)
+        node = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), seed=seed, nak_bo_ivl=10 * MS)
+        node.hear(spm_packet(1, 0, -1, NakBoIvl(200_000, 0)), LAN, SOURCE)
+        node.hear(data_train([0, 2]), LAN, SOURCE)
+        begun = node.now
+        node.wait(SECOND)
+        longest = max(longest, node.times(T.NAK)[0] - begun)
     assert 150 * MS < longest <= 200 * MS
 
 

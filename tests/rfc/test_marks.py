@@ -214,14 +214,14 @@ def test_a_reset_ends_the_session_with_its_code(no_naks):
 
 @pytest.mark.rfc("RCV-26", "DLR-16")
 def test_marks_reset_with_n_lets_a_repairer_only_serve():
-    made = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin()
-    made.hear(data_train([22]), UP, SOURCE)
-    made.hear(spm_packet(2, 0, 22, Rst(no_naks=True)), UP, SOURCE)
-    made.wait(SECOND)
-    assert made.sent(T.NAK) == []
-    made.nak(A, 22)
-    made.wait(MS)
-    assert made.where(T.RDATA) == [("a", (22,))]
+    node = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin()
+    node.hear(data_train([22]), UP, SOURCE)
+    node.hear(spm_packet(2, 0, 22, Rst(no_naks=True)), UP, SOURCE)
+    node.wait(SECOND)
+    assert node.sent(T.NAK) == []
+    node.nak(A, 22)
+    node.wait(MS)
+    assert node.where(T.RDATA) == [("a", (22,))]
 
 
 # The tree

@@ -435,35 +435,35 @@ def test_an_element_polls_each_segment_below_and_passes_no_poll_on(kind):
 
     Each segment below has its own polls, path and count.
     """
-    made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **SETTINGS).begin()
-    made.hear(poll(1, state=SOURCE), UP, SOURCE)
-    assert made.sent(T.POLL) == []
-    made.wait(BO)
-    assert [(send.segment, send.to) for _, send, _ in made.sent(T.POLR)] == [(UP, SOURCE)]
-    made.hear(poll(2, state=BELOW[A.index]), A, BELOW[A.index])  # a poll from a node below is ignored
+    node = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **SETTINGS).begin()
+    node.hear(poll(1, state=SOURCE), UP, SOURCE)
+    assert node.sent(T.POLL) == []
+    node.wait(BO)
+    assert [(send.segment, send.to) for _, send, _ in node.sent(T.POLR)] == [(UP, SOURCE)]
+    node.hear(poll(2, state=BELOW[A.index]), A, BELOW[A.index])  # a poll from a node below is ignored
     for step in range(600):
-        made.wait(100 * MS)
-        for _, send, item in made.sent(T.POLL):
+        node.wait(100 * MS)
+        for _, send, item in node.sent(T.POLL):
             assert (send.to, item.path_nla) == (None, send.segment.address)
             answer = Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=item.poll_sqn, poll_round=item.poll_round)
             for _ in range(1 if send.segment is A else 3):
-                made.hear(answer, send.segment, BELOW[send.segment.index], is_group=False)
-        made.log.clear()
+                node.hear(answer, send.segment, BELOW[send.segment.index], is_group=False)
+        node.log.clear()
         if step % 10 == 0:
-            made.hear(spm_packet(2 + step, 0, 19), UP, SOURCE)
-    assert made.core.status(made.now)[0].children == {"a": 1, "b": 3}
-    assert made.core.counters.polr_packets == 1
+            node.hear(spm_packet(2 + step, 0, 19), UP, SOURCE)
+    assert node.core.status(node.now)[0].children == {"a": 1, "b": 3}
+    assert node.core.counters.polr_packets == 1
 
 
 @pytest.mark.rfc("NE-38")
 def test_polls_are_sent_by_the_active_relay_only():
     setup = ElementSetup(UP, (A,), parents=(SOURCE,), partners=frozenset({"10.1.0.2"}), is_standby=True)
-    made = Bench("aggregator", setup, **SETTINGS)
+    node = Bench("aggregator", setup, **SETTINGS)
     for number in range(1, 60):
-        made.hear(spm_packet(number, 0, -1), UP, SOURCE)
-        made.hear(spm_packet(number, 0, -1), A, "10.1.0.2")
-        made.wait(SECOND)
-    assert made.sent(T.POLL) == []
+        node.hear(spm_packet(number, 0, -1), UP, SOURCE)
+        node.hear(spm_packet(number, 0, -1), A, "10.1.0.2")
+        node.wait(SECOND)
+    assert node.sent(T.POLL) == []
 
 
 @pytest.mark.rfc("POLL-13", "NE-38", "RCV-54", "POLL-11")
@@ -507,14 +507,14 @@ def test_polls_of_unknown_sessions_open_no_session():
     reader.hear(poll())
     assert len(reader.core.sessions) == 0
     assert reader.core.counters.foreign_packets == 1
-    made = Bench()
-    made.hear(poll(), UP, SOURCE)
-    assert len(made.core.sessions) == 0
+    node = Bench()
+    node.hear(poll(), UP, SOURCE)
+    assert len(node.core.sessions) == 0
 
 
 def test_on_one_segment_an_element_is_parent_and_child():
-    made = Bench("aggregator", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), **SETTINGS).begin()
-    made.hear(poll(1), LAN, SOURCE)
-    made.wait(12 * SECOND)
-    assert len(made.sent(T.POLR)) == 1
-    assert len(made.sent(T.POLL)) >= 1
+    node = Bench("aggregator", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), **SETTINGS).begin()
+    node.hear(poll(1), LAN, SOURCE)
+    node.wait(12 * SECOND)
+    assert len(node.sent(T.POLR)) == 1
+    assert len(node.sent(T.POLL)) >= 1

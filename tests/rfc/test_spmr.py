@@ -75,27 +75,27 @@ def test_an_spm_within_the_delay_cancels_the_request():
 @pytest.mark.rfc("SPMR-01", "DLR-01")
 def test_a_repairer_asks_as_a_receiver_does():
     """A repairer is a receiver too, and cannot send a NAK for its losses without an SPM."""
-    made = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
-    made.hear(data_train([0, 1, 4]), UP, SOURCE)
-    made.wait(BO)
-    assert [(send.segment, send.to, send.hops) for _, send, _ in made.sent(T.SPMR)] == [
+    node = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
+    node.hear(data_train([0, 1, 4]), UP, SOURCE)
+    node.wait(BO)
+    assert [(send.segment, send.to, send.hops) for _, send, _ in node.sent(T.SPMR)] == [
         (UP, None, 1),
         (UP, SOURCE, None),
     ]
-    made.hear(spm_packet(1, 0, 4), UP, SOURCE)
-    made.log.clear()
-    made.wait(10 * SECOND)
-    assert made.sent(T.SPMR) == []
-    assert made.where(T.NAK)[0] == ("core", (2, 3))
+    node.hear(spm_packet(1, 0, 4), UP, SOURCE)
+    node.log.clear()
+    node.wait(10 * SECOND)
+    assert node.sent(T.SPMR) == []
+    assert node.where(T.NAK)[0] == ("core", (2, 3))
 
 
 @pytest.mark.rfc("SPMR-04", "DLR-01")
 def test_spmr_repairer_is_suppressed_by_another_request():
-    made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
-    made.hear(data_train([0]), LAN, SOURCE)
-    made.hear(spmr_packet(), LAN, PEER)
-    made.wait(SECOND - 1)
-    assert made.sent(T.SPMR) == []
+    node = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
+    node.hear(data_train([0]), LAN, SOURCE)
+    node.hear(spmr_packet(), LAN, PEER)
+    node.wait(SECOND - 1)
+    assert node.sent(T.SPMR) == []
 
 
 @pytest.mark.rfc("SPMR-02", "SPMR-03", "SPMR-04", "SPMR-06", "SRC-26")

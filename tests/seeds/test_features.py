@@ -19,7 +19,7 @@ def test_no_id_is_missing_and_none_is_unknown() -> None:
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)
 def test_features_row_has_tests_a_refusal_or_a_plan(row) -> None:
     assert row.theirs.endswith((".", "?"))
-    assert bool(row.ours) == bool(row.tests), "what is here has a test, and nothing else has"
+    assert bool(row.ours) == bool(row.tests), "a present feature has a test, and no other row has one"
     assert row.ours or row.refused or row.later
     assert not (row.refused and (row.ours or row.later))
 

@@ -12,5 +12,5 @@ def test_interop_row_has_a_test_or_reason_for_every_case() -> None:
 def test_the_page_is_fresh() -> None:
     committed = (ROOT / "docs" / "reference" / "interop.md").read_text()
     assert committed == page(), (
-        "docs/reference/interop.md is stale; write it anew with: python -m tests.interop.matrix --write"
+        "docs/reference/interop.md is stale; write it with: python -m tests.interop.matrix --write"
     )

@@ -45,12 +45,12 @@ def test_scratch_folder_is_removed_after_a_failure() -> None:
         raise KeyError
     assert not folder.exists()
 
-    class Stubborn:
+    class UnclosableProcess:
         def close(self) -> None:
             raise TimeoutError
 
     with pytest.raises(TimeoutError), processes("", "none") as made:
-        made.all += [Stubborn(), Stubborn()]  # type: ignore[list-item]
+        made.all += [UnclosableProcess(), UnclosableProcess()]  # type: ignore[list-item]
     assert not made.folder.exists()
 
 

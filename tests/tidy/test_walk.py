@@ -81,7 +81,7 @@ class Tracer:
         return "?"
 
 
-class Nobody:
+class IdleApplication:
     """Application of an element."""
 
     def take(self, effect: Effect) -> None:
@@ -103,7 +103,7 @@ async def run_tree(tracer: Tracer) -> list[bytes]:
         for name, build in builders.items():
             plan = plan_node(topology, NODES.get(name, name))
             links = open_links(plan, Arena())
-            driver = TrioDriver(build(plan, [link.segment for link in links]), links, Nobody())  # type: ignore[arg-type]
+            driver = TrioDriver(build(plan, [link.segment for link in links]), links, IdleApplication())  # type: ignore[arg-type]
             tracer.name(name, driver)
             elements.append(driver)
             await stack.enter_async_context(driven(driver))

@@ -35,7 +35,7 @@ from tests.net.support.places import Place, one_segment
 def test_serve_refuses_conflicting_options_and_bad_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ) -> None:
-    monkeypatch.setattr("signal.sigwait", lambda _: pytest.fail("it serves"))
+    monkeypatch.setattr("signal.sigwait", lambda _: pytest.fail("pgm serve runs instead of refusing"))
     invoked("serve", tmp_path, *arguments).complains(2, says)
 
 

@@ -19,7 +19,7 @@ from deploy.bench.benchmarks.record import receivers
 from deploy.bench.benchmarks.recorded_repairs import repairs
 from deploy.bench.contenders.registry import CONTENDERS
 from deploy.bench.settings import BenchSettings
-from tests.cli.command import Ended, command, environment, invoked, marked, pgm
+from tests.cli.command import CommandResult, command, environment, invoked, marked, pgm
 from tests.cli.test_json import documented
 from tests.interop.support.zmq_scene import needs_zeromq
 from tests.net.support.lab import ROOT, needs_namespaces
@@ -33,16 +33,16 @@ OPTIONAL = ("cpu_us_per_packet", "window_overhead", "limited_by")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def bench(*arguments: str) -> Ended:
+def bench(*arguments: str) -> CommandResult:
     line = command("bench", *TINY, *arguments)
     done = subprocess.run(
         line, capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def rows_of(done: Ended) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def rows_of(done: CommandResult) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the rows, and the object after them."""
     *rows, last = [json.loads(line) for line in done.out.splitlines()]
     documented("bench, at its end", last)

@@ -44,7 +44,7 @@ from pgm.units import parse_fraction
 SIZE = 1000
 
 
-def outcome(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: float = 0.5) -> TrialResult:
+def trial_result(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: float = 0.5) -> TrialResult:
     """Return the result of a trial of one second."""
     sent = round(offered)
     return TrialResult(
@@ -77,16 +77,16 @@ class Line:
     async def run(self, rate: float) -> TrialResult:
         self.rates.append(rate)
         offered = min(rate or self.fastest, self.fastest)
-        return outcome(rate, offered, self.fastest, lost=max(0, round(offered - self.capacity)))
+        return trial_result(rate, offered, self.fastest, lost=max(0, round(offered - self.capacity)))
 
 
-def found(line: Line, runs: int = 3, precision: float = 0.02) -> Maximum:
+def search_maximum(line: Line, runs: int = 3, precision: float = 0.02) -> Maximum:
     return trio.run(RateSearch(line.run, runs, precision).maximum)
 
 
 @pytest.mark.parametrize("capacity", [100, 5_000, 50_000, 93_000, 99_990])
 def test_rate_search_finds_the_capacity_of_a_line(capacity: float) -> None:
-    maximum = found(Line(capacity, fastest=100_000))
+    maximum = search_maximum(Line(capacity, fastest=100_000))
     assert maximum.median is not None
     assert len(maximum.runs) == 3
     assert all(run.is_whole for run in maximum.runs)
@@ -100,7 +100,7 @@ def test_rate_search_goes_above_a_rate_the_sender_slowed_to() -> None:
     line = Line(80_000, fastest=100_000)
 
     async def run(rate: float) -> TrialResult:
-        return await line.run(rate) if rate else outcome(0.0, 50_000, 40_000, lost=1000)
+        return await line.run(rate) if rate else trial_result(0.0, 50_000, 40_000, lost=1000)
 
     maximum = trio.run(RateSearch(run, 3, 0.02).maximum)
     assert maximum.median is not None
@@ -110,7 +110,7 @@ def test_rate_search_goes_above_a_rate_the_sender_slowed_to() -> None:
 def test_rate_search_ends_at_once_without_loss_flat_out() -> None:
     """A higher set rate does not make the sender faster, so flat out is the highest rate."""
     line = Line(capacity=200_000, fastest=100_000)
-    maximum = found(line)
+    maximum = search_maximum(line)
     assert line.rates == [0.0, 150_000, 0.0, 0.0]
     assert maximum.too_fast is None
     assert "its sender" in limited_by(RAW_GSO, maximum)
@@ -129,7 +129,7 @@ def test_rate_search_goes_on_when_a_set_rate_beats_flat_out() -> None:
     line = Line(capacity=190_000, fastest=400_000)
 
     async def run(rate: float) -> TrialResult:
-        return await line.run(rate) if rate else outcome(0.0, 100_000, 100_000)
+        return await line.run(rate) if rate else trial_result(0.0, 100_000, 100_000)
 
     maximum = trio.run(RateSearch(run, 3, 0.02).maximum)
     assert maximum.median is not None
@@ -180,7 +180,7 @@ def test_turns_a_failing_search_does_not_block_the_others() -> None:
         trio.run(run_interleaved, [waits, breaks])
 
 
-class Stalling(Line):
+class StallingLine(Line):
     """Line on a machine that stops for a moment in each of the trials `stalls`."""
 
     def __init__(self, stalls: frozenset[int]) -> None:
@@ -191,12 +191,12 @@ class Stalling(Line):
         made = await super().run(rate)
         offered = made.offered_per_s
         is_stalled = len(self.rates) - 1 in self.stalls and made.is_whole
-        return outcome(rate, offered, self.fastest, lost=round(0.01 * offered)) if is_stalled else made
+        return trial_result(rate, offered, self.fastest, lost=round(0.01 * offered)) if is_stalled else made
 
 
 @pytest.mark.parametrize("stalls", [{1}, {3}, {1, 4}, {2, 5}, {6}, {9}, {10}, {11}, {12}, {13}])
 def test_rate_search_single_stall_does_not_change_the_result(stalls: set[int]) -> None:
-    maximum = found(Stalling(frozenset(stalls)))
+    maximum = search_maximum(StallingLine(frozenset(stalls)))
     assert maximum.median is not None
     assert len(maximum.runs) == 3
     assert all(run.is_whole and run.rate == maximum.runs[0].rate for run in maximum.runs)
@@ -205,9 +205,9 @@ def test_rate_search_single_stall_does_not_change_the_result(stalls: set[int]) -
 
 def test_rate_search_failed_run_at_the_result_is_reported() -> None:
     line = Line(capacity=80_000, fastest=100_000)
-    first = found(line)
+    first = search_maximum(line)
     assert (first.stumbles, "this rate failed" in limited_by(RAW_GSO, first)) == (0, False)
-    stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of the confirming runs
+    stalled = search_maximum(StallingLine(frozenset({len(line.rates) - 1})))  # the last of the confirming runs
     assert stalled.stumbles == 1
     assert "one run at this rate failed" in limited_by(RAW_GSO, stalled)
     assert first.median is not None
@@ -217,8 +217,8 @@ def test_rate_search_failed_run_at_the_result_is_reported() -> None:
 
 def test_rate_search_rate_that_fails_twice_is_too_fast() -> None:
     line = Line(capacity=80_000, fastest=100_000)
-    last = len(found(line).runs) + len(line.rates)
-    again = found(Stalling(frozenset(range(len(line.rates) - 2, last))))
+    last = len(search_maximum(line).runs) + len(line.rates)
+    again = search_maximum(StallingLine(frozenset(range(len(line.rates) - 2, last))))
     assert again.median is not None
     assert again.too_fast is not None
     assert again.median.rate < again.too_fast.rate <= 80_001
@@ -226,7 +226,7 @@ def test_rate_search_rate_that_fails_twice_is_too_fast() -> None:
 
 def test_rate_search_line_with_constant_loss_has_no_maximum() -> None:
     line = Line(capacity=0, fastest=100_000)
-    maximum = found(line)
+    maximum = search_maximum(line)
     assert maximum.median is None
     assert len(line.rates) < 20
     assert limited_by(RAW_GSO, maximum).startswith("no rate without loss")
@@ -235,14 +235,14 @@ def test_rate_search_line_with_constant_loss_has_no_maximum() -> None:
 def test_rate_search_rate_that_passes_once_is_no_result() -> None:
     """Every second trial above half of the capacity fails, so the result is below that."""
 
-    class Flaky(Line):
+    class FlakyLine(Line):
         async def run(self, rate: float) -> TrialResult:
             made = await super().run(rate)
             is_lucky = len(self.rates) % 2 == 0 and made.offered_per_s <= self.capacity
             is_safe = made.offered_per_s <= self.capacity / 2
-            return made if is_lucky or is_safe else outcome(rate, made.offered_per_s, self.fastest, lost=1)
+            return made if is_lucky or is_safe else trial_result(rate, made.offered_per_s, self.fastest, lost=1)
 
-    maximum = found(Flaky(capacity=80_000, fastest=100_000), runs=4)
+    maximum = search_maximum(FlakyLine(capacity=80_000, fastest=100_000), runs=4)
     assert maximum.median is None or maximum.median.messages_per_s <= 40_001
 
 
@@ -260,18 +260,18 @@ def test_bursts_are_told_from_a_steady_stream() -> None:
 
 
 def test_trial_receiver_slower_than_sender_has_not_kept_up() -> None:
-    slow = outcome(1000, 1000, carried=500)
+    slow = trial_result(1000, 1000, carried=500)
     assert not slow.is_whole
     assert slow.flaw == "the receiver fell behind"
-    assert outcome(1000, 1000, carried=1000).is_whole
+    assert trial_result(1000, 1000, carried=1000).is_whole
 
 
 def test_limits_are_derived_from_cpu_and_drops() -> None:
-    best = outcome(900, 900, 1000, cpu_s=0.97)
-    said = limited_by(RAW_GSO, Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
+    best = trial_result(900, 900, 1000, cpu_s=0.97)
+    said = limited_by(RAW_GSO, Maximum([best], trial_result(1000, 1000, 1000, lost=40), 5))
     assert "limited by the sender's core (97%)" in said
     assert "too fast at 1 MB/s: 40 of 1,000 messages lost, 40 drops at the receiver's full buffer" in said
-    held_up = limited_by(RAW_GSO, Maximum([best], outcome(9000, 4000, 1000, lost=40), 5))
+    held_up = limited_by(RAW_GSO, Maximum([best], trial_result(9000, 4000, 1000, lost=40), 5))
     assert "too fast at 9 MB/s, of which 4 MB/s were sent: 40 of 4,000 messages lost" in held_up
 
 

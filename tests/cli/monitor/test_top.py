@@ -69,7 +69,7 @@ def rows(app: TopApp) -> list[list[str]]:
     return [[str(cell) for cell in table.get_row_at(at)] for at in range(table.row_count)]
 
 
-def shown(static: Static) -> str:
+def text_of(static: Static) -> str:
     """Return the text of a widget."""
     console = Console(width=200)
     with console.capture() as capture:
@@ -129,11 +129,11 @@ async def _look_into(pilot: Pilot[None], tree: Processes) -> None:
     await pilot.press("down", "enter")
     await until(pilot, lambda: isinstance(pilot.app.screen, NodeScreen))
     detail = pilot.app.screen.query_one("#detail", Static)
-    assert "receiver desk-1: up" in shown(detail)
+    assert "receiver desk-1: up" in text_of(detail)
     so_far = tree.status("desk-1")["counters"]["delivered_packets"]
     say(tree, 50)
-    await until(pilot, lambda: f"s of source delivered packets {so_far + 50}" in shown(detail))
-    assert "pgm recv --lines 'pgm://" in shown(detail)
+    await until(pilot, lambda: f"s of source delivered packets {so_far + 50}" in text_of(detail))
+    assert "pgm recv --lines 'pgm://" in text_of(detail)
     await pilot.press("escape")
     await until(pilot, lambda: not isinstance(pilot.app.screen, NodeScreen))
 
@@ -170,10 +170,10 @@ async def _run_out_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
                     patch.setattr("deploy.monitor.nodes.ask_status", _no_answer)
                 else:
                     patch.setattr("pathlib.Path.glob", _no_files)
-                await until(pilot, lambda: "cannot be asked now: Too many open files; raise" in shown(head))
+                await until(pilot, lambda: "cannot be asked now: Too many open files; raise" in text_of(head))
                 await pilot.press("right", "left", "t")
                 assert [row[0] for row in rows(app)] == seen
-            await until(pilot, lambda: "up, " in shown(head))
+            await until(pilot, lambda: "up, " in text_of(head))
         assert not any(row[2].startswith("gone") for row in rows(app) if row[0] != "desk-2")
         await pilot.press("q")
     assert app.return_code == 0

@@ -19,7 +19,7 @@ def end(pid: int) -> None:
     process = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
-        assert select.select([process], [], [], PATIENCE_S)[0], "it goes on"
+        assert select.select([process], [], [], PATIENCE_S)[0], "the process does not end"
     finally:
         os.close(process)
 

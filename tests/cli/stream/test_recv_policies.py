@@ -21,7 +21,7 @@ LINES = [b"%06d" % number + b"." * (SIZE - 7) for number in range(COUNT)]
 
 
 @attrs.frozen
-class Received:
+class ReceiverResult:
     """Result of a receiver that has ended."""
 
     lines: list[bytes]
@@ -41,14 +41,14 @@ class Received:
         return all(line in sent for line in self.lines)
 
 
-def received(folder: Path, tree: str, place: Place, *options: str) -> Received:
+def run_receiver(folder: Path, tree: str, place: Place, *options: str) -> ReceiverResult:
     """Return the output of a receiver that is read only after the source has ended."""
     file = folder / "tree.toml"
     file.write_text(tree)
     got = carried(file, place, b"\n".join(LINES), recv=["--lines", *options], send=["--lines"])
     assert got.sent.returncode == 0, got.sent.stderr
     *told, account = got.said.splitlines()
-    return Received(got.out.splitlines(), got.code, json.loads(account), "\n".join(told))
+    return ReceiverResult(got.out.splitlines(), got.code, json.loads(account), "\n".join(told))
 
 
 @pytest.mark.parametrize("on_loss", ["resync", "raise"])
@@ -56,7 +56,7 @@ def test_on_loss(tmp_path: Path, on_loss: str) -> None:
     """One packet in a hundred is lost on a stream without NAKs."""
     place = Place.new()
     tree = one_segment(place, loss='{ loss = "1%" }').replace("[streams.s]", '[streams.s]\norder = "unreliable"')
-    got = received(tmp_path, tree, place, "--on-loss", on_loss)
+    got = run_receiver(tmp_path, tree, place, "--on-loss", on_loss)
     assert got.code == 1, got.said
     assert got.is_in_order
     assert got.account["messages"] == len(got.lines)
@@ -74,7 +74,7 @@ def test_on_loss(tmp_path: Path, on_loss: str) -> None:
 def test_slow(tmp_path: Path, slow: str) -> None:
     place = Place.new()
     tree = one_segment(place, rate="80Mbit/s", parameters='inbox_bytes = "64KiB", rxw_bytes = "64MiB"')
-    got = received(tmp_path, tree, place, "--slow", slow)
+    got = run_receiver(tmp_path, tree, place, "--slow", slow)
     assert got.is_in_order
     assert got.code == 1, got.said
     if slow == "close":

@@ -16,7 +16,7 @@ from deploy.terminal.tables import TableColumn, table
 WIDTHS = (40, 60, 80, 100, 160)
 
 
-def shown(what: RenderableType, width: int, height: int = 24) -> list[str]:
+def printed_lines(what: RenderableType, width: int, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), highlight=False)
     with console.capture() as capture:
         console.print(what)
@@ -38,7 +38,7 @@ ROWS = [
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_table_leaves_whole_columns_out(width: int) -> None:
-    lines = shown(table("title", COLUMNS, ROWS, width), width)
+    lines = printed_lines(table("title", COLUMNS, ROWS, width), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert "…" not in text
@@ -64,8 +64,8 @@ def test_the_highest_rank_goes_first_and_rank_0_never() -> None:
 
 
 def test_headings_have_one_line_where_there_is_room() -> None:
-    assert "NAKed sqns in" in "\n".join(shown(table("", COLUMNS, ROWS, 160), 160))
-    assert "NAKed sqns in" not in "\n".join(shown(table("", COLUMNS, ROWS, 62), 62))
+    assert "NAKed sqns in" in "\n".join(printed_lines(table("", COLUMNS, ROWS, 160), 160))
+    assert "NAKed sqns in" not in "\n".join(printed_lines(table("", COLUMNS, ROWS, 62), 62))
 
 
 BIG = 10_000_000  # the limit of messages in a demo
@@ -79,7 +79,7 @@ def test_the_tables_of_an_account_fit_with_large_numbers(width: int) -> None:
     element = {"node": "subnet-10-aggregator", "rss_bytes": 4e9, "cpu_s": 1234.5, **dict.fromkeys(keys, BIG)}
     rows = [{**receiver, "sha256_ok": True}, {**receiver, "sha256_ok": False}, receiver]
     for one in (received_table(rows, width), traffic_table("elements", [element, element], width)):
-        lines = shown(one, width)
+        lines = printed_lines(one, width)
         assert max(map(len, lines)) <= width
         assert f"{BIG:,}" in lines[-1]
         assert "…" not in "\n".join(lines)
@@ -110,7 +110,7 @@ def picture(receivers: Sequence[int], elements: int) -> LiveView:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50)])
 @pytest.mark.parametrize(("receivers", "elements"), [((4, 4, 4), 7), ((1,), 3), ((33,) * 60, 101), ((), 0), ((2,), 0)])
 def test_the_live_picture_fits(width: int, height: int, receivers: tuple[int, ...], elements: int) -> None:
-    lines = shown(picture(receivers, elements), width, height)
+    lines = printed_lines(picture(receivers, elements), width, height)
     assert lines[0] == "3 of 12 receivers have everything"
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
@@ -118,15 +118,15 @@ def test_the_live_picture_fits(width: int, height: int, receivers: tuple[int, ..
 
 
 def test_live_view_folds_subnets_without_room_for_receivers() -> None:
-    wide = "\n".join(shown(picture((4, 4, 4), 7), 160, 50))
+    wide = "\n".join(printed_lines(picture((4, 4, 4), 7), 160, 50))
     assert "receiver-2-3 " in wide
-    small = shown(picture((4, 4, 4), 7), 80, 24)
+    small = printed_lines(picture((4, 4, 4), 7), 80, 24)
     (row,) = [line for line in small if line.startswith("subnet-2 (4) ")]
     assert f"{4 * 98_765:,}" in row.split()
     assert not any(line.startswith("receiver-") for line in small)
-    crowd = shown(picture((33,) * 60, 101), 80, 24)
+    crowd = printed_lines(picture((33,) * 60, 101), 80, 24)
     assert sum(" more " in f"{line} " for line in crowd) == 2
 
 
 def test_nothing_to_show_yet_shows_no_empty_tables() -> None:
-    assert shown(picture((), 0), 80) == ["3 of 12 receivers have everything"]
+    assert printed_lines(picture((), 0), 80) == ["3 of 12 receivers have everything"]

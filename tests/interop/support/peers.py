@@ -236,7 +236,7 @@ class Scene:
         """Poll until a condition holds."""
         deadline = time.monotonic() + PATIENCE_S
         while not holds():
-            assert time.monotonic() < deadline, f"it never came to that: {what}"
+            assert time.monotonic() < deadline, f"timeout: {what}"
             time.sleep(_POLL_S)
 
     def counters(self, node: str) -> dict[str, int]:

@@ -225,7 +225,12 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="lossless runs required in a row")
     parser.add_argument("--receivers", type=int, default=2)
     parser.add_argument("--precision", type=float, default=0.05)
-    parser.add_argument("--rate", type=float, default=10_000.0, help="of the forwarder, if it is not measured")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=10_000.0,
+        help="messages a second of the forwarder, if the forwarder is not measured",
+    )
     return parser.parse_args(arguments)
 
 

@@ -93,7 +93,7 @@ class Stream:
         print(f"{self.scene.pair.key}: {lost} lost at the receiver, {asked} NAKs at the source")
         assert lost
         if self.scene.layout is Layout.RELAY and self.scene.repairers:
-            assert asked <= 1 + lost // 10, "what is lost below is repaired below"
+            assert asked <= 1 + lost // 10, "losses below are repaired below"
         self.lose()
 
     def deliver_until_asked(self, late: Pipe, was_asked: Callable[[], bool]) -> list[bytes]:

@@ -31,11 +31,11 @@ def repairer(**changes):
 
 def beside(**changes):
     """Return a bench of a repairer on the segment of its aggregator and of the receivers."""
-    made = Bench("repairer", BESIDE, **TIMES | changes)
-    made.hear(spm_packet(1, 0, -1), LAN, AGGREGATOR)
-    made.hear(data_train(range(20)), LAN, AGGREGATOR)
-    made.log.clear()
-    return made
+    node = Bench("repairer", BESIDE, **TIMES | changes)
+    node.hear(spm_packet(1, 0, -1), LAN, AGGREGATOR)
+    node.hear(data_train(range(20)), LAN, AGGREGATOR)
+    node.log.clear()
+    return node
 
 
 def asks_local():
@@ -50,26 +50,26 @@ def asks_local():
 @pytest.mark.rfc("DLR-01")
 def test_dlr_recovers_its_losses_without_requests():
     """The repairer NAKs without a request from below, and then serves the recovered packets."""
-    made = repairer()
-    made.hear(data_train([22]), UP, SOURCE)
-    made.wait(MS)
-    assert made.where(T.NAK) == [("core", (20, 21))]
-    made.ncf(20, 21)
-    made.rdata(20, 21)
-    made.log.clear()
-    made.nak(A, 20)
-    made.wait(MS)
-    assert made.where(T.RDATA) == [("a", (20,))]
-    assert made.sent(T.NAK) == []
+    node = repairer()
+    node.hear(data_train([22]), UP, SOURCE)
+    node.wait(MS)
+    assert node.where(T.NAK) == [("core", (20, 21))]
+    node.ncf(20, 21)
+    node.rdata(20, 21)
+    node.log.clear()
+    node.nak(A, 20)
+    node.wait(MS)
+    assert node.where(T.RDATA) == [("a", (20,))]
+    assert node.sent(T.NAK) == []
 
 
 @pytest.mark.rfc("DLR-01")
 def test_dlr_repairs_carry_the_newest_known_trail():
-    made = repairer()
-    made.hear(spm_packet(2, 4, 19), UP, SOURCE)
-    made.nak(A, 5, 6)
-    made.wait(MS)
-    [(_, _, item)] = made.sent(T.RDATA)
+    node = repairer()
+    node.hear(spm_packet(2, 4, 19), UP, SOURCE)
+    node.nak(A, 5, 6)
+    node.wait(MS)
+    [(_, _, item)] = node.sent(T.RDATA)
     assert isinstance(item, Data)
     assert (item.wire_sqn, item.count, item.wire_trail) == (5, 2, 4)
 
@@ -80,13 +80,13 @@ def test_dlr_answers_a_nak_like_a_source():
 
     Both go to the group of the segment that asked, under the source's TSI.
     """
-    made = repairer()
-    made.nak(A, 5)
-    made.wait(MS)
-    sent = [(item.type, send.segment, send.to, item.tsi) for _, send in made.log for item in _items(send)]
+    node = repairer()
+    node.nak(A, 5)
+    node.wait(MS)
+    sent = [(item.type, send.segment, send.to, item.tsi) for _, send in node.log for item in _items(send)]
     tsi = sent[0][3]
     assert sent == [(T.NCF, A, None, tsi), (T.RDATA, A, None, tsi)]
-    [(_, _, item)] = made.sent(T.RDATA)
+    [(_, _, item)] = node.sent(T.RDATA)
     assert isinstance(item, Data)
     assert item.run(5).payloads.tobytes() == payload_of(5)
 
@@ -97,26 +97,26 @@ def test_dlr_missing_packets_are_asked_above_and_confirmed_below():
 
     The repair for the child follows when the packet comes.
     """
-    made = repairer(nak_bo_ivl=SECOND)
-    made.hear(data_train([21]), UP, SOURCE)
-    begun = made.now
-    made.nak(A, 20)
-    assert made.where(T.NCF) == [("a", (20,))]
-    made.wait(MS)
-    assert [(at - begun, send.segment, send.to) for at, send, _ in made.sent(T.NAK)] == [(0, UP, SOURCE)]
-    made.ncf(20)
-    made.rdata(20)
-    made.wait(MS)
-    assert ("a", (20,)) in made.where(T.ODATA) + made.where(T.RDATA)
+    node = repairer(nak_bo_ivl=SECOND)
+    node.hear(data_train([21]), UP, SOURCE)
+    begun = node.now
+    node.nak(A, 20)
+    assert node.where(T.NCF) == [("a", (20,))]
+    node.wait(MS)
+    assert [(at - begun, send.segment, send.to) for at, send, _ in node.sent(T.NAK)] == [(0, UP, SOURCE)]
+    node.ncf(20)
+    node.rdata(20)
+    node.wait(MS)
+    assert ("a", (20,)) in node.where(T.ODATA) + node.where(T.RDATA)
 
 
 @pytest.mark.rfc("DLR-13")
 def test_dlr_distinguishes_naks_of_parent_and_child_by_address():
     """The parent has already confirmed its NAK on the segment; a child depends on the repairer's NCF."""
-    made = beside()
-    made.nak(LAN, 5, peer=AGGREGATOR)
-    made.nak(LAN, 6, peer=CHILD)
-    assert [(send.to, _sqn(item)) for _, send, item in made.sent(T.NCF)] == [(AGGREGATOR, 5), (None, 6)]
+    node = beside()
+    node.nak(LAN, 5, peer=AGGREGATOR)
+    node.nak(LAN, 6, peer=CHILD)
+    assert [(send.to, _sqn(item)) for _, send, item in node.sent(T.NCF)] == [(AGGREGATOR, 5), (None, 6)]
 
 
 @pytest.mark.rfc("DLR-14")
@@ -126,26 +126,26 @@ def test_dlr_asked_by_parent_for_missing_packet_naks_back(is_promised):
 
     The same holds if the parent has confirmed the sqn on the segment, because the parent relies on the repairer then.
     """
-    made = beside(nak_bo_ivl=SECOND)
-    made.hear(spm_packet(2, 0, 20), LAN, AGGREGATOR)
+    node = beside(nak_bo_ivl=SECOND)
+    node.hear(spm_packet(2, 0, 20), LAN, AGGREGATOR)
     if is_promised:
-        made.ncf(20, peer=AGGREGATOR)
-    begun = made.now
-    made.nak(LAN, 20, peer=AGGREGATOR)
-    made.wait(MS)
-    sent = [(at - begun, item.type, send.to) for at, send in made.log for item in _items(send)]
+        node.ncf(20, peer=AGGREGATOR)
+    begun = node.now
+    node.nak(LAN, 20, peer=AGGREGATOR)
+    node.wait(MS)
+    sent = [(at - begun, item.type, send.to) for at, send in node.log for item in _items(send)]
     assert sent == [(0, T.NCF, AGGREGATOR), (0, T.NAK, AGGREGATOR)]
 
 
 @pytest.mark.rfc("DLR-15")
 @pytest.mark.parametrize("option", [Syn(), Fin(), Join(3), Fragment(5, 0, 12)], ids=lambda option: option.NAME)
 def test_dlr_repairs_keep_the_original_options(option):
-    made = repairer()
-    made.hear(data_train([20], options=(option,)), UP, SOURCE)
-    made.log.clear()
-    made.nak(A, 20)
-    made.wait(MS)
-    [(_, _, item)] = made.sent(T.RDATA)
+    node = repairer()
+    node.hear(data_train([20], options=(option,)), UP, SOURCE)
+    node.log.clear()
+    node.nak(A, 20)
+    node.wait(MS)
+    [(_, _, item)] = node.sent(T.RDATA)
     assert isinstance(item, Data)
     assert item.options == (option,)
 
@@ -168,10 +168,10 @@ def test_receivers_accept_ncfs_and_repairs_of_repairers():
 @pytest.mark.rfc("DLR-30", "NE-36")
 def test_a_known_repairer_is_asked_first():
     """The NAK goes to the repairer of the segment that it came from; NAKs of other segments go up."""
-    made = asks_local()
-    made.nak(A, 5)
-    made.nak(B, 6)
-    assert [(send.segment, send.to, _sqn(item)) for _, send, item in made.sent(T.NAK)] == [
+    node = asks_local()
+    node.nak(A, 5)
+    node.nak(B, 6)
+    assert [(send.segment, send.to, _sqn(item)) for _, send, item in node.sent(T.NAK)] == [
         (A, LOCAL, 5),
         (UP, SOURCE, 6),
     ]
@@ -180,13 +180,13 @@ def test_a_known_repairer_is_asked_first():
 @pytest.mark.rfc("DLR-34")
 def test_dlr_is_not_asked_for_losses_of_its_whole_segment():
     """The repairer's own NAK reveals the loss; NAKs for other sqns still go to the repairer."""
-    made = asks_local()
-    made.nak(A, 5, peer=LOCAL)
-    assert [(send.segment, send.to) for _, send, _ in made.sent(T.NAK)] == [(UP, SOURCE)]
-    made.nak(A, 5, peer=BELOW[A.index])
-    assert len(made.sent(T.NAK)) == 1
-    made.nak(A, 6)
-    assert [(send.segment, send.to) for _, send, _ in made.sent(T.NAK)] == [(UP, SOURCE), (A, LOCAL)]
+    node = asks_local()
+    node.nak(A, 5, peer=LOCAL)
+    assert [(send.segment, send.to) for _, send, _ in node.sent(T.NAK)] == [(UP, SOURCE)]
+    node.nak(A, 5, peer=BELOW[A.index])
+    assert len(node.sent(T.NAK)) == 1
+    node.nak(A, 6)
+    assert [(send.segment, send.to) for _, send, _ in node.sent(T.NAK)] == [(UP, SOURCE), (A, LOCAL)]
 
 
 @pytest.mark.rfc("DLR-35")
@@ -195,11 +195,11 @@ def test_a_repairer_that_does_not_confirm_is_passed_over():
 
     Later NAKs skip the repairer too.
     """
-    made = asks_local()
-    begun = made.now
-    made.nak(A, 5)
-    made.wait(RPT + 2 * EVERY)
-    assert [(at - begun, send.to) for at, send, _ in made.sent(T.NAK)] == [
+    node = asks_local()
+    begun = node.now
+    node.nak(A, 5)
+    node.wait(RPT + 2 * EVERY)
+    assert [(at - begun, send.to) for at, send, _ in node.sent(T.NAK)] == [
         (0, LOCAL),
         (EVERY, LOCAL),
         (2 * EVERY, LOCAL),
@@ -207,34 +207,34 @@ def test_a_repairer_that_does_not_confirm_is_passed_over():
         (RPT + EVERY, SOURCE),
         (RPT + 2 * EVERY, SOURCE),
     ]
-    made.ncf(5)
-    made.log.clear()
-    made.nak(A, 6)
-    assert [send.to for _, send, _ in made.sent(T.NAK)] == [SOURCE]
+    node.ncf(5)
+    node.log.clear()
+    node.nak(A, 6)
+    assert [send.to for _, send, _ in node.sent(T.NAK)] == [SOURCE]
 
 
 @pytest.mark.rfc("DLR-36")
 def test_dlr_counter_nak_sends_that_sqn_to_the_neighbour():
-    made = asks_local()
-    made.nak(A, 5, 6)
-    made.ncf(5, 6, peer=LOCAL, on=A)
-    made.log.clear()
-    made.nak(A, 5, peer=LOCAL, after=MS)
-    assert made.where(T.NCF) == [("a", (5,))]
-    assert [(send.to, _sqn(item)) for _, send, item in made.sent(T.NAK)] == [(SOURCE, 5)]
-    made.nak(A, 7, after=MS)
-    assert [(send.to, _sqn(item)) for _, send, item in made.sent(T.NAK)] == [(SOURCE, 5), (LOCAL, 7)]
+    node = asks_local()
+    node.nak(A, 5, 6)
+    node.ncf(5, 6, peer=LOCAL, on=A)
+    node.log.clear()
+    node.nak(A, 5, peer=LOCAL, after=MS)
+    assert node.where(T.NCF) == [("a", (5,))]
+    assert [(send.to, _sqn(item)) for _, send, item in node.sent(T.NAK)] == [(SOURCE, 5)]
+    node.nak(A, 7, after=MS)
+    assert [(send.to, _sqn(item)) for _, send, item in node.sent(T.NAK)] == [(SOURCE, 5), (LOCAL, 7)]
 
 
 @pytest.mark.rfc("DLR-30")
 def test_dlr_local_repair_stays_on_its_segment():
-    made = asks_local()
-    made.nak(A, 5)
-    made.nak(B, 5)
-    made.hear(data_train([5], kind=T.RDATA), A, LOCAL)
-    made.log.clear()
-    made.rdata(5)
-    assert made.where(T.RDATA) == [("b", (5,))]
+    node = asks_local()
+    node.nak(A, 5)
+    node.nak(B, 5)
+    node.hear(data_train([5], kind=T.RDATA), A, LOCAL)
+    node.log.clear()
+    node.rdata(5)
+    assert node.where(T.RDATA) == [("b", (5,))]
 
 
 def _items(send):

@@ -39,8 +39,8 @@ FAR = "10.9.0.7"
 
 
 def parity(group, *indexes, actual=SIZE, kind=T.RDATA):
-    made = groups.encode([run_of(group, actual)], group, SIZE, indexes, actual)
-    return [Train.of(build_parity(kind, one, tsi=TSI, data_port=DATA_PORT, size=SIZE, trail=0)) for one in made]
+    node = groups.encode([run_of(group, actual)], group, SIZE, indexes, actual)
+    return [Train.of(build_parity(kind, one, tsi=TSI, data_port=DATA_PORT, size=SIZE, trail=0)) for one in node]
 
 
 def relay_of(lost=(), *, sqns=3 * SIZE, **changes):
@@ -164,14 +164,14 @@ def test_dlr_parity_unrequested_parity_is_forwarded_and_used():
 
 
 def test_dlr_parity_of_another_repairer_reduces_the_debt():
-    made = beside("off", options=(OFFER,), assist_on_ncf=False, rdata_hold_ivl=10 * MS)
-    made.hear(data_train(range(20, 32)), LAN, SOURCE)
-    made.log.clear()
-    ask(made, 16, 2, on=LAN, peer=CHILD)
-    made.hear(parity(16, 0)[0], LAN, "10.0.0.6")
-    made.wait(50 * MS)
-    assert len(packets(made)) == 1
-    assert made.core.counters.repairs_cancelled == 1
+    node = beside("off", options=(OFFER,), assist_on_ncf=False, rdata_hold_ivl=10 * MS)
+    node.hear(data_train(range(20, 32)), LAN, SOURCE)
+    node.log.clear()
+    ask(node, 16, 2, on=LAN, peer=CHILD)
+    node.hear(parity(16, 0)[0], LAN, "10.0.0.6")
+    node.wait(50 * MS)
+    assert len(packets(node)) == 1
+    assert node.core.counters.repairs_cancelled == 1
 
 
 @pytest.mark.rfc("FEC-46", "FEC-26")
@@ -186,21 +186,21 @@ def test_dlr_parity_ncf_with_smaller_count_does_not_confirm():
 
 
 def test_dlr_parity_ncf_of_the_parent_triggers_parity():
-    made = beside("off", options=(OFFER,), rdata_hold_ivl=MS)
-    made.hear(data_train(range(20, 32)), LAN, SOURCE)
-    made.log.clear()
+    node = beside("off", options=(OFFER,), rdata_hold_ivl=MS)
+    node.hear(data_train(range(20, 32)), LAN, SOURCE)
+    node.log.clear()
     packet = nak_packet(request_sqn(16, 2), kind=T.NCF, source_nla=SOURCE, group_nla=LAN.group, parity=True)
-    made.hear(packet, LAN, SOURCE)
-    made.wait(10 * MS)
-    assert len(packets(made)) == 2
+    node.hear(packet, LAN, SOURCE)
+    node.wait(10 * MS)
+    assert len(packets(node)) == 2
 
 
 @pytest.mark.rfc("DLR-03")
 def test_dlr_parity_offer_announces_parity():
     for options, says in (((), False), ((OFFER,), True)):
-        made = beside("upstream", options=options, assist_on_ncf=False)
-        made.ncf(5)
-        [(_, _, polr)] = made.sent(T.POLR)
+        node = beside("upstream", options=options, assist_on_ncf=False)
+        node.ncf(5)
+        [(_, _, polr)] = node.sent(T.POLR)
         assert polr.parity == bool(encode(polr)[5] & OPTIONS_PARITY) == says
 
 

@@ -42,14 +42,14 @@ def parity(bench, group, *indexes, options=(), on=UP, kind=T.RDATA):
         bench.hear(Train.of(octets), on, SOURCE)
 
 
-def said(bench, kind):
+def take_requests(bench, kind):
     """Return segment, group and count of each request sent, and clear the log."""
     found = [(send.segment.name, *requested(nak.sqn, SIZE)) for _, send, nak in bench.sent(kind)]
     assert all(nak.parity for _, _, nak in bench.sent(kind))
     return found
 
 
-def passed(bench):
+def take_parity_segments(bench):
     """Return the segments of the parity that went down."""
     found = [send.segment.name for _, send, _ in bench.sent(T.RDATA)]
     bench.log.clear()
@@ -60,8 +60,8 @@ def passed(bench):
 def test_a_request_is_confirmed_and_forwarded():
     bench = bench_of()
     ask(bench, A, 8, 3)
-    assert said(bench, T.NCF) == [("a", 8, 3)]
-    assert said(bench, T.NAK) == [("core", 8, 3)]
+    assert take_requests(bench, T.NCF) == [("a", 8, 3)]
+    assert take_requests(bench, T.NAK) == [("core", 8, 3)]
 
 
 @pytest.mark.rfc("FEC-41")
@@ -72,7 +72,7 @@ def test_the_ncf_names_the_largest_count_of_its_own_segment():
     bench.log.clear()
     ask(bench, A, 8, 1)
     ask(bench, A, 8, 4)
-    assert said(bench, T.NCF) == [("a", 8, 3), ("a", 8, 4)]
+    assert take_requests(bench, T.NCF) == [("a", 8, 3), ("a", 8, 4)]
 
 
 @pytest.mark.rfc("FEC-42", "FEC-43")
@@ -83,13 +83,13 @@ def test_only_larger_counts_are_forwarded():
     bench.log.clear()
     for segment, count in ((A, 3), (A, 1), (B, 2), (B, 3)):
         ask(bench, segment, 8, count)
-    assert said(bench, T.NAK) == []
+    assert take_requests(bench, T.NAK) == []
     assert bench.core.counters.nak_packets_eliminated == 4
     ask(bench, B, 8, 4)
-    assert said(bench, T.NAK) == [("core", 8, 4)]
+    assert take_requests(bench, T.NAK) == [("core", 8, 4)]
     bench.log.clear()
     ask(bench, A, 16, 1)  # a request for another group is separate
-    assert said(bench, T.NAK) == [("core", 16, 1)]
+    assert take_requests(bench, T.NAK) == [("core", 16, 1)]
 
 
 @pytest.mark.rfc("FEC-43")
@@ -99,9 +99,9 @@ def test_ne_parity_largest_count_repeats_after_nak_elim_ivl():
     ncf(bench, 8, 3)
     bench.log.clear()
     ask(bench, B, 8, 2, after=99 * MS)
-    assert said(bench, T.NAK) == []
+    assert take_requests(bench, T.NAK) == []
     ask(bench, B, 8, 2, after=2 * MS)
-    assert said(bench, T.NAK) == [("core", 8, 3)]
+    assert take_requests(bench, T.NAK) == [("core", 8, 3)]
 
 
 @pytest.mark.rfc("FEC-44", "FEC-40", "NE-37")
@@ -113,10 +113,10 @@ def test_parity_counts_down_and_segments_leave_at_zero():
     bench.log.clear()
     for expected in (["a", "b"], ["b"], ["b"], []):
         parity(bench, 8, 0)
-        assert passed(bench) == expected
+        assert take_parity_segments(bench) == expected
     assert bench.core.counters.rdata_unwanted == 1
     parity(bench, 16, 0)
-    assert passed(bench) == []
+    assert take_parity_segments(bench) == []
 
 
 @pytest.mark.rfc("FEC-44")
@@ -128,9 +128,9 @@ def test_ne_parity_arrived_packets_are_no_longer_asked_for():
     parity(bench, 8, 0, 1)
     bench.log.clear()
     ask(bench, B, 8, 2)
-    assert said(bench, T.NAK) == []
+    assert take_requests(bench, T.NAK) == []
     ask(bench, B, 8, 3)
-    assert said(bench, T.NAK) == [("core", 8, 3)]
+    assert take_requests(bench, T.NAK) == [("core", 8, 3)]
 
 
 @pytest.mark.rfc("FEC-45")
@@ -152,7 +152,7 @@ def test_segments_of_a_short_group_leave_when_only_its_gap_is_left(told_by):
     group = 32 if told_by == "parity" else 40
     for expected in (["a", "b"], ["b"], ["b"], []):
         parity(bench, group, 0, options=options)
-        assert passed(bench) == expected
+        assert take_parity_segments(bench) == expected
 
 
 @pytest.mark.rfc("FEC-46")
@@ -163,7 +163,7 @@ def test_ne_parity_only_an_ncf_of_equal_count_stops_repeats():
         bench.log.clear()
         ncf(bench, 8, count)
         bench.wait(250 * MS)
-        assert (said(bench, T.NAK) == []) == is_enough
+        assert (take_requests(bench, T.NAK) == []) == is_enough
 
 
 @pytest.mark.rfc("FEC-47")
@@ -171,16 +171,16 @@ def test_anticipation_holds_up_to_the_count_of_the_ncf():
     bench = bench_of()
     ncf(bench, 8, 3)
     ask(bench, A, 8, 3)
-    assert said(bench, T.NAK) == []
-    assert said(bench, T.NCF) == [("a", 8, 3)]
+    assert take_requests(bench, T.NAK) == []
+    assert take_requests(bench, T.NCF) == [("a", 8, 3)]
     ncf(bench, 8, 5)  # another receiver needs more
     ask(bench, B, 8, 5)
-    assert said(bench, T.NAK) == []
+    assert take_requests(bench, T.NAK) == []
     ask(bench, B, 8, 6)
-    assert said(bench, T.NAK) == [("core", 8, 6)]
+    assert take_requests(bench, T.NAK) == [("core", 8, 6)]
     bench.log.clear()
     parity(bench, 8, 0)
-    assert passed(bench) == ["a", "b"]
+    assert take_parity_segments(bench) == ["a", "b"]
 
 
 @pytest.mark.rfc("FEC-47")
@@ -188,9 +188,9 @@ def test_ne_parity_without_requests_is_discarded():
     bench = bench_of()
     ncf(bench, 8, 2)
     parity(bench, 8, 0, 1)
-    assert passed(bench) == []
+    assert take_parity_segments(bench) == []
     ask(bench, A, 8, 2)  # the anticipated repair has ended
-    assert said(bench, T.NAK) == [("core", 8, 2)]
+    assert take_requests(bench, T.NAK) == [("core", 8, 2)]
 
 
 @pytest.mark.rfc("FEC-48")
@@ -203,7 +203,7 @@ def test_proactive_parity_goes_down_and_changes_nothing():
     bench.log.clear()
     for expected in (["a"], ["a"], []):
         parity(bench, 8, 1)
-        assert passed(bench) == expected
+        assert take_parity_segments(bench) == expected
 
 
 @pytest.mark.rfc("DLR-41")
@@ -213,7 +213,7 @@ def test_a_null_nak_is_eliminated_by_a_larger_request_only():
         ask(bench, A, 8, asked)
         bench.log.clear()
         ask(bench, B, 8, 2, kind=T.NNAK)
-        assert (said(bench, T.NNAK) == [("core", 8, 2)]) == passes
+        assert (take_requests(bench, T.NNAK) == [("core", 8, 2)]) == passes
         assert bench.core.counters.nnak_packets_eliminated == (not passes)
 
 
@@ -234,9 +234,9 @@ def test_ne_parity_single_and_parity_requests_are_separate():
     assert [(nak.parity, nak.sqns) for _, _, nak in bench.sent(T.NAK)] == [(True, (8,)), (False, (8,))]
     bench.log.clear()
     bench.rdata(8)
-    assert passed(bench) == ["b"]
+    assert take_parity_segments(bench) == ["b"]
     parity(bench, 8, 0)
-    assert passed(bench) == ["a"]
+    assert take_parity_segments(bench) == ["a"]
 
 
 def test_repeats_stop_and_states_are_bounded():
@@ -287,4 +287,4 @@ def test_ne_parity_reaches_askers_of_single_packets():
     bench.nak(B, 9)
     bench.log.clear()
     parity(bench, 8, 0)
-    assert passed(bench) == ["b"]
+    assert take_parity_segments(bench) == ["b"]

@@ -16,7 +16,7 @@ from pgm.wire.control_packets import Polr
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import BELOW, SOURCE, UP, A, B
-from tests.rfc.redirects import DLR_B, DLR_UP, EVERY, RPT, asked, element, knows_off_tree, null_nak, offer
+from tests.rfc.redirects import DLR_B, DLR_UP, EVERY, RPT, element, knows_off_tree, null_nak, offer, sent_naks
 from tests.sim.support.worlds import Tap, finish, is_a, lossy, make_world, streams, traffic
 from tests.sim.support.worlds import parameters as lan_parameters
 from tests.unit.core.makers import MS, PARENT, SEGMENT, data_train, nak_packet, ncf_packet, parameters, spm_packet
@@ -30,10 +30,10 @@ T = PacketType
 
 @pytest.mark.rfc("DLR-30", "DLR-32", "POLL-16")
 def test_redirect_element_finds_repairers_by_polls():
-    made = knows_off_tree()
-    made.nak(A, 5)
-    assert asked(made) == [("b", DLR_B, (5,))]
-    [(_, _, nak)] = made.sent(T.NAK)
+    node = knows_off_tree()
+    node.nak(A, 5)
+    assert sent_naks(node) == [("b", DLR_B, (5,))]
+    [(_, _, nak)] = node.sent(T.NAK)
     assert (nak.source_nla, nak.group_nla) == (SOURCE, B.group)
 
 
@@ -44,46 +44,46 @@ def test_redirect_element_finds_repairers_by_polls():
     ids=["answers no poll", "offers another"],
 )
 def test_redirect_unsolicited_or_foreign_offers_are_ignored(packet, peer):
-    made = element(poll_dlr_ivl=10 * SECOND)
-    while not made.sent(T.POLL):
-        made.wait(100 * MS)
-    made.hear(packet, B, peer, is_group=False)
-    made.nak(A, 5)
-    assert asked(made) == [("core", SOURCE, (5,))]
+    node = element(poll_dlr_ivl=10 * SECOND)
+    while not node.sent(T.POLL):
+        node.wait(100 * MS)
+    node.hear(packet, B, peer, is_group=False)
+    node.nak(A, 5)
+    assert sent_naks(node) == [("core", SOURCE, (5,))]
 
 
 @pytest.mark.rfc("DLR-32")
 def test_redirect_upstream_offer_moves_the_next_nak():
     """The NAK that triggered the offer is repeated until an NCF comes."""
-    made = element()
-    made.nak(A, 5)
-    made.hear(offer(DLR_UP), UP, DLR_UP)
-    made.wait(EVERY)
-    assert asked(made) == [("core", SOURCE, (5,))] * 2
-    made.ncf(5)
-    made.nak(A, 6)
-    assert asked(made)[2:] == [("core", DLR_UP, (6,))]
-    made.ncf(6, peer=DLR_UP)
-    made.hear(data_train([6], kind=T.RDATA), UP, DLR_UP)
-    assert made.where(T.RDATA) == [("a", (6,))]
+    node = element()
+    node.nak(A, 5)
+    node.hear(offer(DLR_UP), UP, DLR_UP)
+    node.wait(EVERY)
+    assert sent_naks(node) == [("core", SOURCE, (5,))] * 2
+    node.ncf(5)
+    node.nak(A, 6)
+    assert sent_naks(node)[2:] == [("core", DLR_UP, (6,))]
+    node.ncf(6, peer=DLR_UP)
+    node.hear(data_train([6], kind=T.RDATA), UP, DLR_UP)
+    assert node.where(T.RDATA) == [("a", (6,))]
 
 
 @pytest.mark.rfc("DLR-32")
 def test_redirects_are_honoured_only_if_enabled():
-    made = element(honour_redirects=False)
-    made.hear(offer(DLR_UP), UP, DLR_UP)
-    made.nak(A, 5)
-    assert asked(made) == [("core", SOURCE, (5,))]
-    assert made.core.counters.redirects_ignored == 1
+    node = element(honour_redirects=False)
+    node.hear(offer(DLR_UP), UP, DLR_UP)
+    node.nak(A, 5)
+    assert sent_naks(node) == [("core", SOURCE, (5,))]
+    assert node.core.counters.redirects_ignored == 1
     assert not parameters().honour_redirects
 
 
 @pytest.mark.rfc("DLR-31")
 def test_upstream_repairers_are_preferred():
-    made = knows_off_tree()
-    made.hear(offer(DLR_UP), UP, DLR_UP)
-    made.nak(A, 5)
-    assert asked(made) == [("core", DLR_UP, (5,))]
+    node = knows_off_tree()
+    node.hear(offer(DLR_UP), UP, DLR_UP)
+    node.nak(A, 5)
+    assert sent_naks(node) == [("core", DLR_UP, (5,))]
 
 
 @pytest.mark.rfc("DLR-34")
@@ -92,12 +92,12 @@ def test_redirect_off_tree_repairer_is_not_asked_by_its_segment():
 
     NAKs for other sqns still go to the repairer.
     """
-    made = knows_off_tree()
-    made.nak(B, 5)
-    made.nak(A, 5, after=MS)
-    made.nak(A, 6)
-    made.nak(A, 7, 5)
-    assert asked(made) == [("core", SOURCE, (5,)), ("b", DLR_B, (6,)), ("core", SOURCE, (7, 5))]
+    node = knows_off_tree()
+    node.nak(B, 5)
+    node.nak(A, 5, after=MS)
+    node.nak(A, 6)
+    node.nak(A, 7, 5)
+    assert sent_naks(node) == [("core", SOURCE, (5,)), ("b", DLR_B, (6,)), ("core", SOURCE, (7, 5))]
 
 
 @pytest.mark.rfc("DLR-35")
@@ -106,71 +106,71 @@ def test_redirect_failure_returns_to_the_neighbour():
 
     Later NAKs go to the neighbour at once.
     """
-    made = knows_off_tree()
-    begun = made.now
-    made.nak(A, 5)
-    made.wait(RPT + 2 * EVERY)
-    assert [(at - begun, send.to) for at, send, _ in made.sent(T.NAK)] == [
+    node = knows_off_tree()
+    begun = node.now
+    node.nak(A, 5)
+    node.wait(RPT + 2 * EVERY)
+    assert [(at - begun, send.to) for at, send, _ in node.sent(T.NAK)] == [
         *((step * EVERY, DLR_B) for step in range(3)),
         *((RPT + step * EVERY, SOURCE) for step in range(3)),
     ]
-    assert made.core.counters.redirects_dropped == 1
-    made.ncf(5)
-    made.nak(A, 6)
-    assert asked(made)[-1] == ("core", SOURCE, (6,))
+    assert node.core.counters.redirects_dropped == 1
+    node.ncf(5)
+    node.nak(A, 6)
+    assert sent_naks(node)[-1] == ("core", SOURCE, (6,))
 
 
 @pytest.mark.rfc("DLR-36")
 def test_redirect_counter_nak_is_for_that_packet_alone():
     """The repairer's NAK is confirmed and forwarded for that sqn alone; its segment does not join the repair state."""
-    made = knows_off_tree()
-    made.nak(A, 5)
-    made.hear(nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=B.group), B, DLR_B, is_group=False)
-    made.log.clear()
-    made.nak(B, 5, peer=DLR_B)
-    assert made.where(T.NCF) == [("b", (5,))]
-    assert asked(made) == [("core", SOURCE, (5,))]
-    made.nak(A, 6)
-    assert asked(made)[1:] == [("b", DLR_B, (6,))]
-    made.ncf(5)
-    made.rdata(5)
-    assert made.where(T.RDATA) == [("a", (5,))]
+    node = knows_off_tree()
+    node.nak(A, 5)
+    node.hear(nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=B.group), B, DLR_B, is_group=False)
+    node.log.clear()
+    node.nak(B, 5, peer=DLR_B)
+    assert node.where(T.NCF) == [("b", (5,))]
+    assert sent_naks(node) == [("core", SOURCE, (5,))]
+    node.nak(A, 6)
+    assert sent_naks(node)[1:] == [("b", DLR_B, (6,))]
+    node.ncf(5)
+    node.rdata(5)
+    assert node.where(T.RDATA) == [("a", (5,))]
 
 
 @pytest.mark.rfc("DLR-36")
 def test_redirect_repeated_counter_nak_adds_the_segment():
-    made = knows_off_tree()
-    made.nak(A, 5)
-    made.nak(B, 5, peer=DLR_B)
-    made.nak(B, 5, peer=DLR_B, after=MS)
-    made.rdata(5)
-    assert sorted(made.where(T.RDATA)) == [("a", (5,)), ("b", (5,))]
+    node = knows_off_tree()
+    node.nak(A, 5)
+    node.nak(B, 5, peer=DLR_B)
+    node.nak(B, 5, peer=DLR_B, after=MS)
+    node.rdata(5)
+    assert sorted(node.where(T.RDATA)) == [("a", (5,)), ("b", (5,))]
 
 
 @pytest.mark.rfc("DLR-37", "NE-30")
 def test_redirect_unicast_repairs_reach_the_askers():
-    made = knows_off_tree()
-    made.nak(A, 5)
-    made.log.clear()
-    made.hear(nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=B.group), B, DLR_B, is_group=False)
-    made.wait(2 * EVERY)
-    assert made.log == []  # confirmed, so neither repeated nor forwarded
-    made.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
-    [(_, send, item)] = made.sent(T.RDATA)
+    node = knows_off_tree()
+    node.nak(A, 5)
+    node.log.clear()
+    node.hear(nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=B.group), B, DLR_B, is_group=False)
+    node.wait(2 * EVERY)
+    assert node.log == []  # confirmed, so neither repeated nor forwarded
+    node.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
+    [(_, send, item)] = node.sent(T.RDATA)
     assert (send.segment, send.to, item.wire_sqn) == (A, None, 5)
-    made.log.clear()
-    made.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
-    made.hear(data_train([9], kind=T.RDATA), B, DLR_B, is_group=False)
-    assert made.log == []
+    node.log.clear()
+    node.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
+    node.hear(data_train([9], kind=T.RDATA), B, DLR_B, is_group=False)
+    assert node.log == []
 
 
 @pytest.mark.rfc("DLR-37")
 def test_redirect_repair_reaches_later_asking_segments():
-    made = knows_off_tree()
-    made.nak(A, 5)
-    made.nak(B, 5)
-    made.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
-    assert sorted(made.where(T.RDATA)) == [("a", (5,)), ("b", (5,))]
+    node = knows_off_tree()
+    node.nak(A, 5)
+    node.nak(B, 5)
+    node.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
+    assert sorted(node.where(T.RDATA)) == [("a", (5,)), ("b", (5,))]
 
 
 @pytest.mark.rfc("DLR-38", "DLR-39")
@@ -179,29 +179,29 @@ def test_redirect_null_naks_of_the_asked_repairer_pass_up():
 
     It goes intact to the neighbour, and is neither confirmed nor repeated.
     """
-    made = knows_off_tree()
-    made.nak(A, 5)
-    made.log.clear()
-    made.hear(null_nak(5, group=B.group), B, DLR_B, is_group=False)
-    [(_, send, null)] = made.sent(T.NNAK)
+    node = knows_off_tree()
+    node.nak(A, 5)
+    node.log.clear()
+    node.hear(null_nak(5, group=B.group), B, DLR_B, is_group=False)
+    [(_, send, null)] = node.sent(T.NNAK)
     assert (send.segment, send.to, null.sqns) == (UP, SOURCE, (5,))
     assert (null.source_nla, null.group_nla) == (SOURCE, UP.group)
-    assert made.sent(T.NCF) == []
-    made.wait(20 * MS)
-    assert len(made.sent(T.NNAK)) == 1
-    made.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
-    assert made.where(T.RDATA) == [("a", (5,))]
+    assert node.sent(T.NCF) == []
+    node.wait(20 * MS)
+    assert len(node.sent(T.NNAK)) == 1
+    node.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
+    assert node.where(T.RDATA) == [("a", (5,))]
 
 
 @pytest.mark.rfc("DLR-38")
 def test_redirect_other_null_naks_pass_only_without_state():
-    made = element()
-    made.nak(A, 5)
-    made.hear(null_nak(5), B, BELOW[B.index], is_group=False)
-    assert made.sent(T.NNAK) == []
-    made.hear(null_nak(5, 6), B, BELOW[B.index], is_group=False)
-    assert [item.sqns for _, _, item in made.sent(T.NNAK)] == [(5, 6)]
-    assert made.core.counters.nnak_packets_eliminated == 1
+    node = element()
+    node.nak(A, 5)
+    node.hear(null_nak(5), B, BELOW[B.index], is_group=False)
+    assert node.sent(T.NNAK) == []
+    node.hear(null_nak(5, 6), B, BELOW[B.index], is_group=False)
+    assert [item.sqns for _, _, item in node.sent(T.NNAK)] == [(5, 6)]
+    assert node.core.counters.nnak_packets_eliminated == 1
 
 
 @pytest.mark.rfc("DLR-39", "DLR-40")
@@ -210,19 +210,19 @@ def test_a_null_nak_eliminates_no_nak_and_repairs_nothing():
 
     In that time it eliminates further null NAKs, and a real NAK is forwarded at once.
     """
-    made = element()
-    made.hear(null_nak(5), A, BELOW[A.index], is_group=False)
-    made.hear(null_nak(5), A, BELOW[A.index], is_group=False)
-    assert len(made.sent(T.NNAK)) == 1
-    made.rdata(5)
-    assert made.sent(T.RDATA) == []  # no segment asked for it
-    made.nak(B, 5)
-    assert asked(made) == [("core", SOURCE, (5,))]
-    made.rdata(5)
-    assert made.where(T.RDATA) == [("b", (5,))]
-    made.log.clear()
-    made.hear(null_nak(5), A, BELOW[A.index], is_group=False, after=100 * MS)
-    assert len(made.sent(T.NNAK)) == 1
+    node = element()
+    node.hear(null_nak(5), A, BELOW[A.index], is_group=False)
+    node.hear(null_nak(5), A, BELOW[A.index], is_group=False)
+    assert len(node.sent(T.NNAK)) == 1
+    node.rdata(5)
+    assert node.sent(T.RDATA) == []  # no segment asked for it
+    node.nak(B, 5)
+    assert sent_naks(node) == [("core", SOURCE, (5,))]
+    node.rdata(5)
+    assert node.where(T.RDATA) == [("b", (5,))]
+    node.log.clear()
+    node.hear(null_nak(5), A, BELOW[A.index], is_group=False, after=100 * MS)
+    assert len(node.sent(T.NNAK)) == 1
 
 
 # The receiver
@@ -407,11 +407,11 @@ def test_redirect_is_for_receivers_of_other_subnets_only():
         segments = tuple(attrs.evolve(one, interface=subnet) for one in plan.segments)
         return attrs.evolve(plan, segments=segments) if plan.name in ("near", "far") else plan
 
-    class Placed:
+    class PlacedTree:
         plans = {name: placed(plan) for name, plan in inner.items()}
 
     world = make_world(
-        Placed(), traffic(2000, close_at_ns=5 * SECOND), wirings={"near": lossy(0.05), "far": lossy(0.05)}
+        PlacedTree(), traffic(2000, close_at_ns=5 * SECOND), wirings={"near": lossy(0.05), "far": lossy(0.05)}
     )
     finish(world)
     assert world.nodes["far"].total("redirects_taken") >= 1

@@ -125,136 +125,136 @@ def test_unreachable_counts_duplicates_per_packet():
 @pytest.mark.rfc("IMP-20", "IMP-21", "IMP-22")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_unreachable_element_limits_it_to_one_segment(kind):
-    made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=MOST, rdata_ignore_ivl=SECOND).begin()
+    node = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=MOST, rdata_ignore_ivl=SECOND).begin()
 
     def confirmations():
-        found = [(send.segment.name, send.to, says_unreachable(item)) for _, send, item in made.sent(T.NCF)]
-        made.log.clear()
+        found = [(send.segment.name, send.to, says_unreachable(item)) for _, send, item in node.sent(T.NCF)]
+        node.log.clear()
         return found
 
     for _ in range(MOST):
-        made.nak(A, 5)
+        node.nak(A, 5)
     assert confirmations() == [("a", None, False)] * MOST
-    made.nak(A, 5)
-    made.nak(A, 6)
-    made.nak(B, 5)
+    node.nak(A, 5)
+    node.nak(A, 6)
+    node.nak(B, 5)
     assert confirmations() == [("a", BELOW[A.index], True)] * 2 + [("b", None, False)]
-    made.hear(spm_packet(1, 0, 19), UP, SOURCE)  # not in sequence, so without effect
-    made.nak(A, 7)
+    node.hear(spm_packet(1, 0, 19), UP, SOURCE)  # not in sequence, so without effect
+    node.nak(A, 7)
     assert confirmations() == [("a", BELOW[A.index], True)]
-    made.hear(spm_packet(2, 0, 19), UP, SOURCE)
-    made.log.clear()
-    made.nak(A, 8)
+    node.hear(spm_packet(2, 0, 19), UP, SOURCE)
+    node.log.clear()
+    node.nak(A, 8)
     assert confirmations() == [("a", None, False)]
 
 
 @pytest.mark.rfc("IMP-21")
 def test_unreachable_path_is_the_address_on_the_segment():
-    made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=1).begin()
+    node = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=1).begin()
     for segment in (A, B):
-        made.nak(segment, 5)
-        made.nak(segment, 5)
-    named = {find(item.options, PathNla).path_nla for _, _, item in made.sent(T.NCF) if says_unreachable(item)}
+        node.nak(segment, 5)
+        node.nak(segment, 5)
+    named = {find(item.options, PathNla).path_nla for _, _, item in node.sent(T.NCF) if says_unreachable(item)}
     assert named == {A.address, B.address}
 
 
 # The element that gets OPT_NBR_UNREACH
 
 
-def told_by_ncf(state=SOURCE):
+def notice_by_ncf(state=SOURCE):
     return unreachable_ncf(5, state=state), False
 
 
-def told_by_spm(state=SOURCE, spm_sqn=2, trail=NO_WINDOW_TRAIL, lead=NO_WINDOW_LEAD):
+def notice_by_spm(state=SOURCE, spm_sqn=2, trail=NO_WINDOW_TRAIL, lead=NO_WINDOW_LEAD):
     return spm_packet(spm_sqn, trail, lead, NbrUnreach(), path_nla=state), True
 
 
 @pytest.mark.rfc("IMP-23", "IMP-24", "IMP-25", "IMP-27", "NE-40")
-@pytest.mark.parametrize("told", [told_by_ncf(), told_by_spm()], ids=["by an NCF", "by an SPM"])
+@pytest.mark.parametrize("told", [notice_by_ncf(), notice_by_spm()], ids=["by an NCF", "by an SPM"])
 def test_an_aggregator_stops_asking_and_tells_those_below(told):
     """The SPM repeats the last SPM_SQN with the element's own path.
 
     Its window edges are harmless to other implementations.
     """
     packet, is_group = told
-    made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), ihb_min=50 * MS).begin()
-    made.hear(spm_packet(2, 0, 19), UP, SOURCE)
-    made.nak(A, 5)
-    made.log.clear()
-    made.hear(packet, UP, SOURCE, is_group=is_group)
-    spms = made.sent(T.SPM)
+    node = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), ihb_min=50 * MS).begin()
+    node.hear(spm_packet(2, 0, 19), UP, SOURCE)
+    node.nak(A, 5)
+    node.log.clear()
+    node.hear(packet, UP, SOURCE, is_group=is_group)
+    spms = node.sent(T.SPM)
     assert [(send.segment, send.to) for _, send, _ in spms] == [(A, None), (B, None)]
     for _, send, spm in spms:
         assert says_unreachable(spm)
         assert (spm.spm_sqn, spm.path_nla) == (2, send.segment.address)
         assert (spm.trail, spm.lead) == (0, 19)  # 0 and 0x80000000 hang other implementations (INT-Q11)
-    made.log.clear()
-    made.wait(5 * SECOND)  # the pending NAK is not repeated
-    made.nak(A, 6)
-    made.nak(B, 7)
-    assert made.sent(T.NAK) == []
-    assert [name for name, _ in made.where(T.NCF)] == [
+    node.log.clear()
+    node.wait(5 * SECOND)  # the pending NAK is not repeated
+    node.nak(A, 6)
+    node.nak(B, 7)
+    assert node.sent(T.NAK) == []
+    assert [name for name, _ in node.where(T.NCF)] == [
         "a",
         "b",
     ]  # still confirmed, because unconfirmed receivers would ask more
-    assert {says_unreachable(spm) for _, _, spm in made.sent(T.SPM)} == {True}
-    made.log.clear()
-    made.hear(spm_packet(3, 0, 19), UP, SOURCE)
-    made.nak(A, 6)
-    assert made.where(T.NAK) == [("core", (6,))]
+    assert {says_unreachable(spm) for _, _, spm in node.sent(T.SPM)} == {True}
+    node.log.clear()
+    node.hear(spm_packet(3, 0, 19), UP, SOURCE)
+    node.nak(A, 6)
+    assert node.where(T.NAK) == [("core", (6,))]
 
 
 @pytest.mark.rfc("IMP-23", "IMP-25")
 @pytest.mark.parametrize(
     "told",
     [
-        told_by_ncf(STRANGER),
+        notice_by_ncf(STRANGER),
         (evolve(ncf_packet(5), options=(NbrUnreach(),)), False),
-        told_by_spm(STRANGER),
-        told_by_spm(spm_sqn=0),
+        notice_by_spm(STRANGER),
+        notice_by_spm(spm_sqn=0),
     ],
     ids=["ncf of a stranger", "ncf of nobody", "spm of a stranger", "an older spm"],
 )
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_an_element_believes_its_current_parent_alone(told, kind):
-    made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,))).begin()
-    made.hear(data_train([21]), UP, SOURCE)
-    made.log.clear()
+    node = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,))).begin()
+    node.hear(data_train([21]), UP, SOURCE)
+    node.log.clear()
     packet, is_group = told
-    made.hear(packet, UP, STRANGER, is_group=is_group)
-    assert made.sent(T.SPM) == []
-    made.nak(A, 20)
-    made.wait(10 * MS)
-    assert made.where(T.NAK)[0] == ("core", (20,))
+    node.hear(packet, UP, STRANGER, is_group=is_group)
+    assert node.sent(T.SPM) == []
+    node.nak(A, 20)
+    node.wait(10 * MS)
+    assert node.where(T.NAK)[0] == ("core", (20,))
 
 
 @pytest.mark.rfc("IMP-24")
 def test_unreachable_notice_repeats_on_naks_at_a_limited_rate():
-    made = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), ihb_min=50 * MS).begin()
-    made.hear(unreachable_ncf(5), UP, SOURCE, is_group=False)
+    node = Bench(setup=ElementSetup(UP, (A, B), parents=(SOURCE,)), ihb_min=50 * MS).begin()
+    node.hear(unreachable_ncf(5), UP, SOURCE, is_group=False)
     for step in range(100):
-        made.nak(A, step % 20, after=5 * MS)
-    times = [at for at, send, _ in made.sent(T.SPM) if send.segment is A]
+        node.nak(A, step % 20, after=5 * MS)
+    times = [at for at, send, _ in node.sent(T.SPM) if send.segment is A]
     assert 9 <= len(times) <= 11
     assert all(later - sooner >= 50 * MS for sooner, later in itertools.pairwise(times))
 
 
 @pytest.mark.rfc("IMP-23", "IMP-24", "IMP-26")
-@pytest.mark.parametrize("told", [told_by_ncf(), told_by_spm()], ids=["by an NCF", "by an SPM"])
+@pytest.mark.parametrize("told", [notice_by_ncf(), notice_by_spm()], ids=["by an NCF", "by an SPM"])
 def test_unreachable_repairer_serves_its_cache_and_asks_nothing(told):
-    made = Bench("repairer", ElementSetup(UP, (A, B), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin(spm_sqn=2)
+    node = Bench("repairer", ElementSetup(UP, (A, B), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin(spm_sqn=2)
     packet, is_group = told
-    made.hear(packet, UP, SOURCE, is_group=is_group)
-    assert [says_unreachable(item) for _, _, item in made.sent(T.SPM)] == [True, True]
-    made.hear(data_train([21]), UP, SOURCE)
-    made.nak(A, 20)
-    made.nak(A, 5)
-    made.wait(5 * SECOND)
-    assert made.sent(T.NAK) == []
-    assert made.where(T.RDATA) == [("a", (5,))]
-    made.hear(spm_packet(3, 0, 21), UP, SOURCE)
-    made.wait(20 * MS)
-    assert made.where(T.NAK) == [("core", (20,))]
+    node.hear(packet, UP, SOURCE, is_group=is_group)
+    assert [says_unreachable(item) for _, _, item in node.sent(T.SPM)] == [True, True]
+    node.hear(data_train([21]), UP, SOURCE)
+    node.nak(A, 20)
+    node.nak(A, 5)
+    node.wait(5 * SECOND)
+    assert node.sent(T.NAK) == []
+    assert node.where(T.RDATA) == [("a", (5,))]
+    node.hear(spm_packet(3, 0, 21), UP, SOURCE)
+    node.wait(20 * MS)
+    assert node.where(T.NAK) == [("core", (20,))]
 
 
 # The receiver

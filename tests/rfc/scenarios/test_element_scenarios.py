@@ -47,39 +47,39 @@ def test_03_ne_elimination_cycle():
 
     The first duplicate after NAK_ELIM_IVL goes up once, and the state ends after NAK_RDATA_IVL.
     """
-    made = bench()
-    made.nak(A, 5)
-    made.ncf(5, after=10 * MS)
+    node = bench()
+    node.nak(A, 5)
+    node.ncf(5, after=10 * MS)
     for _ in range(9):
-        made.nak(A, 5, after=10 * MS)
-    made.wait(9 * MS)
-    made.nak(B, 5)  # 99 ms after the confirmation
-    assert len(made.sent(T.NCF)) == 11
-    assert len(made.sent(T.NAK)) == 1
-    made.nak(A, 5, after=MS)
-    made.nak(A, 5, after=MS)  # pending again
-    assert len(made.sent(T.NAK)) == 2
-    made.ncf(5, after=10 * MS)
-    confirmed_at = made.now
-    made.wait(99 * MS)
-    made.nak(A, 5)
-    assert len(made.sent(T.NAK)) == 2
-    made.nak(A, 5, after=MS)
-    assert len(made.sent(T.NAK)) == 3
-    made.ncf(5, after=90 * MS)
-    assert made.now == confirmed_at + 190 * MS
+        node.nak(A, 5, after=10 * MS)
+    node.wait(9 * MS)
+    node.nak(B, 5)  # 99 ms after the confirmation
+    assert len(node.sent(T.NCF)) == 11
+    assert len(node.sent(T.NAK)) == 1
+    node.nak(A, 5, after=MS)
+    node.nak(A, 5, after=MS)  # pending again
+    assert len(node.sent(T.NAK)) == 2
+    node.ncf(5, after=10 * MS)
+    confirmed_at = node.now
+    node.wait(99 * MS)
+    node.nak(A, 5)
+    assert len(node.sent(T.NAK)) == 2
+    node.nak(A, 5, after=MS)
+    assert len(node.sent(T.NAK)) == 3
+    node.ncf(5, after=90 * MS)
+    assert node.now == confirmed_at + 190 * MS
     # NAK_RDATA_IVL counts from this confirmation: a moment before its end the repair still goes to both segments.
-    made.wait(RDATA - 1)
-    again = len(made.sent(T.NAK))
-    made.rdata(5)
-    assert made.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
+    node.wait(RDATA - 1)
+    again = len(node.sent(T.NAK))
+    node.rdata(5)
+    assert node.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
     # The state is gone at the end of the interval.
-    made.nak(A, 6)
-    made.ncf(6)
-    made.wait(RDATA)
-    made.log.clear()
-    made.rdata(6)
-    assert (made.log, again) == ([], 3)
+    node.nak(A, 6)
+    node.ncf(6)
+    node.wait(RDATA)
+    node.log.clear()
+    node.rdata(6)
+    assert (node.log, again) == ([], 3)
 
 
 @pytest.mark.rfc("NE-09", "NE-24", "NE-30", "NE-32")
@@ -88,36 +88,36 @@ def test_04_ne_constrains_rdata():
 
     An anticipated state alone sends it nowhere.
     """
-    made = bench()
-    made.nak(A, 5)
-    made.ncf(5)
-    made.nak(C, 5, after=MS)
-    assert len(made.sent(T.NAK)) == 1
-    made.rdata(5)
-    assert made.where(T.RDATA) == [("a", (5,)), ("c", (5,))]
-    made.rdata(5)
-    assert len(made.sent(T.RDATA)) == 2
-    made.ncf(6)
-    made.rdata(6)
-    assert len(made.sent(T.RDATA)) == 2
-    assert made.core.counters.rdata_unwanted == 2
+    node = bench()
+    node.nak(A, 5)
+    node.ncf(5)
+    node.nak(C, 5, after=MS)
+    assert len(node.sent(T.NAK)) == 1
+    node.rdata(5)
+    assert node.where(T.RDATA) == [("a", (5,)), ("c", (5,))]
+    node.rdata(5)
+    assert len(node.sent(T.RDATA)) == 2
+    node.ncf(6)
+    node.rdata(6)
+    assert len(node.sent(T.RDATA)) == 2
+    assert node.core.counters.rdata_unwanted == 2
 
 
 @pytest.mark.rfc("NE-15")
 def test_05_odata_passing_an_ne_cancels_nothing():
     """ODATA cancels neither a pending NAK nor its repair state."""
-    made = bench()
-    begun = made.now
-    made.nak(A, 5)
-    made.hear(data_train([5], kind=T.ODATA), UP, SOURCE, after=MS)
-    made.wait(250 * MS)
-    assert [at - begun for at in made.times(T.NAK)] == [0, EVERY, 2 * EVERY]
-    made.ncf(5)
-    made.hear(data_train([5]), UP, SOURCE, after=MS)
-    made.nak(B, 5, after=MS)
-    assert len(made.sent(T.NAK)) == 3
-    made.rdata(5)
-    assert made.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
+    node = bench()
+    begun = node.now
+    node.nak(A, 5)
+    node.hear(data_train([5], kind=T.ODATA), UP, SOURCE, after=MS)
+    node.wait(250 * MS)
+    assert [at - begun for at in node.times(T.NAK)] == [0, EVERY, 2 * EVERY]
+    node.ncf(5)
+    node.hear(data_train([5]), UP, SOURCE, after=MS)
+    node.nak(B, 5, after=MS)
+    assert len(node.sent(T.NAK)) == 3
+    node.rdata(5)
+    assert node.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
 
 
 @pytest.mark.rfc("NE-05", "NE-06", "NE-07")
@@ -126,34 +126,34 @@ def test_06_ne_confirms_on_the_arrival_interface():
 
     A multicast NAK is not confirmed, and an NCF goes no further.
     """
-    made = bench()
+    node = bench()
     for segment, after in ((A, 0), (A, MS), (B, MS), (C, 150 * MS)):
-        made.nak(segment, 5, after=after)
-    assert made.where(T.NCF) == [(name, (5,)) for name in "aabc"]
-    made.ncf(5)
-    made.log.clear()
-    made.nak(A, 5, after=MS)
-    made.nak(C, 5, after=MS)
-    assert made.where(T.NCF) == [("a", (5,)), ("c", (5,))]
-    made.log.clear()
-    assert made.ncf(7) == []
-    assert made.ncf(8, on=A, peer=BELOW[A.index]) == []
-    made.hear(nak_packet(9, source_nla=SOURCE, group_nla=B.group), B, BELOW[B.index], is_group=True)
-    assert made.log == []
+        node.nak(segment, 5, after=after)
+    assert node.where(T.NCF) == [(name, (5,)) for name in "aabc"]
+    node.ncf(5)
+    node.log.clear()
+    node.nak(A, 5, after=MS)
+    node.nak(C, 5, after=MS)
+    assert node.where(T.NCF) == [("a", (5,)), ("c", (5,))]
+    node.log.clear()
+    assert node.ncf(7) == []
+    assert node.ncf(8, on=A, peer=BELOW[A.index]) == []
+    node.hear(nak_packet(9, source_nla=SOURCE, group_nla=B.group), B, BELOW[B.index], is_group=True)
+    assert node.log == []
 
 
 @pytest.mark.rfc("NE-11", "NE-12")
 def test_07_ne_gives_up_after_nak_rpt_ivl():
     """NAKs repeat at NAK_RPT_RTE for NAK_RPT_IVL in all; a later NAK starts a new interval."""
-    made = bench()
+    node = bench()
     for _ in range(3):
-        begun = made.now
-        made.log.clear()
-        made.nak(A, 5)
-        made.wait(5 * SECOND)
-        assert [at - begun for at in made.times(T.NAK)] == [0, EVERY, 2 * EVERY]
-    made.rdata(5)
-    assert made.sent(T.RDATA) == []
+        begun = node.now
+        node.log.clear()
+        node.nak(A, 5)
+        node.wait(5 * SECOND)
+        assert [at - begun for at in node.times(T.NAK)] == [0, EVERY, 2 * EVERY]
+    node.rdata(5)
+    assert node.sent(T.RDATA) == []
 
 
 @pytest.mark.rfc("NE-01", "NE-02", "NE-10", "W-28")
@@ -162,28 +162,28 @@ def test_08_spm_forwarding():
 
     Then NAKs go to the element, and from there to the neighbour.
     """
-    made = Bench(setup=ElementSetup(UP, (A, B, C)), **TIMES)
+    node = Bench(setup=ElementSetup(UP, (A, B, C)), **TIMES)
     spm = as_received(spm_packet(7, 0, -1, Join(0), UnknownOption(number=0x44, value=b"kept"), path_nla=NEIGHBOUR))
-    made.hear(Train.of(spm.octets), UP, NEIGHBOUR)
-    sent = [(send.segment, item) for _, send, item in made.sent(T.SPM)]
+    node.hear(Train.of(spm.octets), UP, NEIGHBOUR)
+    sent = [(send.segment, item) for _, send, item in node.sent(T.SPM)]
     assert [segment for segment, _ in sent] == [A, B, C]
     for segment, item in sent:
         assert isinstance(item, Spm)
         assert checksum.is_valid(item.octets)
         assert attrs.evolve(item, path_nla=NEIGHBOUR) == spm
         assert item.path_nla == segment.address
-    made.log.clear()
-    assert made.hear(spm_packet(7, 3, 19, path_nla=SOURCE), UP, SOURCE) == []
+    node.log.clear()
+    assert node.hear(spm_packet(7, 3, 19, path_nla=SOURCE), UP, SOURCE) == []
     # For a receiver below, the element is the neighbour.
     reader = Reader()
     reader.hear(sent[0][1], peer=A.address)
     reader.hear(data_train([0, 1, 4]))
     reader.wait(20 * MS)
     assert {send.to for _, send in reader.sent} == {A.address}
-    made.hear(data_train(range(5)), UP, NEIGHBOUR)
-    made.log.clear()
-    made.nak(A, 2, 3)
-    [(_, send, nak)] = made.sent(T.NAK)
+    node.hear(data_train(range(5)), UP, NEIGHBOUR)
+    node.log.clear()
+    node.nak(A, 2, 3)
+    [(_, send, nak)] = node.sent(T.NAK)
     assert isinstance(nak, Nak)
     assert (send.segment.address, send.to, nak.sqns) == (UP.address, NEIGHBOUR, (2, 3))
 
@@ -194,26 +194,26 @@ def test_13_nak_list_in_an_ne():
 
     The source answers each sqn. A list in an NCF suspends all its sqns at every receiver.
     """
-    made = bench()
-    made.nak(A, 3, 4)
-    made.ncf(3, 4)
-    made.log.clear()
-    made.nak(B, 3, 4, 9, 12, after=MS)
-    assert made.where(T.NCF) == [("b", (3, 4, 9, 12))]
-    [(_, send, forwarded)] = made.sent(T.NAK)
+    node = bench()
+    node.nak(A, 3, 4)
+    node.ncf(3, 4)
+    node.log.clear()
+    node.nak(B, 3, 4, 9, 12, after=MS)
+    assert node.where(T.NCF) == [("b", (3, 4, 9, 12))]
+    [(_, send, forwarded)] = node.sent(T.NAK)
     assert isinstance(forwarded, Nak)
     assert forwarded.sqns == (3, 4, 9, 12)
-    made.ncf(3, 4, 9, 12)
-    made.nak(C, 9, 3, after=MS)
-    assert len(made.sent(T.NAK)) == 1
+    node.ncf(3, 4, 9, 12)
+    node.nak(C, 9, 3, after=MS)
+    assert len(node.sent(T.NAK)) == 1
     setup = SourceSetup(TSI, attrs.evolve(UP, address=SOURCE, downstream=True), DATA_PORT)
-    source = SourceCore(setup, parameters(rdata_hold_ivl=0), made.now)
+    source = SourceCore(setup, parameters(rdata_hold_ivl=0), node.now)
     source.submit([payload_of(sqn) for sqn in range(20)])
     while source.window.has_unsent:
-        source.handle_deadline(max(made.now, source.deadline_ns))
-    answer = source.receive(Train.of(bytes(send.octets)), Channel(setup.segment, False), UP.address, made.now + SECOND)
+        source.handle_deadline(max(node.now, source.deadline_ns))
+    answer = source.receive(Train.of(bytes(send.octets)), Channel(setup.segment, False), UP.address, node.now + SECOND)
     assert [item.sqns for item in sent_items(answer) if isinstance(item, Nak)] == [(3, 4, 9, 12)]
-    repairs = [source.handle_deadline(made.now + SECOND + step * MS) for step in range(10)]
+    repairs = [source.handle_deadline(node.now + SECOND + step * MS) for step in range(10)]
     assert sent_sqns([effect for effects in repairs for effect in effects], T.RDATA) == [3, 4, 9, 12]
     reader = Reader(nak_bo_ivl=1)
     reader.hear(spm_packet(1, 0, -1))

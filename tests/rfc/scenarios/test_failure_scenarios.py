@@ -16,11 +16,11 @@ from tests.rfc.redirects import (
     EVERY,
     PARENT_NLA,
     RPT,
-    asked,
     knows_off_tree,
     off_tree,
     offer,
-    said,
+    sent_naks,
+    sent_packets,
 )
 from tests.unit.core.makers import (
     BY_UNICAST,
@@ -55,7 +55,7 @@ def test_14_rdata_of_an_off_tree_dlr():
     dlr.log.clear()
     dlr.nak(LAN, 5, peer=PARENT_NLA)
     dlr.wait(10 * MS)
-    assert said(dlr) == [
+    assert sent_packets(dlr) == [
         (T.NCF, PARENT_NLA, (5,)),
         (T.NNAK, PARENT_NLA, (5,)),
         (T.RDATA, PARENT_NLA, (5,)),
@@ -85,33 +85,33 @@ def test_15_redirect_failure_paths():
 
     Its own losses are never asked of it. An offer confirms no NAK.
     """
-    made = knows_off_tree()
-    begun = made.now
-    made.nak(A, 5)
-    made.wait(RPT + EVERY)
-    assert [(at - begun, send.to) for at, send, _ in made.sent(T.NAK)] == [
+    node = knows_off_tree()
+    begun = node.now
+    node.nak(A, 5)
+    node.wait(RPT + EVERY)
+    assert [(at - begun, send.to) for at, send, _ in node.sent(T.NAK)] == [
         *((step * EVERY, DLR_B) for step in range(3)),
         (RPT, SOURCE),
         (RPT + EVERY, SOURCE),
     ]
-    made.ncf(5)
-    made.nak(A, 6)
-    assert asked(made)[-1] == ("core", SOURCE, (6,))
-    made = knows_off_tree()
-    made.nak(A, 5)
-    made.hear(ncf_packet(5), B, DLR_B, is_group=False)
-    made.nak(B, 5, peer=DLR_B)  # the repairer lacks the packet
-    made.nak(A, 6)
-    assert asked(made) == [("b", DLR_B, (5,)), ("core", SOURCE, (5,)), ("b", DLR_B, (6,))]
-    made = knows_off_tree()
-    made.nak(B, 8)  # the repairer's own segment lacks the packet
-    made.nak(A, 8)
-    assert asked(made) == [("core", SOURCE, (8,))]
+    node.ncf(5)
+    node.nak(A, 6)
+    assert sent_naks(node)[-1] == ("core", SOURCE, (6,))
+    node = knows_off_tree()
+    node.nak(A, 5)
+    node.hear(ncf_packet(5), B, DLR_B, is_group=False)
+    node.nak(B, 5, peer=DLR_B)  # the repairer lacks the packet
+    node.nak(A, 6)
+    assert sent_naks(node) == [("b", DLR_B, (5,)), ("core", SOURCE, (5,)), ("b", DLR_B, (6,))]
+    node = knows_off_tree()
+    node.nak(B, 8)  # the repairer's own segment lacks the packet
+    node.nak(A, 8)
+    assert sent_naks(node) == [("core", SOURCE, (8,))]
     upstream = Bench(honour_redirects=True, ne_nak_rpt_ivl=RPT, ne_nak_rpt_rte=10).begin()
     upstream.nak(A, 5)
     upstream.hear(offer(DLR_UP), UP, DLR_UP)
     upstream.wait(2 * EVERY)
-    assert asked(upstream) == [("core", SOURCE, (5,))] * 3  # the offer confirms nothing
+    assert sent_naks(upstream) == [("core", SOURCE, (5,))] * 3  # the offer confirms nothing
 
 
 @pytest.mark.rfc("IMP-20", "IMP-21", "IMP-23", "IMP-24", "IMP-25", "IMP-26", "IMP-27", "RCV-52", "RCV-53")

@@ -29,12 +29,12 @@ def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publications_module, "_CHUNK", _CHUNK)
 
 
-class _Killed(BaseException):
+class _Kill(BaseException):
     """Simulated death of the process: no handler catches it and no cleanup runs."""
 
 
 @attrs.define(eq=False)
-class _Life:
+class _ServiceRun:
     """One run of the service, killed at the `dies_at`th external effect."""
 
     dies_at: int
@@ -44,7 +44,7 @@ class _Life:
     def happens(self) -> None:
         self.dies_at -= 1
         if self.dies_at < 0:
-            raise _Killed
+            raise _Kill
 
     def publish(self, _: str, values: Sequence[bytes]) -> None:
         for part in (values[: len(values) // 2], values[len(values) // 2 :]):
@@ -66,7 +66,7 @@ def _batch(publications: Publications, batch: int, rows: int = _ROWS) -> dict[st
     return publications.do(ACTION_PUBLISH, {"writer": "w", "batch": batch, "attempts": [f"{batch}"]})
 
 
-def _counted(publications: Publications, lives: Sequence[_Life]) -> list[bytes]:
+def _counted(publications: Publications, lives: Sequence[_ServiceRun]) -> list[bytes]:
     """Return the messages of all sessions without the repeats that the service reports."""
     cut: dict[str, int] = {}
     for one in publications.do(ACTION_PUBLISHED, {})["repeats"]:
@@ -80,16 +80,16 @@ def test_killed_anywhere_every_row_counts_once(tmp_path: Path, monkeypatch: pyte
     for kill in range(40):
         folder = tmp_path / str(kill)
         folder.mkdir()
-        lives: list[_Life] = []
+        lives: list[_ServiceRun] = []
 
-        def synced(_: int, lives: list[_Life] = lives) -> None:
+        def synced(_: int, lives: list[_ServiceRun] = lives) -> None:
             lives[-1].happens()
 
         monkeypatch.setattr(os, "fsync", synced)
         monkeypatch.setattr(os, "fdatasync", synced)
         patience = iter([kill, again, 10_000])
         while True:
-            lives.append(_Life(next(patience), f"session {len(lives)}"))
+            lives.append(_ServiceRun(next(patience), f"session {len(lives)}"))
             try:
                 publications = Publications(
                     lives[-1].publish, folder / "state", Parameters(), lambda _: None, lives[-1].where
@@ -99,11 +99,11 @@ def test_killed_anywhere_every_row_counts_once(tmp_path: Path, monkeypatch: pyte
                     told = _batch(publications, batch)
                     assert told == {"published": 0 if told["repeated"] else _ROWS, "repeated": told["repeated"]}
                 break
-            except _Killed:
+            except _Kill:
                 continue
         assert _counted(publications, lives) == _values(0) + _values(1), f"killed at {kill} and {again}"
         assert not [path for path in folder.iterdir() if ".batch" in path.name and path.suffix != ".new"]
-    assert lives[0].dies_at > 0, "more places to die than were tried"
+    assert lives[0].dies_at > 0, "the test did not reach the end of the run"
 
 
 def _fails(*_: object) -> None:
@@ -117,7 +117,7 @@ def _begun(folder: Path, publish: Callable[..., None], said: list[str]) -> Publi
 
 def test_publications_failed_batch_is_finished_first(tmp_path: Path) -> None:
     said: list[str] = []
-    life = _Life(10_000, "one")
+    life = _ServiceRun(10_000, "one")
     sends = [life.publish, life.publish, _fails]
     publications = Publications(
         lambda stream, values: (sends.pop(0) if sends else life.publish)(stream, values),

@@ -56,7 +56,7 @@ def _until(is_so: Callable[[], bool]) -> None:
         if is_so():
             return
         waiting.wait(0.005)
-    raise AssertionError("it did not come about in 10 s")
+    raise AssertionError("the condition did not hold within 10 s")
 
 
 def test_runs_losses_and_endings_become_rows(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_segments_damage_in_synced_rows_names_file_and_place(tmp_path: Path, whe
     check_rows(table(tmp_path, first=50), 50, 60)
     lines: list[str] = []
     writer = ArchiveWriter(tmp_path, small(), log_to(lines))
-    assert writer.index.sessions[SESSION.key].next_sqn == 60, "what was recorded later is still known"
+    assert writer.index.sessions[SESSION.key].next_sqn == 60, "later rows are still known"
     writer.close()
     assert path_of(tmp_path, 1).read_bytes() == octets, "a damaged segment is never cut"
     assert where == "body" or any("archive-corrupt" in line and "octet" in line for line in lines)
@@ -263,7 +263,7 @@ def test_a_reader_sees_what_is_synced_while_it_is_written(tmp_path: Path) -> Non
     found = reader.read(RangeRequest(TSI_TEXT, tail=True))
     assert sum(batch.num_rows for batch in found.batches()) == 10
     append(writer, [messages(10, 10)])
-    assert not reader.refresh(), "it is not synced"
+    assert not reader.refresh(), "the rows are not synced"
     writer.sync()
     assert reader.refresh()
     assert [batch["sqn"][0].as_py() for batch in found.batches()] == [10]

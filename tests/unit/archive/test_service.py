@@ -172,7 +172,7 @@ def _until(is_so: Any) -> None:
         if is_so():
             return
         waiting.wait(0.01)
-    raise AssertionError("it did not come about in 10 s")
+    raise AssertionError("the condition did not hold within 10 s")
 
 
 def test_streams_of_one_client_are_limited(writer: ArchiveWriter) -> None:

@@ -54,7 +54,7 @@ def test_a_ring_that_is_read_in_time_stays_at_its_beginning() -> None:
         assert ring.put(RingItemKind.RUN, _FEED, 0, at, 1, 0, octets.size, 0, octets)
         assert ring.get() is not None
     blocks = os.fstat(ring.fd).st_blocks * 512
-    assert blocks < 8 * 1024 * KIB, "memory that was never needed was never taken"
+    assert blocks < 8 * 1024 * KIB, "unused memory is not allocated"
     assert blocks % mmap.PAGESIZE == 0
 
 

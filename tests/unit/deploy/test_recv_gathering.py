@@ -30,7 +30,7 @@ def packed() -> BatchItem:
     return PackedBatch(_TSI, Columns.of_list([bytes(_OCTETS // 4)] * 4), np.zeros(1, np.int64), np.ones(1, np.int64))
 
 
-class Busy:
+class BusyReceiver:
     """Receiver of a stream that always has another batch."""
 
     def __init__(self, item: BatchItem) -> None:
@@ -39,13 +39,13 @@ class Busy:
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem:
         self.taken += 1
-        assert self.taken <= _WRITE_OCTETS // _OCTETS + 1, "it gathers without end"
+        assert self.taken <= _WRITE_OCTETS // _OCTETS + 1, "the gathering has no bound"
         return self.item
 
 
 @pytest.mark.parametrize("make", [plain, multipart, packed])
 async def test_recv_continuous_input_is_written(make: Any) -> None:
-    receiver: Any = Busy(make())
+    receiver: Any = BusyReceiver(make())
     items, goes_on = await _next_items(receiver)
     assert goes_on
     assert len(items) == -(-_WRITE_OCTETS // _OCTETS)

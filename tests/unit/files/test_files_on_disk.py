@@ -28,7 +28,7 @@ UNIT = 10
 BLOCK = 50
 
 
-class Kept:
+class BlockStore:
     """Store of blocks in memory."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def test_files_rounds_of_missing_ranges_complete_the_file(
     octets: bytes, rng: random.Random, loss: float, most: int, name: str
 ) -> None:
     manifest = Manifest((FileEntry(b"a", len(octets), 0o600, 0, ((0, len(octets)),)),), (), BLOCK, UNIT, name)
-    kept = Kept()
+    kept = BlockStore()
     assembly = FileAssembly(manifest, kept, most)
     right: list[int] = []
     for number in range(400):
@@ -92,7 +92,7 @@ def test_files_rounds_of_missing_ranges_complete_the_file(
 
 def test_files_unsuitable_packets_are_counted() -> None:
     manifest = Manifest((FileEntry(b"a", 95, 0o600, 0, ((0, 95),)),), (), BLOCK, UNIT)
-    assembly = FileAssembly(manifest, Kept(), 4)
+    assembly = FileAssembly(manifest, BlockStore(), 4)
     for place, size in ((5, UNIT), (0, UNIT + 1), (90, UNIT), (100, UNIT), (0, 5), (1 << 50, UNIT), (80, 5)):
         assembly.add(place, row(bytes(size)))
     assembly.add_digests(0, np.zeros(31, np.uint8))

@@ -88,7 +88,7 @@ def read_plainly(octets: bytes) -> list[Message]:
     return [(batch["data"][ends[at] : ends[at + 1]], subjects[subject[at]], nodes[to[at]]) for at in range(batch["n"])]
 
 
-def built(batches: FullBatches, pieces: int = 1) -> Octets:
+def rows_built(batches: FullBatches, pieces: int = 1) -> Octets:
     """Return all batches, written in this many pieces."""
     rows = np.full((batches.count, batches.octets), 0xA5, np.uint8)
     at = 0
@@ -99,10 +99,10 @@ def built(batches: FullBatches, pieces: int = 1) -> Octets:
 
 
 def rows_of(packed: list[FullBatches | list[bytes]]) -> list[bytes]:
-    return [bytes(row) for part in packed for row in (built(part) if isinstance(part, FullBatches) else part)]
+    return [bytes(row) for part in packed for row in (rows_built(part) if isinstance(part, FullBatches) else part)]
 
 
-def taken(found: list[DecodedBatch | BadPackets]) -> list[Message]:
+def messages_of(found: list[DecodedBatch | BadPackets]) -> list[Message]:
     result: list[Message] = []
     for one in found:
         assert isinstance(one, DecodedBatch)
@@ -126,7 +126,7 @@ def decoded(packets: list[bytes], node: str = "desk-1", subjects: SubjectFilter 
         while end < len(packets) and len(packets[end]) == len(packets[at]):
             end += 1
         rows = np.frombuffer(b"".join(packets[at:end]), np.uint8).reshape(end - at, -1)
-        found += taken(list(decoder.add(at, rows)))
+        found += messages_of(list(decoder.add(at, rows)))
         at = end
     return found
 
@@ -150,11 +150,11 @@ def test_batches_full_packets_do_not_depend_on_pieces(
 ) -> None:
     for batches in pack(columns(sent), room, at_us):
         if isinstance(batches, FullBatches):
-            rows, each = built(batches, pieces), batches.layout.count
+            rows, each = rows_built(batches, pieces), batches.layout.count
             parts = [batches.columns.part(at, at + each) for at in range(0, (batches.count - 1) * each, each)]
             for row, part in zip(rows, parts, strict=False):  # the last packet may have fewer
                 assert row.tobytes() == compose(part, batches.octets, at_us)
-            assert rows.tobytes() == built(batches).tobytes()
+            assert rows.tobytes() == rows_built(batches).tobytes()
 
 
 @given(ANY, st.sampled_from([120, 300, 1448]))
@@ -251,7 +251,7 @@ def test_batches_of_two_calls_are_decoded_separately() -> None:
     packets = 2 * rows_of(list(pack(columns(call), 1448)))
     rows = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), -1)
     found = list(BatchDecoder("x", SubjectFilter()).add(7, rows))
-    assert taken(found) == 2 * call
+    assert messages_of(found) == 2 * call
     assert [len(one.sqns) for one in found if isinstance(one, DecodedBatch)] == [100, 1, 100, 1]
 
 
@@ -301,7 +301,7 @@ def test_a_damaged_batch_is_read_or_refused_and_what_follows_is_read(at: int, oc
     found = list(decoder.add(0, np.frombuffer(octets, np.uint8).reshape(1, -1)))
     assert len(found) == 1
     after = list(decoder.add(1, np.frombuffer(GOOD, np.uint8).reshape(1, -1)))
-    assert taken(after) == [(b"one", "/a", None), (b"three", "/a/b", "x"), (b"", None, None)]
+    assert messages_of(after) == [(b"one", "/a", None), (b"three", "/a/b", "x"), (b"", None, None)]
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_batches_are_equal_up_to_the_first_difference(changed: list[tuple[int, i
     """The difference is in an octet outside messages, indexes and padding."""
     batches = next(pack(columns([(bytes(70), f"/q/{number % 10}", None) for number in range(7 * 18)]), 1448))
     assert isinstance(batches, FullBatches)
-    rows = built(batches)[:6]
+    rows = rows_built(batches)[:6]
     layout = read_layout(rows[0].tobytes())
     for row, at in changed:
         rows[1 + row, at] ^= 1
@@ -367,7 +367,7 @@ def test_batches_only_the_bad_one_of_similar_ones_is_refused() -> None:
     rows = np.frombuffer(batch(1) + batch(7) + batch(0), np.uint8).reshape(3, -1)
     found = list(BatchDecoder("x", SubjectFilter()).add(0, rows))
     assert [type(one) for one in found] == [DecodedBatch, BadPackets, DecodedBatch]
-    assert taken([found[0], found[2]]) == [
+    assert messages_of([found[0], found[2]]) == [
         (b"x", "/a", None),
         (b"y", "/a", None),
         (b"x", "/a", None),

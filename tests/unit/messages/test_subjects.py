@@ -94,7 +94,7 @@ def test_subjects_are_absolute(subject: str) -> None:
     assert is_absolute(subject)
 
 
-class Subscribing(RuleBasedStateMachine):
+class SubscriptionMachine(RuleBasedStateMachine):
     """State machine of changing subscriptions, checked against the rules for the current ones."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Subscribing(RuleBasedStateMachine):
             assert self.subjects.wants(subject) is bool(expected)
 
 
-TestSubscribing = Subscribing.TestCase
+TestSubscribing = SubscriptionMachine.TestCase
 
 
 def test_subjects_unsubscribe_removes_all_state() -> None:

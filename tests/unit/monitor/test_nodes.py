@@ -110,12 +110,12 @@ def test_nodes_stream_counters_only_grow() -> None:
 
     assert total(NodeState.UP, 1, session("a", lost_sqns=5)) == 5
     assert total(NodeState.UP, 1, session("a", lost_sqns=6), session("b", lost_sqns=1)) == 7
-    assert total(NodeState.UP, 1, session("b", lost_sqns=2)) == 8, "what a counted is not forgotten with it"
+    assert total(NodeState.UP, 1, session("b", lost_sqns=2)) == 8, "the counts of session a stay after its end"
     assert total(NodeState.STUCK, 1) is None
     assert total(NodeState.UP, 1) == 8
-    assert total(NodeState.UP, 1, session("a", lost_sqns=1)) == 9, "a came again, from 0"
+    assert total(NodeState.UP, 1, session("a", lost_sqns=1)) == 9, "session a restarted from 0"
     assert total(NodeState.UP, 1, session("a", "other", lost_sqns=1)) == 9
-    assert total(NodeState.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts anew"
+    assert total(NodeState.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts from 0"
 
 
 def test_a_node_that_runs_again_elsewhere_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:

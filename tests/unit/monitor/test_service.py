@@ -20,7 +20,7 @@ from pgm.errors import ProcessError
 from tests.folders import short_folder
 
 
-class Counted:
+class CountingWatch:
     """Nodes that count the polls."""
 
     looks = 0
@@ -56,7 +56,7 @@ async def test_monitor_service_at_the_limit_of_files_answers_503(monkeypatch: py
 
 
 async def test_monitor_service_concurrent_requests_share_one_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: Any = Counted()
+    counted: Any = CountingWatch()
     pages = PageService(counted)
     request = Request({"type": "http", "headers": []})
     answers = []
@@ -87,7 +87,7 @@ async def answer_of(path: str, **headers: str) -> tuple[int, bytes]:
 
     named = [(key.encode(), value.encode()) for key, value in headers.items()]
     scope = {"type": "http", "method": "GET", "path": path, "headers": named, "query_string": b""}
-    counted: Any = Counted()
+    counted: Any = CountingWatch()
     await service.application(counted, None)({**scope, "scheme": "http", "root_path": ""}, receive, send)
     return said[0]["status"], said[1]["body"]
 

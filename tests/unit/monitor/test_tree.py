@@ -35,30 +35,30 @@ def test_tree_children_of_each_node(planned: TreeView) -> None:
     ]
 
 
-def seen(name: str, role: str, *places: NodeAddress, parents: tuple[str, ...] = ()) -> NodeRecord:
+def record(name: str, role: str, *places: NodeAddress, parents: tuple[str, ...] = ()) -> NodeRecord:
     """Return a node that a file lists."""
     return NodeRecord("t", name, role, planned_parents=parents, planned_places=places)
 
 
 def test_tree_aggregator_is_not_below_its_first_repairer() -> None:
-    aggregator = seen(
+    aggregator = record(
         "a", "aggregator", NodeAddress("core", "up", "1"), NodeAddress("lan", "down", "2"), parents=("3", "9")
     )
-    repairer = seen("r", "repairer", NodeAddress("lan", "both", "3"), parents=("2",))
+    repairer = record("r", "repairer", NodeAddress("lan", "both", "3"), parents=("2",))
     assert [(depth, one.name) for depth, one in in_tree([aggregator, repairer])] == [(0, "a"), (1, "r")]
 
 
 def test_tree_idle_node_is_below_the_relay_of_its_segment() -> None:
-    aggregator = seen("a", "aggregator", NodeAddress("core", "up", "1"), NodeAddress("lan", "down", "2"))
-    receiver = seen("d", "receiver", NodeAddress("lan", "up", "4"))
+    aggregator = record("a", "aggregator", NodeAddress("core", "up", "1"), NodeAddress("lan", "down", "2"))
+    receiver = record("d", "receiver", NodeAddress("lan", "up", "4"))
     assert [depth for depth, _ in in_tree([receiver, aggregator])] == [0, 1]
-    elsewhere = seen("d", "receiver", NodeAddress("lan", "up", "4"), parents=("10.0.0.1",))
+    elsewhere = record("d", "receiver", NodeAddress("lan", "up", "4"), parents=("10.0.0.1",))
     assert [depth for depth, _ in in_tree([aggregator, elsewhere])] == [0, 0]
 
 
 def test_tree_circular_parents_are_shown_once() -> None:
-    first = seen("a", "repairer", NodeAddress("lan", "both", "1"), parents=("2",))
-    second = seen("b", "repairer", NodeAddress("lan", "both", "2"), parents=("1",))
+    first = record("a", "repairer", NodeAddress("lan", "both", "1"), parents=("2",))
+    second = record("b", "repairer", NodeAddress("lan", "both", "2"), parents=("1",))
     assert sorted(one.name for _, one in in_tree([first, second])) == ["a", "b"]
 
 

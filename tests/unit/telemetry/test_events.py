@@ -87,7 +87,7 @@ def test_events_full_disk_loses_only_rows_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_row_that_comes_while_a_file_is_made_is_in_the_next(tmp_path: Path) -> None:
-    class Interrupted:
+    class FlushingParameters:
         """Parameters that run the writer's thread at every read in `add`."""
 
         def __getattr__(self, name: str) -> object:
@@ -96,7 +96,7 @@ def test_a_row_that_comes_while_a_file_is_made_is_in_the_next(tmp_path: Path) ->
 
     log = EventLog(tmp_path, "node", LIMITS, in_background=False)
     log.add(event(0))
-    log._parameters = Interrupted()
+    log._parameters = FlushingParameters()
     log.add(event(1))
     log._parameters = LIMITS
     log.add(event(2))
