@@ -85,7 +85,7 @@ def page() -> str:
     lines = [_HEAD, "| case | what happens | " + " | ".join(rows) + " |", "|---" * (len(rows) + 2) + "|"]
     reasons: list[str] = []
     for case, meaning in CASES.items():
-        shown = [_shown(of_row[case], reasons) for of_row in rows.values()]
+        shown = [_cell_text(of_row[case], reasons) for of_row in rows.values()]
         lines.append(f"| `{case}` | {meaning} | " + " | ".join(shown) + " |")
     if reasons:
         lines += ["", "## Missing cases, with reasons", ""]
@@ -96,7 +96,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(cell: Cell, reasons: list[str]) -> str:
+def _cell_text(cell: Cell, reasons: list[str]) -> str:
     """Return a link to the test, or the number of the reason."""
     if isinstance(cell, str):
         if cell not in reasons:

@@ -109,7 +109,7 @@ def lose_and_deliver(
     source, receivers = scene.open()
     scene.lose(where, *losses)
     if loses_naks:
-        scene.yard.rule(scene.asked, scene.port, *losses)
+        scene.yard.rule(scene.nak_target, scene.port, *losses)
     sent = messages(count)
     deliver(source, receivers, sent)
     lost = [scene.counts(name)["lost"] for name in where]
@@ -260,11 +260,11 @@ def test_nak_lists(pair: Pair, scene_of: SceneOf) -> None:
     """INT-Q6, RCV-47: NAK lists are sent, confirmed and served; OpenPGM's repeated NAKs do no harm."""
     scene = scene_of(pair, settings={"backoff": 50}, parameters={"nak_bo_ivl": "30ms"})
     source, receivers = scene.open()
-    scene.yard.rule(scene.asked, scene.port)
+    scene.yard.rule(scene.nak_target, scene.port)
     scene.lose(DESKS, f"{TYPE_IS} {TYPES['odata']} numgen random mod 100 < 30")
     sent = messages(1000)
     deliver(source, receivers, sent)
-    counted = scene.yard.counts(scene.asked.host)
+    counted = scene.yard.counts(scene.nak_target.host)
     print(f"{pair.key}: {counted['nak']} NAKs, {counted['nak_list']} of them with lists")
     assert counted["nak_list"] > 0
     end_whole(scene, source, receivers, sent)

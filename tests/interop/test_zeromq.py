@@ -143,7 +143,7 @@ def test_messages_of_many_packets(stream: Stream) -> None:
 def test_nak_lists(stream: Stream) -> None:
     """INT-Q6: NAK lists ask for the missing packets."""
     scene = stream.scene
-    asked = scene.asked
+    asked = scene.nak_target
     scene.lose([DESK], f"{ODATA_LOST} numgen random mod 100 < 30")
     scene.yard.rule(asked, scene.port)
     stream.deliver(messages(1000))
@@ -180,7 +180,7 @@ def test_late_join(stream: Stream) -> None:
 def test_spmr(stream: Stream) -> None:
     """A receiver with data and no SPM asks for one, and then repairs its losses."""
     scene = stream.scene
-    asked = scene.asked
+    asked = scene.nak_target
     scene.lose(
         [LATE], f"{TYPE_IS} {TYPES['spm']}"
     )  # set before the receiver listens, because a single SPM would keep it from asking

@@ -143,7 +143,7 @@ def test_searches_are_interleaved_in_search_and_confirmation() -> None:
     def search(name: str, capacity: float) -> Callable[[Searcher], Awaitable[Maximum]]:
         line = Line(capacity, fastest=100_000)
 
-        async def one(searcher: Searcher) -> Maximum:
+        async def run_search(searcher: Searcher) -> Maximum:
             async def run(rate: float) -> TrialResult:
                 async with searcher.trial():
                     said.append(name)
@@ -152,7 +152,7 @@ def test_searches_are_interleaved_in_search_and_confirmation() -> None:
 
             return await RateSearch(run, 3, 0.02, searcher.on_rate_found).maximum()
 
-        return one
+        return run_search
 
     searches = [search("quick", 200_000), search("slow", 50_000), search("slower", 5_000)]
     maxima = trio.run(run_interleaved, searches)

@@ -267,7 +267,7 @@ class Scene:
         return self.yard.seat(name, "up" if name in ("source", "relay", "standby") else self.below)
 
     @property
-    def asked(self) -> Seat:
+    def nak_target(self) -> Seat:
         """Return the address that gets the NAKs of receivers without a repairer."""
         return self.yard.seat("relay", "down") if self.layout is Layout.RELAY else self.seat("source")
 

@@ -41,14 +41,14 @@ class _ServiceRun:
     tsi: str
     sent: list[bytes] = attrs.field(factory=list)
 
-    def happens(self) -> None:
+    def count_effect(self) -> None:
         self.dies_at -= 1
         if self.dies_at < 0:
             raise _Kill
 
     def publish(self, _: str, values: Sequence[bytes]) -> None:
         for part in (values[: len(values) // 2], values[len(values) // 2 :]):
-            self.happens()
+            self.count_effect()
             self.sent += part
 
     def where(self) -> tuple[str, int]:
@@ -83,7 +83,7 @@ def test_killed_anywhere_every_row_counts_once(tmp_path: Path, monkeypatch: pyte
         lives: list[_ServiceRun] = []
 
         def synced(_: int, lives: list[_ServiceRun] = lives) -> None:
-            lives[-1].happens()
+            lives[-1].count_effect()
 
         monkeypatch.setattr(os, "fsync", synced)
         monkeypatch.setattr(os, "fdatasync", synced)
