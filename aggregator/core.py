@@ -133,7 +133,8 @@ def _packets_of(item: Data | Packet) -> int:
 def _is_downstream_traffic(item: Data | Packet, channel: Channel) -> bool:
     """Return whether a packet on the upstream segment travels downstream.
 
-    Such a packet is for the nodes below its sender. A POLR travels downstream if it offers a repairer to all nodes.
+    A packet that travels downstream is for the nodes below its sender. A POLR travels downstream if it offers a
+    repairer to all nodes.
     """
     if isinstance(item, Polr):
         return channel.is_group or not channel.segment.downstream

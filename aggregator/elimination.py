@@ -135,7 +135,7 @@ class Elimination:
     def unasked(self, first: int, end: int, now_ns: int) -> list[Span]:
         """Return the spans that `admit` would request now.
 
-        These are new spans, and spans confirmed longer than NAK_ELIM_IVL ago.
+        The result has new spans, and spans confirmed longer than NAK_ELIM_IVL ago.
         """
         again = [
             (max(first, repair.first), min(end, repair.end))

@@ -1,8 +1,8 @@
 """Repairers that an element has learnt of from polls and offers (RFC 9.5.3).
 
 NAKs go to these repairers before the parents. Upstream repairers, known from their own offers, go first. Off-tree
-repairers, found by polls, are on a downstream segment. They are not asked for sqns that their own segment requested,
-because they have lost these sqns too.
+repairers, found by polls, are on a downstream segment. Off-tree repairers get no NAKs for sqns that their own segment
+requested, because they have lost these sqns too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parity at an aggregator: merges NAKs by count, and relays parity (RFC 11.6).
 
-An aggregator encodes and decodes nothing. In a stream with parity, a relay does not request gaps of its own, because it
+An aggregator encodes and decodes nothing. In a stream with parity, a relay does not request gaps of its own. A relay
 cannot distinguish lost packets from packets that a short group leaves out. The nodes below request both.
 """
 

@@ -1,8 +1,8 @@
 """One session at an aggregator: merges NAKs and relays repairs (RFC 7).
 
-A relay that loses a packet knows that all nodes below lack the packet. Such a relay requests the packet at once on
-behalf of these nodes, and sends an NCF so that they need not. The repair is relayed as ODATA, because it is the first
-sending on the segments below.
+A relay that loses a packet knows that all nodes below lack the packet. The relay requests the packet at once on behalf
+of these nodes, and sends them an NCF. The repair is relayed as ODATA, because it is the first sending on the segments
+below.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ class AggregatorSession:
     def _route_for(self, spans: list[Span], index: int, peer: Nla, now_ns: int) -> tuple[Parents, int]:
         """Return the route of a NAK, and the bit of the segment to repair.
 
-        A repairer may request sqns that were requested from it. Such a repairer cannot help, and the request goes
+        A repairer may request sqns that were requested from it. The repairer then cannot help, and the request goes
         upstream. An off-tree repairer does not want that repair on its segment; if it does, it sends another NAK
         (DLR-36).
         """
@@ -484,7 +484,7 @@ class AggregatorSession:
     def _ask_for_gaps(self, now_ns: int) -> list[Effect]:
         """Request this relay's gaps upstream, on behalf of all nodes below.
 
-        These nodes get NCFs.
+        The nodes below get NCFs.
         """
         gaps = [] if self._is_cut_off else self._gaps.take_wave(now_ns)
         if not gaps:

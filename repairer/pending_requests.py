@@ -1,6 +1,6 @@
 """Requests of children for packets that the cache lacks.
 
-Such packets are sent as soon as they come, to the segments that wait for them.
+The packets are sent as soon as they come, to the segments that wait for them.
 """
 
 from __future__ import annotations

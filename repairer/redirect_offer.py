@@ -1,11 +1,11 @@
 """Offers of a repairer: as repairer upstream, off the tree, or both (RFC 9.5.2).
 
-An upstream repairer hears its parent's NCFs. These NCFs show that other nodes of the segment have lost packets that the
+An upstream repairer hears its parent's NCFs. The NCFs show that other nodes of the segment have lost packets that the
 parent repairs. The repairer sends a redirecting POLR to say that these nodes may send NAKs to it.
 
-An off-tree repairer has answered the parent's search. Such a repairer repairs segments that it is not on, by unicast
-through the parent. To all other nodes, these repairs look like repairs from upstream. In both cases, null NAKs tell the
-source which packets it need not repair.
+An off-tree repairer has answered the parent's search. The repairs are for segments that the repairer is not on, and
+travel by unicast through the parent. To all other nodes, these repairs look like repairs from upstream. In both cases,
+null NAKs tell the source which packets it need not repair.
 """
 
 from __future__ import annotations

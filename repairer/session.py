@@ -341,7 +341,7 @@ class RepairerSession:
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Confirm a NAK, repair cached packets, and request missing packets upstream.
 
-        A NAK of the own parent comes from an aggregator that asks this node first. Such a NAK is confirmed by unicast,
+        A NAK of the own parent comes from an aggregator that asks this node first. The NAK is confirmed by unicast,
         because the parent has already confirmed it on the segment.
         """
         spans = self.state.spans_of(nak)

@@ -1,1 +1,4 @@
-"""The sans-IO machinery that all roles share. Nothing here reaches a clock, a socket, a thread or global randomness."""
+"""Sans-IO machinery that all roles share.
+
+No module here reaches a clock, a socket, a thread or global randomness.
+"""

@@ -131,7 +131,7 @@ def as_rdata(rows: Octets, trail: int) -> Octets:
 def _patch_each(octets: memoryview, stride: int, rdata: int, new: int, less: int) -> None:
     """Patch the rows one by one, which is faster for a few rows.
 
-    Caches hold what this loop needs, but not what numpy needs.
+    Caches hold the memory of this loop, but not that of numpy.
     """
     unpack_from, pack_into = _TYPE_TO_TRAIL.unpack_from, _TYPE_TO_TRAIL.pack_into
     for at in range(TYPE_AT, len(octets), stride):

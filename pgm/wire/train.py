@@ -5,7 +5,7 @@ one may be shorter. Parsing a train yields control packets and `Data`: consecuti
 same format.
 
 `pgm.wire.train_grouping` decides which packets form one item. A single packet, and each packet of a train of control
-packets, is summed as one large integer. That saves the cost of numpy calls; the result is the same.
+packets, is summed as one large integer. The integer sum saves the cost of numpy calls; the result is the same.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ class Data:
 class DataWithGaps:
     """Data packets of one session in a train, with gaps between their sqns.
 
-    The packets have no options, and differ only in sqn and checksum. They form pieces of consecutive sqns. `data` is
-    the first piece. For each piece in arrival order, `rows` has its position in memory, in packets from the first.
-    `spans` has its sqns, relative to the sqn of the first packet.
+    The packets have no options, and differ only in sqn and checksum. The packets form pieces of consecutive sqns.
+    `data` is the first piece. For each piece in arrival order, `rows` has its position in memory, in packets from the
+    first. `spans` has its sqns, relative to the sqn of the first packet.
     """
 
     data: Data

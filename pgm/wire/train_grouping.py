@@ -1,7 +1,7 @@
 """Grouping of the packets of one read, before they are parsed.
 
-A train is cut wherever adjacent packets differ in more than sqn, trail, checksum and fragment offset. It is also cut
-wherever sqns or offsets are not consecutive.
+A train is cut wherever adjacent packets differ in more than sqn, trail, checksum and fragment offset. A train is also
+cut wherever sqns or offsets are not consecutive.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
 def is_plain_data(rows: Octets) -> bool:
     """Return whether packets with equal headers are plain data of one trail.
 
-    Plain data has no options. Such packets may be one item regardless of their sqns.
+    Plain data has no options. The packets may be one item regardless of their sqns.
     """
     if int(rows[0, TYPE_AT]) not in _DATA_TYPES or rows.shape[1] < DATA_HEADER_OCTETS:
         return False

@@ -1,1 +1,1 @@
-"""The shared part of aggregators and repairers: sessions by TSI, and the relay to the segments below."""
+"""Parts shared by aggregators and repairers: sessions by TSI, and the relay."""

@@ -66,7 +66,7 @@ class HistoryServer:
     def is_history(self, nak: Nak, segment: Segment, peer: Nla, end: int, now_ns: int) -> bool:
         """Return whether a NAK for sqns before `end` is for a late joiner's history.
 
-        Such a NAK carries the option, or comes from a joiner whose promised history covers its sqns.
+        The NAK carries the option, or comes from a joiner whose promised history covers its sqns.
         """
         is_said = bool(nak.options) and find(nak.options, HeldHistory) is not None
         if not is_said and end > self._ends.get(peer, 0):

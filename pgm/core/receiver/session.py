@@ -112,7 +112,7 @@ class ReceiverSession(ShortReceive):
             heard + expiry,
         )
 
-    # What arrives
+    # Received packets
 
     def on_data(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Take ODATA or RDATA."""

@@ -1,8 +1,8 @@
 """Fast path of a source for NAKs.
 
-NAKs are read and confirmed in one step, and repaired while data is sent. This has the effect of `SourceCore.receive`
-and `SourceCore.handle_deadline` in a fraction of their calls. After a stream of data, caches hold nothing that a NAK
-needs. The cost of an answer is therefore the amount of code and memory it touches.
+NAKs are read and confirmed in one step, and repaired while data is sent. The fast path has the effect of
+`SourceCore.receive` and `SourceCore.handle_deadline` in a fraction of their calls. After a stream of data, caches hold
+nothing that a NAK needs. The cost of an answer is therefore the amount of code and memory it touches.
 """
 
 from __future__ import annotations

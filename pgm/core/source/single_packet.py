@@ -1,6 +1,6 @@
 """Fast path of a source for one message in one plain packet.
 
-The fast path is open while nothing else is due. This has the effect of `SourceCore.submit` and
+The fast path is open while nothing else is due. The fast path has the effect of `SourceCore.submit` and
 `SourceCore.handle_deadline` in a fraction of their calls. Only the building of the packet comes before sending.
 Bookkeeping, and the check whether the next packet may follow, come after it.
 """

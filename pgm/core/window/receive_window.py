@@ -89,8 +89,8 @@ class ReceiveWindow:
     def pass_on(self, data: Data, first: int) -> Deliver | None:
         """Deliver the next packets in order without holding them.
 
-        This is the fast path of `add` and `advance`. Return None and take nothing if an earlier packet waits, if the
-        application lacks room, or if `kept` is in use.
+        The method is the fast path of `add` and `advance`. Return None and take nothing if an earlier packet waits, if
+        the application lacks room, or if `kept` is in use.
         """
         gap_detector, room, octets = self.gap_detector, self._room, data.count * data.stride
         if not first == self.next_sqn == gap_detector.end or octets > room.octets or self.kept is not None:
@@ -108,8 +108,8 @@ class ReceiveWindow:
     def hold_on(self, data: Data, first: int, now_ns: int) -> list[Effect] | None:
         """Hold packets beyond all known sqns, and deliver those next in order.
 
-        This is the fast path of `add` and `advance`. Return None and take nothing if the packets are not beyond the
-        known sqns, a bound is near, or `kept` is in use.
+        The method is the fast path of `add` and `advance`. Return None and take nothing if the packets are not beyond
+        the known sqns, a bound is near, or `kept` is in use.
         """
         gap_detector, missing = self.gap_detector, self._recovery.missing
         if (
@@ -202,8 +202,8 @@ class ReceiveWindow:
     def repair(self, data: Data, first: int, now_ns: int) -> tuple[list[Effect], int] | None:
         """Take packets of known sqns, and deliver packets that are now in order.
 
-        This is the fast path of `add` and `advance` for sqns of which none was delivered. Also return how many packets
-        had been missing. Return None and take nothing if a condition of the fast path fails.
+        The method is the fast path of `add` and `advance` for sqns of which none was delivered. Also return how many
+        packets had been missing. Return None and take nothing if a condition of the fast path fails.
         """
         held, end = self._held, first + data.count
         if (
@@ -240,8 +240,8 @@ class ReceiveWindow:
     def may_pass(self, sqn: int, octets: int) -> bool:
         """Return whether a plain packet of `octets` is next and may be delivered at once.
 
-        This is `pass_on` for an application that takes the packet directly: the packet enters no queue and needs no
-        run. A call of `note_passed` must follow.
+        The method is `pass_on` for an application that takes the packet directly: the packet enters no queue and needs
+        no run. A call of `note_passed` must follow.
         """
         return sqn == self.next_sqn == self.gap_detector.end and octets <= self._room.octets and self.kept is None
 

@@ -364,9 +364,9 @@ class TransmitWindow:
     def number_alone(self, payload: Payload) -> bytes | None:
         """Assign the next sqn to one message and return its packet.
 
-        This is the fast path of `append` and `next_train`; a call of `keep_alone` must follow. The caller knows from
-        `has_room_alone` or from the last `keep_alone` that there is room. Return None and take nothing if the message
-        is no octet string or is too large.
+        The method is the fast path of `append` and `next_train`; a call of `keep_alone` must follow. The caller knows
+        from `has_room_alone` or from the last `keep_alone` that there is room. Return None and take nothing if the
+        message is no octet string or is too large.
         """
         kind = type(payload)
         if len(payload) > self._most_alone or (kind is not bytes and kind not in _OCTETS):
