@@ -20,7 +20,17 @@ import trio
 import pgm.blocking as library
 from pgm.errors import PgmError, ProcessError, TopologyError, TransportError
 from pgm.net.control.status_socket import serve_status
-from tests.cli.command import Ended, Marked, command, environment, invoked, marked, pgm, unprivileged, until_listening
+from tests.cli.command import (
+    CommandResult,
+    ProcessMark,
+    command,
+    environment,
+    invoked,
+    marked,
+    pgm,
+    unprivileged,
+    until_listening,
+)
 from tests.net.support.lab import ROOT, Host, Lab, lab, needs_namespaces
 from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process, processes
@@ -130,7 +140,7 @@ def tree(tmp_path: Path, place: Place) -> Path:
 
 def test_errors_unbroken_tree_is_valid(broken: BrokenTree) -> None:
     broken.write()
-    assert pgm("check", broken.file) == Ended(0, f"{broken.file}: good\n", "")
+    assert pgm("check", broken.file) == CommandResult(0, f"{broken.file}: good\n", "")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -438,7 +448,9 @@ def test_a_receiver_without_a_source(tree: Path, place: Place, target: str) -> N
 def test_standard_input_that_is_closed(tree: Path, arguments: tuple[str, ...]) -> None:
     line = ["sh", "-c", 'exec "$@" <&-', "sh", *command(*arguments, tree, "--node", "source")]
     done = subprocess.run(line, capture_output=True, text=True, env=environment(), check=False)
-    Ended(done.returncode, done.stdout, done.stderr).complains(2, "standard input is closed", "redirect data to it")
+    CommandResult(done.returncode, done.stdout, done.stderr).complains(
+        2, "standard input is closed", "redirect data to it"
+    )
 
 
 def test_errors_terminal_as_input_is_reported(tree: Path) -> None:
@@ -475,7 +487,7 @@ def test_errors_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
         done = subprocess.run(
             command(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False
         )
-    Ended(done.returncode, "", done.stderr).complains(1, "No space left on device", "check the path")
+    CommandResult(done.returncode, "", done.stderr).complains(1, "No space left on device", "check the path")
 
 
 @pytest.mark.parametrize("arguments", [("render", "FILE", "--output"), ("demo", "--write")])
@@ -496,4 +508,4 @@ def test_the_marks_of_these_tests_find_processes() -> None:
         sleeper.kill()
         sleeper.wait()
         assert mark.running() == []
-    assert Marked().running() == []
+    assert ProcessMark().running() == []

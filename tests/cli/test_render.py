@@ -15,7 +15,7 @@ from pgm.topology.check import load_checked
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_all, plan_node
 from pgm.units import MIB
-from tests.cli.command import Ended, invoked
+from tests.cli.command import CommandResult, invoked
 from tests.net.support.lab import ROOT
 
 EXAMPLES = sorted(path.name for path in (ROOT / "deploy" / "topologies").glob("*.toml"))
@@ -37,7 +37,7 @@ def verify(folder: Path) -> str:
     return said if said or done.returncode == 0 else f"exit code {done.returncode}"
 
 
-def rendered(folder: Path, file: Path, *options: str) -> Ended:
+def rendered(folder: Path, file: Path, *options: str) -> CommandResult:
     done = invoked("render", file, "--output", folder, "--command", sys.executable, *options)
     assert done.code == 0, done
     assert f"systemd-analyze verify {folder}/*.service" in done.err
