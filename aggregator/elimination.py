@@ -75,7 +75,7 @@ class Elimination:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return self.repairs.next_deadline_ns
+        return self.repairs.find_deadline_ns()
 
     def admit(
         self,

@@ -44,9 +44,8 @@ class AggregatorHistory:
         """The node that gets NAKs for history; None if unknown."""
         return self._above.keeper
 
-    @property
-    def route(self) -> Parents | None:
-        """The keeper as a route for NAKs; None while no node has reported history."""
+    def find_route(self) -> Parents | None:
+        """Return the keeper as a route for NAKs; None while no node has reported history."""
         keeper = self._above.keeper
         if keeper is None:
             return None

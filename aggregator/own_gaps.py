@@ -47,7 +47,7 @@ class OwnGaps:
     @property
     def deadline_ns(self) -> int:
         """When a gap is no mere reordering any more; 0 if a wave can be requested now."""
-        return 0 if self.has_room else self._gaps.next_deadline_ns
+        return 0 if self.has_room else self._gaps.find_deadline_ns()
 
     @property
     def has_room(self) -> bool:

@@ -52,7 +52,7 @@ class ParityElimination:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return self.repairs.next_deadline_ns
+        return self.repairs.find_deadline_ns()
 
     def known(self, group: int, segment: int) -> int:
         """Return the number of packets that a segment is known to lack of a group."""

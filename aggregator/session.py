@@ -326,7 +326,9 @@ class AggregatorSession:
         effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or reply.to, reply.options)]
         if self._is_cut_off:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
-        route, bit = (self.history.route, 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
+        route, bit = (
+            (self.history.find_route(), 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
+        )
         if route is None:
             return (
                 effects

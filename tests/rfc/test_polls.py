@@ -135,12 +135,12 @@ def test_the_node_draws_its_id_once():
     Every poll with the same string and mask therefore draws the same nodes.
     """
     node_id = NodeId(random.Random(5))
-    assert len({node_id.value for _ in range(10)}) == 1
-    assert len({NodeId(random.Random(seed)).value >> 16 for seed in range(50)}) > 45
+    assert len({node_id.draw() for _ in range(10)}) == 1
+    assert len({NodeId(random.Random(seed)).draw() >> 16 for seed in range(50)}) > 45
     reader = Reader(seed=3)
     for tsi in (TSI, OTHER_TSI):
         reader.hear(spm_packet(1, 0, -1, tsi=tsi))
-    own = reader.core._node_id.value
+    own = reader.core._node_id.draw()
     for sqn, tsi in enumerate((TSI, OTHER_TSI) * 3, 1):
         reader.hear(poll(sqn, rand=own, mask=HARDLY_ANYBODY, tsi=tsi))
         reader.wait(BO)
@@ -154,7 +154,7 @@ def test_the_mask_halves_the_answers_bit_by_bit():
     for bits in range(8):
         mask = ((1 << bits) - 1) << 5
         drawn = sum(bool(child.hear(poll(bits + 1, rand=0xDEADBEEF, mask=mask)).wait().said) for child in children)
-        expected = sum((child.node_id.value ^ 0xDEADBEEF) & mask == 0 for child in children)
+        expected = sum((child.node_id.draw() ^ 0xDEADBEEF) & mask == 0 for child in children)
         assert drawn == expected
         assert drawn == pytest.approx(2000 >> bits, rel=0.5)
         for child in children:
@@ -190,7 +190,7 @@ def test_polls_sub_type_selects_the_children():
     assert receiver.replies == [(1, 0)]
     assert repairer.replies == [(1, 0), (2, 0)]
     repairer.said.clear()
-    repairer.hear(poll(9, kind=1, rand=~repairer.node_id.value & HARDLY_ANYBODY, mask=1)).wait()
+    repairer.hear(poll(9, kind=1, rand=~repairer.node_id.draw() & HARDLY_ANYBODY, mask=1)).wait()
     assert repairer.replies == []
 
 
@@ -203,10 +203,10 @@ def test_polls_another_poll_cancels_a_pending_answer(mask):
     """
     child = Child()
     child.hear(poll(1))
-    child.hear(poll(2, rand=~child.node_id.value & HARDLY_ANYBODY, mask=mask)).wait()
+    child.hear(poll(2, rand=~child.node_id.draw() & HARDLY_ANYBODY, mask=mask)).wait()
     assert child.replies == ([(2, 0)] if mask == EVERYBODY else [])
     child.said.clear()
-    child.hear(poll(3), poll(3, 1, rand=~child.node_id.value & HARDLY_ANYBODY, mask=HARDLY_ANYBODY)).wait()
+    child.hear(poll(3), poll(3, 1, rand=~child.node_id.draw() & HARDLY_ANYBODY, mask=HARDLY_ANYBODY)).wait()
     assert child.replies == [(3, 0)]
 
 

@@ -32,9 +32,8 @@ class NodeId:
         self._rng = rng
         self._value: int | None = None
 
-    @property
-    def value(self) -> int:
-        """Return the number, which stays the same for the life of the node."""
+    def draw(self) -> int:
+        """Draw the number in the first call, and return it; it stays the same for the life of the node."""
         if self._value is None:
             self._value = self._rng.getrandbits(_ID_BITS)
         return self._value
@@ -113,7 +112,7 @@ class PollResponder:
 
     def _is_for_us(self, poll: Poll) -> bool:
         """Return whether the poll draws this node, and asks for nodes of its kind."""
-        if (self._node_id.value ^ poll.rand) & poll.mask:
+        if (self._node_id.draw() ^ poll.rand) & poll.mask:
             return False
         return poll.sub_type == PollType.GENERAL or (poll.sub_type == PollType.DLR and self._dlr_nla is not None)
 

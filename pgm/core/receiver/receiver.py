@@ -59,9 +59,7 @@ class ReceiverCore:
 
     @property
     def sessions(self) -> SessionTable[ReceiverSession]:
-        """Sessions by TSI. The caller may change them, so the prediction is dropped."""
-        self.note_passed()
-        self._predicted = None
+        """Sessions by TSI. A packet of `receive_alone` shows after `note_passed`."""
         return self._sessions
 
     @property
@@ -82,6 +80,7 @@ class ReceiverCore:
         items, rejects = train.parse_scattered_untrusted()
         if rejects:
             self._counters.rejects.update(rejects)
+        self._settle()
         if len(items) == 1:
             return self._receive_one(items[0], channel, peer, now_ns)
         effects: list[Effect] = []
@@ -111,7 +110,8 @@ class ReceiverCore:
         if plain is None or self._setup.allowed:
             return None
         front, gsi, wire_sqn, wire_trail = plain
-        sessions = self.sessions
+        self._predicted = None
+        sessions = self._sessions
         session = sessions.turn
         if session is None or session.front != front or session.gsi != gsi:
             session = sessions.get(gsi + front[:2])
@@ -128,6 +128,11 @@ class ReceiverCore:
         if passed is not None:
             self._predicted = passed.session.note_passed(passed, self._passed_peer, self._passed_at_ns)
 
+    def _settle(self) -> None:
+        """Note the packet of `receive_alone` and drop the prediction, before the sessions are read or changed."""
+        self.note_passed()
+        self._predicted = None
+
     def _receive_one(self, item: Data | DataWithGaps | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
@@ -139,13 +144,13 @@ class ReceiverCore:
         if isinstance(item, Data):
             if item.parity:
                 return self._receive_parity(item, peer, now_ns)
-            known = self.sessions.get(item.tsi)
+            known = self._sessions.get(item.tsi)
             if known is not None and known.lines is None:
                 return known.on_data(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
             return [*effects, *self._receive_data(session, item, channel, peer, now_ns)]
         if isinstance(item, DataWithGaps):
-            known = self.sessions.get(item.tsi)
+            known = self._sessions.get(item.tsi)
             if known is not None and known.lines is None and not item.data.parity:
                 return known.on_scattered(item, peer, now_ns)
             return [effect for piece in item.pieces() for effect in self._receive_one(piece, channel, peer, now_ns)]
@@ -168,7 +173,7 @@ class ReceiverCore:
 
         Parity opens no session, and is useless before an SPM offers it (FEC-23).
         """
-        session = self.sessions.get(item.tsi)
+        session = self._sessions.get(item.tsi)
         if session is not None and item.data_port == session.state.data_port:
             return session.on_parity(item, peer, now_ns)
         self._counters.foreign_packets += item.count
@@ -176,7 +181,7 @@ class ReceiverCore:
 
     def _receive_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take requests of other receivers and their answers; these open no session."""
-        known = self.sessions.get(item.tsi)
+        known = self._sessions.get(item.tsi)
         if known is None or item.data_port != known.state.data_port:
             self._counters.foreign_packets += item.packets
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
@@ -196,7 +201,7 @@ class ReceiverCore:
         return NOTHING
 
     def _session(self, item: Data | Spm, now_ns: int) -> tuple[ReceiverSession, Effects]:
-        session = self.sessions.get(item.tsi)
+        session = self._sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
         session = ReceiverSession(
@@ -210,8 +215,8 @@ class ReceiverCore:
             self._counters,
         )
         session.state.heard_at_ns = session.begun_ns = now_ns
-        restarted = restart_of_new_session(session, self.sessions)
-        evicted = self.sessions.add(item.tsi, session)
+        restarted = restart_of_new_session(session, self._sessions)
+        evicted = self._sessions.add(item.tsi, session)
         return session, restarted if evicted is None else [*restarted, *evicted.end(CloseCause.EVICTED)]
 
     def grant(self, octets: int) -> Effects:
@@ -241,7 +246,8 @@ class ReceiverCore:
 
         Everything undelivered before this packet is lost.
         """
-        session = self.sessions.get(tsi)
+        self._settle()
+        session = self._sessions.get(tsi)
         return NOTHING if session is None else session.resync()
 
     def end_all(self, cause: CloseCause) -> Effects:
@@ -260,13 +266,15 @@ class ReceiverCore:
 
     def is_missing(self, tsi: Tsi, sqn: int) -> bool:
         """Return whether a sqn is in recovery now."""
-        session = self.sessions.get(tsi)
+        self._settle()
+        session = self._sessions.get(tsi)
         return session is not None and session.is_missing(sqn)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Run what is due: NAKs, giving up, SPMRs, silence."""
+        self._settle()
         effects: list[Effect] = []
-        sessions, is_any_over = self.sessions, False
+        sessions, is_any_over = self._sessions, False
         for session in sessions.in_turn([session for session in sessions if session.deadline_ns <= now_ns]):
             due = session.handle_deadline(now_ns)
             effects += due
@@ -284,10 +292,12 @@ class ReceiverCore:
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return one row per session."""
         self._note_queue()
-        return self.sessions.status(now_ns)
+        self._settle()
+        return self._sessions.status(now_ns)
 
     def _of_all(self, act: Callable[[ReceiverSession], Effects]) -> Effects:
+        self._settle()
         effects: list[Effect] = []
-        for session in self.sessions.in_turn():
+        for session in self._sessions.in_turn():
             effects += act(session)
         return effects

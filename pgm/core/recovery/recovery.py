@@ -82,7 +82,7 @@ class Recovery:
     @property
     def deadline_ns(self) -> int:
         """Return when `handle_deadline` must be called; NEVER while NAKs are off."""
-        return min(self.missing.next_deadline_ns, self._admit_at_ns) if self.may_ask else NEVER
+        return min(self.missing.find_deadline_ns(), self._admit_at_ns) if self.may_ask else NEVER
 
     @property
     def has_room_at_ns(self) -> int:

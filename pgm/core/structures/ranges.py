@@ -294,9 +294,8 @@ class TimedRanges(RangeTable[T]):
         self.sqns += sum([entry.end - entry.first for entry in new])
         self._schedule(new, new[0].deadline_ns)
 
-    @property
-    def next_deadline_ns(self) -> int:
-        """Return the earliest deadline; NEVER if no timer runs."""
+    def find_deadline_ns(self) -> int:
+        """Drop stale entries, and return the earliest deadline; NEVER if no timer runs."""
         while self._instants:
             at_ns = self._instants[0]
             due = self._due[at_ns]

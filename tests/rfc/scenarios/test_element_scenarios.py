@@ -232,7 +232,7 @@ def test_21_poll_rounds():
     drawn = [Child(seed).hear(poll(1, rand=0x5A5A5A5A, mask=0xFF)).wait() for seed in range(4096)]
     assert sum(bool(child.said) for child in drawn) == pytest.approx(16, abs=12)
     child = Child()
-    other = ~child.node_id.value & 0xFFFFFFFF
+    other = ~child.node_id.draw() & 0xFFFFFFFF
     child.hear(poll(1, 0, rand=other, mask=0xFFFFFFFF)).wait()  # heard, not drawn
     late = Child(2).hear(poll(1, 1)).wait()  # joined after round 0
     child.hear(poll(1, 1)).wait()
