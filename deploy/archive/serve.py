@@ -26,7 +26,7 @@ from pgm.topology.url import is_url
 
 if TYPE_CHECKING:
     from pgm.archive.service.collection import Archives
-    from pgm.archive.service.publications import Publish, Where
+    from pgm.archive.service.publications import PublicationTarget
 from deploy.archive.inspect import _no_archive_text, _open
 
 _PARAMETERS = tuple(name for name in ROWS if name.startswith("archive_"))
@@ -87,8 +87,8 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     _require_address(listen)
     archives = _open(directory)
     with ExitStack() as stack, _blocked_signals():
-        publish, where = _publisher(stack, options)
-        is_over = _serve(archives, listen, node, _parameters(overrides), options, publish, where, as_json)
+        target = _target(stack, options, archives.directory)
+        is_over = _serve(archives, listen, node, _parameters(overrides), options, target, as_json)
     if not is_over:
         warn("open calls of clients were cut off")
         sys.stdout.flush()
@@ -111,18 +111,18 @@ def _serve(
     node: str,
     parameters: Parameters,
     options: dict[str, Any],
-    publish: Publish | None,
-    where: Where | None,
+    target: PublicationTarget | None,
     as_json: bool,
 ) -> bool:
     """Serve until a signal. Return whether all calls had ended. Raises `ProcessError`, `UsageError`."""
     from pyarrow import ArrowException
 
-    from pgm.archive.service.service import RangeService
+    from pgm.archive.service.service import RangeService, ServiceAccess
 
-    certificate = _certificate(options["tls_cert"], options["tls_key"])
-    token = _token(options["token_file"])
-    scheme = "grpc" if certificate is None else "grpc+tls"
+    access = ServiceAccess(
+        certificate=_certificate(options["tls_cert"], options["tls_key"]), token=_token(options["token_file"])
+    )
+    scheme = "grpc" if access.certificate is None else "grpc+tls"
     if reason := _listen_error(listen):  # gRPC would report the same problem less clearly
         raise _listen_failure(listen, reason)
     try:
@@ -131,11 +131,8 @@ def _serve(
             f"{scheme}://{listen}",
             parameters,
             node=node,
-            certificate=certificate,
-            token=token,
-            publish=publish,
-            published=options["publish_state"] or archives.directory / "published.json",
-            where=where,
+            access=access,
+            target=target,
             files=options["files"],
         )
     except (ArrowException, OSError) as error:
@@ -143,7 +140,7 @@ def _serve(
     location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
     if as_json:
         print_json({"location": location, "directory": str(archives.directory)})
-    if not archives.readers and publish is None:
+    if not archives.readers and target is None:
         warn(f"{_no_archive_text(archives.directory)}: later recordings will be served")
     log("ready", f"serves {archives.directory} on {location}")
     signal.sigwait(_END_SIGNALS)
@@ -228,31 +225,32 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
     return attrs.evolve(Parameters(), **values)
 
 
-def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | None, Where | None]:
-    """Return a function that publishes messages and one that returns the position; None without --publish.
+def _target(stack: ExitStack, options: dict[str, Any], directory: Path) -> PublicationTarget | None:
+    """Return the source that publishes messages; None without --publish.
 
     Raises `UsageError` for options that need --publish.
     """
-    target = options["publish"]
-    if target is None:
+    topology = options["publish"]
+    if topology is None:
         for key in ("publish_node", "publish_stream", "publish_state"):
             if options[key] is not None:
                 raise UsageError(
                     f"--{key.replace('_', '-')} needs --publish",
                     remedy="as in: pgm serve archive --publish tree.toml --publish-node exchange",
                 )
-        return None, None
-    require_node(target, options["publish_node"], "--publish-node")
+        return None
+    require_node(topology, options["publish_node"], "--publish-node")
     from pgm import blocking
     from pgm.archive.errors import BadRequest
+    from pgm.archive.service.publications import PublicationTarget
     from pgm.wire.formats import tsi_text
 
-    plan = resolve(target, options["publish_node"], Role.SOURCE, {})
+    plan = resolve(topology, options["publish_node"], Role.SOURCE, {})
     name = stream_of(plan, options["publish_stream"]).name
     source = stack.enter_context(blocking.open_source(plan, stream=name))
 
     def publish(stream: str, values: Sequence[bytes]) -> None:
-        if stream not in ("", name) and not is_url(target):  # the stream of an address has no name
+        if stream not in ("", name) and not is_url(topology):  # the stream of an address has no name
             raise BadRequest(f"{stream!r} is not published here", remedy=f"put into {name!r}")
         if values:
             source.send_batch(list(values))
@@ -261,4 +259,4 @@ def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | Non
         source.flush()
         return tsi_text(source.tsi), source.next_sqn
 
-    return publish, where
+    return PublicationTarget(publish, options["publish_state"] or directory / "published.json", where)

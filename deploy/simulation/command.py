@@ -20,7 +20,7 @@ from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
 from pgm.sim.invariant_broken import InvariantBroken
-from pgm.sim.runs.report import Progress, simulate
+from pgm.sim.runs.report import Load, NetworkConditions, Observation, Progress, simulate
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
@@ -175,14 +175,13 @@ def sim(
                 plans,
                 build_core,
                 seed=seed,
-                messages=messages,
-                size=size,
-                rate=rate,
-                delay=parse_duration(delay),
-                faults=[parse_fault(text) for text in faults],
-                progress=progress,
-                telemetry=str(telemetry or ""),
-                repeat=shlex.join(["pgm", *sys.argv[1:]]),
+                load=Load(messages=messages, size=size, rate=rate),
+                conditions=NetworkConditions(
+                    delay=parse_duration(delay), faults=[parse_fault(text) for text in faults]
+                ),
+                observation=Observation(
+                    progress=progress, telemetry=str(telemetry or ""), repeat=shlex.join(["pgm", *sys.argv[1:]])
+                ),
             )
     except InvariantBroken as broken:
         if as_json:

@@ -12,7 +12,7 @@ from deploy.node.roles import build_core
 from pgm.impairments import Impairment
 from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.sim.links import LinkSetup
-from pgm.sim.runs.report import simulate
+from pgm.sim.runs.report import Load, NetworkConditions, Observation, simulate
 from pgm.sim.world import Wiring
 from pgm.topology.load import loads
 from pgm.topology.model import Host, NodeTable, Overrides, Topology
@@ -153,10 +153,9 @@ def run(trial: TuneTrial) -> RunMeasures:
         plans,
         build_core,
         seed=trial.seed,
-        messages=setting.messages,
-        size=setting.size,
-        wiring=wiring,
-        checkers=(latency,),
+        load=Load(messages=setting.messages, size=setting.size),
+        conditions=NetworkConditions(wiring=wiring),
+        observation=Observation(checkers=(latency,)),
     )
     return _outcome(report, latency)
 

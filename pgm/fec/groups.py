@@ -85,6 +85,15 @@ def encode(parts: Sequence[Run], group: int, size: int, indexes: Sequence[int], 
 
 
 @attrs.frozen
+class OriginalHeader:
+    """Header fields of every decoded packet."""
+
+    tsi: Tsi
+    data_port: int
+    trail: int
+
+
+@attrs.frozen
 class ParityShape:
     """Common shape of all parity packets of a group. A packet of another shape is not of the group."""
 
@@ -110,10 +119,7 @@ def decode(
     group: int,
     size: int,
     actual: int,
-    *,
-    tsi: Tsi,
-    data_port: int,
-    trail: int,
+    header: OriginalHeader,
 ) -> list[Run] | None:
     """Return the packets of a group that `parts` lack, as ODATA with checksums; one run each, in order.
 
@@ -144,7 +150,7 @@ def decode(
         if payload is None:
             return None
         fragment = None if fragments is None else fragments[at].tobytes()
-        runs.append(_packet(payload, fragment, group + at, tsi, data_port, trail))
+        runs.append(_packet(payload, fragment, group + at, header))
     return runs
 
 
@@ -156,12 +162,12 @@ def _payload_of(row: Octets, width: int, *, is_variable: bool) -> Octets | None:
     return row[:length] if length <= width and not row[length:width].any() else None
 
 
-def _packet(payload: Octets, fragment: bytes | None, sqn: int, tsi: Tsi, data_port: int, trail: int) -> Run:
+def _packet(payload: Octets, fragment: bytes | None, sqn: int, header: OriginalHeader) -> Run:
     option = None if fragment is None else fragment_of_encoded(fragment)
     options, _ = encode_options(NO_OPTIONS if option is None else (option,), PacketType.ODATA)
     payload_at = DATA_HEADER_OCTETS + len(options)
     octets = np.empty(payload_at + len(payload), np.uint8)
     octets[payload_at:] = payload
     rows = octets.reshape(1, -1)
-    write_odata(rows, tsi=tsi, data_port=data_port, first=sqn, trail=trail, option_octets=options)
+    write_odata(rows, tsi=header.tsi, data_port=header.data_port, first=sqn, trail=header.trail, option_octets=options)
     return Run(sqn, 1, octets, 0, len(octets), payload_at)

@@ -19,17 +19,19 @@ DATA_PORT = 7500
 _NO_LINES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-@attrs.define
+@attrs.frozen
 class _NodeRequest:
+    """Node to add, by names. Without `parameters` it has those of the tree."""
+
     name: str
     role: Role
     up: str | None
     downs: tuple[str, ...]
-    parents: tuple[str, ...]
-    repairers: tuple[str, ...]
-    standby_of: str | None
-    parameters: Parameters
-    lines: Mapping[str, tuple[str, ...]]
+    parameters: Parameters | None
+    parents: tuple[str, ...] = ()
+    repairers: tuple[str, ...] = ()
+    standby_of: str | None = None
+    lines: Mapping[str, tuple[str, ...]] = _NO_LINES
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -64,7 +66,7 @@ class TreeBuilder:
 
     def source(self, name: str, segment: str, *lines: str, parameters: Parameters | None = None) -> str:
         """Add a source on a segment, or on several that carry the same data."""
-        return self._add(name, Role.SOURCE, None, (segment, *lines), parameters=parameters)
+        return self._add(_NodeRequest(name, Role.SOURCE, None, (segment, *lines), parameters))
 
     def receiver(
         self,
@@ -78,7 +80,7 @@ class TreeBuilder:
 
         `lines` are further segments, with the parents there.
         """
-        return self._add(name, Role.RECEIVER, segment, (), parents, parameters=parameters, lines=lines)
+        return self._add(_NodeRequest(name, Role.RECEIVER, segment, (), parameters, parents, lines=lines))
 
     def aggregator(
         self,
@@ -91,7 +93,9 @@ class TreeBuilder:
         parameters: Parameters | None = None,
     ) -> str:
         """Add an aggregator: a relay from `up` to `downs`, or on-LAN without `downs`."""
-        return self._add(name, Role.AGGREGATOR, up, downs or (up,), parents, repairers, standby_of, parameters)
+        return self._add(
+            _NodeRequest(name, Role.AGGREGATOR, up, downs or (up,), parameters, parents, repairers, standby_of)
+        )
 
     def repairer(
         self,
@@ -107,25 +111,23 @@ class TreeBuilder:
 
         Without `downs` the repairer is on-LAN, on all lines.
         """
-        return self._add(name, Role.REPAIRER, up, downs or (up, *lines), parents, (), standby_of, parameters, lines)
+        return self._add(
+            _NodeRequest(
+                name,
+                Role.REPAIRER,
+                up,
+                downs or (up, *lines),
+                parameters,
+                parents,
+                standby_of=standby_of,
+                lines=lines,
+            )
+        )
 
-    def _add(
-        self,
-        name: str,
-        role: Role,
-        up: str | None,
-        downs: tuple[str, ...],
-        parents: tuple[str, ...] = (),
-        repairers: tuple[str, ...] = (),
-        standby_of: str | None = None,
-        parameters: Parameters | None = None,
-        lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
-    ) -> str:
+    def _add(self, request: _NodeRequest) -> str:
+        name = request.name
         if name in self._requests:
             raise UsageError(f"node {name} is there already", remedy="choose another name")
-        request = _NodeRequest(
-            name, role, up, downs, parents, repairers, standby_of, parameters or self._parameters, lines
-        )
         self._requests[name] = request
         for segment in request.segments:
             nodes = self._segments.setdefault(segment, {})
@@ -164,7 +166,7 @@ class TreeBuilder:
             role=request.role,
             segments=segments,
             streams=(StreamPlan("stream", DATA_PORT, self._order, self._flow),),
-            parameters=request.parameters,
+            parameters=request.parameters or self._parameters,
             parents=tuple(self.address(parent, upper) for parent in request.parents),
             repairers=self._repairers(request),
             partners=self._partners(request),

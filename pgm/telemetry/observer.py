@@ -48,6 +48,18 @@ class _Sum:
     count: int = 0
 
 
+@attrs.frozen
+class _EventSqns:
+    """Sqns of one session that an event is about."""
+
+    tsi: Tsi | None
+    first: int
+    count: int = 0
+
+
+_NO_SQNS = _EventSqns(None, 0)  # for an event of the node
+
+
 class Observer:
     """Observer of one core and its driver. `offset_ns` is the wall clock minus the core's clock."""
 
@@ -74,35 +86,31 @@ class Observer:
         self,
         kind: str,
         segment: str = "",
-        tsi: Tsi | None = None,
-        first: int = 0,
-        count: int = 0,
+        sqns: _EventSqns = _NO_SQNS,
         *,
         peer: Nla = "",
         value_us: int | None = None,
-        tries: int = 0,
         cause: str = "",
     ) -> None:
-        for event in self._events(kind, segment, tsi, first, count, peer, value_us, tries, cause):
+        for event in self._events(kind, segment, sqns, peer=peer, value_us=value_us, cause=cause):
             self._log.add(event)
 
     def _events(
         self,
         kind: str,
         segment: str,
-        tsi: Tsi | None,
-        first: int,
-        count: int,
-        peer: Nla,
-        value_us: int | None,
-        tries: int,
-        cause: str,
+        sqns: _EventSqns,
+        *,
+        peer: Nla = "",
+        value_us: int | None = None,
+        tries: int = 0,
+        cause: str = "",
     ) -> Iterator[Event]:
         """Yield the row of an event, or two rows if its sqns wrap around."""
-        name = "" if tsi is None else tsi_text(tsi)
-        low = wrap(first)
-        before = min(count, SPACE - low)
-        parts = [(low, before)] if before == count else [(low, before), (0, count - before)]
+        name = "" if sqns.tsi is None else tsi_text(sqns.tsi)
+        low = wrap(sqns.first)
+        before = min(sqns.count, SPACE - low)
+        parts = [(low, before)] if before == sqns.count else [(low, before), (0, sqns.count - before)]
         time_us = (self._now_ns + self._offset_ns) // MICROSECOND
         for low, part_count in parts:
             yield Event(
@@ -114,7 +122,7 @@ class Observer:
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
         """Write a gap. `pgm.core.loss_observer` documents this call and those below."""
         self._now_ns = now_ns
-        self._add("gap", self._up, tsi, first, end - first)
+        self._add("gap", self._up, _EventSqns(tsi, first, end - first))
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
         """Keep the ranges until `filled` reports the packets that brought them."""
@@ -124,8 +132,9 @@ class Observer:
 
     def _rows_of(self, tsi: Tsi, missing: MissingView, kind: str, waited_ns: int, cause: str = "") -> list[Event]:
         tries = missing.ncf_retries + missing.data_retries
-        count = missing.end - missing.first
-        return list(self._events(kind, self._up, tsi, missing.first, count, "", waited_ns // MICROSECOND, tries, cause))
+        sqns = _EventSqns(tsi, missing.first, missing.end - missing.first)
+        value_us = waited_ns // MICROSECOND
+        return list(self._events(kind, self._up, sqns, value_us=value_us, tries=tries, cause=cause))
 
     def filled(self, kind: PacketType, peer: Nla) -> None:
         """Write the ranges that arrived, as repaired or late."""
@@ -161,11 +170,11 @@ class Observer:
 
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
         """Write sqns that were never sent, and so were no gap."""
-        self._add("skipped", self._up, tsi, first, end - first)
+        self._add("skipped", self._up, _EventSqns(tsi, first, end - first))
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
         """Write sqns that an aggregator missed and then received."""
-        self._add("repaired", self._up, tsi, first, end - first, cause="MENDED")
+        self._add("repaired", self._up, _EventSqns(tsi, first, end - first), cause="MENDED")
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
         """Write the progress of a line once in the sample interval.
@@ -181,7 +190,7 @@ class Observer:
         if now_us - last_row.at_us >= self._sample_us:
             count = lost - last_row.lost
             last_row.at_us, last_row.lost = now_us, lost
-            self._add("line", segment, tsi, end - 1, count, value_us=behind_ns // MICROSECOND)
+            self._add("line", segment, _EventSqns(tsi, end - 1, count), value_us=behind_ns // MICROSECOND)
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
         """Write a change of the parent that receives the NAKs."""
@@ -199,7 +208,7 @@ class Observer:
                     self._sum(kind, channel.segment.name, item.tsi, peer, item.wire_sqn, item.count)
             elif isinstance(item, Nak) and item.kind is PacketType.NAK and not self._is_receiver:
                 for first, end in spans_of(item.sqns):
-                    self._add("nak_in", channel.segment.name, item.tsi, first, end - first, peer=peer)
+                    self._add("nak_in", channel.segment.name, _EventSqns(item.tsi, first, end - first), peer=peer)
 
     def performed(self, effects: Sequence[Effect], now_ns: int) -> None:
         """Write the effects that the driver performs for the core."""
@@ -210,12 +219,14 @@ class Observer:
             elif isinstance(effect, Deliver):
                 self._sum("delivered", self._up, effect.tsi, "", effect.run.first, effect.run.count)
             elif isinstance(effect, Lost):
-                self._add("lost", self._up, effect.tsi, effect.first, effect.count, cause=effect.cause.value)
+                self._add(
+                    "lost", self._up, _EventSqns(effect.tsi, effect.first, effect.count), cause=effect.cause.value
+                )
             elif isinstance(effect, Opened):
                 cause = "resumed" if effect.resumed else "begins"
-                self._add("opened", self._up, effect.tsi, effect.first, peer=effect.peer, cause=cause)
+                self._add("opened", self._up, _EventSqns(effect.tsi, effect.first), peer=effect.peer, cause=cause)
             elif isinstance(effect, Closed):
-                self._add("closed", self._up, effect.tsi, effect.next_sqn, cause=effect.cause.value)
+                self._add("closed", self._up, _EventSqns(effect.tsi, effect.next_sqn), cause=effect.cause.value)
 
     def _sent(self, send: Send) -> None:
         segment, to = send.segment.name, send.to or ""
@@ -229,10 +240,10 @@ class Observer:
             return
         for item in Train.of(send.octets, send.stride).parse_untrusted()[0]:
             if isinstance(item, Data):
-                self._add("rdata_sent", segment, item.tsi, item.wire_sqn, item.count, peer=to)
+                self._add("rdata_sent", segment, _EventSqns(item.tsi, item.wire_sqn, item.count), peer=to)
             elif isinstance(item, Nak) and item.kind in _SENT_AS:
                 for first, end in spans_of(item.sqns):
-                    self._add(_SENT_AS[item.kind], segment, item.tsi, first, end - first, peer=to)
+                    self._add(_SENT_AS[item.kind], segment, _EventSqns(item.tsi, first, end - first), peer=to)
 
     def _sum(self, kind: str, segment: str, tsi: Tsi, peer: Nla, first: int, count: int) -> None:
         key = (kind, segment, tsi, peer)

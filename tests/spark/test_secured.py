@@ -17,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgm.archive.service.collection import Archives
-from pgm.archive.service.service import RangeService
+from pgm.archive.service.publications import PublicationTarget
+from pgm.archive.service.service import RangeService, ServiceAccess
 from pgm.parameters import Parameters
 from pgm.spark import register, without_repeats
 from pgm.spark.errors import PublishFailed, RecorderDown, RecorderRefused
@@ -62,10 +63,8 @@ def _secured(keys: _Keys, directory: Path, sent: list[bytes]) -> Iterator[str]:
         Archives(directory),
         "grpc+tls://127.0.0.1:0",
         Parameters(),
-        certificate=(keys.certificate, keys.key),
-        token=_TOKEN,
-        publish=lambda _, values: sent.extend(values),
-        published=directory / "published.json",
+        access=ServiceAccess(certificate=(keys.certificate, keys.key), token=_TOKEN),
+        target=PublicationTarget(lambda _, values: sent.extend(values), directory / "published.json"),
     )
     try:
         yield f"grpc+tls://127.0.0.1:{service.port}"
@@ -112,7 +111,7 @@ def test_secured_repeated_rows_count_once(spark: SparkSession, tmp_path: Path) -
     state.write_text(json.dumps({"writers": {}, "repeats": repeats}))
     with (
         served(tmp_path / "recorded") as recorder,
-        served(tmp_path / "publisher", publish=lambda *_: None, published=state) as publisher,
+        served(tmp_path / "publisher", target=PublicationTarget(lambda *_: None, state)) as publisher,
     ):
         rows = register(spark).read.format("pgm").option("columns", "tsi,sqn").load(at(recorder))
         counted = without_repeats(rows, at(publisher)).groupBy("tsi").count().collect()

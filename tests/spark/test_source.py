@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from pgm.archive.service.service import ServiceAccess
 from pgm.archive.store.schema import COLUMN_NAMES, STORED_SCHEMA, VERSION_KEY
 from pgm.archive.store.segment import HEAD
 from pgm.spark import register
@@ -163,7 +164,7 @@ def test_offsets_of_sessions_that_nobody_holds(spark_pgm: SparkSession, tmp_path
 def test_a_token(spark_pgm: SparkSession, tmp_path: Path) -> None:
     archive(tmp_path / "a")
     (tmp_path / "token").write_text("secret\n")
-    with served(tmp_path, token="secret") as service:
+    with served(tmp_path, access=ServiceAccess(token="secret")) as service:
         assert read(spark_pgm, at(service), tokenFile=tmp_path / "token").count() == 1000
         with pytest.raises(PySparkException, match=r"(?s)PGM-ARCHIVE-TOKEN"):
             read(spark_pgm, at(service)).count()

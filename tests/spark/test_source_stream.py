@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from pgm.archive.service.publications import PublicationTarget
 from pgm.spark import register
 from pgm.spark.errors import DataLoss
 from pgm.spark.options import READ, read_options
@@ -143,7 +144,7 @@ def sink(tmp_path: Path) -> Iterator[tuple[str, list[bytes]]]:
         assert stream == "quotes"
         sent.extend(values)  # type: ignore[call-overload]
 
-    with served(tmp_path / "empty", publish=publish, published=tmp_path / "published.json") as service:
+    with served(tmp_path / "empty", target=PublicationTarget(publish, tmp_path / "published.json")) as service:
         yield at(service), sent
 
 

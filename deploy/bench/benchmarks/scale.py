@@ -18,7 +18,7 @@ from deploy.bench.tree import three_tiers
 from deploy.bench.trial import environment
 from deploy.node.roles import build_core
 from pgm.impairments import Impairment
-from pgm.sim.runs.report import simulate
+from pgm.sim.runs.report import Load, NetworkConditions, Observation, simulate
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
@@ -108,13 +108,9 @@ def _simulated(count: int, settings: BenchSettings) -> Row:
         plans,
         build_core,
         seed=1,
-        messages=_SIM_MESSAGES,
-        size=_SIM_SIZE,
-        rate=_SIM_RATE,
-        delay=_DELAY,
-        faults=[],
-        progress=None,
-        repeat=f"pgm sim {file} --seed 1",
+        load=Load(messages=_SIM_MESSAGES, size=_SIM_SIZE, rate=_SIM_RATE),
+        conditions=NetworkConditions(delay=_DELAY),
+        observation=Observation(repeat=f"pgm sim {file} --seed 1"),
     )
     wall_s = time.monotonic() - began
     delivered = report["totals"]["delivered"]

@@ -37,6 +37,19 @@ _CHUNK = 4096  # messages handed to the source at once, which may be sent twice 
 _MAX_REPEATS = 1000  # repeats remembered, the newest
 
 
+@attrs.frozen
+class PublicationTarget:
+    """Source that publishes the rows of clients.
+
+    `state` is the file that records published batches; without one, no batch number is remembered. `where` returns the
+    session and the next sqn of the source.
+    """
+
+    publish: Publish
+    state: Path | None = None
+    where: Where | None = None
+
+
 @attrs.define(eq=False)
 class _Attempt:
     values: list[pa.Array] = attrs.field(factory=list)
@@ -56,18 +69,17 @@ class Publications:
 
     def __init__(
         self,
-        publish: Publish,
-        state: Path | None,
+        target: PublicationTarget,
         parameters: Parameters,
         log: Callable[[str], None] = _warn,
-        where: Where | None = None,
     ) -> None:
-        """Read the state file; without one, no batch number is remembered.
+        """Read the state file of the target.
 
         Raises `ArchiveError`.
         """
-        self._publish = publish
-        self._where: Where = where if where is not None else lambda: ("", 0)
+        state = target.state
+        self._publish = target.publish
+        self._where: Where = target.where if target.where is not None else lambda: ("", 0)
         self._state = state
         self._journal = PublicationJournal(state.with_name(state.name + ".batch")) if state is not None else None
         self._parameters = parameters

@@ -13,7 +13,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -33,7 +32,7 @@ from pgm.archive.requests import (
 )
 from pgm.archive.service.batch_joining import joined
 from pgm.archive.service.collection import Archives
-from pgm.archive.service.publications import Publications, Publish, Where
+from pgm.archive.service.publications import Publications, PublicationTarget
 from pgm.archive.store.reader import RangeRead
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
@@ -76,6 +75,17 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         return hmac.compare_digest(value if isinstance(value, bytes) else value.encode(), self._wanted)
 
 
+@attrs.frozen(kw_only=True)
+class ServiceAccess:
+    """Protection of a service: its certificate and key as PEM, and the token that clients must send."""
+
+    certificate: tuple[bytes, bytes] | None = None
+    token: str | None = None
+
+
+_OPEN_ACCESS = ServiceAccess()
+
+
 class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     """Service of one archive, or of several.
 
@@ -90,31 +100,27 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         parameters: Parameters,
         *,
         node: str = "",
-        certificate: tuple[bytes, bytes] | None = None,
-        token: str | None = None,
-        publish: Publish | None = None,
-        published: Path | None = None,
-        where: Where | None = None,
+        access: ServiceAccess = _OPEN_ACCESS,
+        target: PublicationTarget | None = None,
         files: bool = True,
     ) -> None:
         """Listen for clients.
 
-        `published` is the file that records published batches. `where` returns the session and the next sqn of the
-        source. With `files`, clients may ask where rows lie. Raises OSError, `ArchiveError` or `pa.ArrowException` if
-        the address cannot be bound.
+        `target` publishes the rows that clients put. With `files`, clients may ask where rows lie. Raises OSError,
+        `ArchiveError` or `pa.ArrowException` if the address cannot be bound.
         """
         self._archives = archives
         self._parameters = parameters
         self._node = node
         self._tells_files = files
-        self._publications = Publications(publish, published, parameters, where=where) if publish is not None else None
+        self._publications = Publications(target, parameters) if target is not None else None
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()  # by client
         self._ends = threading.Event()
         super().__init__(
             location,
-            tls_certificates=[certificate] if certificate is not None else None,
-            middleware={"token": _TokenCheck(token)} if token is not None else None,
+            tls_certificates=[access.certificate] if access.certificate is not None else None,
+            middleware={"token": _TokenCheck(access.token)} if access.token is not None else None,
         )
         if self._publications is not None:  # a client that publishes meanwhile waits for this thread
             threading.Thread(target=self._finish, args=(self._publications,), daemon=True).start()

@@ -403,9 +403,8 @@ class ParityRecovery:
         self._stock.drop(group)
         parity = [collected[index] for index in sorted(collected)[:lacking]]
         state = self._state
-        runs = groups.decode(
-            parts, parity, group, self.size, actual, tsi=state.tsi, data_port=state.data_port, trail=state.trail
-        )
+        header = groups.OriginalHeader(state.tsi, state.data_port, state.trail)
+        runs = groups.decode(parts, parity, group, self.size, actual, header)
         if runs is None:
             self._counters.parity_corrupt += 1
             self._corrupt[group] = None

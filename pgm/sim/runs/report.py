@@ -44,56 +44,90 @@ class Progress:
     expected: int
 
 
+@attrs.frozen
+class Load:
+    """Messages that every source offers.
+
+    `size` is in octets. `rate` is in messages a second; 0 means half of the source's txw_max_rte.
+    """
+
+    messages: int = 1000
+    size: int = 1000
+    rate: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class NetworkConditions:
+    """Delays and faults of a run, besides the losses configured in plans.
+
+    `delay` is the delay from a segment to a node in ns. `wiring` replaces it for the named nodes.
+    """
+
+    delay: int = LinkSetup().delay
+    wiring: Mapping[str, Wiring | dict[str, Wiring]] = attrs.field(factory=dict)
+    faults: Sequence[Fault] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Observation:
+    """Observers of a run.
+
+    `progress` is called every 100 ms of virtual time. `telemetry` is a folder for the events of all nodes. `checkers`
+    run besides the usual ones. `repeat` is the command that repeats the run, named if an invariant does not hold.
+    """
+
+    progress: Callable[[Progress], None] | None = None
+    telemetry: str = ""
+    checkers: Sequence[Checker] = ()
+    repeat: str = ""
+
+
+_DEFAULT_LOAD = Load()
+_NO_FAULTS = NetworkConditions()
+_NO_OBSERVATION = Observation()
+
+
 def simulate(
     plans: Mapping[str, NodePlan],
     factory: CoreFactory,
     *,
     seed: int = 0,
-    messages: int = 1000,
-    size: int = 1000,
-    rate: int = 0,
-    wiring: Mapping[str, Wiring | dict[str, Wiring]] | None = None,
-    delay: int = LinkSetup().delay,
-    faults: Sequence[Fault] = (),
+    load: Load = _DEFAULT_LOAD,
+    conditions: NetworkConditions = _NO_FAULTS,
+    observation: Observation = _NO_OBSERVATION,
     limit: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    repeat: str = "",
-    telemetry: str = "",
-    checkers: Sequence[Checker] = (),
 ) -> Report:
     """Run a tree and return its report.
 
-    Every source offers `messages` of `size` octets at `rate` messages a second, and closes. A rate of 0 means half of
-    its txw_max_rte. The run then continues until the tree comes to rest.
-
-    `delay` is the delay from a segment to a node in ns. `wiring` replaces it for the named nodes. Losses configured in
-    plans and all `faults` also apply.
+    Every source offers the load, and closes. The run then continues until the tree comes to rest.
 
     `limit` is the virtual time in ns within which the tree must rest. The default is ten minutes after the last message
-    and the last fault. `telemetry` is a folder for the events of all nodes. `checkers` run besides the usual ones.
+    and the last fault.
 
     Raises `InvariantBroken` if an invariant does not hold, or without rest within the limit.
     """
-    world = World(factory, seed=seed, repeat=repeat)
-    for checker in (*cheap_checkers(), *checkers):
+    world = World(factory, seed=seed, repeat=observation.repeat)
+    for checker in (*cheap_checkers(), *observation.checkers):
         world.add_checker(checker)
+    telemetry = observation.telemetry
     events = TelemetryChecker(telemetry, next(iter(plans.values())).parameters) if telemetry else None
     if events is not None:
         world.add_checker(events)
     world.reserved.update(
         (segment.name, segment.address) for plan in plans.values() for segment in plan.segments if segment.address
     )
-    default_wiring = Wiring(ingress=LinkSetup(delay=delay))
+    default_wiring = Wiring(ingress=LinkSetup(delay=conditions.delay))
     for name, plan in _split_streams(plans).items():
-        traffic = _traffic(plan, messages, size, rate) if plan.role is Role.SOURCE else None
-        world.add_node(plan, wiring=(wiring or {}).get(name.partition(STREAM_MARK)[0], default_wiring), traffic=traffic)
+        traffic = _traffic(plan, load) if plan.role is Role.SOURCE else None
+        wiring = conditions.wiring.get(name.partition(STREAM_MARK)[0], default_wiring)
+        world.add_node(plan, wiring=wiring, traffic=traffic)
     schedule = Faults(world)
-    for fault in faults:
+    for fault in conditions.faults:
         schedule.add(fault)
     quiet_ns = 2 * max(_longest_retry_ns(node.plan) for node in world.nodes.values())
     busy_ns = max(schedule.begun_at_ns, schedule.healed_at_ns, _START_NS)
     try:
-        _run(world, busy_ns, quiet_ns, limit, progress)
+        _run(world, busy_ns, quiet_ns, limit, observation.progress)
     finally:  # telemetry is most useful for a run that broke an invariant
         if events is not None:
             events.finish()
@@ -116,12 +150,12 @@ def _split_streams(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
     return split
 
 
-def _traffic(plan: NodePlan, messages: int, size: int, rate: int) -> Traffic:
-    octets, limits = size + DATA_HEADER_OCTETS, plan.parameters_of(plan.streams[0])
-    per_s = rate or max(1, limits.txw_max_rte // _RATE_SHARE // octets)
+def _traffic(plan: NodePlan, load: Load) -> Traffic:
+    octets, limits = load.size + DATA_HEADER_OCTETS, plan.parameters_of(plan.streams[0])
+    per_s = load.rate or max(1, limits.txw_max_rte // _RATE_SHARE // octets)
     # A burst fills at most one train, like the batches of a typical application.
     burst = max(1, min(64, 65_507 // octets, per_s * limits.txw_burst_ivl // SECOND))
-    return Traffic(messages=messages, size=size, rate=per_s, burst=burst, start_ns=_START_NS)
+    return Traffic(messages=load.messages, size=load.size, rate=per_s, burst=burst, start_ns=_START_NS)
 
 
 def _longest_retry_ns(plan: NodePlan) -> int:

@@ -84,7 +84,7 @@ def test_dlr_parity_is_made_from_kept_packets():
     assert [(where, one.group) for where, one in packets(bench)] == [("a", 8)] * 3
     held = [run_of(sqn, 1) for sqn in range(8, 13)]
     found = groups.decode(
-        held, [one for _, one in packets(bench)], 8, SIZE, SIZE, tsi=TSI, data_port=DATA_PORT, trail=0
+        held, [one for _, one in packets(bench)], 8, SIZE, SIZE, groups.OriginalHeader(TSI, DATA_PORT, 0)
     )
     assert [run.payloads[0].tobytes() for run in found] == [payload_of(sqn) for sqn in (13, 14, 15)]
     assert bench.sent(T.NAK) == []

@@ -70,7 +70,7 @@ def test_23_variable_lengths_and_a_fragment(lost: tuple[int, ...]) -> None:
     originals = packets(SIZE, payloads, fragments)
     parity = groups.encode(originals, SIZE, SIZE, range(5, 5 + len(lost)), SIZE)
     held = [run for run in originals if run.first - SIZE not in lost]
-    found = groups.decode(held, parity, SIZE, SIZE, SIZE, tsi=TSI, data_port=DATA_PORT, trail=0)
+    found = groups.decode(held, parity, SIZE, SIZE, SIZE, groups.OriginalHeader(TSI, DATA_PORT, 0))
     assert found is not None
     assert [run.first - SIZE for run in found] == list(lost)
     for run in found:

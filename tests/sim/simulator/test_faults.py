@@ -9,7 +9,7 @@ from deploy.node.roles import build_core
 from pgm.core.effects import Send
 from pgm.sim.faults import Faults
 from pgm.sim.links import LinkSetup
-from pgm.sim.runs.report import simulate
+from pgm.sim.runs.report import Load, simulate
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.topology.load import loads
@@ -108,6 +108,6 @@ streams = ["s"]
 
 def test_receivers_without_an_address_get_one_that_nobody_has() -> None:
     """The addresses of the file may lie in the range that the simulator draws from."""
-    report = simulate(plan_all(loads(_TREE)), build_core, messages=50)
+    report = simulate(plan_all(loads(_TREE)), build_core, load=Load(messages=50))
     assert report["ok"], report["problems"]
     assert [row["delivered"] for row in report["receivers"]] == [50, 50, 50]

@@ -10,7 +10,7 @@ from pgm.impairments import Impairment
 from pgm.sim.faults import Fault
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.links import LinkSetup
-from pgm.sim.runs.report import Progress, simulate
+from pgm.sim.runs.report import Load, NetworkConditions, Observation, Progress, simulate
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring
 from pgm.topology.load import load
@@ -51,7 +51,13 @@ LOSSY = {
 
 
 def test_report_has_the_keys_that_scripts_rely_on():
-    report = simulate(tree().plans, build_core, seed=5, messages=1000, size=100, rate=2000, wiring=LOSSY)
+    report = simulate(
+        tree().plans,
+        build_core,
+        seed=5,
+        load=Load(messages=1000, size=100, rate=2000),
+        conditions=NetworkConditions(wiring=LOSSY),
+    )
     assert json.loads(json.dumps(report)) == report
     assert {"seed", "virtual_seconds", "messages", "seconds", "source", "aggregators", "repairers", "receivers"} <= set(
         report
@@ -71,7 +77,10 @@ def test_report_has_the_keys_that_scripts_rely_on():
 
 def test_same_seed_same_report():
     once, again, other = (
-        simulate(tree().plans, build_core, seed=seed, messages=300, wiring=LOSSY) for seed in (1, 1, 2)
+        simulate(
+            tree().plans, build_core, seed=seed, load=Load(messages=300), conditions=NetworkConditions(wiring=LOSSY)
+        )
+        for seed in (1, 1, 2)
     )
     assert once == again
     assert once["digest"] != other["digest"]
@@ -79,7 +88,9 @@ def test_same_seed_same_report():
 
 def test_progress_is_told_and_ends_complete():
     told: list[Progress] = []
-    simulate(tree().plans, build_core, messages=500, rate=1000, progress=told.append)
+    simulate(
+        tree().plans, build_core, load=Load(messages=500, rate=1000), observation=Observation(progress=told.append)
+    )
     assert [one.now_ns for one in told] == sorted(one.now_ns for one in told)
     assert told[0].delivered == 0
     assert told[-1].offered == told[-1].messages == 500
@@ -88,7 +99,12 @@ def test_progress_is_told_and_ends_complete():
 
 def test_faults_happen_and_are_survived():
     faults = [Fault("crash", "repairer", SECOND + 100 * MS), Fault("pause", "receiver-1", SECOND + 50 * MS, 200 * MS)]
-    report = simulate(tree().plans, build_core, messages=1000, rate=2000, wiring=LOSSY, faults=faults)
+    report = simulate(
+        tree().plans,
+        build_core,
+        load=Load(messages=1000, rate=2000),
+        conditions=NetworkConditions(wiring=LOSSY, faults=faults),
+    )
     assert report["ok"]
     assert report["repairers"][0]["rdata"] < report["totals"]["repaired"]
 
@@ -96,7 +112,9 @@ def test_faults_happen_and_are_survived():
 def test_a_fault_that_comes_late_happens_all_the_same():
     """A run waits for its last fault, even if no node has anything left to do."""
     faults = [Fault("crash", "receiver-1", 100 * SECOND)]
-    report = simulate(tree().plans, build_core, messages=100, rate=2000, faults=faults)
+    report = simulate(
+        tree().plans, build_core, load=Load(messages=100, rate=2000), conditions=NetworkConditions(faults=faults)
+    )
     assert report["virtual_seconds"] >= 100
     assert report["ok"]
 
@@ -106,7 +124,12 @@ def test_source_of_several_streams_is_several_sources():
     both = (StreamPlan("quotes", 7500), StreamPlan("news", 7501))
     for name in ("source", "receiver-0"):
         plans[name] = attrs.evolve(plans[name], streams=both)
-    report = simulate(plans, build_core, messages=200, rate=1000, faults=[Fault("pause", "source", SECOND, 100 * MS)])
+    report = simulate(
+        plans,
+        build_core,
+        load=Load(messages=200, rate=1000),
+        conditions=NetworkConditions(faults=[Fault("pause", "source", SECOND, 100 * MS)]),
+    )
     assert [row["node"] for row in report["sources"]] == ["source/quotes", "source/news"]
     assert [row["delivered"] for row in report["receivers"]] == [400, 200, 200]
     assert report["ok"]
@@ -114,7 +137,13 @@ def test_source_of_several_streams_is_several_sources():
 
 def test_run_that_does_not_come_to_rest_is_an_error():
     with pytest.raises(InvariantBroken, match="no rest within 2 s"):
-        simulate(tree().plans, build_core, messages=5000, rate=1000, limit=2 * SECOND, repeat="pgm sim x")
+        simulate(
+            tree().plans,
+            build_core,
+            load=Load(messages=5000, rate=1000),
+            observation=Observation(repeat="pgm sim x"),
+            limit=2 * SECOND,
+        )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +151,7 @@ def test_run_that_does_not_come_to_rest_is_an_error():
 )
 def test_shipped_topologies_run(name, pytestconfig):
     topology = load(pytestconfig.rootpath / "deploy" / "topologies" / f"{name}.toml")
-    report = simulate(plan_all(topology), build_core, messages=500, size=300)
+    report = simulate(plan_all(topology), build_core, load=Load(messages=500, size=300))
     assert report["ok"], report["problems"]
 
 
@@ -132,14 +161,22 @@ def test_a_slow_stream_takes_the_time_that_it_needs():
     The example is a stream with one message a second.
     """
     report = simulate(
-        tree().plans, build_core, messages=70, rate=1, faults=[Fault("pause", "source", SECOND, 700 * SECOND)]
+        tree().plans,
+        build_core,
+        load=Load(messages=70, rate=1),
+        conditions=NetworkConditions(faults=[Fault("pause", "source", SECOND, 700 * SECOND)]),
     )
     assert report["virtual_seconds"] > 700
     assert report["ok"], report["problems"]
 
 
 def test_report_counts_no_delivery_beyond_the_offered_messages():
-    report = simulate(tree().plans, build_core, messages=100, rate=1000, faults=[Fault("crash", "source", SECOND // 2)])
+    report = simulate(
+        tree().plans,
+        build_core,
+        load=Load(messages=100, rate=1000),
+        conditions=NetworkConditions(faults=[Fault("crash", "source", SECOND // 2)]),
+    )
     assert report["seconds"] == 0
     assert report["problems"] == ["source: ended with 0 of 100 messages offered"]
     assert not report["ok"]
@@ -151,7 +188,7 @@ def test_a_plan_that_loses_nothing_may_double_and_reorder():
     for name in ("receiver-0", "receiver-1"):
         segments = tuple(attrs.evolve(one, impairment=odd) for one in plans[name].segments)
         plans[name] = attrs.evolve(plans[name], segments=segments)
-    report = simulate(plans, build_core, messages=500, rate=2000)
+    report = simulate(plans, build_core, load=Load(messages=500, rate=2000))
     assert [row["late"] > 0 for row in report["receivers"]] == [True, True, False]
     assert report["ok"], report["problems"]
 
@@ -167,5 +204,10 @@ def test_a_run_is_not_over_while_somebody_waits_to_ask_again():
     made.receiver("receiver", "lan", "repairer")
     lossy = {"receiver": Wiring(ingress=LinkSetup(impairment=Impairment(loss=0.3)))}
     faults = [Fault("partition", "receiver", SECOND + 500 * MS, 20 * SECOND)]
-    report = simulate(made.plans, build_core, messages=1000, rate=1000, wiring=lossy, faults=faults)
+    report = simulate(
+        made.plans,
+        build_core,
+        load=Load(messages=1000, rate=1000),
+        conditions=NetworkConditions(wiring=lossy, faults=faults),
+    )
     assert report["totals"]["delivered"] == 500  # all messages from before the partition

@@ -14,7 +14,7 @@ from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.sim.invariant_broken import InvariantBroken
-from pgm.sim.runs.report import Report, simulate
+from pgm.sim.runs.report import Load, Observation, Report, simulate
 from pgm.sim.runs.telemetry import TelemetryChecker
 from pgm.sim.trees import TreeBuilder
 from pgm.telemetry.events import arrow_schema
@@ -32,7 +32,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[pyarrow.Table, Report
     folder = tmp_path_factory.mktemp("events")
     plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 4, "south-*": 3})
     plans = {name: with_losses(plan, Impairment(loss=0.02, burst_loss=0.02), 0.005) for name, plan in plans.items()}
-    report = simulate(plans, build_core, seed=3, messages=6000, size=600, telemetry=str(folder))
+    report = simulate(
+        plans, build_core, seed=3, load=Load(messages=6000, size=600), observation=Observation(telemetry=str(folder))
+    )
     return pyarrow.dataset.dataset(folder, schema=arrow_schema()).to_table(), report
 
 
@@ -71,7 +73,8 @@ def test_telemetry_changes_nothing(tmp_path: Path) -> None:
     plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 2, "south-*": 2})
     plans = {name: with_losses(plan, Impairment(loss=0.03), 0.01) for name, plan in plans.items()}
     reports = [
-        simulate(plans, build_core, seed=5, messages=1000, telemetry=telemetry) for telemetry in ("", str(tmp_path))
+        simulate(plans, build_core, seed=5, load=Load(messages=1000), observation=Observation(telemetry=telemetry))
+        for telemetry in ("", str(tmp_path))
     ]
     assert reports[0] == reports[1]
 
@@ -79,7 +82,14 @@ def test_telemetry_changes_nothing(tmp_path: Path) -> None:
 def test_a_run_that_fails_has_its_telemetry_written(tmp_path: Path) -> None:
     plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 2, "south-*": 2})
     with pytest.raises(InvariantBroken, match="no rest"):
-        simulate(plans, build_core, seed=5, messages=1000, telemetry=str(tmp_path), limit=SECOND // 2)
+        simulate(
+            plans,
+            build_core,
+            seed=5,
+            load=Load(messages=1000),
+            observation=Observation(telemetry=str(tmp_path)),
+            limit=SECOND // 2,
+        )
     rows = pyarrow.dataset.dataset(tmp_path, schema=arrow_schema()).to_table()
     assert set(rows["node"].to_pylist()) == set(plans)
 
@@ -87,7 +97,13 @@ def test_a_run_that_fails_has_its_telemetry_written(tmp_path: Path) -> None:
 def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
     tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/guide/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
     topology = loads(tree.replace("400Mbit/s", "8Mbit/s"))
-    simulate(plan_all(topology), build_core, seed=3, messages=6000, size=600, telemetry=str(tmp_path))
+    simulate(
+        plan_all(topology),
+        build_core,
+        seed=3,
+        load=Load(messages=6000, size=600),
+        observation=Observation(telemetry=str(tmp_path)),
+    )
     rows = pyarrow.dataset.dataset(tmp_path, schema=arrow_schema()).to_table()
     for segment in ("line-a", "line-b"):
         passed = total(rows, "received", "desk", segment=segment)

@@ -85,7 +85,13 @@ def simulated(
     with pytest.MonkeyPatch.context() as patch:
         cheap = sim_report.cheap_checkers
         patch.setattr(sim_report, "cheap_checkers", lambda: [*cheap(), truth])
-        account = sim_report.simulate(plans, build_core, seed=7, messages=5000, size=500, telemetry=str(folder))
+        account = sim_report.simulate(
+            plans,
+            build_core,
+            seed=7,
+            load=sim_report.Load(messages=5000, size=500),
+            observation=sim_report.Observation(telemetry=str(folder)),
+        )
     return events.read(spark, folder).cache(), truth, account
 
 

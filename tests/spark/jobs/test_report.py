@@ -17,7 +17,7 @@ from deploy.node.roles import build_core
 from deploy.report.page import page
 from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
-from pgm.sim.runs.report import simulate
+from pgm.sim.runs.report import Load, Observation, simulate
 from pgm.spark.jobs import events, summary
 from pgm.telemetry.events import arrow_schema
 from pgm.topology.load import load_checked
@@ -30,7 +30,9 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> summa
     plans = plan_all(load_checked(Path("deploy/topologies/two-subnets.toml")), {"north-*": 4, "south-*": 2})
     plans = {name: with_losses(plan, Impairment(loss=0.03), 0.01) for name, plan in plans.items()}
     plans["north-1"] = with_losses(plans["north-1"], Impairment(loss=0.2), None)
-    simulate(plans, build_core, seed=2, messages=3000, size=500, telemetry=str(folder))
+    simulate(
+        plans, build_core, seed=2, load=Load(messages=3000, size=500), observation=Observation(telemetry=str(folder))
+    )
     return summary.summarise(events.read(spark, folder))
 
 

@@ -36,7 +36,7 @@ from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, a
 from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
-from pgm.sim.runs.report import simulate
+from pgm.sim.runs.report import Load, Observation, simulate
 from pgm.spark.jobs.parallel_runs import Sweep
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
@@ -264,7 +264,13 @@ def test_an_interrupt_ends_it_in_silence(tmp_path: Path) -> None:
 def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     plans = plan_all(load_checked(HALL), {"device-*": 3})
     plans = {name: with_losses(plan, Impairment(loss=0.1), None) for name, plan in plans.items()}
-    simulate(plans, build_core, seed=2, messages=800, size=600, telemetry=str(tmp_path / "events"))
+    simulate(
+        plans,
+        build_core,
+        seed=2,
+        load=Load(messages=800, size=600),
+        observation=Observation(telemetry=str(tmp_path / "events")),
+    )
     out = tmp_path / "tuned.toml"
     words = ["--telemetry", tmp_path / "events", "--runs", "100", "--messages", str(ENOUGH), "--count", "device-*=3"]
     done = invoked("tune", HALL, *words, "--out", out, "--json")

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import attrs
 
+from pgm.archive.service.publications import PublicationTarget
 from tests.net.support.lab import ROOT
 from tests.spark.support.archives import at, served
 from tests.spark.support.cluster import Cluster, cluster, free_port, is_below, processes
@@ -218,7 +219,9 @@ def campaign(
             with lock:
                 made.sent.extend(values)
 
-        service = stack.enter_context(served(folder / "empty", publish=publish, published=folder / "published.json"))
+        service = stack.enter_context(
+            served(folder / "empty", target=PublicationTarget(publish, folder / "published.json"))
+        )
         made.begin(at(service))
         try:
             made.run(kills, victims, pause_s, say)

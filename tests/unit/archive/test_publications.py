@@ -17,7 +17,7 @@ import pytest
 from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
 from pgm.archive.requests import ACTION_PUBLISH, ACTION_PUBLISHED
 from pgm.archive.service import publications as publications_module
-from pgm.archive.service.publications import Publications
+from pgm.archive.service.publications import Publications, PublicationTarget
 from pgm.parameters import Parameters
 
 _ROWS = 250
@@ -91,9 +91,8 @@ def test_killed_anywhere_every_row_counts_once(tmp_path: Path, monkeypatch: pyte
         while True:
             lives.append(_ServiceRun(next(patience), f"session {len(lives)}"))
             try:
-                publications = Publications(
-                    lives[-1].publish, folder / "state", Parameters(), lambda _: None, lives[-1].where
-                )
+                target = PublicationTarget(lives[-1].publish, folder / "state", lives[-1].where)
+                publications = Publications(target, Parameters(), lambda _: None)
                 publications.finish()
                 for batch in range(2):
                     told = _batch(publications, batch)
@@ -112,20 +111,19 @@ def _fails(*_: object) -> None:
 
 def _begun(folder: Path, publish: Callable[..., None], said: list[str]) -> Publications:
     parameters = attrs.evolve(Parameters(), archive_stage_bytes=1 << 20)
-    return Publications(publish, folder / "published.json", parameters, said.append)
+    return Publications(PublicationTarget(publish, folder / "published.json"), parameters, said.append)
 
 
 def test_publications_failed_batch_is_finished_first(tmp_path: Path) -> None:
     said: list[str] = []
     life = _ServiceRun(10_000, "one")
     sends = [life.publish, life.publish, _fails]
-    publications = Publications(
+    target = PublicationTarget(
         lambda stream, values: (sends.pop(0) if sends else life.publish)(stream, values),
         tmp_path / "published.json",
-        Parameters(),
-        said.append,
         life.where,
     )
+    publications = Publications(target, Parameters(), said.append)
     with pytest.raises(OSError, match="gone"):
         _batch(publications, 7)
     publications.publish("", [b"between"])

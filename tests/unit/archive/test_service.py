@@ -18,7 +18,8 @@ import pytest
 
 from pgm.archive.requests import RangeRequest
 from pgm.archive.service.collection import Archives
-from pgm.archive.service.service import RangeService
+from pgm.archive.service.publications import PublicationTarget
+from pgm.archive.service.service import RangeService, ServiceAccess
 from pgm.archive.store.schema import SCHEMA, plain
 from pgm.archive.store.segment import path_of
 from pgm.archive.store.writer import ArchiveWriter
@@ -190,7 +191,7 @@ def test_streams_of_one_client_are_limited(writer: ArchiveWriter) -> None:
 
 
 def test_service_requires_the_token(writer: ArchiveWriter) -> None:
-    with _serving(writer.directory, token="secret") as (_, client):
+    with _serving(writer.directory, access=ServiceAccess(token="secret")) as (_, client):
         for header in ([], [(b"authorization", b"Bearer wrong")], [(b"authorization", b"secret")]):
             with pytest.raises(flight.FlightUnauthenticatedError, match="PGM-ARCHIVE-TOKEN"):
                 list(client.do_action(flight.Action("holdings", b""), flight.FlightCallOptions(headers=header)))
@@ -207,7 +208,10 @@ def test_service_tls_with_a_self_signed_certificate(writer: ArchiveWriter, tmp_p
     subprocess.run([*line, *about], check=True, capture_output=True)
     key, certificate = (path.read_bytes() for path in files)
     service = RangeService(
-        Archives(writer.directory), "grpc+tls://127.0.0.1:0", small(**_SHORT), certificate=(certificate, key)
+        Archives(writer.directory),
+        "grpc+tls://127.0.0.1:0",
+        small(**_SHORT),
+        access=ServiceAccess(certificate=(certificate, key)),
     )
     try:
         with flight.connect(f"grpc+tls://127.0.0.1:{service.port}", tls_root_certs=certificate) as client:
@@ -235,10 +239,8 @@ def _put(client: Any, values: list[bytes], column: str = "value", stream: str = 
 
 def test_service_rows_put_are_published(writer: ArchiveWriter) -> None:
     published: list[tuple[str, list[bytes]]] = []
-    with _serving(writer.directory, publish=lambda stream, values: published.append((stream, list(values)))) as (
-        _,
-        client,
-    ):
+    target = PublicationTarget(lambda stream, values: published.append((stream, list(values))))
+    with _serving(writer.directory, target=target) as (_, client):
         assert _put(client, [b"one", b"two"]) == [1, 2]
         with pytest.raises(flight.FlightServerError, match="no column value"):
             _put(client, [b"three"], column="valeu")

@@ -18,7 +18,7 @@ from tests.unit.fec.groups import packet, packets, run_of_rows
 
 
 def rebuilt(parts, parity, group, size, actual):
-    return groups.decode(parts, parity, group, size, actual, tsi=TSI, data_port=DATA_PORT, trail=3)
+    return groups.decode(parts, parity, group, size, actual, groups.OriginalHeader(TSI, DATA_PORT, 3))
 
 
 def octets_of(run):

@@ -83,7 +83,7 @@ def test_parity_source_sent_packets_rebuild_the_group():
     core = with_data(8, fec_group=8)
     receive(core, parity_nak((0, 8)), LATER)
     parity = parity_of(sent_by(core, LATER + SECOND), T.RDATA, 8)
-    found = groups.decode([], parity, 0, 8, 8, tsi=TSI, data_port=DATA_PORT, trail=0)
+    found = groups.decode([], parity, 0, 8, 8, groups.OriginalHeader(TSI, DATA_PORT, 0))
     assert [run.payloads[0].tobytes() for run in found] == [payload_of(sqn) for sqn in range(8)]
 
 
