@@ -49,6 +49,62 @@ def arrow_schema() -> Any:
     return arrow.schema(fields, metadata={"pgm.telemetry.version": str(VERSION)})
 
 
+class _TelemetryFiles:
+    """Telemetry files in `folder` whose names begin with `name`; the oldest are deleted beyond `most_octets` in all.
+
+    Raises `UsageError` if pyarrow is missing, and `ProcessError` if the folder is not writable.
+    """
+
+    def __init__(self, folder: Path, name: str, most_octets: int) -> None:
+        self._arrow = _pyarrow()
+        self._schema = arrow_schema()
+        self._folder = folder
+        self._name = name.replace("/", "_")
+        self._most_octets = most_octets
+        self._run = f"{time.time_ns() // 1000:x}"
+        self.written = 0  # files of this run
+        # ArrowException: a value does not fit its column
+        self.write_errors: tuple[type[Exception], ...] = (OSError, self._arrow.ArrowException)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._kept = self._earlier_files()
+        except OSError as error:
+            raise ProcessError(
+                f"no telemetry in {folder}: {error.strerror}", remedy="choose a writable folder"
+            ) from error
+
+    def _earlier_files(self) -> list[tuple[Path, int]]:
+        """Return the files of earlier runs with this name, oldest first, each with its octets."""
+        files = [path for path in self._folder.glob("*" + _SUFFIX) if path.name.rsplit("-", 2)[0] == self._name]
+        stats = sorted((path.stat().st_mtime_ns, path, path.stat().st_size) for path in files)
+        return [(path, size) for _, path, size in stats]
+
+    def write(self, rows: list[Event]) -> None:
+        """Write rows to a new file. Raises one of `write_errors`."""
+        arrow = self._arrow
+        columns = zip(*(row.values() for row in rows), strict=True)
+        arrays = [arrow.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
+        table = arrow.Table.from_arrays(arrays, schema=self._schema)
+        path = self._folder / f"{self._name}-{self._run}-{self.written:06}{_SUFFIX}"
+        hidden = path.with_name(f".{path.name}.tmp")  # readers of the folder skip names that begin with a dot
+        try:
+            arrow.parquet.write_table(table, hidden)
+            os.replace(hidden, path)
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
+        self.written += 1
+        self._kept.append((path, path.stat().st_size))
+        self._keep_bound()
+
+    def _keep_bound(self) -> None:
+        total = sum(size for _, size in self._kept)
+        while total > self._most_octets and len(self._kept) > 1:
+            path, size = self._kept.pop(0)
+            path.unlink(missing_ok=True)
+            total -= size
+
+
 class EventLog:
     """Log of one writer: telemetry files in `folder` whose names begin with `name`.
 
@@ -57,37 +113,24 @@ class EventLog:
     """
 
     def __init__(self, folder: str | Path, name: str, parameters: Parameters, *, in_background: bool = True) -> None:
-        self._arrow = _pyarrow()
-        self._schema = arrow_schema()
-        self.folder = Path(folder)
-        self._name = name.replace("/", "_")
+        self._files = _TelemetryFiles(Path(folder), name, parameters.telemetry_bytes)
         self._parameters = parameters
         self._rows: deque[Event] = deque()
         self._last: Event | None = None  # newest row taken from the queue
-        self._run = f"{time.time_ns() // 1000:x}"
-        self.files = 0
         self.written_rows = 0
         self._refused_rows = 0  # rows refused because the queue was full
         self._unwritten_rows = 0  # rows dropped because the disk failed
         self._reported_rows = 0  # dropped rows that an overflow row has reported
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._kept = self._earlier_files()
-        except OSError as error:
-            raise ProcessError(
-                f"no telemetry in {self.folder}: {error.strerror}", remedy="choose a writable folder"
-            ) from error
         self._wake = threading.Event()
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True) if in_background else None
         if self._thread is not None:
             self._thread.start()
 
-    def _earlier_files(self) -> list[tuple[Path, int]]:
-        """Return the files of earlier runs with this name, oldest first, each with its octets."""
-        files = [path for path in self.folder.glob("*" + _SUFFIX) if path.name.rsplit("-", 2)[0] == self._name]
-        stats = sorted((path.stat().st_mtime_ns, path, path.stat().st_size) for path in files)
-        return [(path, size) for _, path, size in stats]
+    @property
+    def files(self) -> int:
+        """Return the number of files written."""
+        return self._files.written
 
     @property
     def dropped_rows(self) -> int:
@@ -130,36 +173,12 @@ class EventLog:
         elif not rows:
             return
         try:
-            self._write(rows)
-        except (OSError, self._arrow.ArrowException):  # ArrowException: a value does not fit its column
+            self._files.write(rows)
+        except self._files.write_errors:
             self._unwritten_rows += row_count
             return
         self._reported_rows = dropped
         self.written_rows += len(rows)
-
-    def _write(self, rows: list[Event]) -> None:
-        arrow = self._arrow
-        columns = zip(*(row.values() for row in rows), strict=True)
-        arrays = [arrow.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
-        table = arrow.Table.from_arrays(arrays, schema=self._schema)
-        path = self.folder / f"{self._name}-{self._run}-{self.files:06}{_SUFFIX}"
-        hidden = path.with_name(f".{path.name}.tmp")  # readers of the folder skip names that begin with a dot
-        try:
-            arrow.parquet.write_table(table, hidden)
-            os.replace(hidden, path)
-        except OSError:
-            hidden.unlink(missing_ok=True)
-            raise
-        self.files += 1
-        self._kept.append((path, path.stat().st_size))
-        self._keep_bound()
-
-    def _keep_bound(self) -> None:
-        total = sum(size for _, size in self._kept)
-        while total > self._parameters.telemetry_bytes and len(self._kept) > 1:
-            path, size = self._kept.pop(0)
-            path.unlink(missing_ok=True)
-            total -= size
 
     def close(self) -> None:
         """Stop the writer thread and write the remaining rows."""
