@@ -16,7 +16,7 @@ from pgm.core.structures.arena import READING_OCTETS, Arena
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.rest_settings import element_moderation_settings
+from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.link.link import close_links, closed_on_error, open_links
 from pgm.telemetry.observer import observing
@@ -61,7 +61,7 @@ async def run_element(
     links = open_links(plan, arena, seed)
     with closed_on_error(links):
         core = build(plan, [link.segment for link in links])
-        driver = TrioDriver(core, links, _Element(log, record), **element_moderation_settings(plan.parameters))
+        driver = TrioDriver(core, links, _Element(log, record), element_read_settings(plan.parameters))
     driver.claim_process()
     # Loaded objects stay: a full collection that visits them takes 25 ms, in which 17 MB arrive at 700 MB/s.
     gc.freeze()

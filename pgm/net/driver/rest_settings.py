@@ -1,27 +1,46 @@
-"""Settings of read moderation and of prefaulted memory, by role."""
+"""Settings of a driver's reads: moderation and prefaulted memory, by role."""
 
 from __future__ import annotations
 
-from typing import Any
+import attrs
 
 from pgm.parameters import Parameters
 
 
-def read_moderation_settings(parameters: Parameters) -> dict[str, Any]:
-    """Return the settings of read moderation for a receiver's driver."""
-    return {
-        "rest_ivl": parameters.rx_rest_ivl,
-        "bulk_ivl": parameters.rx_bulk_ivl,
-        "bulk_rte": parameters.rx_bulk_rte,
-        "bulk_share": parameters.rx_bulk_share,
-    }
+@attrs.frozen(kw_only=True)
+class ReadSettings:
+    """Bounds of a driver's reads; the default is no moderation and no prefaulted memory.
+
+    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters with the prefix `rx_`. `bulk_share` is
+    `rx_bulk_share`, or `ne_bulk_share` for an element in a process of its own. At a steady high rate, memory for the
+    octets of `warm_ivl` ns, up to `warm_octets`, is prefaulted.
+    """
+
+    rest_ivl: int = 0
+    bulk_ivl: int = 0
+    bulk_rte: int = 1
+    bulk_share: float = 0.0
+    warm_ivl: int = 0
+    warm_octets: int = 0
 
 
-def element_moderation_settings(parameters: Parameters) -> dict[str, Any]:
-    """Return the settings of read moderation for an element in a process of its own."""
-    return {**read_moderation_settings(parameters), "bulk_share": parameters.ne_bulk_share}
+def receiver_read_settings(parameters: Parameters) -> ReadSettings:
+    """Return the settings for a receiver's driver."""
+    return ReadSettings(
+        rest_ivl=parameters.rx_rest_ivl,
+        bulk_ivl=parameters.rx_bulk_ivl,
+        bulk_rte=parameters.rx_bulk_rte,
+        bulk_share=parameters.rx_bulk_share,
+        warm_ivl=parameters.rxw_warm_ivl,
+        warm_octets=parameters.rxw_bytes,
+    )
 
 
-def prefault_settings(parameters: Parameters) -> dict[str, int]:
-    """Return the settings of prefaulted memory for a receiver's driver."""
-    return {"warm_ivl": parameters.rxw_warm_ivl, "warm_octets": parameters.rxw_bytes}
+def element_read_settings(parameters: Parameters) -> ReadSettings:
+    """Return the settings for an element in a process of its own; it prefaults no memory."""
+    return ReadSettings(
+        rest_ivl=parameters.rx_rest_ivl,
+        bulk_ivl=parameters.rx_bulk_ivl,
+        bulk_rte=parameters.rx_bulk_rte,
+        bulk_share=parameters.ne_bulk_share,
+    )

@@ -21,10 +21,12 @@ from pgm.core.events import Happening, id_of, text_of
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
 from pgm.net.driver.application_reads import ApplicationReader
+from pgm.net.driver.deadline_timer import DeadlineTimer
 from pgm.net.driver.effects import Application, EffectPerformer, deliver_to_core
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.process_sleep import ProcessSleep
 from pgm.net.driver.read_moderation import ReadModeration
+from pgm.net.driver.rest_settings import ReadSettings
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.reader import SocketRead, TakeAlone
 from pgm.telemetry.observer import Observer
@@ -41,14 +43,13 @@ _DRAIN_OCTETS = 2 * MIB
 _SINGLES_IN_A_ROW = 4
 # Deadlines served in a row before other tasks get their turn.
 _DEADLINES_IN_A_ROW = 4
+_NO_MODERATION = ReadSettings()
 
 
 class TrioDriver(EffectPerformer):
     """Driver of `core` on `links`; effects that are not for the network go to `application`.
 
-    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters with the prefix `rx_`. `bulk_share` is
-    `rx_bulk_share`, or `ne_bulk_share` for an element in a process of its own. At a steady high rate, memory for the
-    octets of `warm_ivl` ns, up to `warm_octets`, is prefaulted.
+    `reads` bounds the rests between reads, and the prefaulted memory.
     """
 
     def __init__(
@@ -56,25 +57,17 @@ class TrioDriver(EffectPerformer):
         core: Core,
         links: Sequence[Link],
         application: Application,
-        *,
-        rest_ivl: int = 0,
-        bulk_ivl: int = 0,
-        bulk_rte: int = 1,
-        bulk_share: float = 0.0,
-        warm_ivl: int = 0,
-        warm_octets: int = 0,
+        reads: ReadSettings = _NO_MODERATION,
     ) -> None:
         self.core = core
-        self._rest_ivl = rest_ivl
+        self._rest_ivl = reads.rest_ivl
         self.links = links
         self._application = application
         self.observer: Observer | None = None  # writes telemetry
         self.rates: Rates | None = None  # set if the counters are read regularly
         self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
         self._last_happening: tuple[Happening, float] | None = None  # and its time
-        self._wake = trio.Event()
-        self._sleeping_until_ns = 0
-        self._timer: trio.CancelScope | None = None  # sleep of the deadline task
+        self._timer = DeadlineTimer()
         self._held: tuple[Send, int] | None = None  # data that a link refused, and the octet to continue from
         self.application_reader: ApplicationReader | None = None
         self._consecutive_singles = 0  # reads for an application of one packet each, which was taken
@@ -84,9 +77,14 @@ class TrioDriver(EffectPerformer):
         for link in links:
             link.counters = core.counters
             for sock in link.inputs:
-                room = round(bulk_share * link.sockets.buffers.rcvbuf)
+                room = round(reads.bulk_share * link.sockets.buffers.rcvbuf)
                 self._moderations[sock] = ReadModeration(
-                    bulk_ivl, bulk_rte, room, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets
+                    reads.bulk_ivl,
+                    reads.bulk_rte,
+                    room,
+                    core.counters,
+                    warm_ivl=reads.warm_ivl,
+                    warm_octets=reads.warm_octets,
                 )
         self._process_sleeps: dict[socket.socket, ProcessSleep] = {}
 
@@ -110,20 +108,8 @@ class TrioDriver(EffectPerformer):
 
     def reschedule(self) -> None:
         """Check the core's deadline again after a change from outside of the driver."""
-        if not self._wake.is_set() and (deadline_ns := self.core.deadline_ns) < self._sleeping_until_ns:
-            self._sleep_until(deadline_ns)
-
-    def _sleep_until(self, deadline_ns: int) -> None:
-        """Change the time at which the deadline task wakes.
-
-        A wake-up for the change would cost a pass of the scheduler.
-        """
-        self._sleeping_until_ns = deadline_ns
-        wait_ns = deadline_ns - self.now_ns()
-        if self._timer is None or wait_ns <= 0:
-            self._wake.set()
-        else:
-            self._timer.deadline = trio.current_time() + wait_ns / SECOND
+        if not self._timer.is_woken and (deadline_ns := self.core.deadline_ns) < self._timer.until_ns:
+            self._timer.move(deadline_ns, self.now_ns())
 
     @property
     def is_held_up(self) -> bool:
@@ -137,8 +123,8 @@ class TrioDriver(EffectPerformer):
 
     def expect_by(self, at_ns: int) -> None:
         """Note that the core was called and has nothing to do before `at_ns`."""
-        if at_ns < self._sleeping_until_ns:
-            self._wake.set()
+        if at_ns < self._timer.until_ns:
+            self._timer.wake()
 
     def _send_now(self, send: Send) -> None:
         if self.observer is not None:
@@ -147,7 +133,7 @@ class TrioDriver(EffectPerformer):
             self.links[send.segment.index].send(send)
         except WouldBlock as blocked:
             self._held = send, blocked.at
-            self._wake.set()
+            self._timer.wake()
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
         has_rested = False  # at a high rate: a check for data would cost a pass of the scheduler
@@ -237,11 +223,11 @@ class TrioDriver(EffectPerformer):
         The deadline task gets its turn only when no data waits.
         """
         now_ns = self.now_ns()
-        if now_ns < self._sleeping_until_ns:
+        if now_ns < self._timer.until_ns:
             return
         if self.core.deadline_ns <= now_ns:
             self.perform_now(self.core.handle_deadline(now_ns))
-        self._sleep_until(self.core.deadline_ns)
+        self._timer.move(self.core.deadline_ns, self.now_ns())
 
     def rest_s(self) -> float:
         """Return how long the application leaves its socket alone, in seconds."""
@@ -262,7 +248,7 @@ class TrioDriver(EffectPerformer):
         Return whether it slept that long.
         """
         process_sleep = self._process_sleeps.get(sock)
-        is_due = self._wake.is_set() or self._sleeping_until_ns <= self.now_ns() + rest_ns
+        is_due = self._timer.is_woken or self._timer.until_ns <= self.now_ns() + rest_ns
         return process_sleep is not None and not is_due and not self.is_held_up and process_sleep.pause(rest_ns)
 
     async def _rest(self) -> None:
@@ -286,11 +272,7 @@ class TrioDriver(EffectPerformer):
                 if served % _DEADLINES_IN_A_ROW == 0:
                     await trio.lowlevel.checkpoint()
                 continue
-            self._wake = trio.Event()
-            self._sleeping_until_ns = deadline_ns
-            with trio.move_on_after((deadline_ns - now_ns) / SECOND) as self._timer:
-                await self._wake.wait()
-            self._timer = None
+            await self._timer.sleep(deadline_ns, now_ns)
 
     def perform_now(self, effects: Effects) -> None:
         """Perform the effects of a call from outside of the driver's tasks. They never contain data."""

@@ -21,7 +21,6 @@ from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
 from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
-from pgm.net.driver.rest_settings import prefault_settings
 from pgm.net.endpoint.base import ReceiverEndpoint, SourceEndpoint, SourceOutbox
 from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS, Inbox
 from pgm.net.endpoint.open import Target, new_tsi, receiving_links, resolve
@@ -392,7 +391,12 @@ def open_receiver(
             )
             inbox = _PolledInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
             driver = BusyPollDriver(
-                core, links, inbox, bulk_rte=plan.parameters.rx_bulk_rte, **prefault_settings(plan.parameters)
+                core,
+                links,
+                inbox,
+                bulk_rte=plan.parameters.rx_bulk_rte,
+                warm_ivl=plan.parameters.rxw_warm_ivl,
+                warm_octets=plan.parameters.rxw_bytes,
             )
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:

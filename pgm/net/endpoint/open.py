@@ -26,7 +26,7 @@ from pgm.net.core_factory import receiver_core, source_core, stream_of, unordere
 from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.effects import Application
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.rest_settings import prefault_settings, read_moderation_settings
+from pgm.net.driver.rest_settings import ReadSettings, receiver_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.policies import Policies
@@ -125,7 +125,7 @@ def receiving_driver(
     core: ReceiverCore, links: list[Link], application: Application, parameters: Parameters
 ) -> TrioDriver:
     """Make the driver of a receiver, with the read moderation of its parameters."""
-    return TrioDriver(core, links, application, **read_moderation_settings(parameters), **prefault_settings(parameters))
+    return TrioDriver(core, links, application, receiver_read_settings(parameters))
 
 
 @asynccontextmanager
@@ -196,7 +196,7 @@ async def open_source(
         segments = [link.segment for link in links]
         core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), TrioDriver.now_ns())
         outbox = Outbox(on_notice)
-        driver = TrioDriver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
+        driver = TrioDriver(core, links, outbox, ReadSettings(rest_ivl=plan.parameters.rx_rest_ivl))
     async with driven(driver, plan, answer):
         outbox.packer = packer_of(core, plan, chosen)
         source = Source(core, outbox, driver)

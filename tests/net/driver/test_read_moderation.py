@@ -14,8 +14,7 @@ import pgm.blocking
 from pgm import Batch
 from pgm.core.counters import Counters
 from pgm.net.driver.read_moderation import ReadModeration
-from pgm.net.driver.rest_settings import element_moderation_settings
-from pgm.net.driver.rest_settings import read_moderation_settings as rests_told
+from pgm.net.driver.rest_settings import element_read_settings, receiver_read_settings
 from pgm.parameters import Parameters
 from pgm.units import MIB, MILLISECOND
 from tests.net.support.places import Place
@@ -116,8 +115,8 @@ def test_moderation_prefaults_for_busy_poll_too(place: Place, ivl: str, is_taken
 
 
 def test_an_element_may_rest_longer() -> None:
-    assert rests_told(Parameters())["bulk_share"] == 1 / 16
-    assert element_moderation_settings(Parameters())["bulk_share"] == 1 / 4
+    assert receiver_read_settings(Parameters()).bulk_share == 1 / 16
+    assert element_read_settings(Parameters()).bulk_share == 1 / 4
 
 
 def test_nobody_rests_while_repairs_are_asked_for() -> None:

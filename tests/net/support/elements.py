@@ -13,7 +13,7 @@ import repairer.process
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.core.structures.arena import Arena
-from pgm.net.driver.rest_settings import element_moderation_settings
+from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.open import driven
 from pgm.net.endpoint.receiver import Receiver
@@ -71,7 +71,7 @@ async def running(topology: Topology, *nodes: str, is_alone: bool = False) -> As
             else:
                 links = open_links(plan, Arena())
                 core = _BUILD[plan.role](plan, [link.segment for link in links])
-                driver = TrioDriver(core, links, Notices(), **element_moderation_settings(plan.parameters))
+                driver = TrioDriver(core, links, Notices(), element_read_settings(plan.parameters))
                 if is_alone:
                     driver.claim_process()
                 await stack.enter_async_context(driven(driver))
