@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import NoReturn
 
 import attrs
@@ -64,6 +65,65 @@ class _Unread:
     # Each with its number in the order of arrival at all sockets.
     arrivals: deque[tuple[int, Train, Channel, Nla]] = attrs.field(factory=deque)
     octets: int = 0
+
+
+class _SocketBuffers:
+    """Unread trains of all sockets of a node, of `most_octets` for each socket."""
+
+    def __init__(self, most_octets: int) -> None:
+        self._most_octets = most_octets
+        self._unread: defaultdict[Channel, _Unread] = defaultdict(_Unread)
+        self._arrivals = 0  # trains that had to wait
+
+    def add(self, train: Train, channel: Channel, peer: Nla) -> bool:
+        """Store a train that arrived. Return False, and store nothing, if its buffer is full."""
+        unread = self._unread[channel]
+        if unread.octets + train.length > self._most_octets:
+            return False
+        unread.octets += train.length
+        unread.arrivals.append((self._arrivals, train, channel, peer))
+        self._arrivals += 1
+        return True
+
+    def pop(self, is_blocked: Callable[[Channel], bool]) -> tuple[Train, Channel, Nla] | None:
+        """Remove the first train of a socket that is not blocked, in order of arrival; None if there is none."""
+        ready = [queue for channel, queue in self._unread.items() if queue.arrivals and not is_blocked(channel)]
+        if not ready:
+            return None
+        unread = min(ready, key=lambda queue: queue.arrivals[0][0])
+        _, train, channel, peer = unread.arrivals.popleft()
+        unread.octets -= train.length
+        return train, channel, peer
+
+    def clear(self) -> None:
+        """Drop all trains."""
+        self._unread.clear()
+
+
+@attrs.define
+class _ProgressCheck:
+    """Calls of a core at one instant, to find a core that asks to run without end."""
+
+    at_ns: int = -1
+    calls: int = 0
+    idle_calls: int = 0  # calls in a row without effects
+
+    def add(self, now_ns: int, *, has_acted: bool) -> bool:
+        """Count a call. Return whether there may be more calls at this instant."""
+        if self.at_ns != now_ns:
+            self.at_ns, self.calls, self.idle_calls = now_ns, 0, 0
+        self.calls += 1
+        self.idle_calls = 0 if has_acted else self.idle_calls + 1
+        return self.idle_calls <= _MAX_IDLE_CALLS and self.calls <= _MAX_CALLS
+
+
+@attrs.define
+class _Suspension:
+    """Pauses of a process that are in force now, and the actions that wait for their end. Faults may overlap."""
+
+    since_ns: int = 0  # start of the present or last pause
+    pauses: int = 0
+    postponed: list[Action] = attrs.field(factory=list)
 
 
 class NodeObserver:
@@ -143,28 +203,26 @@ class SimulatedNode:
     def __init__(self, context: NodeContext, index: int, plan: NodePlan) -> None:
         self.context = context
         self._scheduler = context.scheduler
-        self._hooks = context.hooks
         self.index = index
         self.plan = plan
         self.name = plan.name
-        self.is_receiver = plan.role is Role.RECEIVER
         self.attachments: list[Attachment] = []  # by index of the segment in the plan
         self.application: Application
         self.core: Core | None = None
         self.starts = 0
         self.counters: list[Counters] = []  # of every core that ran here
-        self.paused_ns = 0  # start of the present pause
-        self._pauses = 0  # in force now: faults may overlap
+        self._suspension = _Suspension()
         # when the core returned the train being sent: earlier than now if the train waited for the line
         self.handed_ns = 0
         self._armed_ns = NEVER
         self._held: defaultdict[int, deque[_OutgoingTrain]] = defaultdict(deque)  # by index of the segment
-        self._unread: defaultdict[Channel, _Unread] = defaultdict(_Unread)
-        self._arrivals = 0  # trains that had to wait
-        self._postponed: list[Action] = []  # actions of the application that a stop delayed
-        self._served_ns = -1
-        self._calls = 0
-        self._idle_calls = 0
+        self._sockets = _SocketBuffers(plan.parameters.so_rcvbuf)
+        self._progress = _ProgressCheck()
+
+    @property
+    def is_receiver(self) -> bool:
+        """Whether the node is a receiver."""
+        return self.plan.role is Role.RECEIVER
 
     @property
     def host(self) -> str:
@@ -199,7 +257,7 @@ class SimulatedNode:
         if starts != self.starts or self.core is None:
             return
         if self.is_paused:
-            self._postponed.append(action)
+            self._suspension.postponed.append(action)
         else:
             action()
 
@@ -218,12 +276,12 @@ class SimulatedNode:
         self.starts += 1
         self.core = core
         self.counters.append(core.counters)
-        self._pauses = 0
+        self._suspension.pauses = 0
+        self._suspension.postponed = []
         self._held.clear()
-        self._unread.clear()
+        self._sockets.clear()
         self._armed_ns = NEVER
-        self._postponed = []
-        for observer in self._hooks.started:
+        for observer in self.context.hooks.started:
             observer.started(self)
         self.application.started(core)
         self.rearm()
@@ -235,7 +293,12 @@ class SimulatedNode:
     @property
     def is_paused(self) -> bool:
         """Whether the process is stopped."""
-        return self._pauses > 0
+        return self._suspension.pauses > 0
+
+    @property
+    def paused_ns(self) -> int:
+        """Start of the present or last pause, ns."""
+        return self._suspension.since_ns
 
     def pause(self) -> None:
         """Stop the process without ending it.
@@ -243,19 +306,19 @@ class SimulatedNode:
         Arriving trains wait in its sockets' buffers, of so_rcvbuf octets each.
         """
         if not self.is_paused:
-            self.paused_ns = self._scheduler.now_ns
-        self._pauses += 1
+            self._suspension.since_ns = self._scheduler.now_ns
+        self._suspension.pauses += 1
 
     def resume(self) -> None:
         """Undo one `pause`; undoing the last one resumes the process."""
         was_paused = self.is_paused
-        self._pauses = max(0, self._pauses - 1)
+        self._suspension.pauses = max(0, self._suspension.pauses - 1)
         if self.is_paused or not was_paused:
             return
-        for observer in self._hooks.resumed:
+        for observer in self.context.hooks.resumed:
             observer.resumed(self)
         self._read()
-        postponed, self._postponed = self._postponed, []
+        postponed, self._suspension.postponed = self._suspension.postponed, []
         if self.core is not None:
             for action in postponed:
                 action()
@@ -279,7 +342,7 @@ class SimulatedNode:
         counters = core.counters
         counters.trains_in += 1
         counters.packets_in += train.count
-        for observer in self._hooks.received:
+        for observer in self.context.hooks.received:
             observer.received(self, train, channel, peer)
         effects = core.receive(train, channel, peer, self._scheduler.now_ns)
         if effects:
@@ -295,26 +358,16 @@ class SimulatedNode:
 
     def _wait(self, train: Train, channel: Channel, peer: Nla) -> None:
         assert self.core is not None
-        unread = self._unread[channel]
-        if unread.octets + train.length > self.plan.parameters.so_rcvbuf:
+        if not self._sockets.add(train, channel, peer):
             self.core.counters.socket_drops += train.count
-            return
-        unread.octets += train.length
-        unread.arrivals.append((self._arrivals, train, channel, peer))
-        self._arrivals += 1
 
     def _read(self) -> None:
         """Read the waiting trains of sockets that are not blocked, in order of arrival."""
         while self.core is not None:
-            ready = [
-                queue for channel, queue in self._unread.items() if queue.arrivals and not self._is_blocked(channel)
-            ]
-            if not ready:
+            arrival = self._sockets.pop(self._is_blocked)
+            if arrival is None:
                 return
-            unread = min(ready, key=lambda queue: queue.arrivals[0][0])
-            _, train, channel, peer = unread.arrivals.popleft()
-            unread.octets -= train.length
-            self._take(self.core, train, channel, peer)
+            self._take(self.core, *arrival)
 
     def wake(self) -> None:
         """Serve the core's deadline."""
@@ -335,17 +388,14 @@ class SimulatedNode:
 
     def _check_progress(self, has_acted: bool) -> None:
         """Fail the run if a core asks to run without end at one instant."""
-        if self._served_ns != self._scheduler.now_ns:
-            self._served_ns, self._calls, self._idle_calls = self._scheduler.now_ns, 0, 0
-        self._calls += 1
-        self._idle_calls = 0 if has_acted else self._idle_calls + 1
-        if self._idle_calls > _MAX_IDLE_CALLS or self._calls > _MAX_CALLS:
-            self.fail(f"sets its deadline without end: {self._calls} calls, {self._idle_calls} without effects")
+        progress = self._progress
+        if not progress.add(self._scheduler.now_ns, has_acted=has_acted):
+            self.fail(f"sets its deadline without end: {progress.calls} calls, {progress.idle_calls} without effects")
 
     def _finish_call(self) -> None:
         if self.application.is_waiting:
             self.application.turn()
-        for observer in self._hooks.called:
+        for observer in self.context.hooks.called:
             observer.called(self)
         self.rearm()
 
@@ -373,7 +423,7 @@ class SimulatedNode:
 
         `channel` is that of the read that caused the effects.
         """
-        for observer in self._hooks.performs:
+        for observer in self.context.hooks.performs:
             observer.performs(self, effects)
         for effect in effects:
             if type(effect) is Send:
@@ -383,7 +433,7 @@ class SimulatedNode:
             else:
                 self.context.log.add_effect(self.index, effect)
                 self.application.take(effect)
-                for observer in self._hooks.effect:
+                for observer in self.context.hooks.effect:
                     observer.effect(self, effect)
 
     def _send(self, send: Send, channel: Channel | None) -> None:
@@ -413,7 +463,7 @@ class SimulatedNode:
         if not outgoing.copies:
             self.handed_ns = outgoing.handed_ns
             self.context.log.add_send(self.index, outgoing.send, outgoing.train)
-            for observer in self._hooks.sent:
+            for observer in self.context.hooks.sent:
                 observer.sent(self, outgoing.send, outgoing.train)
         targets = targets_of(outgoing.send)
         for to in targets[outgoing.copies :]:
