@@ -298,7 +298,7 @@ class BusyPollReceiver(ReceiverEndpoint[BusyPollDriver]):
             if until_ns < 0:
                 until_ns = _deadline(timeout_s)
                 blocks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
-            if loop.now_ns >= min(until_ns, blocks_at_ns, inbox.checks_at_ns):
+            if loop.now_ns >= min(until_ns, blocks_at_ns, inbox.reassemblers.checks_at_ns):
                 inbox.drop_stalled()
                 if loop.now_ns >= until_ns:
                     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import trio
 
@@ -38,6 +38,50 @@ def _octets_of(content: WholeMessages | LargeMessage | Lost) -> int:
     return content.run.octets if isinstance(content, WholeMessages) else 0
 
 
+class SessionReassemblers:
+    """Reassemblers of all sessions, with the check for messages that stand still."""
+
+    def __init__(self, parameters: Parameters, unordered_ports: frozenset[int]) -> None:
+        self._parameters = parameters
+        self._unordered_ports = unordered_ports
+        self._by_tsi: dict[Tsi, Reassembler | UnorderedReassembler] = {}
+        self._marks: dict[Tsi, tuple[int, int]] = {}  # progress of large messages at the last check
+        self.checks_at_ns = 0
+        self.may_be_assembling = False  # whether a large message may be incomplete
+
+    def of(self, tsi: Tsi) -> Reassembler | UnorderedReassembler:
+        """Return the reassembler of a session, by default one in order."""
+        reassembler = self._by_tsi.get(tsi)
+        if reassembler is None:
+            reassembler = self._by_tsi[tsi] = Reassembler(tsi, self._parameters.max_apdu)
+        return reassembler
+
+    def open(self, tsi: Tsi, data_port: int) -> None:
+        """Begin a session. Nothing changes for a session that goes on, or that is in order."""
+        if data_port in self._unordered_ports and tsi not in self._by_tsi:
+            self._by_tsi[tsi] = UnorderedReassembler(tsi, self._parameters.max_apdu)
+
+    def end(self, tsi: Tsi) -> Iterable[Lost]:
+        """Forget a session. Return the incomplete messages."""
+        reassembler = self._by_tsi.pop(tsi, None)
+        return reassembler.end() if reassembler else ()
+
+    def is_between(self) -> bool:
+        """Return whether no message of several packets is incomplete."""
+        self.may_be_assembling = any(reassembler.mark is not None for reassembler in self._by_tsi.values())
+        return not self.may_be_assembling
+
+    def end_stalled(self, now_ns: int) -> list[Lost]:
+        """Give up large messages without progress since the last check, at least `apdu_ivl` ago, and return them."""
+        if now_ns < self.checks_at_ns:
+            return []
+        self.checks_at_ns = now_ns + self._parameters.apdu_ivl
+        marks = {tsi: reassembler.mark for tsi, reassembler in self._by_tsi.items()}
+        stalled = [tsi for tsi, mark in marks.items() if mark is not None and mark == self._marks.get(tsi)]
+        self._marks = {tsi: mark for tsi, mark in marks.items() if mark is not None}
+        return [lost for tsi in stalled for lost in self._by_tsi[tsi].end()]
+
+
 class Inbox:
     """Queue between the protocol and the application.
 
@@ -53,8 +97,8 @@ class Inbox:
         policies: Policies = REPORTING,
     ) -> None:
         self._core = core
-        self._unordered_ports = frozenset(unordered_ports)
         self._parameters = parameters
+        self.reassemblers = SessionReassemblers(parameters, frozenset(unordered_ports))
         self._on_notice = on_notice
         self._queue: deque[QueueItem] = deque()
         self.alone: Message | None = None  # precedes the queue, which was empty when this message came
@@ -62,11 +106,7 @@ class Inbox:
         self.left_octets = OCTETS_BETWEEN_READS  # that the application may take before the sockets have a turn
         self.application_reader: ApplicationReader | None = None  # reads for the application
         self.is_plain = False  # whether items reach the application unchanged, so that `alone` may be used
-        self._is_assembling = False  # whether a large message may be incomplete
         self._waiters = trio.lowlevel.ParkingLot()
-        self._reassemblers: dict[Tsi, Reassembler | UnorderedReassembler] = {}
-        self._marks: dict[Tsi, tuple[int, int]] = {}  # progress of large messages at the last check
-        self.checks_at_ns = 0
         self._freed = 0
         self._is_closed = False
         self._policies = policies
@@ -83,15 +123,13 @@ class Inbox:
         elif isinstance(effect, Lost):
             if self._policies.on_loss == "resync" and effect.cause not in _CONSEQUENTIAL_CAUSES:
                 self._resyncs.add(effect.tsi)
-            self._queue.extend(QueueItem(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
+            self._queue.extend(QueueItem(lost, 0) for lost in self.reassemblers.of(effect.tsi).add_lost(effect))
         elif isinstance(effect, Closed):
             if effect.cause is not CloseCause.SILENT:  # a silent session may go on in the middle of a message
-                reassembler = self._reassemblers.pop(effect.tsi, None)
-                self._queue.extend(QueueItem(lost, 0) for lost in (reassembler.end() if reassembler else ()))
+                self._queue.extend(QueueItem(lost, 0) for lost in self.reassemblers.end(effect.tsi))
             self._queue.append(QueueItem(effect, 0))
         elif isinstance(effect, Opened):
-            if effect.data_port in self._unordered_ports and effect.tsi not in self._reassemblers:
-                self._reassemblers[effect.tsi] = UnorderedReassembler(effect.tsi, self._parameters.max_apdu)
+            self.reassemblers.open(effect.tsi, effect.data_port)
             self._queue.append(QueueItem(effect, 0))
         if self._waiters:
             self._waiters.unpark_all()
@@ -102,7 +140,7 @@ class Inbox:
         """Take a single packet on the fast path, past effects and queue. Return False if that is not possible."""
         if self._queue or self.alone is not None or not self.is_plain or self._has_slow_policy:
             return False
-        if self._is_assembling and not self._is_between():
+        if self.reassemblers.may_be_assembling and not self.reassemblers.is_between():
             return False
         key = self._core.receive_alone(packet, peer, time.monotonic_ns())
         if key is None:
@@ -115,11 +153,6 @@ class Inbox:
             message.payload = packet[DATA_HEADER_OCTETS:]
             self.alone, self.spare = message, None
         return True
-
-    def _is_between(self) -> bool:
-        """Return whether no message of several packets is incomplete."""
-        self._is_assembling = any(reassembler.mark is not None for reassembler in self._reassemblers.values())
-        return not self._is_assembling
 
     def after(self) -> Effects:
         """Return octets that left the queue unseen to the core's budget. Follow the policies. Return effects."""
@@ -145,23 +178,11 @@ class Inbox:
         return effects
 
     def drop_stalled(self) -> None:
-        """Give up large messages without progress since the last check, at least `apdu_ivl` ago."""
-        now_ns = time.monotonic_ns()
-        if now_ns < self.checks_at_ns:
-            return
-        self.checks_at_ns = now_ns + self._parameters.apdu_ivl
-        marks = {tsi: reassembler.mark for tsi, reassembler in self._reassemblers.items()}
-        for tsi, mark in marks.items():
-            if mark is not None and mark == self._marks.get(tsi):
-                self._queue.extend(QueueItem(lost, 0) for lost in self._reassemblers[tsi].end())
-                self._waiters.unpark_all()
-        self._marks = {tsi: mark for tsi, mark in marks.items() if mark is not None}
-
-    def _reassembler(self, tsi: Tsi) -> Reassembler | UnorderedReassembler:
-        reassembler = self._reassemblers.get(tsi)
-        if reassembler is None:
-            reassembler = self._reassemblers[tsi] = Reassembler(tsi, self._parameters.max_apdu)
-        return reassembler
+        """Give up large messages that stand still."""
+        lost = self.reassemblers.end_stalled(time.monotonic_ns())
+        if lost:
+            self._queue.extend(QueueItem(message, 0) for message in lost)
+            self._waiters.unpark_all()
 
     def _take_run(self, deliver: Deliver) -> None:
         run, last = deliver.run, self._queue[-1] if self._queue else None
@@ -169,11 +190,11 @@ class Inbox:
             # The application is behind: larger runs cost it less for each message.
             last.extend(run)
             return
-        reassembler = self._reassembler(deliver.tsi)
+        reassembler = self.reassemblers.of(deliver.tsi)
         if not run.has_options and reassembler.is_between:
             self._queue.append(QueueItem(WholeMessages(deliver.tsi, run), run.octets))
             return
-        self._is_assembling = True
+        self.reassemblers.may_be_assembling = True
         items = [QueueItem(item, _octets_of(item)) for item in reassembler.add(run)]
         # Parts of a large message have left the queue for the reassembler, which has its own bound. A complete message
         # comes back.
@@ -193,7 +214,7 @@ class Inbox:
         while self.alone is None and not self._queue:
             if self._is_closed:
                 return None
-            if self._is_assembling and not self._is_between():
+            if self.reassemblers.may_be_assembling and not self.reassemblers.is_between():
                 with trio.move_on_after(self._parameters.apdu_ivl / SECOND):
                     await self._sleep()
                 self.drop_stalled()
