@@ -69,7 +69,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             if not isinstance(item, (Spm, Data)) or (isinstance(item, Data) and item.parity):
                 self.counters.foreign_packets += _packets_of(item)  # only an SPM or plain data starts a session
                 return NOTHING
-            known = AggregatorSession(item, self._setup, self._parameters, self._rng, self._node_id, self.counters)
+            known = AggregatorSession(self._context_of(item), self._setup)
             evicted = self.sessions.add(item.tsi, known)
             self.counters.sessions_opened += 1
             if evicted is not None:

@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, TimedRange, TimedRanges
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 
@@ -67,9 +66,9 @@ class Repeat:
 class Elimination:
     """Repair state of one session at one element."""
 
-    def __init__(self, parameters: Parameters, counters: Counters) -> None:
-        self._parameters = parameters
-        self._counters = counters
+    def __init__(self, context: SessionContext) -> None:
+        self._parameters = context.parameters
+        self._counters = context.counters
         self.repairs: TimedRanges[Repair] = TimedRanges()
 
     @property

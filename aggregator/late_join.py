@@ -6,7 +6,6 @@ to each segment that requested it, or by unicast to a single late joiner. The se
 
 from __future__ import annotations
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.history_server import HistoryServer
@@ -15,7 +14,7 @@ from pgm.core.recovery.parents import Parents
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import SECOND
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
@@ -25,18 +24,12 @@ class AggregatorHistory:
     """Late joiners below one aggregator in one session."""
 
     def __init__(
-        self,
-        state: SessionState,
-        setup: ElementSetup,
-        nak_limits: NakLimits,
-        parameters: Parameters,
-        counters: Counters,
+        self, context: SessionContext, state: SessionState, setup: ElementSetup, nak_limits: NakLimits
     ) -> None:
         self._state = state
-        self._parameters = parameters
-        self._counters = counters
-        self.history_server = HistoryServer(state, parameters, nak_limits)
-        self._above = UpstreamHistory(state, setup.keepers, lambda _: setup.up, parameters, counters)
+        self._context = context
+        self.history_server = HistoryServer(state, context.parameters, nak_limits)
+        self._above = UpstreamHistory(context, state, setup.keepers, lambda _: setup.up)
         self._route: Parents | None = None
 
     @property
@@ -50,9 +43,8 @@ class AggregatorHistory:
         if keeper is None:
             return None
         if self._route is None or self._route.current != keeper:
-            self._route = Parents(
-                (keeper,), self._parameters, self._counters, SECOND // self._parameters.ne_nak_rpt_rte
-            )
+            repeat_ivl = SECOND // self._context.parameters.ne_nak_rpt_rte
+            self._route = Parents(self._context, (keeper,), repeat_ivl)
         return self._route
 
     def seek(self, now_ns: int) -> bool:

@@ -11,11 +11,10 @@ from collections import OrderedDict
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import SECOND
 from pgm.wire.formats import Nla
 
@@ -35,19 +34,18 @@ class _Known:
 class LearntRepairers:
     """Learnt repairers of one session at one element."""
 
-    def __init__(self, setup: ElementSetup, parameters: Parameters, counters: Counters) -> None:
+    def __init__(self, context: SessionContext, setup: ElementSetup) -> None:
+        self._context = context
         self._setup = setup
-        self._parameters = parameters
-        self._counters = counters
+        self._counters = context.counters
         self._known: OrderedDict[Nla, _Known] = OrderedDict()
 
     def learn(self, nla: Nla, segment: Segment, *, is_upstream: bool, path_nla: Nla | None) -> None:
         """Note an offer (DLR-32). A repairer that is known already changes nothing."""
         if nla in self._known or nla in self._setup.parents or nla == path_nla:
             return
-        route = Parents(
-            (nla, *self._setup.parents), self._parameters, self._counters, SECOND // self._parameters.ne_nak_rpt_rte
-        )
+        repeat_ivl = SECOND // self._context.parameters.ne_nak_rpt_rte
+        route = Parents(self._context, (nla, *self._setup.parents), repeat_ivl)
         if path_nla is not None:
             route.learn_path(path_nla)
         bit = 0 if is_upstream else 1 << self._setup.downs.index(segment)

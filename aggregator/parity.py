@@ -12,7 +12,6 @@ import attrs
 
 from aggregator.elimination import Elimination
 from aggregator.parity_elimination import ParityElimination, Request
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
 from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.nak_packets import nak_packet
@@ -20,7 +19,7 @@ from pgm.core.recovery.parents import Parents
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.wire.control_packets import Nak, Spm, with_addresses
 from pgm.wire.formats import Nla
 from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, find
@@ -34,15 +33,13 @@ class ParityElement:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         setup: ElementSetup,
         ncf_sender: NcfSender,
         single: Elimination,
         upstream: Parents,
         routes: Sequence[Parents],
-        homes: dict[Nla, Segment],
-        parameters: Parameters,
-        counters: Counters,
     ) -> None:
         self.size = 0
         self._state = state
@@ -51,11 +48,11 @@ class ParityElement:
         self._single = single
         self._upstream = upstream
         self._routes = routes
-        self._homes = homes
-        self._parameters = parameters
-        self._counters = counters
+        self._homes = setup.homes
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._shorts: dict[int, int] = {}  # by group: the number of packets by which the group is short
-        self.elimination = ParityElimination(parameters, counters)
+        self.elimination = ParityElimination(context)
 
     def on_spm(self, spm: Spm) -> None:
         """Learn the group size, settled by the first SPM, and the size of a short group that ends with SPM_LEAD."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import attrs
 
 from aggregator.elimination import ElementState
-from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import TimedRange, TimedRanges
-from pgm.parameters import Parameters
 from pgm.wire.formats import Nla
 
 
@@ -44,9 +43,9 @@ class ParityElimination:
     Each group has one range, a single sqn long.
     """
 
-    def __init__(self, parameters: Parameters, counters: Counters) -> None:
-        self._parameters = parameters
-        self._counters = counters
+    def __init__(self, context: SessionContext) -> None:
+        self._parameters = context.parameters
+        self._counters = context.counters
         self.repairs: TimedRanges[ParityRepair] = TimedRanges()
 
     @property

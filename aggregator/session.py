@@ -7,7 +7,6 @@ below.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 
 from aggregator.elimination import Elimination, Repair
@@ -16,12 +15,11 @@ from aggregator.learnt_repairers import LearntRepairers
 from aggregator.own_gaps import OwnGaps
 from aggregator.parity import ParityElement
 from pgm.core.acked.ack_merger import AckMerger
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, passed_on
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.children import Children, populations
-from pgm.core.polling.poll_responder import NodeId, PollResponder
+from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_control import unreachable_neighbour
 from pgm.core.recovery.nak_packets import OF_HISTORY, nak_packets
 from pgm.core.recovery.parents import Parents
@@ -31,9 +29,9 @@ from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SessionState, SpmVerdict
+from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
-from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Nak, Packet, Poll, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
@@ -47,65 +45,39 @@ from pgm.wire.train import Data
 class AggregatorSession:
     """One TSI at an aggregator."""
 
-    def __init__(
-        self,
-        item: Spm | Data,
-        setup: ElementSetup,
-        parameters: Parameters,
-        rng: random.Random,
-        node_id: NodeId,
-        counters: Counters,
-    ) -> None:
+    def __init__(self, context: SessionContext, setup: ElementSetup) -> None:
+        parameters = context.parameters
         self._setup = setup
-        self._counters = counters
+        self._counters = context.counters
         self._parameters = parameters
-        self.state = SessionState(item.tsi, item.data_port, parameters, counters)
-        self.relay = Relay(item.tsi, item.data_port, setup, parameters, counters)
-        self.nak_limits = NakLimits(parameters, counters, item.tsi)
-        self.ncf_sender = NcfSender(parameters, counters, self.nak_limits)
-        self.elimination = Elimination(parameters, counters)
+        self.state = SessionState(context)
+        self.relay = Relay(context, setup)
+        self.nak_limits = NakLimits(context)
+        self.ncf_sender = NcfSender(context, self.nak_limits)
+        self.elimination = Elimination(context)
         self._gaps = OwnGaps(parameters)
         repeat_ivl = SECOND // parameters.ne_nak_rpt_rte
-        self._upstream = Parents(setup.parents, parameters, counters, repeat_ivl)
+        self._upstream = Parents(context, setup.parents, repeat_ivl)
         repairers = setup.repairers or ((),) * len(setup.downs)
         self._routes = [
-            Parents((*local, *setup.parents), parameters, counters, repeat_ivl) if local else self._upstream
-            for local in repairers
+            Parents(context, (*local, *setup.parents), repeat_ivl) if local else self._upstream for local in repairers
         ]
-        self.acks = AckMerger(self.state, self._upstream, setup, parameters, rng, counters)
+        self.acks = AckMerger(context, self.state, self._upstream, setup)
         self._all_parents = list({id(parents): parents for parents in (self._upstream, *self._routes)}.values())
         self._children = [
-            Children(
-                item.tsi,
-                item.data_port,
-                down,
-                parameters,
-                rng,
-                counters,
-                lasts_ns=parameters.ne_nak_rdata_ivl,
-                searches=True,
-            )
-            for down in setup.downs
+            Children(context, down, lasts_ns=parameters.ne_nak_rdata_ivl, searches=True) for down in setup.downs
         ]
         self.relay.back_offs = {
             down.index: children.back_off for down, children in zip(setup.downs, self._children, strict=True)
         }
-        self._answers = PollResponder(node_id, rng, counters)
+        self._answers = PollResponder(context)
         self._is_cut_off = False  # the parent has announced that it cannot be heard
-        self._redirects = LearntRepairers(setup, parameters, counters)
+        self._redirects = LearntRepairers(context, setup)
         self._null_naks = NullNaks(parameters)
-        self.history = AggregatorHistory(self.state, setup, self.nak_limits, parameters, counters)
-        self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
+        self.history = AggregatorHistory(context, self.state, setup, self.nak_limits)
+        self._homes = setup.homes
         self.parity = ParityElement(
-            self.state,
-            setup,
-            self.ncf_sender,
-            self.elimination,
-            self._upstream,
-            self._routes,
-            self._homes,
-            parameters,
-            counters,
+            context, self.state, setup, self.ncf_sender, self.elimination, self._upstream, self._routes
         )
 
     @property

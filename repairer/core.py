@@ -135,17 +135,7 @@ class RepairerCore(ElementCore[ParitySession]):
         session = self.sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
-        session = ParitySession(
-            item.tsi,
-            item.data_port,
-            self._setup,
-            self.cache.open_session(),
-            self._pacers,
-            self._parameters,
-            self._rng,
-            self._node_id,
-            self.counters,
-        )
+        session = ParitySession(self._context_of(item), self._setup, self.cache.open_session(), self._pacers)
         session.state.heard_at_ns = now_ns
         self.counters.sessions_opened += 1
         evicted = self.sessions.add(item.tsi, session)

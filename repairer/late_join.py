@@ -11,19 +11,17 @@ from collections.abc import Iterable
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.history_server import HistoryServer
 from pgm.core.late_join.upstream_history import HistoryReply, UpstreamHistory, begins_at
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.recovery.nak_sender import NakSender
-from pgm.core.recovery.recovery import Recovery
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, without
-from pgm.parameters import Parameters
 from pgm.units import MILLISECOND
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
@@ -35,24 +33,20 @@ class RepairerHistory:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         cache: SessionCache,
         asker: NakSender,
-        recovery: Recovery,
         setup: ElementSetup,
         nak_limits: NakLimits,
-        parameters: Parameters,
-        counters: Counters,
     ) -> None:
         self._state = state
         self._cache = cache
         self._nak_sender = asker
-        self._recovery = recovery
-        self._parameters = parameters
-        self.history_server = HistoryServer(state, parameters, nak_limits)
-        self._above = UpstreamHistory(
-            state, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up), parameters, counters
-        )
+        self._recovery = asker.recovery
+        self._parameters = context.parameters
+        self.history_server = HistoryServer(state, context.parameters, nak_limits)
+        self._above = UpstreamHistory(context, state, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up))
         self._pacers: dict[int, Pacer] = {}
 
     @property

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Send
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.repair.responder import Responder
 from pgm.core.segment import Segment
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from repairer.cache import SessionCache
@@ -56,23 +55,22 @@ class Outlets:
 
     def __init__(
         self,
+        context: SessionContext,
         cache: SessionCache,
         downs: Sequence[Segment],
         pacers: Mapping[int, Pacer],
         history_pacer: Callable[[Segment], Pacer],
-        parameters: Parameters,
-        counters: Counters,
     ) -> None:
+        self._context = context
         self._cache = cache
         self._pacers = pacers
         self._history_pacer = history_pacer
-        self._parameters = parameters
-        self._counters = counters
+        self._counters = context.counters
         self._outlets = {(segment.index, TO_ALL): self._outlet(segment, TO_ALL, is_history=False) for segment in downs}
 
     def _outlet(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
         only = None if to == TO_JOINERS else to
-        responder = Responder(self._cache, segment, self._parameters, self._counters, only)
+        responder = Responder(self._context, self._cache, segment, only)
         pacer = self._pacers[segment.index]
         return Outlet(responder, (pacer, self._history_pacer(segment)) if is_history else (pacer,))
 

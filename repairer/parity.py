@@ -7,23 +7,20 @@ parity of both therefore holds different packets.
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effect
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.recovery import ParityRecovery, offer_of
 from pgm.core.parity.responder import ParityFormat, ParityResponder, whole_group
 from pgm.core.recovery.gap_detector import GapDetector
-from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
 from pgm.fec import code
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import Nla
@@ -39,26 +36,24 @@ class RepairerParity:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         setup: ElementSetup,
         cache: SessionCache,
         gap_detector: GapDetector,
-        recovery: Recovery,
         pacers: Mapping[int, Pacer],
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
     ) -> None:
         self.receiver: ParityRecovery | None = None
+        self._context = context
         self._state = state
         self._setup = setup
         self._cache = cache
         self._gap_detector = gap_detector
-        self._recovery = recovery
+        self._recovery = gap_detector.recovery
         self._pacers = pacers
-        self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+        self._parameters = context.parameters
+        self._rng = context.rng
+        self._counters = context.counters
         self._responders: dict[int, ParityResponder] = {}  # by downstream segment
         # group -> packets by segment, until the group is complete
         self._wanted: OrderedDict[int, dict[int, int]] = OrderedDict()
@@ -72,13 +67,10 @@ class RepairerParity:
         offer = offer_of(spm, self._state) if self.receiver is None else None
         if offer is not None:
             new = self.receiver = ParityRecovery(
+                self._context,
                 offer,
                 self._state,
                 self._gap_detector,
-                self._recovery,
-                self._parameters,
-                self._rng,
-                self._counters,
                 store=self._cache,
                 kept=None,
                 regain=self._gap_detector.regain,
@@ -87,8 +79,7 @@ class RepairerParity:
             start = self._rng.randrange(limit // _SOURCE_SHARE, limit)
             form = ParityFormat(self._state.tsi, self._state.data_port, offer.tgsize, start, limit)
             self._responders = {
-                down.index: ParityResponder(self._cache, down, form, self._parameters, self._counters)
-                for down in self._setup.downs
+                down.index: ParityResponder(self._context, self._cache, down, form) for down in self._setup.downs
             }
         if self.receiver is not None:
             self.receiver.on_spm(spm, now_ns)

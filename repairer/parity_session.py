@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.polling.poll_responder import NodeId
 from pgm.core.segment import Channel, Segment
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.wire.control_packets import Nak, Spm, with_addresses
-from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.formats import Nla, PacketType
 from pgm.wire.naks import Naks
 from pgm.wire.options import NakList
 from pgm.wire.sequence_numbers import wrap
@@ -29,29 +26,10 @@ class ParitySession(RepairerSession):
     """The repairer's side of one TSI, including parity."""
 
     def __init__(
-        self,
-        tsi: Tsi,
-        data_port: int,
-        setup: ElementSetup,
-        cache: SessionCache,
-        pacers: Sequence[Pacer],
-        parameters: Parameters,
-        rng: random.Random,
-        node_id: NodeId,
-        counters: Counters,
+        self, context: SessionContext, setup: ElementSetup, cache: SessionCache, pacers: Sequence[Pacer]
     ) -> None:
-        super().__init__(tsi, data_port, setup, cache, pacers, parameters, rng, node_id, counters)
-        self.parity = RepairerParity(
-            self.state,
-            setup,
-            cache,
-            self._gap_detector,
-            self._recovery,
-            self._pacers,
-            parameters,
-            rng,
-            counters,
-        )
+        super().__init__(context, setup, cache, pacers)
+        self.parity = RepairerParity(context, self.state, setup, cache, self._gap_detector, self._pacers)
 
     @property
     def deadline_ns(self) -> int:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_packets import nak_packets
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Polr, encode
@@ -35,19 +35,14 @@ class RedirectOffer:
     """The offers of one session's repairer."""
 
     def __init__(
-        self,
-        state: SessionState,
-        setup: ElementSetup,
-        answers: PollResponder,
-        parameters: Parameters,
-        counters: Counters,
+        self, context: SessionContext, state: SessionState, setup: ElementSetup, answers: PollResponder
     ) -> None:
         self._state = state
         self._segment = setup.up
         self._answers = answers
-        self._parameters = parameters
-        self._counters = counters
-        self._is_upstream = not setup.is_relay and parameters.dlr_mode in ("upstream", "both")
+        self._parameters = context.parameters
+        self._counters = context.counters
+        self._is_upstream = not setup.is_relay and context.parameters.dlr_mode in ("upstream", "both")
         self.has_parity = False  # whether this node can repair the session by parity
         self._is_redirecting = False  # whether some node was redirected here
         self._free_at_ns = 0

@@ -6,17 +6,14 @@ is relayed as ODATA: the whole subtree lacked it, and elements further down rela
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 from pgm.core.acked.ack_merger import AckMerger
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, passed_on
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.polling.children import Children, populations
-from pgm.core.polling.poll_responder import NodeId
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
 from pgm.core.recovery.nak_sender import NakSender
@@ -30,13 +27,13 @@ from pgm.core.repair.null_naks import NullNaks
 from pgm.core.repair.responder import Responder
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SessionState, SpmVerdict
+from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span, merged, without
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
-from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.naks import Naks
 from pgm.wire.options import HeldHistory
 from pgm.wire.train import Data, Run
@@ -52,61 +49,41 @@ class RepairerSession:
     """The repairer's side of one TSI."""
 
     def __init__(
-        self,
-        tsi: Tsi,
-        data_port: int,
-        setup: ElementSetup,
-        cache: SessionCache,
-        pacers: Sequence[Pacer],
-        parameters: Parameters,
-        rng: random.Random,
-        node_id: NodeId,
-        counters: Counters,
+        self, context: SessionContext, setup: ElementSetup, cache: SessionCache, pacers: Sequence[Pacer]
     ) -> None:
+        parameters = context.parameters
         self._setup = setup
         self._parameters = parameters
-        self._counters = counters
+        self._counters = context.counters
         self.cache = cache
-        self.state = SessionState(tsi, data_port, parameters, counters)
-        self.relay = Relay(tsi, data_port, setup, parameters, counters)
-        self.nak_limits = NakLimits(parameters, counters, tsi)
-        self._ncf_sender = NcfSender(parameters, counters, self.nak_limits)
-        self._parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
-        self.acks = AckMerger(self.state, self._parents, setup, parameters, rng, counters)
-        self._recovery = Recovery(parameters, rng, counters, self._parents.response_timeout, tsi=tsi)
+        self.state = SessionState(context)
+        self.relay = Relay(context, setup)
+        self.nak_limits = NakLimits(context)
+        self._ncf_sender = NcfSender(context, self.nak_limits)
+        self._parents = Parents(context, all_parents(setup.parents, setup.lines))
+        self.acks = AckMerger(context, self.state, self._parents, setup)
+        self._recovery = Recovery(context, self._parents.response_timeout)
         self._gap_detector = GapDetector(self._recovery)
-        self._nak_sender = NakSender(self.state, self._parents, self._recovery, parameters, counters)
+        self._nak_sender = NakSender(context, self.state, self._parents, self._recovery)
         self._nak_sender.more = self.acks.reports
         self.lines: RedundantLines | None = None  # upstream, if several lines bring the session
         if setup.lines:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
             self.lines = self._nak_sender.routes = self.acks.routes = RedundantLines(
-                lines, self.state, self._recovery, parameters, counters
+                context, lines, self.state, self._recovery
             )
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
         self._wanted = PendingRequests(setup.downs, parameters.repair_states)
-        self._spm_request = SpmRequest(parameters, rng, counters)
+        self._spm_request = SpmRequest(context)
         self.nak_control = NakControl(
-            self.state,
-            self._parents,
-            self._recovery,
-            parameters,
-            rng,
-            node_id,
-            counters,
-            searches_answered(setup, parameters),
+            context, self.state, self._parents, self._recovery, searches_answered(setup, parameters)
         )
-        self._offer = RedirectOffer(self.state, setup, self.nak_control.answers, parameters, counters)
+        self._offer = RedirectOffer(context, self.state, setup, self.nak_control.answers)
         self._null_naks = NullNaks(parameters)
-        self.history = RepairerHistory(
-            self.state, cache, self._nak_sender, self._recovery, setup, self.nak_limits, parameters, counters
-        )
-        self._outlets = Outlets(cache, setup.downs, self._pacers, self.history.pacer, parameters, counters)
+        self.history = RepairerHistory(context, self.state, cache, self._nak_sender, setup, self.nak_limits)
+        self._outlets = Outlets(context, cache, setup.downs, self._pacers, self.history.pacer)
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
-        self._children = {
-            down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
-            for down in setup.downs
-        }
+        self._children = {down.index: Children(context, down, lasts_ns=lasts_ns) for down in setup.downs}
         self.relay.back_offs = {index: children.back_off for index, children in self._children.items()}
         self._source: Nla = setup.up.address  # the sender of the first data
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from pgm.core.counters import Counters
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.back_off import AdvertisedBackOff, LearntBackOff
 from pgm.core.polling.children import Children
@@ -34,6 +31,7 @@ from tests.unit.core.makers import (
     parameters,
     payload_of,
     sent_control,
+    session_context,
     spm_packet,
     train_of,
 )
@@ -194,14 +192,12 @@ def test_an_ncf_keeps_its_list_beside_the_option():
 def test_back_off_census_is_named_on_spms_ncfs_and_polls():
     """From the first complete poll on, the option carries the POLL_SQN of that poll, not of the one in flight."""
     children = Children(
-        TSI,
-        DATA_PORT,
-        SEGMENT,
-        parameters(
-            **TUNED | {"nak_bo_tuning": "polls", "poll_ivl": SECOND, "poll_bo_ivl": 100 * MS, "poll_first_bits": 0}
+        session_context(
+            parameters(
+                **TUNED | {"nak_bo_tuning": "polls", "poll_ivl": SECOND, "poll_bo_ivl": 100 * MS, "poll_first_bits": 0}
+            )
         ),
-        random.Random(1),
-        Counters(),
+        SEGMENT,
         lasts_ns=SECOND,
     )
     children.begin(START)

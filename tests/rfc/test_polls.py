@@ -14,8 +14,9 @@ import pytest
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
 from pgm.core.element.setup import ElementSetup
+from pgm.core.node_id import NodeId
 from pgm.core.polling.children import Children
-from pgm.core.polling.poll_responder import NodeId, PollResponder
+from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.sim.applications import Traffic
 from pgm.sim.trees import TreeBuilder
@@ -38,6 +39,7 @@ from tests.unit.core.makers import (
     parameters,
     sent_control,
     sent_items,
+    session_context,
     spm_packet,
 )
 from tests.unit.core.reader import Reader
@@ -72,9 +74,9 @@ class Child:
     def __init__(self, seed=1, dlr_nla=None, now=START):
         self.now = now
         self.said = []
-        rng = random.Random(seed)
-        self.node_id = NodeId(rng)
-        self.answers = PollResponder(self.node_id, rng, Counters(), dlr_nla)
+        context = session_context(rng=random.Random(seed))
+        self.node_id = context.node_id
+        self.answers = PollResponder(context, dlr_nla)
 
     def hear(self, *polls, after=0):
         self.wait(after)
@@ -256,7 +258,10 @@ class Floor:
         self.polrs = 0
         settings = parameters(**SETTINGS | changes)
         self.parent = Children(
-            TSI, DATA_PORT, SEGMENT, settings, random.Random(seed), self.counters, lasts_ns=SECOND, searches=searches
+            session_context(settings, counters=self.counters, rng=random.Random(seed)),
+            SEGMENT,
+            lasts_ns=SECOND,
+            searches=searches,
         )
 
     def join(self, count):

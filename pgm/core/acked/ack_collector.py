@@ -20,13 +20,12 @@ import attrs
 
 from pgm.core.acked.ack_table import AckChild, AckTable, Place
 from pgm.core.acked.ack_terms import AckTerms, ack_packet
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, control
 from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
 from pgm.core.status import AckStatus
-from pgm.parameters import Parameters
 from pgm.units import NEVER, format_duration
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import Nla
 from pgm.wire.options import Members
 
 _MOST_SHOWN = 16  # children in the status
@@ -54,14 +53,13 @@ class DepartedChild:
 class AckCollector:
     """Acks of one node's children in one session."""
 
-    def __init__(
-        self, tsi: Tsi, data_port: int, downs: Sequence[Segment], parameters: Parameters, counters: Counters
-    ) -> None:
+    def __init__(self, context: SessionContext, downs: Sequence[Segment]) -> None:
+        parameters = context.parameters
         self.table = AckTable(parameters.max_children)
-        self._tsi = tsi
-        self._data_port = data_port
+        self._tsi = context.tsi
+        self._data_port = context.data_port
         self._segments = {segment.index: segment for segment in downs}
-        self._counters = counters
+        self._counters = context.counters
         self._limit = parameters.max_children
         self._most_members = parameters.ack_child_members
         self._element_ivl = parameters.ack_element_ivl

@@ -7,21 +7,18 @@ to send an ack, the element acknowledges no more than the trail. That also holds
 
 from __future__ import annotations
 
-import random
-
 from pgm.core.acked.ack_collector import AckCollector, AckReport
 from pgm.core.acked.ack_sender import AckSender
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import ReportRelay
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Channel
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.status import AckStatus
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Ack, Nak, Spm
 from pgm.wire.formats import Nla
@@ -37,25 +34,16 @@ class AckMerger:
     Idle until an SPM announces an acknowledged stream.
     """
 
-    def __init__(
-        self,
-        state: SessionState,
-        parents: Parents,
-        setup: ElementSetup,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
-    ) -> None:
+    def __init__(self, context: SessionContext, state: SessionState, parents: Parents, setup: ElementSetup) -> None:
+        self._context = context
         self._state = state
         self._parents = parents
         self._setup = setup
-        self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+        self._counters = context.counters
         self.routes: HasRoutes | None = None  # None: all parents are on one segment
         self._below: AckCollector | None = None
         self._above: AckSender | None = None
-        self.reports = ReportRelay(state, parents, setup.up, counters)
+        self.reports = ReportRelay(state, parents, setup.up, context.counters)
         self._settles_ns: int | None = None  # until then a child may be unknown, and _SETTLED after that
 
     @property
@@ -87,11 +75,8 @@ class AckMerger:
         if self._above is not None:
             self._above.follow(terms, now_ns)
             return
-        state, counters = self._state, self._counters
-        self._below = AckCollector(state.tsi, state.data_port, self._setup.downs, self._parameters, counters)
-        self._above = AckSender(
-            state, self._parents, self._setup.up, self._parameters, self._rng, counters, terms, is_element=True
-        )
+        self._below = AckCollector(self._context, self._setup.downs)
+        self._above = AckSender(self._context, self._state, self._parents, self._setup.up, terms, is_element=True)
         self._above.routes = self.routes
 
     def on_packet(self, ack: Ack, channel: Channel, peer: Nla, now_ns: int) -> Effects:

@@ -11,17 +11,14 @@ lacks is released meanwhile.
 
 from __future__ import annotations
 
-import random
-
 from pgm.core.acked.ack_terms import AckTerms, ack_packet
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.status import AckStatus
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import Members
@@ -38,12 +35,10 @@ class AckSender:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         parents: Parents,
         segment: Segment,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
         terms: AckTerms,
         *,
         is_element: bool = False,
@@ -52,11 +47,11 @@ class AckSender:
         self._state = state
         self._parents = parents
         self._segment = segment
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._is_element = is_element
         self.routes: HasRoutes | None = None  # None: all parents are on one segment
-        self._rng = rng
+        self._rng = context.rng
         self._draw()
         self._acked: int | None = None
         self._sent = -1

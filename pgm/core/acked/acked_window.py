@@ -13,14 +13,13 @@ from collections.abc import Sequence
 
 from pgm.core.acked.ack_collector import AckCollector, AckReport
 from pgm.core.acked.ack_terms import AckTerms
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
 from pgm.core.status import AckStatus
-from pgm.parameters import Parameters
 from pgm.units import MICROSECOND, NEVER
 from pgm.wire.control_packets import Ack
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import Nla
 from pgm.wire.options import Flow, Members, find
 from pgm.wire.sequence_numbers import unwrap
 
@@ -28,20 +27,13 @@ from pgm.wire.sequence_numbers import unwrap
 class AckedWindow:
     """Acks of one stream's members, and the limit that follows for its source."""
 
-    def __init__(
-        self,
-        tsi: Tsi,
-        data_port: int,
-        segments: Sequence[Segment],
-        parameters: Parameters,
-        counters: Counters,
-        first_sqn: int,
-    ) -> None:
+    def __init__(self, context: SessionContext, segments: Sequence[Segment], first_sqn: int) -> None:
+        parameters = context.parameters
         self._terms = AckTerms.of_parameters(parameters)
-        self._counters = counters
+        self._counters = context.counters
         self._waits = parameters.ack_full == "wait"
         self._quorum = parameters.ack_quorum
-        self._children = AckCollector(tsi, data_port, segments, parameters, counters)
+        self._children = AckCollector(context, segments)
         self.stable = first_sqn - 1  # the newest sqn that all members have
         self._full_since_ns: int | None = None
         self._has_news = False  # `stable` has grown, so the deadline is now, to wake its waiters

@@ -15,10 +15,9 @@ from collections import OrderedDict
 from pgm.core.congestion.acker_check import RTT_WEIGHT, AckerCheck
 from pgm.core.congestion.link_reports import ALL_LOST, LossReport
 from pgm.core.congestion.window import CongestionWindow, slowness
-from pgm.core.counters import Counters
 from pgm.core.effects import Notice
+from pgm.core.session_context import SessionContext
 from pgm.core.status import CongestionStatus
-from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER, SECOND, format_duration
 from pgm.wire.control_packets import Ack, Nak
 from pgm.wire.formats import Nla
@@ -51,10 +50,10 @@ def says_goodbye(ack: Ack) -> bool:
 class CongestionControl:
     """Congestion window and acker election of one source."""
 
-    def __init__(self, parameters: Parameters, counters: Counters, now_ns: int, *, is_ipv6: bool = False) -> None:
+    def __init__(self, context: SessionContext, now_ns: int, *, is_ipv6: bool = False) -> None:
         self.window = CongestionWindow()
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._no_acker = "::" if is_ipv6 else "0.0.0.0"
         self.acker: Nla | None = None
         self.rtt_ns = 0  # round trip of the acker, smoothed

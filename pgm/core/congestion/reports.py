@@ -9,7 +9,6 @@ congestion.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 
 import attrs
@@ -22,7 +21,7 @@ from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.control_packets import Ack, Nak, Spm, encode
 from pgm.wire.formats import AFI_IPV4, AFI_IPV6, Nla
@@ -57,20 +56,18 @@ class Reporter:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         parents: Parents,
         segment: Segment,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
         is_missing: Callable[[int], bool],
     ) -> None:
         self._state = state
         self._parents = parents
         self._segment = segment
-        self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+        self._parameters = context.parameters
+        self._rng = context.rng
+        self._counters = context.counters
         self._is_missing = is_missing
         self.loss = 0.0
         self.is_acker = False

@@ -11,10 +11,11 @@ from typing import Generic, Protocol, TypeVar
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.element.setup import ElementSetup
-from pgm.core.polling.poll_responder import NodeId
+from pgm.core.node_id import NodeId
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.session.source_filter import refused_packets
 from pgm.core.session.table import HasState, SessionTable
+from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -62,6 +63,10 @@ class ElementCore(Generic[S]):
         return min(
             (min(session.deadline_ns, session.state.used_at_ns + expiry) for session in self.sessions), default=NEVER
         )
+
+    def _context_of(self, item: Item) -> SessionContext:
+        """Return the context of a new session that this item starts."""
+        return SessionContext(item.tsi, item.data_port, self._parameters, self.counters, self._rng, self._node_id)
 
     def _items_of(self, train: Train, peer: Nla) -> list[Item]:
         """Return the items of one read that the element may process.

@@ -15,15 +15,14 @@ from collections.abc import Iterable
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.back_off import AdvertisedBackOff
 from pgm.core.segment import Segment
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.control_packets import Spm, Spmr, encode, with_path
-from pgm.wire.formats import Tsi, tsi_text
+from pgm.wire.formats import tsi_text
 from pgm.wire.option_rewriting import with_back_off
 from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options
 from pgm.wire.sequence_numbers import is_newer
@@ -43,14 +42,12 @@ class RelayRole(enum.Enum):
 class Relay:
     """Relay of one session at one node."""
 
-    def __init__(
-        self, tsi: Tsi, data_port: int, setup: ElementSetup, parameters: Parameters, counters: Counters
-    ) -> None:
-        self._tsi = tsi
-        self._data_port = data_port
+    def __init__(self, context: SessionContext, setup: ElementSetup) -> None:
+        self._tsi = context.tsi
+        self._data_port = context.data_port
         self._setup = setup
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self.back_offs: dict[int, AdvertisedBackOff] = {}  # by downstream segment: the back-off that its SPMs advertise
         self._spm: Spm | None = None  # the newest from upstream
         self._partner_spm_sqn: int | None = None

@@ -30,3 +30,9 @@ class ElementSetup:
     def is_relay(self) -> bool:
         """Whether the node relays data from one segment to others."""
         return self.up not in self.downs
+
+    @property
+    def homes(self) -> dict[Nla, Segment]:
+        """Return the downstream segment of each address in `repairers`."""
+        repairers = self.repairers or ((),) * len(self.downs)
+        return {address: down for down, local in zip(self.downs, repairers, strict=True) for address in local}

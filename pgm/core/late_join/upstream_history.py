@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effect, control
 from pgm.core.late_join.history_server import held_packet
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
@@ -64,17 +63,16 @@ class UpstreamHistory:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         keepers: tuple[Nla, ...],
         segment_of: Callable[[Nla], Segment],
-        parameters: Parameters,
-        counters: Counters,
     ) -> None:
         self._state = state
         self._keepers = keepers
         self._segment_of = segment_of
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._open: dict[int, _Question] = {}  # by kind: the time span, or _ALL
         self._known: dict[int, tuple[int, int | None]] = {}  # time and content of the last answer
         self.keeper: Nla | None = None  # the node that gets NAKs for history

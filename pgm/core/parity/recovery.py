@@ -13,24 +13,21 @@ left the window, or requests for parity remained without success.
 from __future__ import annotations
 
 import itertools
-import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from pgm.core.counters import Counters
 from pgm.core.parity.store import ParityStore
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.group_limit import GroupLimit
 from pgm.core.recovery.group_probe import GroupProbe
 from pgm.core.recovery.missing_range import MissingRange
-from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RepairState
 from pgm.core.repair.responder import RepairStore
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, merged
 from pgm.core.structures.run_store import RunStore
 from pgm.fec import code, groups
-from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import PacketType
 from pgm.wire.options import CurrTgsize, ParityPrm, find
@@ -61,18 +58,16 @@ class ParityRecovery:
 
     def __init__(
         self,
+        context: SessionContext,
         offer: ParityPrm,
         state: SessionState,
         gap_detector: GapDetector,
-        recovery: Recovery,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
         *,
         store: RepairStore,
         kept: RunStore | None,
         regain: Callable[[Span, int], None],
     ) -> None:
+        parameters, recovery = context.parameters, gap_detector.recovery
         self.size = offer.tgsize
         self._is_on_demand = offer.on_demand
         if offer.on_demand:
@@ -81,8 +76,8 @@ class ParityRecovery:
         self._gap_detector = gap_detector
         self._recovery = recovery
         self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+        self._rng = context.rng
+        self._counters = context.counters
         self._store = store
         self._kept = kept
         self._regain = regain
@@ -92,7 +87,7 @@ class ParityRecovery:
         self._hold_until_ns = 0  # end of the hold of losses in the first open group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # number of packets in each short group
         self._holes: list[int] = []  # short groups without a packet from a later group so far
-        self._stock = ParityStore(self.size, parameters.fec_groups, counters)
+        self._stock = ParityStore(self.size, parameters.fec_groups, context.counters)
         self._corrupt: OrderedDict[int, None] = OrderedDict()
         self._usual = 0  # proactive parity packets of a group
         self._closes_groups = False  # the source has ended a group early

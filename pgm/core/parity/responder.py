@@ -11,13 +11,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Send
 from pgm.core.repair.fair_share import FairShare
 from pgm.core.repair.responder import RepairStore
 from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
 from pgm.fec import groups
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import Fin, Option, Syn, find
@@ -97,24 +96,18 @@ class ParityResponder:
     """On-demand parity that one session owes to a segment, or to a node by unicast."""
 
     def __init__(
-        self,
-        store: RepairStore,
-        segment: Segment,
-        form: ParityFormat,
-        parameters: Parameters,
-        counters: Counters,
-        to: Nla | None = None,
+        self, context: SessionContext, store: RepairStore, segment: Segment, form: ParityFormat, to: Nla | None = None
     ) -> None:
         self._store = store
         self._segment = segment
         self._form = form
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._to = to
         self._groups: OrderedDict[int, _PendingParity] = OrderedDict()
         self._pending: OrderedDict[int, _PendingParity] = OrderedDict()
         self._due_ns = NEVER
-        self._shares = FairShare(parameters, counters)
+        self._shares = FairShare(context)
 
     @property
     def deadline_ns(self) -> int:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Send
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.responder import ParityFormat, ParityResponder, parity_packets, train_length, whole_group
 from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
 from pgm.core.window.transmit_window import TransmitWindow
 from pgm.fec import code
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.formats import Nla, PacketType
 from pgm.wire.options import CurrTgsize, Option, ParityPrm
 from pgm.wire.parity import counts_of, group_of
 
@@ -36,25 +36,18 @@ def aligned(first_sqn: int, parameters: Parameters) -> int:
 class ParitySource:
     """Transmission groups of one source. Raises `UsageError` without zfec."""
 
-    def __init__(
-        self,
-        tsi: Tsi,
-        data_port: int,
-        segment: Segment,
-        window: TransmitWindow,
-        parameters: Parameters,
-        counters: Counters,
-    ) -> None:
+    def __init__(self, context: SessionContext, segment: Segment, window: TransmitWindow) -> None:
+        parameters = context.parameters
         code.require()
         self._window = window
         self._segment = segment
         self._parameters = parameters
-        self._counters = counters
+        self._counters = context.counters
         self._size = parameters.fec_group
         limit = code.parity_limit(self._size)
         self._proactive = min(parameters.fec_proactive, limit - 1)
-        self._form = ParityFormat(tsi, data_port, self._size, self._proactive, limit)
-        self.responder = ParityResponder(window, segment, self._form, parameters, counters)
+        self._form = ParityFormat(context.tsi, context.data_port, self._size, self._proactive, limit)
+        self.responder = ParityResponder(context, window, segment, self._form)
         self._group = window.end  # the open group
         self._shorts: dict[int, int] = {}  # number of packets in each short group
         self._scheduled: deque[int] = deque()  # groups with proactive parity still to be encoded

@@ -10,22 +10,20 @@ Sources, aggregators and repairers share this module. It has three functions, ea
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects
 from pgm.core.polling.back_off import AdvertisedBackOff
 from pgm.core.polling.nak_counts import NakCounts
 from pgm.core.polling.poller import Poller
 from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Polr
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import Nla
 from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options, PathNla, Redirect
 
 
@@ -46,31 +44,17 @@ class Children:
     `lasts_ns` is the longest life of the parent's repair state. With `searches` the parent also polls for repairers.
     """
 
-    def __init__(
-        self,
-        tsi: Tsi,
-        data_port: int,
-        segment: Segment,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
-        *,
-        lasts_ns: int,
-        searches: bool = False,
-    ) -> None:
+    def __init__(self, context: SessionContext, segment: Segment, *, lasts_ns: int, searches: bool = False) -> None:
+        parameters = context.parameters
         self._segment = segment
         self._parameters = parameters
-        self._counters = counters
+        self._counters = context.counters
         self.back_off = back_off = AdvertisedBackOff(parameters)
         self._poller: Poller | None = None
         if parameters.poll_ivl or (searches and parameters.poll_dlr_ivl):
             self._poller = Poller(
-                tsi,
-                data_port,
+                context,
                 segment,
-                parameters,
-                rng,
-                counters,
                 searches=searches,
                 options=lambda: back_off.options,  # not of `self`: that reference would make a cycle
             )

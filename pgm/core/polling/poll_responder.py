@@ -6,15 +6,14 @@ record says whether round 0 of that poll came, because only then later rounds ar
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effect, control
 from pgm.core.polling.poller import PollType
 from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
 from pgm.units import MICROSECOND, NEVER
 from pgm.wire.control_packets import Poll, Polr, encode
 from pgm.wire.formats import Nla
@@ -22,21 +21,6 @@ from pgm.wire.options import NO_OPTIONS, Redirect
 from pgm.wire.sequence_numbers import is_newer
 
 _MOST_PATHS = 16  # parents with remembered polls: more than any node has
-_ID_BITS = 32
-
-
-class NodeId:
-    """RAND_NODE_ID, drawn once for all sessions of a node on first use (POLL-07)."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._value: int | None = None
-
-    def draw(self) -> int:
-        """Draw the number in the first call, and return it; it stays the same for the life of the node."""
-        if self._value is None:
-            self._value = self._rng.getrandbits(_ID_BITS)
-        return self._value
 
 
 @attrs.define
@@ -57,10 +41,10 @@ class PollResponder:
     `dlr_nla` is the address that a repairer offers to searches.
     """
 
-    def __init__(self, node_id: NodeId, rng: random.Random, counters: Counters, dlr_nla: Nla | None = None) -> None:
-        self._node_id = node_id
-        self._rng = rng
-        self._counters = counters
+    def __init__(self, context: SessionContext, dlr_nla: Nla | None = None) -> None:
+        self._node_id = context.node_id
+        self._rng = context.rng
+        self._counters = context.counters
         self._dlr_nla = dlr_nla
         self._paths: OrderedDict[Nla, _PathPolls] = OrderedDict()
         self.searched_by: set[Nla] = set()  # parents that got an answer to their search for repairers

@@ -14,19 +14,16 @@ Both kinds share one sequence of POLL_SQNs, because children identify polls by s
 from __future__ import annotations
 
 import enum
-import random
 from collections import deque
 from collections.abc import Callable
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, control
 from pgm.core.segment import Segment
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import MICROSECOND, NEVER
 from pgm.wire.control_packets import Poll, Polr, encode
-from pgm.wire.formats import Tsi
 from pgm.wire.options import NO_OPTIONS, Options, Redirect, find
 from pgm.wire.sequence_numbers import MASK
 
@@ -60,22 +57,19 @@ class Poller:
 
     def __init__(
         self,
-        tsi: Tsi,
-        data_port: int,
+        context: SessionContext,
         segment: Segment,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
         *,
         searches: bool = False,
         options: Callable[[], Options] = lambda: NO_OPTIONS,
     ) -> None:
-        self._tsi = tsi
-        self._data_port = data_port
+        parameters = context.parameters
+        self._tsi = context.tsi
+        self._data_port = context.data_port
         self._segment = segment
         self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+        self._rng = context.rng
+        self._counters = context.counters
         self._ivls = {PollType.GENERAL: parameters.poll_ivl, PollType.DLR: parameters.poll_dlr_ivl if searches else 0}
         self._due_ns = {PollType.GENERAL: NEVER, PollType.DLR: NEVER}
         self._round: _Round | None = None

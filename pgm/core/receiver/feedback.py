@@ -6,20 +6,18 @@ a receiver needs no configuration. A plain stream has neither.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 from pgm.core.acked.ack_sender import AckSender
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import Reporter
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects
 from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.status import AckStatus
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Ack, Spm
 from pgm.wire.formats import Nla
@@ -31,20 +29,18 @@ class Feedback:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         parents: Parents,
         segment: Segment,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
         is_missing: Callable[[int], bool],
     ) -> None:
+        self._context = context
         self._state = state
         self._parents = parents
         self._segment = segment
-        self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._is_missing = is_missing
         self.is_wanted = False  # False for plain streams, which test nothing else
         self._acks: AckSender | None = None
@@ -77,7 +73,7 @@ class Feedback:
         requested acks for `peer_expiry`: a single SPM with or without the option may be forged.
         """
         flow = find(spm.options, Flow)
-        common = (self._state, self._parents, self._segment, self._parameters, self._rng, self._counters)
+        common = (self._context, self._state, self._parents, self._segment)
         if flow is not None:
             self._flow_ns, terms = now_ns, AckTerms.of_option(flow)
             if self._acks is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
-from pgm.core.polling.poll_responder import NodeId
+from pgm.core.node_id import NodeId
 from pgm.core.receiver.data_path import PredictedPacket
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
@@ -17,6 +17,7 @@ from pgm.core.receiver.source_restarts import restart_of_new_session, restart_of
 from pgm.core.segment import Channel
 from pgm.core.session.source_filter import refused_packets
 from pgm.core.session.table import SessionTable
+from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.core.window.receive_window import DeliveryBudget
 from pgm.parameters import Parameters
@@ -204,16 +205,8 @@ class ReceiverCore:
         session = self._sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
-        session = ReceiverSession(
-            item.tsi,
-            item.data_port,
-            self._setup,
-            self._room,
-            self._parameters,
-            self._rng,
-            self._node_id,
-            self._counters,
-        )
+        context = SessionContext(item.tsi, item.data_port, self._parameters, self._counters, self._rng, self._node_id)
+        session = ReceiverSession(context, self._setup, self._room)
         session.state.heard_at_ns = session.begun_ns = now_ns
         restarted = restart_of_new_session(session, self._sessions)
         evicted = self._sessions.add(item.tsi, session)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
-from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
 from pgm.core.late_join.joiner import LateJoiner
 from pgm.core.parity.recovery import ParityRecovery, offer_of
-from pgm.core.polling.poll_responder import NodeId
 from pgm.core.receiver.data_path import ShortReceive
 from pgm.core.receiver.feedback import Feedback
 from pgm.core.receiver.phase import SessionPhase as _Phase
@@ -23,14 +19,14 @@ from pgm.core.recovery.redundant_lines import LineSetup, RedundantLines, all_par
 from pgm.core.recovery.spm_request import SpmRequest
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SessionState, SpmVerdict
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
 from pgm.core.structures.run_store import RunStore
 from pgm.core.window.receive_window import DeliveryBudget, ReceiveWindow
 from pgm.core.window.unordered_window import UnorderedWindow
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Polr, Spm
-from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.options import Fin, HeldHistory, Join, Syn, find
 from pgm.wire.single_odata import plain_front
 from pgm.wire.train import Data, DataWithGaps, Run
@@ -42,54 +38,43 @@ _LOST_WITH = {CloseCause.NAGGING: LossCause.NAGGING, CloseCause.OVERRUN: LossCau
 class ReceiverSession(ShortReceive):
     """The receiver's side of one TSI."""
 
-    def __init__(
-        self,
-        tsi: Tsi,
-        data_port: int,
-        setup: ReceiverSetup,
-        room: DeliveryBudget,
-        parameters: Parameters,
-        rng: random.Random,
-        node_id: NodeId,
-        counters: Counters,
-    ) -> None:
+    def __init__(self, context: SessionContext, setup: ReceiverSetup, room: DeliveryBudget) -> None:
+        data_port = context.data_port
+        self._context = context
         self._setup = setup
         self._local_repairers = setup.local_repairers
-        self._parameters = parameters
-        self._counters = counters
-        self.front, self.gsi = b"" if setup.lines else plain_front(tsi, data_port), tsi[:6]
-        self.state = SessionState(tsi, data_port, parameters, counters)
-        parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
-        self._recovery = Recovery(parameters, rng, counters, parents.response_timeout, setup.repair_table, tsi=tsi)
-        self._nak_sender = NakSender(self.state, parents, self._recovery, parameters, counters)
-        self.nak_control = NakControl(self.state, parents, self._recovery, parameters, rng, node_id, counters)
+        self._parameters = context.parameters
+        self._counters = context.counters
+        self.front, self.gsi = b"" if setup.lines else plain_front(context.tsi, data_port), context.tsi[:6]
+        self.state = SessionState(context)
+        parents = Parents(context, all_parents(setup.parents, setup.lines))
+        self._recovery = Recovery(context, parents.response_timeout, setup.repair_table)
+        self._nak_sender = NakSender(context, self.state, parents, self._recovery)
+        self.nak_control = NakControl(context, self.state, parents, self._recovery)
         window = UnorderedWindow if data_port in setup.unordered_ports else ReceiveWindow
-        self.window = window(tsi, self._recovery, room, parameters, counters)
+        self.window = window(context, self._recovery, room)
         self._is_unreliable = data_port in setup.unreliable_ports
         if self._is_unreliable:
             self._recovery.allow_asking(0)  # the stream's timers still run, but no NAKs are sent
-        self._spm_request = SpmRequest(parameters, rng, counters)
+        self._spm_request = SpmRequest(context)
         self._phase = _Phase.WAITING
         self._end_cause = CloseCause.FIN
         self._hold_until_ns = NEVER
         self._peer: Nla = setup.segment.address
-        self._rng = rng
         self._parity: ParityRecovery | None = None  # set if the source offers parity
         self.begun_ns = 0  # when the session was first heard
         self._starts_at: int | None = None  # the sqn that OPT_SYN was on
-        self.feedback = Feedback(
-            self.state, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
-        )
+        self.feedback = Feedback(context, self.state, parents, setup.segment, self._recovery.is_missing)
         self._nak_sender.more = self.feedback
         self.lines: RedundantLines | None = None
         if setup.lines:
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
             self.lines = self._nak_sender.routes = self.feedback.routes = RedundantLines(
-                lines, self.state, self._recovery, parameters, counters
+                context, lines, self.state, self._recovery
             )
         self._nak_self_limit: NakSelfLimit | None = None  # created with the first NAK
         self._late_join = LateJoiner(
-            self.window, self._nak_sender, setup.segment, setup.local_repairers, setup.keepers, parameters
+            self.window, self._nak_sender, setup.segment, setup.local_repairers, setup.keepers, context.parameters
         )
 
     @property
@@ -214,9 +199,14 @@ class ReceiverSession(ShortReceive):
         offer = offer_of(spm, self.state)
         if offer is not None:
             self.window.kept = store = RunStore()
-            parts = (self.state, self.window.gap_detector, self._recovery, self._parameters, self._rng, self._counters)
             self._parity = self._nak_sender.parity = ParityRecovery(
-                offer, *parts, store=store, kept=store, regain=self.window.take_back
+                self._context,
+                offer,
+                self.state,
+                self.window.gap_detector,
+                store=store,
+                kept=store,
+                regain=self.window.take_back,
             )
 
     def _note_syn(self, data: Data, first: int) -> list[Effect]:

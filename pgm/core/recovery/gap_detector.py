@@ -17,7 +17,7 @@ class GapDetector:
     """
 
     def __init__(self, recovery: Recovery) -> None:
-        self._recovery = recovery
+        self.recovery = recovery
         self.first = 0
         self.end = 0
         self.has_begun = False
@@ -34,11 +34,11 @@ class GapDetector:
         """
         if run.first >= self.end:
             if run.first > self.end:
-                self._recovery.detect(self.end, run.first, now_ns)
+                self.recovery.detect(self.end, run.first, now_ns)
             self.end = run.end
             return [run], 0
         known_end = min(run.end, self.end)
-        filled_spans = self._recovery.arrived(run.first, known_end, now_ns)
+        filled_spans = self.recovery.arrived(run.first, known_end, now_ns)
         parts = [run.part(first, end) for first, end in filled_spans]
         filled = sum(end - first for first, end in filled_spans)
         if run.end > self.end:
@@ -48,7 +48,7 @@ class GapDetector:
 
     def regain(self, span: Span, now_ns: int) -> None:
         """Note a skipped span as missing again, because its sqns were sent after all."""
-        self._recovery.detect(max(span[0], self.first), span[1], now_ns)
+        self.recovery.detect(max(span[0], self.first), span[1], now_ns)
 
     def reveal(self, end: int, now_ns: int) -> None:
         """Note that all sqns below `end` were sent (RCV-30, RCV-31).
@@ -56,5 +56,5 @@ class GapDetector:
         The evidence is SPM_LEAD, a trail or an NCF.
         """
         if self.has_begun and end > self.end:
-            self._recovery.detect(self.end, end, now_ns)
+            self.recovery.detect(self.end, end, now_ns)
             self.end = end

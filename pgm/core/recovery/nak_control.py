@@ -10,15 +10,12 @@ Receivers and repairers share this module. NAKs are off in three cases:
 
 from __future__ import annotations
 
-import random
-
-from pgm.core.counters import Counters
 from pgm.core.polling.back_off import LearntBackOff
-from pgm.core.polling.poll_responder import NodeId, PollResponder
+from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.session.state import SessionState
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.wire.control_packets import Nak, Poll, Spm
 from pgm.wire.formats import Nla
 from pgm.wire.options import NakBoIvl, NakBoRng, NbrUnreach, Options, PathNla, find
@@ -40,21 +37,18 @@ class NakControl:
 
     def __init__(
         self,
+        context: SessionContext,
         state: SessionState,
         parents: Parents,
         recovery: Recovery,
-        parameters: Parameters,
-        rng: random.Random,
-        node_id: NodeId,
-        counters: Counters,
         dlr_nla: Nla | None = None,
     ) -> None:
         self._state = state
         self._parents = parents
         self._recovery = recovery
-        self._counters = counters
-        self._back_off = LearntBackOff(parameters)
-        self.answers = PollResponder(node_id, rng, counters, dlr_nla)
+        self._counters = context.counters
+        self._back_off = LearntBackOff(context.parameters)
+        self.answers = PollResponder(context, dlr_nla)
         self._is_unreachable = False
         self._waits_for_census = False  # no NAK until a census begins
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effect
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.nak_packets import OF_HISTORY, NakPacketList, nak_packet, nak_packets
@@ -17,8 +16,8 @@ from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
-from pgm.parameters import Parameters
 from pgm.wire.formats import Nla
 from pgm.wire.naks import LIST_SQNS
 from pgm.wire.options import NO_OPTIONS, Options
@@ -58,14 +57,12 @@ class HasParityPlan(Protocol):
 class NakSender:
     """Sender that runs a session's recovery and sends the NAKs that result."""
 
-    def __init__(
-        self, state: SessionState, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
-    ) -> None:
+    def __init__(self, context: SessionContext, state: SessionState, parents: Parents, recovery: Recovery) -> None:
         self.state = state
         self.parents = parents
         self.recovery = recovery
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self.parity: HasParityPlan | None = None  # of a session whose source offers it
         self.redirect_has_parity = False
         self.more: HasNakOptions | None = None  # further options of NAKs

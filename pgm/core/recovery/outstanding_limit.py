@@ -8,9 +8,8 @@ they leave the limit as it is.
 
 from __future__ import annotations
 
-from pgm.core.counters import Counters
 from pgm.core.pacing.token_bucket import TokenBucket
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.wire.naks import LIST_SQNS
 
 # The least share of nak_max_outstanding. Losses from before the drops must be repaired while the source still has the data.
@@ -25,11 +24,11 @@ class OutstandingLimit:
     As in TCP, a wave after new drops halves it, any other wave adds one NAK list.
     """
 
-    def __init__(self, parameters: Parameters, counters: Counters) -> None:
-        self._most = parameters.nak_max_outstanding
+    def __init__(self, context: SessionContext) -> None:
+        self._most = context.parameters.nak_max_outstanding
         self._least = max(1, round(_LEAST * self._most))
-        self._counters = counters
-        self._drops = counters.socket_drops  # as of the last wave
+        self._counters = context.counters
+        self._drops = context.counters.socket_drops  # as of the last wave
         self.sqns = self._most
 
     def worthwhile(self, sqns: int, budget: TokenBucket | None) -> int:

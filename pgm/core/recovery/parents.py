@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Notice
 from pgm.core.recovery.response_timeout import ResponseTimeout
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
 
@@ -25,14 +24,13 @@ class Parents:
     `response_timeout` is the wait for an NCF of the current parent.
     """
 
-    def __init__(
-        self, configured: Sequence[Nla], parameters: Parameters, counters: Counters, confirm_ivl: int | None = None
-    ) -> None:
+    def __init__(self, context: SessionContext, configured: Sequence[Nla], confirm_ivl: int | None = None) -> None:
+        parameters = context.parameters
         floor = parameters.nak_rpt_ivl if confirm_ivl is None else confirm_ivl
         self.response_timeout = ResponseTimeout(floor, max(floor, parameters.nak_max_ivl))
         self._configured = tuple(configured)
         self._parameters = parameters
-        self._counters = counters
+        self._counters = context.counters
         self._path_nla: Nla | None = None
         self._index = 0
         self._unanswered = 0

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-import random
 from collections.abc import Iterable, Iterator, Sequence
 
-from pgm.core.counters import Counters
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.recovery.group_limit import GroupLimit
 from pgm.core.recovery.group_probe import GroupProbe
@@ -21,10 +19,10 @@ from pgm.core.recovery.missing_range import MissingRange, RecoveryActions, parke
 from pgm.core.recovery.outstanding_limit import OutstandingLimit
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
 from pgm.core.recovery.response_timeout import ResponseTimeout
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import FIRST, Span, TimedRanges
-from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import Nla
 from pgm.wire.naks import LIST_SQNS
 
 _SEVERAL_LISTS = 4  # room for so many NAK lists is used for whole lists only
@@ -38,21 +36,13 @@ class Recovery:
     `may_ask` is off until the path is known (RCV-22).
     """
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        rng: random.Random,
-        counters: Counters,
-        ncf_timeout: ResponseTimeout,
-        table: RepairTable = RECEIVER,
-        *,
-        tsi: Tsi = b"",
-    ) -> None:
-        self._tsi = tsi  # for the observer of losses
+    def __init__(self, context: SessionContext, ncf_timeout: ResponseTimeout, table: RepairTable = RECEIVER) -> None:
+        parameters = context.parameters
+        self._tsi = context.tsi  # for the observer of losses
         self.settle_ivl = parameters.reorder_ivl  # ns in which a missing packet may merely be out of order
         self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+        self._rng = context.rng
+        self._counters = context.counters
         self._table = table
         self.ncf_timeout = ncf_timeout
         self.data_timeout = ResponseTimeout(
@@ -62,7 +52,7 @@ class Recovery:
         )
         self._source_is_closing = False  # the source will leave soon, so waits are short
         self.missing: TimedRanges[MissingRange] = TimedRanges()
-        self._outstanding_limit = OutstandingLimit(parameters, counters)
+        self._outstanding_limit = OutstandingLimit(context)
         self.group_limit: GroupLimit | None = None  # for a session that requests parity
         self.asks_before_sqn = NEVER  # sqns from this one on wait for room by the group limit
         # For a session without parity requests whose source ends groups early.

@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effects
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.core.status import LineStatus
-from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Spm
 from pgm.wire.formats import Nla, PacketType
@@ -84,19 +83,14 @@ class RedundantLines:
     """Redundant lines of one session."""
 
     def __init__(
-        self,
-        setups: Sequence[LineSetup],
-        state: SessionState,
-        recovery: Recovery,
-        parameters: Parameters,
-        counters: Counters,
+        self, context: SessionContext, setups: Sequence[LineSetup], state: SessionState, recovery: Recovery
     ) -> None:
         self._lines = [_Line(setup) for setup in setups]
         self._by_index = {line.setup.segment.index: line for line in self._lines}
         self._state = state
         self._recovery = recovery
-        self._counters = counters
-        self._hold_ivl = max(parameters.ab_hold_ivl, parameters.reorder_ivl)
+        self._counters = context.counters
+        self._hold_ivl = max(context.parameters.ab_hold_ivl, context.parameters.reorder_ivl)
         recovery.settle_ivl = self._hold_ivl
         self._lead = 0  # one more than the newest sqn of any line
         self._settled = 0  # all sqns below this one have passed on every line that is not down

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, control
 from pgm.core.segment import Segment
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.control_packets import Spmr, encode
 from pgm.wire.formats import Nla, Tsi
@@ -19,10 +16,10 @@ class SpmRequest:
     A request is a random delay, an SPMR and a pause, and is repeated without an SPM.
     """
 
-    def __init__(self, parameters: Parameters, rng: random.Random, counters: Counters) -> None:
-        self._parameters = parameters
-        self._rng = rng
-        self._counters = counters
+    def __init__(self, context: SessionContext) -> None:
+        self._parameters = context.parameters
+        self._rng = context.rng
+        self._counters = context.counters
         self._is_delaying = False
         self.deadline_ns = NEVER
 

@@ -9,8 +9,7 @@ request. Single packets beyond a share are repaired after those of other askers.
 
 from __future__ import annotations
 
-from pgm.core.counters import Counters
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import SECOND
 from pgm.wire.formats import Nla
 
@@ -18,8 +17,9 @@ from pgm.wire.formats import Nla
 class FairShare:
     """Shares of the askers at one responder."""
 
-    def __init__(self, parameters: Parameters, counters: Counters) -> None:
-        self._counters = counters
+    def __init__(self, context: SessionContext) -> None:
+        parameters = context.parameters
+        self._counters = context.counters
         self._ivl = parameters.brake_burst_ivl
         self._octets = int(parameters.rdata_share * parameters.txw_max_rte) * self._ivl // SECOND
         self._limit = parameters.max_children

@@ -12,14 +12,13 @@ from collections import OrderedDict
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
 from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.session_context import SessionContext
 from pgm.core.status import AskerStatus
-from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import Nla, Tsi, tsi_text
+from pgm.wire.formats import Nla, tsi_text
 
 _MOST_ASKERS = 16  # children in the status
 
@@ -42,10 +41,11 @@ class _Child:
 class NakLimits:
     """Budgets of one session at a parent."""
 
-    def __init__(self, parameters: Parameters, counters: Counters, tsi: Tsi = b"") -> None:
+    def __init__(self, context: SessionContext) -> None:
+        parameters = context.parameters
         self._parameters = parameters
-        self._counters = counters
-        self._name = f"session {tsi_text(tsi)}" if tsi else "the session"
+        self._counters = context.counters
+        self._name = f"session {tsi_text(context.tsi)}"
         self._naks = self._bucket(parameters.session_nak_rte)
         self._ncfs = self._bucket(parameters.session_ncf_rte)
         self._spmr_free_at_ns = 0

@@ -8,11 +8,10 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effects, Send, control, control_train
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
-from pgm.parameters import Parameters
+from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, ncf_for
 from pgm.wire.formats import Nla
@@ -30,9 +29,9 @@ class NcfSender:
     Identical NCFs within `ncf_ivl` are damped: one is sent later.
     """
 
-    def __init__(self, parameters: Parameters, counters: Counters, nak_limits: NakLimits) -> None:
-        self._parameters = parameters
-        self._counters = counters
+    def __init__(self, context: SessionContext, nak_limits: NakLimits) -> None:
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._nak_limits = nak_limits
         self._recent: OrderedDict[Key, int] = OrderedDict()  # when the last NCF for each NAK was sent
         self._again: dict[Key, tuple[int, Send]] = {}  # the damped NCF of a key in `_recent`, and when it is due

@@ -11,13 +11,12 @@ from typing import Protocol
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Send, data
 from pgm.core.repair.fair_share import FairShare
 from pgm.core.repair.recent_repairs import RecentRepairs
 from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import RangeTable, Span, SqnRange
-from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.data_packets import as_rdata, build_rdata
 from pgm.wire.formats import Nla
@@ -60,20 +59,18 @@ class PendingRepair(SqnRange):
 class Responder:
     """Repairs that one session owes to one segment, or to one node on it by unicast."""
 
-    def __init__(
-        self, store: RepairStore, segment: Segment, parameters: Parameters, counters: Counters, to: Nla | None = None
-    ) -> None:
+    def __init__(self, context: SessionContext, store: RepairStore, segment: Segment, to: Nla | None = None) -> None:
         self._store = store
         self._segment = segment
         self._to = to
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self._pending: RangeTable[PendingRepair] = RangeTable()
         # Repairs beyond an asker's share: those in `_pending` come first.
         self._late: RangeTable[PendingRepair] = RangeTable()
         self._in_a_row = 0  # trains of `_pending` since the last one of `_late`
-        self._shares = FairShare(parameters, counters)
-        self._recent_repairs = RecentRepairs(parameters.rdata_ignore_ivl)
+        self._shares = FairShare(context)
+        self._recent_repairs = RecentRepairs(context.parameters.rdata_ignore_ivl)
         self._due_ns = NEVER
         self._stride = 0  # size of the packets that were requested last, in octets
 

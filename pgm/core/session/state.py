@@ -7,12 +7,11 @@ from collections.abc import Iterable
 
 import attrs
 
-from pgm.core.counters import Counters
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
-from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Spm
-from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla, Tsi
+from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla
 from pgm.wire.naks import Naks
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, ParityPrm, Rst, find
 from pgm.wire.sequence_numbers import HALF, SPACE, is_newer, unwrap, wrap
@@ -35,11 +34,11 @@ class SessionState:
     Edges are 64-bit sqns. `lead` is the newest sqn known to be sent.
     """
 
-    def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, counters: Counters) -> None:
-        self.tsi = tsi
-        self.data_port = data_port
-        self._parameters = parameters
-        self._counters = counters
+    def __init__(self, context: SessionContext) -> None:
+        self.tsi = context.tsi
+        self.data_port = context.data_port
+        self._parameters = context.parameters
+        self._counters = context.counters
         self.spm: Spm | None = None  # the last one taken
         self.path_nla: Nla | None = None
         self.group_size = 0  # group size of the parity in the first SPM, 0 without parity

@@ -10,17 +10,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
-from pgm.core.pacing.adaptive_rate import AdaptiveRate
-from pgm.core.pacing.pacer import Pacer
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import Key, NcfSender
 from pgm.core.repair.responder import Responder
-from pgm.core.segment import Channel
-from pgm.core.source.setup import SourceSetup
-from pgm.core.source.spm_schedule import SpmSchedule
-from pgm.core.window.transmit_window import TransmitWindow
+from pgm.core.segment import Channel, Segment
+from pgm.core.session_context import SessionContext
+from pgm.core.source.send_state import SendState
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.naks import PlainNaks
@@ -38,26 +34,23 @@ class ShortAnswer:
 
     def __init__(
         self,
-        setup: SourceSetup,
-        window: TransmitWindow,
-        pacer: Pacer,
-        adaptive_rate: AdaptiveRate,
-        schedule: SpmSchedule,
+        context: SessionContext,
+        segment: Segment,
+        sending: SendState,
         nak_limits: NakLimits,
         ncf_sender: NcfSender,
         responder: Responder,
-        counters: Counters,
     ) -> None:
-        self._segment = segment = setup.segment
-        self._naks = PlainNaks(setup.tsi, setup.data_port, segment.address, segment.group)
-        self._window = window
-        self._pacer = pacer
-        self._adaptive_rate = adaptive_rate
-        self._schedule = schedule
+        self._segment = segment
+        self._naks = PlainNaks(context.tsi, context.data_port, segment.address, segment.group)
+        self._window = sending.window
+        self._pacer = sending.pacer
+        self._adaptive_rate = sending.adaptive_rate
+        self._schedule = sending.schedule
         self._nak_limits = nak_limits
         self._ncf_sender = ncf_sender
         self._responder = responder
-        self._counters = counters
+        self._counters = context.counters
         self._repaired_at = -NEVER  # the lead when the last repair was sent
 
     def answer(self, train: Train, channel: Channel, peer: Nla, now_ns: int, *, is_ready: bool) -> Effects | None:

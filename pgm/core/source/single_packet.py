@@ -7,11 +7,9 @@ Bookkeeping, and the check whether the next packet may follow, come after it.
 
 from __future__ import annotations
 
-from pgm.core.counters import Counters
-from pgm.core.pacing.adaptive_rate import AdaptiveRate
-from pgm.core.pacing.pacer import Pacer
-from pgm.core.source.spm_schedule import SpmSchedule
-from pgm.core.window.transmit_window import Payload, TransmitWindow
+from pgm.core.session_context import SessionContext
+from pgm.core.source.send_state import SendState
+from pgm.core.window.transmit_window import Payload
 from pgm.units import NEVER
 
 
@@ -21,20 +19,13 @@ class ShortSend:
     The sender updates window, rate, counters and heartbeats.
     """
 
-    def __init__(
-        self,
-        window: TransmitWindow,
-        pacer: Pacer,
-        adaptive_rate: AdaptiveRate,
-        schedule: SpmSchedule,
-        counters: Counters,
-    ) -> None:
-        self._window = window
-        self._pacer = pacer
-        self._adaptive_rate = adaptive_rate
-        self._schedule = schedule
-        self._counters = counters
-        self._elapsed_ns = window.strategy.elapsed_ns
+    def __init__(self, context: SessionContext, sending: SendState) -> None:
+        self._window = sending.window
+        self._pacer = sending.pacer
+        self._adaptive_rate = sending.adaptive_rate
+        self._schedule = sending.schedule
+        self._counters = context.counters
+        self._elapsed_ns = sending.window.strategy.elapsed_ns
         # When the next packet may follow the last, if nothing else happened since: room for it is already confirmed.
         self.next_at_ns = NEVER
 

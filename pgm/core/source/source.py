@@ -20,9 +20,11 @@ from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.responder import TIMER_STEP_NS, Responder
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.session_counters import counts_of
+from pgm.core.session_context import SessionContext
 from pgm.core.source.closing import ClosingTimer
 from pgm.core.source.feeder import MessageBatcher
 from pgm.core.source.nak_answer import ShortAnswer
+from pgm.core.source.send_state import SendState
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import ShortSend
 from pgm.core.source.spm_schedule import SpmSchedule
@@ -55,43 +57,37 @@ class SourceCore:
         self._segment: Segment = setup.segment
         # Octets of a data packet.
         self.max_tpdu = parameters.max_tpdu - (MOST_EXTRA_OCTETS if parameters.fec_group else 0)
+        # Only polls are drawn; a TSI is random enough for them.
+        rng = rng or random.Random(setup.tsi)
+        context = SessionContext(setup.tsi, setup.data_port, parameters, self.counters, rng)
         windowed = attrs.evolve(parameters, max_tpdu=self.max_tpdu)
         self.window = TransmitWindow(setup.tsi, setup.data_port, windowed, setup.first_sqn)
-        self._parity = (
-            ParitySource(setup.tsi, setup.data_port, setup.segment, self.window, parameters, self.counters)
-            if parameters.fec_group
-            else None
-        )
-        self._nak_limits = NakLimits(parameters, self.counters, setup.tsi)
-        self._ncf_sender = NcfSender(parameters, self.counters, self._nak_limits)
-        self._responder = Responder(self.window, setup.segment, parameters, self.counters)
+        self._parity = ParitySource(context, setup.segment, self.window) if parameters.fec_group else None
+        self._nak_limits = NakLimits(context)
+        self._ncf_sender = NcfSender(context, self._nak_limits)
+        self._responder = Responder(context, self.window, setup.segment)
         self.window.owes = self._responder.owes
         self._pacer = Pacer(parameters)
         self._adaptive_rate = AdaptiveRate(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
-        self._short = ShortSend(self.window, self._pacer, self._adaptive_rate, self._schedule, self.counters)
+        sending = SendState(self.window, self._pacer, self._adaptive_rate, self._schedule)
+        self._short = ShortSend(context, sending)
         self.next_event_ns = 0  # nothing is due before this while only `send_alone` is called
         # Until a NAK comes, nothing is due before this except SPMs, data, repairs and the batcher's messages. 0:
         # compute it again.
         self._cached_deadline_ns = 0
         self._children = Children(
-            setup.tsi,
-            setup.data_port,
-            setup.segment,
-            parameters,
-            rng or random.Random(setup.tsi),  # only polls are drawn; a TSI is random enough for them
-            self.counters,
-            lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl,
+            context, setup.segment, lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         )
         self._children.begin(now_ns)
         self.acked: AckedWindow | None = None
         if setup.flow == "acked":
             segments = (setup.segment, *setup.lines)
-            self.acked = AckedWindow(setup.tsi, setup.data_port, segments, parameters, self.counters, setup.first_sqn)
+            self.acked = AckedWindow(context, segments, setup.first_sqn)
         self.congestion: CongestionControl | None = None
         if setup.flow == "pgmcc":
             is_ipv6 = ":" in setup.segment.address
-            self.congestion = CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6)
+            self.congestion = CongestionControl(context, now_ns, is_ipv6=is_ipv6)
         # Whether data packets are limited only by rate and window.
         self._is_plain = setup.flow not in ("acked", "pgmcc") and self._parity is None and not parameters.txw_max_pps
         self._acker_announced_ns = -NEVER
@@ -99,18 +95,17 @@ class SourceCore:
         self._is_closing = False
         self._reset: Rst | None = None
         self._closing_timer = ClosingTimer(self.window, parameters, now_ns)
-        self._short_answer = self._short_answer_or_none()
+        self._short_answer = self._short_answer_or_none(context, sending)
         self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
         self.feeder: MessageBatcher | None = None  # set by the owner of messages that wait for others
 
-    def _short_answer_or_none(self) -> ShortAnswer | None:
+    def _short_answer_or_none(self, context: SessionContext, sending: SendState) -> ShortAnswer | None:
         # the hold time may delay repairs although data is sent
         may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS
         if may_hold or not (self._is_plain and self._children.is_silent):
             return None
-        sending = self.window, self._pacer, self._adaptive_rate, self._schedule
-        return ShortAnswer(self.setup, *sending, self._nak_limits, self._ncf_sender, self._responder, self.counters)
+        return ShortAnswer(context, self.setup.segment, sending, self._nak_limits, self._ncf_sender, self._responder)
 
     # The application
 

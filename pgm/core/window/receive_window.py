@@ -11,17 +11,16 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Deliver, Effect, Effects, LossCause, Lost, Notice
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.missing_range import RecoveryActions
 from pgm.core.recovery.recovery import Recovery
+from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import RangeTable, Span, SqnRange
 from pgm.core.structures.run_store import RunStore
 from pgm.core.window.held_runs import HeldRuns
-from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi, tsi_text
+from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
 from pgm.wire.train import Data, DataWithGaps, Run
 
 # Reserve memory for at most one missing packet per this many received packets. With more missing, the runs between the
@@ -46,18 +45,16 @@ class LostSpan(SqnRange):
 class ReceiveWindow:
     """The receive window of one session."""
 
-    def __init__(
-        self, tsi: Tsi, recovery: Recovery, room: DeliveryBudget, parameters: Parameters, counters: Counters
-    ) -> None:
-        self._tsi = tsi
+    def __init__(self, context: SessionContext, recovery: Recovery, room: DeliveryBudget) -> None:
+        self._tsi = context.tsi
         self._recovery = recovery
         self._room = room
-        self._parameters = parameters
-        self._counters = counters
+        self._parameters = context.parameters
+        self._counters = context.counters
         self.gap_detector = GapDetector(recovery)
         self._held = HeldRuns()
         self._given_up: RangeTable[LostSpan] = RangeTable()
-        self._kernel_drops = KernelDropMonitor(tsi, counters)
+        self._kernel_drops = KernelDropMonitor(context)
         self._notices: list[Effect] = []  # for the next call of `advance`
         self.kept: RunStore | None = None  # all data that came, even after delivery, for parity decoding
         self.next_sqn = 0  # the first sqn not yet delivered or reported
@@ -444,10 +441,10 @@ _REPORT_FACTOR = 2
 class KernelDropMonitor:
     """Monitor that relates a session's losses to drops at the receiver's own socket."""
 
-    def __init__(self, tsi: Tsi, counters: Counters) -> None:
-        self._tsi = tsi
-        self._counters = counters
-        self._initial_drops = counters.socket_drops  # drops before the session began caused none of its losses
+    def __init__(self, context: SessionContext) -> None:
+        self._tsi = context.tsi
+        self._counters = context.counters
+        self._initial_drops = context.counters.socket_drops  # drops before the session began caused none of its losses
         self._report_at = 1
 
     def lost(self) -> Effects:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
+from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Send
 from pgm.core.interface import Core
 from pgm.core.segment import Channel, Segment
+from pgm.core.session_context import SessionContext
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND
 from pgm.wire.control_packets import Nak, Packet, Spm, Spmr, encode
@@ -30,6 +33,22 @@ MS = MILLISECOND
 def parameters(**changes: Any) -> Parameters:
     """The defaults with changes."""
     return Parameters(**changes)
+
+
+def session_context(
+    settings: Parameters | None = None,
+    *,
+    counters: Counters | None = None,
+    rng: random.Random | None = None,
+) -> SessionContext:
+    """Return a context with the TSI of the tests, and by default new counters and a fixed seed."""
+    return SessionContext(
+        TSI,
+        DATA_PORT,
+        parameters() if settings is None else settings,
+        Counters() if counters is None else counters,
+        random.Random(1) if rng is None else rng,
+    )
 
 
 def payload_of(sqn: int, size: int = 12) -> bytes:

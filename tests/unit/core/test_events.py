@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pgm
-from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
 from pgm.core.events import CAUSES, EVENTS, id_of, kind_of
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
-from tests.unit.core.makers import MS, PARENT, REPAIRER, SEGMENT, data_train, parameters
+from tests.unit.core.makers import MS, PARENT, REPAIRER, SEGMENT, data_train, parameters, session_context
 from tests.unit.core.reader import joined
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,7 +73,7 @@ def test_events_frequent_parent_changes_are_told_with_their_number():
 
 
 def test_a_brake_that_holds_is_told_of_now_and_then():
-    nak_limits = NakLimits(parameters(child_nak_rte=10, brake_burst_ivl=SECOND, notice_ivl=5 * SECOND), Counters())
+    nak_limits = NakLimits(session_context(parameters(child_nak_rte=10, brake_burst_ivl=SECOND, notice_ivl=5 * SECOND)))
     told = []
     for now in range(0, 12 * SECOND, 10 * MS):
         nak_limits.admit_nak("10.0.0.1", now)

@@ -12,16 +12,14 @@ from pgm.core.congestion.control import CongestionControl
 from pgm.core.congestion.link_reports import ALL_LOST
 from pgm.core.congestion.reports import Reporter, WorstReport, report_packet
 from pgm.core.congestion.window import CongestionWindow, slowness
-from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
 from pgm.core.session.state import SessionState
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import decode_control_untrusted
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Acker, Cr, Crqst, Members, PgmccFeedback, find
-from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import SOURCE, UP, A, Bench
-from tests.unit.core.makers import GROUP, MS, OWN, PEER, SEGMENT, nak_packet, parameters, spm_packet
+from tests.unit.core.makers import GROUP, MS, OWN, PEER, SEGMENT, nak_packet, parameters, session_context, spm_packet
 from tests.unit.core.source.sources import START, receive, run, source
 
 ALL = 0xFFFFFFFF
@@ -117,7 +115,7 @@ def test_source_waiting_for_acks_has_no_deadline(mode):
 
 
 def report(core, reporter, loss, *, bitmap=0, now=START, sqn=None):
-    state = SessionState(TSI, DATA_PORT, parameters(), Counters())
+    state = SessionState(session_context())
     packet = report_packet(state, core.window.lead if sqn is None else sqn, bitmap, loss, reporter)
     return receive(core, decode_control_untrusted(packet), now)
 
@@ -191,10 +189,8 @@ def test_a_nak_tells_of_the_worst_receiver():
 
 
 def reporter(missing=()):
-    counters = Counters()
-    state = SessionState(TSI, DATA_PORT, parameters(), counters)
-    parents = Parents((PEER,), parameters(), counters)
-    return Reporter(state, parents, SEGMENT, parameters(), random.Random(1), counters, lambda sqn: sqn in missing)
+    context = session_context()
+    return Reporter(context, SessionState(context), Parents(context, (PEER,)), SEGMENT, lambda sqn: sqn in missing)
 
 
 def said(effects):
@@ -239,7 +235,7 @@ def test_a_new_acker_acknowledges_what_it_has_and_waits_for_no_data():
 
 
 def goodbye(reporter, sqn=0):
-    state = SessionState(TSI, DATA_PORT, parameters(), Counters())
+    state = SessionState(session_context())
     return decode_control_untrusted(report_packet(state, sqn, 0, 0.01, reporter, leaves=True))
 
 
@@ -276,7 +272,7 @@ def test_source_goodbye_of_acker_starts_a_new_election():
 def test_elements_pass_a_goodbye_on_and_forget_what_was_reported():
     bench = Bench().begin()
     bench.hear(spm_packet(2, 0, 19, Acker(acker="10.1.0.9"), Crqst(wants_rx_wp=True)), UP, SOURCE)
-    state = SessionState(TSI, DATA_PORT, parameters(), Counters())
+    state = SessionState(session_context())
     for packet in (
         decode_control_untrusted(report_packet(state, 19, 1, 0.5, "10.1.0.9")),
         goodbye("10.1.0.9", 19),

@@ -15,8 +15,7 @@ from pgm.wire.control_packets import decode_control_untrusted, encode
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Join, UnknownOption
 from pgm.wire.train import Data
-from tests.reference import DATA_PORT, TSI
-from tests.unit.core.makers import MS, data_train, parameters, sends, sent_control, spm_packet
+from tests.unit.core.makers import MS, data_train, parameters, sends, sent_control, session_context, spm_packet
 
 T = PacketType
 UP = Segment(0, "core", "10.0.0.5", "239.0.0.1", upstream=True, downstream=False)
@@ -30,7 +29,7 @@ SETTINGS = parameters(relay_takeover_ivl=TAKEOVER, relay_listen_ivl=LISTEN)
 def relay(**changes):
     setup = ElementSetup(**{"up": UP, "downs": (DOWN_A, DOWN_B)} | changes)
     counters = Counters()
-    return Relay(TSI, DATA_PORT, setup, SETTINGS, counters), counters
+    return Relay(session_context(SETTINGS, counters=counters), setup), counters
 
 
 def received(spm_sqn, *options):

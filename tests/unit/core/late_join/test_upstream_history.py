@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.counters import Counters
 from pgm.core.late_join.history_server import HistoryServer, held_packet
 from pgm.core.late_join.upstream_history import UpstreamHistory, begins_at
 from pgm.core.recovery.nak_packets import OF_HISTORY
@@ -18,7 +17,7 @@ from pgm.wire.options import HeldHistory, find
 from pgm.wire.sequence_numbers import wrap
 from repairer.cache import RepairCache
 from tests.reference import DATA_PORT, TSI
-from tests.unit.core.makers import MS, SEGMENT, data_train, parameters, sent_control
+from tests.unit.core.makers import MS, SEGMENT, data_train, parameters, sent_control, session_context
 
 ONE, OTHER = "10.0.0.3", "10.0.0.4"
 LEAD, NOW = 5000, 1_000_000 * MS
@@ -26,13 +25,13 @@ EVERYTHING = HeldHistory(amount=0)
 
 
 def state() -> SessionState:
-    made = SessionState(TSI, DATA_PORT, parameters(), Counters())
+    made = SessionState(session_context())
     made.begin_at(LEAD, LEAD - 100)
     return made
 
 
 def above(*keepers: str) -> UpstreamHistory:
-    return UpstreamHistory(state(), keepers, lambda _: SEGMENT, parameters(open_hold_ivl=200 * MS), Counters())
+    return UpstreamHistory(session_context(parameters(open_hold_ivl=200 * MS)), state(), keepers, lambda _: SEGMENT)
 
 
 def said(first: int | None, number: int = 0) -> HeldHistory:
@@ -125,7 +124,7 @@ def test_strangers_answer_nothing(peer: str):
 
 def made(**changes: object) -> HistoryServer:
     settings = parameters(**changes)
-    return HistoryServer(state(), settings, NakLimits(settings, Counters(), TSI))
+    return HistoryServer(state(), settings, NakLimits(session_context(settings)))
 
 
 def nak(*, is_marked: bool = False) -> Nak:

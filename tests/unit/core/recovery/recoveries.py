@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RepairEvent, RepairState
 from pgm.units import SECOND
-from tests.unit.core.makers import MS, parameters
+from tests.unit.core.makers import MS, parameters, session_context
 
 S, E = RepairState, RepairEvent
 REORDER, RPT, RDATA = 1 * MS, 50 * MS, 200 * MS
@@ -25,7 +24,8 @@ EXACT = parameters(
 
 
 def recovery(settings=EXACT, seed=1):
-    made = Recovery(settings, random.Random(seed), Counters(), Parents((), settings, Counters()).response_timeout)
+    context = session_context(settings, rng=random.Random(seed))
+    made = Recovery(context, Parents(context, ()).response_timeout)
     made.may_ask = True
     return made
 

@@ -11,7 +11,7 @@ from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.recovery.nak_self_limit import NakSelfLimit
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
-from tests.unit.core.makers import MS, data_train, parameters
+from tests.unit.core.makers import MS, data_train, parameters, session_context
 from tests.unit.core.reader import Reader, joined
 from tests.unit.core.recovery.recoveries import due, recovery
 
@@ -81,7 +81,7 @@ def crying(nak_limits: NakLimits, child: str, until: int, sqns: int = 10, since:
 
 def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
     counters = Counters()
-    nak_limits = NakLimits(parameters(**SOON), counters)
+    nak_limits = NakLimits(session_context(parameters(**SOON), counters=counters))
     assert crying(nak_limits, "baby", CHECK) == 30
     crying(nak_limits, "baby", 2 * CHECK, since=CHECK)
     assert nak_limits.is_crying("baby")
@@ -100,7 +100,7 @@ def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
 
 def test_nak_limits_released_child_has_normal_budget():
     counters = Counters()
-    nak_limits = NakLimits(parameters(**SOON), counters)
+    nak_limits = NakLimits(session_context(parameters(**SOON), counters=counters))
     assert not nak_limits.release("10.0.0.1", 0)
     crying(nak_limits, "10.0.0.1", 2 * CHECK)
     nak_limits.handle_deadline(2 * CHECK)
@@ -115,7 +115,7 @@ def test_nak_limits_released_child_has_normal_budget():
 
 
 def test_a_quiet_child_is_released_without_asking_for_it():
-    nak_limits = NakLimits(parameters(**SOON), Counters())
+    nak_limits = NakLimits(session_context(parameters(**SOON)))
     crying(nak_limits, "baby", 2 * CHECK)
     nak_limits.handle_deadline(2 * CHECK)
     told: list[str] = []
@@ -131,7 +131,7 @@ def test_a_quiet_child_is_released_without_asking_for_it():
 
 
 def test_children_that_are_forgotten_cry_no_more():
-    nak_limits = NakLimits(parameters(**SOON, max_children=2), Counters())
+    nak_limits = NakLimits(session_context(parameters(**SOON, max_children=2)))
     crying(nak_limits, "baby", 2 * CHECK)
     nak_limits.admit_nak("a", 2 * CHECK)
     nak_limits.admit_nak("b", 2 * CHECK)
@@ -180,7 +180,7 @@ def test_nobody_looks_where_the_window_is_zero():
 
 def test_nak_limits_child_asking_for_others_is_counted_not_watched():
     counters = Counters()
-    nak_limits = NakLimits(parameters(**SOON), counters)
+    nak_limits = NakLimits(session_context(parameters(**SOON), counters=counters))
     for now in range(0, 4 * CHECK, 10 * MS):
         nak_limits.admit_nak("relay", now, 10, now // MS, is_watched=False)
         nak_limits.admit_nak("desk", now, 1, now // MS)

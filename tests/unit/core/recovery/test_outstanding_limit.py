@@ -7,14 +7,14 @@ import attrs
 from pgm.core.counters import Counters
 from pgm.core.recovery.outstanding_limit import OutstandingLimit
 from pgm.units import SECOND
-from tests.unit.core.makers import parameters
+from tests.unit.core.makers import parameters, session_context
 from tests.unit.core.recovery.recoveries import EXACT, due, recovery
 
 
 def limits(drops, most=1008):
     """The limit with each wave before which so many packets were dropped; and how often it was cut."""
     counters = Counters(socket_drops=7)
-    at_once, found = OutstandingLimit(parameters(nak_max_outstanding=most), counters), []
+    at_once, found = OutstandingLimit(session_context(parameters(nak_max_outstanding=most), counters=counters)), []
     for more in drops:
         counters.socket_drops += more
         at_once.begin_wave()

@@ -5,7 +5,7 @@ import pytest
 from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
 from pgm.units import SECOND
-from tests.unit.core.makers import parameters
+from tests.unit.core.makers import parameters, session_context
 
 OWN_REPAIRER, NEXT_TIER, SOURCE, PATH = "10.0.0.3", "10.0.1.2", "10.9.0.1", "10.0.0.250"
 SETTINGS = parameters(parent_patience=3, parent_retry_ivl=5 * SECOND)
@@ -13,7 +13,7 @@ SETTINGS = parameters(parent_patience=3, parent_retry_ivl=5 * SECOND)
 
 def parents(*configured):
     counters = Counters()
-    return Parents(configured, SETTINGS, counters), counters
+    return Parents(session_context(SETTINGS, counters=counters), configured), counters
 
 
 def leave_unanswered(made, times, now=SECOND):

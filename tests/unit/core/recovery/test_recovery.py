@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, Retries, Transition
 from pgm.units import NEVER, SECOND
-from tests.unit.core.makers import MS
+from tests.unit.core.makers import MS, session_context
 from tests.unit.core.recovery.recoveries import (
     BACK_OFF,
     EXACT,
@@ -357,7 +355,8 @@ def test_table_can_be_exchanged():
     """E-08 is switchable: the prose of the RFC, where a NAK heard in BACK_OFF means that data is awaited."""
     prose = dict(RECEIVER)
     prose[S.BACK_OFF, E.NAK_HEARD] = Transition(S.WAIT_DATA, Interval.NAK_RDATA_IVL)
-    made = Recovery(EXACT, random.Random(1), Counters(), Parents((), EXACT, Counters()).response_timeout, prose)
+    context = session_context(EXACT)
+    made = Recovery(context, Parents(context, ()).response_timeout, prose)
     made.may_ask = True
     made.detect(10, 11, SECOND)
     made.overheard([(10, 11)], SECOND)

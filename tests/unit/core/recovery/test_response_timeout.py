@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.counters import Counters
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.response_timeout import ResponseTimeout
 from pgm.units import SECOND
-from tests.unit.core.makers import MS, parameters
+from tests.unit.core.makers import MS, parameters, session_context
 
 FLOOR, CEILING = 50 * MS, 1000 * MS
 
@@ -86,7 +83,7 @@ def recovering(**changes):
     times = {"nak_rpt_ivl": FLOOR, "nak_rdata_ivl": 200 * MS, "nak_rdata_min_ivl": 40 * MS}
     settings = parameters(reorder_ivl=MS, nak_bo_ivl=1, **times, **changes)
     response_timeout = ResponseTimeout(settings.nak_rpt_ivl, settings.nak_max_ivl)
-    made = Recovery(settings, random.Random(1), Counters(), response_timeout)
+    made = Recovery(session_context(settings), response_timeout)
     made.may_ask = True
     return made
 

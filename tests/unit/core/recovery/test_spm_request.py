@@ -10,14 +10,14 @@ from pgm.core.recovery.spm_request import SpmRequest
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT, TSI
-from tests.unit.core.makers import MS, SEGMENT, SOURCE, parameters, sent_control
+from tests.unit.core.makers import MS, SEGMENT, SOURCE, parameters, sent_control, session_context
 
 SETTINGS = parameters(spmr_bo_ivl=250 * MS, spmr_spm_ivl=SECOND)
 
 
 def request(seed=1):
     counters = Counters()
-    return SpmRequest(SETTINGS, random.Random(seed), counters), counters
+    return SpmRequest(session_context(SETTINGS, counters=counters, rng=random.Random(seed))), counters
 
 
 def step(wish, now):

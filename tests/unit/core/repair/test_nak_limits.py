@@ -5,12 +5,12 @@ import pytest
 from pgm.core.counters import Counters
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
-from tests.unit.core.makers import MS, parameters
+from tests.unit.core.makers import MS, parameters, session_context
 
 
 def nak_limits(**changes):
     counters = Counters()
-    return NakLimits(parameters(**changes), counters), counters
+    return NakLimits(session_context(parameters(**changes), counters=counters)), counters
 
 
 @pytest.mark.rfc("SEC-01", "SEC-09")

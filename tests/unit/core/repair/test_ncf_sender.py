@@ -12,14 +12,15 @@ from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
-from tests.unit.core.makers import MS, PEER, SEGMENT, nak_packet, parameters, sent_control
+from tests.unit.core.makers import MS, PEER, SEGMENT, nak_packet, parameters, sent_control, session_context
 
 IVL = 5 * MS
 
 
 def ncf_sender(**changes):
-    settings, counters = parameters(ncf_ivl=IVL, **changes), Counters()
-    return NcfSender(settings, counters, NakLimits(settings, counters)), counters
+    counters = Counters()
+    context = session_context(parameters(ncf_ivl=IVL, **changes), counters=counters)
+    return NcfSender(context, NakLimits(context)), counters
 
 
 def ncfs(effects):

@@ -15,7 +15,17 @@ from pgm.core.structures.run_store import RunStore
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.train import MAX_CONVOY_PACKETS, packets_a_train
-from tests.unit.core.makers import MS, SEGMENT, chunk_of_runs, parameters, payload_of, run_of, sent_items, sent_sqns
+from tests.unit.core.makers import (
+    MS,
+    SEGMENT,
+    chunk_of_runs,
+    parameters,
+    payload_of,
+    run_of,
+    sent_items,
+    sent_sqns,
+    session_context,
+)
 
 HOLD, IGNORE = MS, 20 * MS
 SETTINGS = parameters(rdata_hold_ivl=HOLD, rdata_ignore_ivl=IGNORE)
@@ -27,7 +37,8 @@ def responder(*runs, **changes):
     for run in runs:
         store.add(run)
     counters = Counters()
-    return Responder(store, SEGMENT, attrs.evolve(SETTINGS, **changes), counters), store, counters
+    context = session_context(attrs.evolve(SETTINGS, **changes), counters=counters)
+    return Responder(context, store, SEGMENT), store, counters
 
 
 def sqns(send):
@@ -325,7 +336,10 @@ def test_responder_uniform_packets_same_as_other_packets(steps):
     counters = (Counters(), Counters())
     stores = (RunStore(), AnyStore())
     settings = attrs.evolve(SETTINGS, txw_max_rte=10_000)
-    ways = [Responder(store, SEGMENT, settings, counted) for store, counted in zip(stores, counters, strict=True)]
+    ways = [
+        Responder(session_context(settings, counters=counted), store, SEGMENT)
+        for store, counted in zip(stores, counters, strict=True)
+    ]
     for store in stores:
         for run in (*chunk_of_runs(0, [10, 10]), run_of(20, 10), run_of(30, 8, 20), run_of(40, 20)):
             store.add(run)

@@ -12,9 +12,8 @@ from pgm.units import SECOND
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst
 from pgm.wire.sequence_numbers import MASK, wrap
-from tests.reference import DATA_PORT, TSI
 from tests.strategies import u32s
-from tests.unit.core.makers import PARENT, SOURCE, parameters, spm_packet
+from tests.unit.core.makers import PARENT, SOURCE, parameters, session_context, spm_packet
 
 TAKEN, STALE, JUMPED = SpmVerdict.TAKEN, SpmVerdict.STALE, SpmVerdict.JUMPED
 SETTINGS = parameters(rxw_sqns=1000, jump_confirmations=2)
@@ -22,7 +21,7 @@ SETTINGS = parameters(rxw_sqns=1000, jump_confirmations=2)
 
 def state(settings=SETTINGS):
     counters = Counters()
-    return SessionState(TSI, DATA_PORT, settings, counters), counters
+    return SessionState(session_context(settings, counters=counters)), counters
 
 
 def edges(made):
