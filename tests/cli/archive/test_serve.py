@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.archive.serve import _publisher
+from deploy.archive.serve import _target
 from pgm.archive.errors import BadRequest
 from pgm.parameters import ROWS
 from tests.cli.command import invoked
@@ -84,11 +84,11 @@ def test_serve_rows_for_another_stream_are_not_published(tmp_path: Path) -> None
     file.write_text(one_segment(Place.new()))
     options = {"publish": str(file), "publish_node": "source", "publish_stream": None, "publish_state": None}
     with ExitStack() as stack:
-        publish, where = _publisher(stack, options)
-        assert publish is not None
-        assert where is not None
+        target = _target(stack, options, tmp_path)
+        assert target is not None
+        assert target.where is not None
         with pytest.raises(BadRequest, match="'trades' is not published here"):
-            publish("trades", [b"lost its way"])
-        publish("s", [b"one"])
-        publish("", [b"two"])
-        assert where()[1] == 2
+            target.publish("trades", [b"lost its way"])
+        target.publish("s", [b"one"])
+        target.publish("", [b"two"])
+        assert target.where()[1] == 2
