@@ -172,7 +172,7 @@ def test_tune_writes_sufficient_caches_with_a_margin() -> None:
     assert "4 times the sufficient time" in why["hall", "cache_secs"]
     text = tuned_text(without, free, candidate, cache_lines(enough), why)
     assert plan_all(loads(text))["hall-repairer"].parameters.cache_secs == 3600 * MILLISECOND
-    assert "keep packets for 900ms repair as well as with the file's caches; 450ms does worse" in text
+    assert "keep packets for 900ms repair as well as with the file's caches; 450ms repairs worse" in text
     assert with_caches(enough, own) == with_caches(nothing, free) == (Candidate(), {})
     assert cache_lines(nothing) == []
 

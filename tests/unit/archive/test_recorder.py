@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -22,7 +23,8 @@ from pgm.archive.store.reader import ArchiveReader
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost
-from pgm.core.session.state import SessionState as SessionPath
+from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
 from pgm.parameters import Parameters
 from pgm.units import KIB, MILLISECOND
 from tests.net.support.lab import ROOT
@@ -32,13 +34,13 @@ _QUICK = {"record_batch_ivl": MILLISECOND, "record_sync_ivl": MILLISECOND, "reco
 _NAMES = RowNames("recorder-1", "core", {7500: "quotes"}, {7500: "exchange"})
 
 
-def _path(started_ns: int | None = 5_000_000, shift: int | None = 0) -> SessionPath:
-    path = SessionPath(TSI, 7500, Parameters(), Counters())
+def _path(started_ns: int | None = 5_000_000, shift: int | None = 0) -> SessionState:
+    path = SessionState(SessionContext(TSI, 7500, Parameters(), Counters(), random.Random(1)))
     path.started_ns, path.epoch_shift = started_ns, shift
     return path
 
 
-def _recorder(directory: Path, lines: list[str], path: SessionPath | None = None, **values: Any) -> Recorder:
+def _recorder(directory: Path, lines: list[str], path: SessionState | None = None, **values: Any) -> Recorder:
     session = path or _path()
     recorder = Recorder(directory, small(**_QUICK | values), _NAMES, lambda _: session, log_to(lines))
     recorder.start()
