@@ -64,7 +64,7 @@ def bare_python(folder: Path) -> Path:
     """Make an interpreter with the packages of this one, without pgm."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = (folder / "lib").glob("python*/site-packages")
-    (site / "others.pth").write_text(str(Path(pyspark.__file__).parents[2]) + "\n")
+    (site / "others.pth").write_text(str(Path(pyspark.__file__).parents[1]) + "\n")
     python = folder / "bin" / "python"
     lacks = subprocess.run(
         [str(python), "-c", "import pyarrow, pgm"], env={}, cwd=folder, capture_output=True, check=False
