@@ -114,6 +114,11 @@ class Hop:
         """Return the mean length of a run of losses in packets."""
         return sum(self.runs) / max(1, len(self.runs))
 
+    @property
+    def typical_run(self) -> float:
+        """Return the mean length, in packets, of the run in which a lost packet lies."""
+        return sum(run * run for run in self.runs) / max(1, sum(self.runs))
+
 
 @attrs.frozen
 class Outcome:

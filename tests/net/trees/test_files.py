@@ -54,7 +54,7 @@ def test_a_file_arrives_whole_where_much_is_lost(net: Net, relay: str, way: Way)
     for hop in outcome.hops:
         assert HEAVY / 4 < hop.share < HEAVY * 2, hop
         if way is Way.TRAINS:
-            assert hop.mean_run > 10, "the rule drops whole trains"
+            assert hop.typical_run > 10, "the rule drops whole trains"
         else:
             assert hop.mean_run < 2, "packets are dropped one by one"
     assert (outcome.hops[0].train > 2) is (way is not Way.SINGLE), "trains arrive as trains"
