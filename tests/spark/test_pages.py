@@ -20,7 +20,7 @@ def test_the_programs_of_the_page(spark: SparkSession, tmp_path: Path, capfd: py
     assert len(blocks) == 2
     lossy_links(tmp_path / "events", {"desk-1": Impairment(loss=0.1)}, 1000)
     names: dict[str, Any] = {}
-    assert spark is not None  # session.start() finds this session
+    assert spark is not None  # session.start() returns the running one
     for block in blocks:
         exec(block.replace('"events"', repr(str(tmp_path / "events"))), names)  # the JVM has a folder of its own
     try:
