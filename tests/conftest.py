@@ -19,8 +19,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # numpy would start threads in each of the many interpreters that tests start, and the threads would keep processors busy.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# nohup makes a process ignore a closed terminal, and processes that tests start would inherit that.
+# nohup makes a process ignore a closed terminal, and a shell makes a background process ignore Ctrl-C. Processes that
+# tests start would inherit both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
