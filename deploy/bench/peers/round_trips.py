@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 _WARM_UP_S = 0.3  # not counted: caches, window memory, adaptive polling
+_MOST_UNANSWERED = 5  # requests after which a measurement without any answer ends
 
 
 class TripResult(enum.Enum):
@@ -19,19 +20,23 @@ class TripResult(enum.Enum):
 
 
 class RoundTrips:
-    """Clock for round trips during `seconds`, after a warm-up."""
+    """Clock for round trips during `seconds`, after a warm-up.
 
-    def __init__(self, seconds: float) -> None:
+    The measurement continues until a request is answered: a machine can stall for longer than `seconds`.
+    """
+
+    def __init__(self, seconds: float, warm_up_s: float = _WARM_UP_S) -> None:
         self._times_ns: list[int] = []
         self._lost = 0
         self._begun_ns = 0
-        self._counts_from_ns = time.monotonic_ns() + round(_WARM_UP_S * 1e9)
+        self._counts_from_ns = time.monotonic_ns() + round(warm_up_s * 1e9)
         self._until_ns = self._counts_from_ns + round(seconds * 1e9)
 
     @property
     def are_over(self) -> bool:
         """Return whether the measurement has ended."""
-        return time.monotonic_ns() >= self._until_ns
+        is_measured = bool(self._times_ns) or self._lost >= _MOST_UNANSWERED
+        return is_measured and time.monotonic_ns() >= self._until_ns
 
     def begin(self) -> None:
         """Note the time of a request, just before it is sent."""

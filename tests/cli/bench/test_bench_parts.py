@@ -452,10 +452,31 @@ async def test_bench_record_run_without_data_is_a_row(tmp_path: Path, monkeypatc
     assert [(row["mb_per_s"], row["of_plain"]) for row in rows] == [(0.0, None), (0.0, None)]
 
 
+def test_bench_latency_measures_on_until_an_answer() -> None:
+    """A stall of the machine can outlast the whole measurement."""
+    asked = RoundTrips(0.0, warm_up_s=0.0)
+    for result in (TripResult.LOST, TripResult.NO, TripResult.YES):
+        assert not asked.are_over
+        asked.begin()
+        asked.end(result)
+    assert asked.are_over
+    assert (asked.result()["trips"], asked.result()["lost_trips"]) == (1, 2)
+
+
+def test_bench_latency_without_any_answer_ends() -> None:
+    asked = RoundTrips(0.0, warm_up_s=0.0)
+    for _ in range(100):
+        if asked.are_over:
+            break
+        asked.begin()
+        asked.end(TripResult.NO)
+    assert asked.are_over
+    assert asked.result()["trips"] == 0
+
+
 def test_bench_latency_without_answers_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The distribution without round trips is all zeros."""
-    asked = RoundTrips(0.0)
-    asked._counts_from_ns = 0
+    asked = RoundTrips(0.0, warm_up_s=0.0)
     asked.begin()
     asked.end(TripResult.NO)
 
