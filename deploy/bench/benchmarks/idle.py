@@ -28,7 +28,8 @@ async def idle(settings: BenchSettings) -> list[Row]:
                 command = [sys.executable, "-m", "deploy.bench.peers.node", str(file), node]
                 running_there = environment() | {"PGM_RUNTIME_DIR": str(settings.folder)}
                 peers[node] = await stack.enter_async_context(running(node, command, running_there))
-                await peers[node].until("ready", _START_S)
+            for peer in peers.values():
+                await peer.until("ready", _START_S)
             await trio.sleep(_SETTLE_S)
             settings.say(f"all roles are idle for {settings.seconds:g} s")
             before = {node: peer.usage.cpu_s for node, peer in peers.items()}

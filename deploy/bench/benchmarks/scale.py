@@ -55,10 +55,10 @@ async def _processes(count: int, settings: BenchSettings) -> Row:
             for number in range(count):
                 there = place.wrap(job.receiver.host, OURS_TRIO.command("recv", job))
                 receivers.append(await stack.enter_async_context(running(f"receiver {number}", there, environment())))
-                await receivers[-1].until("ready", _START_S)
             here = place.wrap(job.sender.host, OURS_TRIO.command("send", job))
             sender = await stack.enter_async_context(running("sender", here, environment()))
-            await sender.until("ready", _START_S)
+            for peer in (*receivers, sender):
+                await peer.until("ready", _START_S)
             row = await _sent_to(sender, receivers, job)
         settings.say(
             f"{count} receiver{'s' * (count > 1)}: {row['cpu_us_per_packet_each']} us of CPU for each packet delivered"

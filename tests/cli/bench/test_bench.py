@@ -25,7 +25,7 @@ from tests.interop.support.zmq_scene import needs_zeromq
 from tests.net.support.lab import ROOT, needs_namespaces
 from tests.net.support.processes import Process
 
-TINY = ("--seconds", "0.2", "--runs", "1", "--precision", "100%")
+TINY = ("--seconds", "0.1", "--runs", "1", "--precision", "100%")
 ALWAYS = {"contender", "size", "messages_per_s", "mb_per_s", "packets_per_s", "lost", "cpu_s"}
 PATIENCE_S = 240.0
 OPTIONAL = ("cpu_us_per_packet", "window_overhead", "limited_by")
@@ -180,7 +180,9 @@ def test_relays_in_the_path() -> None:
 
 
 def test_rates_and_bursts() -> None:
-    rows, _ = rows_of(bench("pacing", "--rates", "10Mbit/s,400Mbit/s", "--window", "8MiB", "--json"))
+    rows, _ = rows_of(
+        bench("pacing", "--seconds", "0.2", "--rates", "10Mbit/s,400Mbit/s", "--window", "8MiB", "--json")
+    )
     found = [(row["rate"], row["contender"]) for row in rows]
     assert found == [(rate, name) for rate in ("10Mbit/s", "400Mbit/s") for name in ("ours-trio", "ours-busy-poll")]
     for row in rows:
@@ -192,7 +194,7 @@ def test_rates_and_bursts() -> None:
 
 
 def test_idle_roles() -> None:
-    rows, _ = rows_of(bench("idle", "--json"))
+    rows, _ = rows_of(bench("idle", "--seconds", "0.2", "--json"))
     assert {row["contender"] for row in rows} == {"ours-source", "ours-receiver", "ours-aggregator", "ours-repairer"}
     for row in rows:
         documented("bench idle", row)
@@ -271,9 +273,8 @@ def test_bench_names_missing_contenders_before_it_starts(tmp_path: Path) -> None
 def test_bench_stopped_run_leaves_nothing(number: signal.Signals, code: int) -> None:
     with TemporaryDirectory() as folder, marked() as mark:
         env = {**mark.env, "TMPDIR": folder}
-        process = Process(
-            "bench", ["bench", "throughput", "--sizes", "1400", "--contenders", "ours-trio,raw-gso"], env=env
-        )
+        line = ["bench", "throughput", "--sizes", "1400", "--contenders", "ours-trio,raw-gso"]
+        process = Process("bench", [*line, "--seconds", "0.5", "--runs", "999"], env=env)
         try:
             process.line_with("flat out")
             process.process.send_signal(number)
@@ -287,7 +288,7 @@ def test_bench_stopped_run_leaves_nothing(number: signal.Signals, code: int) -> 
 
 def test_bench_killed_run_ends_its_processes() -> None:
     with TemporaryDirectory() as folder, marked() as mark:
-        line = ["bench", "latency", "--contenders", "raw-blocking", "--runs", "9"]
+        line = ["bench", "latency", "--contenders", "raw-blocking", "--seconds", "0.5", "--runs", "999"]
         process = Process("bench", line, env={**mark.env, "TMPDIR": folder})
         try:
             process.line_with("octets in each direction")
