@@ -278,10 +278,7 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
 async def _run(
     names: tuple[str, ...], settings: BenchSettings, rows: dict[str, list[Row]], show: Callable[[str, list[Row]], None]
 ) -> None:
-    """Run the benchmarks one after the other.
-
-    A signal ends all processes of the benchmark first.
-    """
+    """Run the benchmarks one after the other. A signal ends all processes of the benchmark first."""
     async with open_plain_nursery() as nursery:
         await nursery.start(heed_signals, trio.Event(), trio.Event())
         for name in names:

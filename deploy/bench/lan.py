@@ -1,7 +1,4 @@
-"""Network of one sending host and several receiving hosts around a switch.
-
-Each host is a network namespace.
-"""
+"""Network of one sending host and several receiving hosts around a switch. Each host is a network namespace."""
 
 from __future__ import annotations
 
@@ -37,20 +34,14 @@ class Lan:
     receivers: tuple[int, ...]
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs `command` on a host.
-
-        The command is killed when this process ends.
-        """
+        """Return the command line that runs `command` on a host. The command is killed when this process ends."""
         # Without the death signal, a daemon would outlive a benchmark that is killed.
         return self.hosts.wrap(host, ["setpriv", "--pdeathsig", "KILL", *command])
 
 
 @contextmanager
 def open_lan(receivers: int) -> Iterator[Lan]:
-    """Open a network for the length of a block.
-
-    Raises `ProcessError` if network namespaces are not available.
-    """
+    """Open a network for the length of a block. Raises `ProcessError` if network namespaces are not available."""
     why_not = why_no_namespaces()
     if why_not:
         raise ProcessError(

@@ -1,7 +1,4 @@
-"""Ratios between contenders.
-
-Ratios vary less between machines than absolute figures.
-"""
+"""Ratios between contenders. Ratios vary less between machines than absolute figures."""
 
 from __future__ import annotations
 

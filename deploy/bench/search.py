@@ -167,8 +167,5 @@ class RateSearch:
 
 
 def _is_heavy_loss(outcome: TrialResult) -> bool:
-    """Return whether the loss is too large for a stall of the machine.
-
-    A loss of this size needs no second trial.
-    """
+    """Return whether the loss is too large for a stall of the machine. A loss of this size needs no second trial."""
     return outcome.lost > _HEAVY_LOSS * outcome.sent

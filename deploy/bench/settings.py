@@ -60,9 +60,6 @@ def mtu_of(size: int) -> int:
 
 
 def allowed_buffer(asked: int) -> int:
-    """Return the socket buffer that any process gets, at most `asked`.
-
-    All contenders get the same buffer.
-    """
+    """Return the socket buffer that any process gets, at most `asked`. All contenders get the same buffer."""
     limits = [int(Path(f"/proc/sys/net/core/{name}").read_text()) for name in ("rmem_max", "wmem_max")]
     return min(asked, *limits)

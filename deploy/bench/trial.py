@@ -93,10 +93,7 @@ class TrialResult:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of peer processes.
-
-    The processes can import this package from any working folder.
-    """
+    """Return the environment of peer processes. The processes can import this package from any working folder."""
     root = str(Path(__file__).resolve().parents[2])
     known = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{root}:{known}" if known else root}

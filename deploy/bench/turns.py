@@ -49,10 +49,7 @@ class Searcher:
         return self._turns.turn
 
     async def on_rate_found(self) -> None:
-        """Wait for the other searches before a rate is confirmed.
-
-        All rates are then confirmed in the same period.
-        """
+        """Wait for the other searches before a rate is confirmed. All rates are then confirmed in the same period."""
         self.leave()
         await self._turns.all_complete()
 

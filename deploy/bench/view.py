@@ -22,10 +22,7 @@ class Field:
 
 
 def number(key: str, form: str = ",.0f") -> Callable[[Row], str]:
-    """Return a writer for the figure `key`.
-
-    The cell of a row without this figure is empty.
-    """
+    """Return a writer for the figure `key`. The cell of a row without this figure is empty."""
 
     def write(row: Row) -> str:
         value = row.get(key)

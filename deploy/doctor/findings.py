@@ -20,10 +20,7 @@ class Level(enum.Enum):
 
 @attrs.frozen
 class HostFinding:
-    """Result of one check of a node, a segment, an interface or this machine.
-
-    All values are text for people.
-    """
+    """Result of one check of a node, a segment, an interface or this machine. All values are text for people."""
 
     check: str
     subject: str
@@ -49,10 +46,7 @@ class FindingLine:
 
 
 def lines_of(findings: Iterable[HostFinding]) -> list[FindingLine]:
-    """Merge findings that differ in their subject alone.
-
-    A merged line stands in the place of its first finding.
-    """
+    """Merge findings that differ in their subject alone. A merged line stands in the place of its first finding."""
     subjects_of: dict[HostFinding, dict[str, None]] = {}
     for finding in findings:
         subjects_of.setdefault(attrs.evolve(finding, subject=""), {})[finding.subject] = None

@@ -1,7 +1,4 @@
-"""Checks of nodes' segments and of the interfaces below them.
-
-The checks open each node's sockets as the node would.
-"""
+"""Checks of nodes' segments and of the interfaces below them. The checks open each node's sockets as the node would."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ _BUSY_SHARE = 0.8  # share of a link's speed, above which repairs and other traf
 
 @attrs.frozen
 class SegmentUse:
-    """Use of one segment by all nodes of the tree.
-
-    `packet` is in octets, and `rate` in octets a second.
-    """
+    """Use of one segment by all nodes of the tree. `packet` is in octets, and `rate` in octets a second."""
 
     packet: int
     rate: int
@@ -59,10 +53,7 @@ def uses_of(plans: Mapping[str, NodePlan]) -> dict[str, SegmentUse]:
 
 
 def runs_here(plan: NodePlan) -> bool:
-    """Return whether this machine has the node's addresses.
-
-    For a node without addresses, its interface decides.
-    """
+    """Return whether this machine has the node's addresses. For a node without addresses, its interface decides."""
     addresses = [segment.address for segment in plan.segments if segment.address is not None]
     if addresses:
         return all(map(is_own_address, addresses))

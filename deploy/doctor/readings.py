@@ -183,10 +183,7 @@ def holder_of(family: int, address: str, port: int) -> SocketHolder | None:
 
 
 def packed_text(family: int, address: str, port: int) -> str:
-    """Return an address and a port as /proc/net spells them.
-
-    The words are in host order, in hexadecimal.
-    """
+    """Return an address and a port as /proc/net spells them. The words are in host order, in hexadecimal."""
     octets = socket.inet_pton(family, address.partition("%")[0])
     words = struct.unpack(f"={len(octets) // 4}I", octets)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

@@ -36,10 +36,7 @@ _HEADERS = {
 
 
 class PageService:
-    """Pages made of the nodes' snapshots.
-
-    The nodes are asked once in `FRESH_S`, for any number of requests.
-    """
+    """Pages made of the nodes' snapshots. The nodes are asked once in `FRESH_S`, for any number of requests."""
 
     def __init__(self, nodes: NodeWatch) -> None:
         self._nodes = nodes

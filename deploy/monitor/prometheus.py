@@ -58,10 +58,7 @@ class _StreamCounts:
 
 
 class Metrics:
-    """Renderer of views for Prometheus.
-
-    Sums by stream are kept as long as a node is seen.
-    """
+    """Renderer of views for Prometheus. Sums by stream are kept as long as a node is seen."""
 
     def __init__(self) -> None:
         self._streams: dict[tuple[str, str], _StreamCounts] = {}

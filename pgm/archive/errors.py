@@ -1,7 +1,4 @@
-"""Errors of archives.
-
-Each error has a stable code, which the range service sends to its clients.
-"""
+"""Errors of archives. Each error has a stable code, which the range service sends to its clients."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ class SchemaTooNew(ArchiveError):
 
 
 class RangeDropped(ArchiveError):
-    """Range that is not held.
-
-    Retention has dropped the rows, or the range begins before the recording does.
-    """
+    """Range that is not held. Retention has dropped the rows, or the range begins before the recording does."""
 
     code = "PGM-ARCHIVE-DROPPED"
 

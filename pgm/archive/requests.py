@@ -22,10 +22,7 @@ ACTION_PUBLISHED = "published"
 
 @attrs.frozen
 class SessionExtent:
-    """Extent of one session in an archive.
-
-    The archive holds every sqn from `oldest` to `next_sqn - 1`.
-    """
+    """Extent of one session in an archive. The archive holds every sqn from `oldest` to `next_sqn - 1`."""
 
     tsi: str
     epoch_us: int | None  # start of the session, microseconds since 1970; None: unknown

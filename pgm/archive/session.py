@@ -1,7 +1,4 @@
-"""Session as the rows of an archive name it.
-
-Nothing here needs Arrow, or the protocol.
-"""
+"""Session as the rows of an archive name it. Nothing here needs Arrow, or the protocol."""
 
 from __future__ import annotations
 

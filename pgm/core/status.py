@@ -55,10 +55,7 @@ class AskerStatus:
 
 @attrs.frozen(kw_only=True)
 class SessionStatus:
-    """One session at one node, now.
-
-    Sqns are 64-bit. A lead of -1 means that nothing was sent yet.
-    """
+    """One session at one node, now. Sqns are 64-bit. A lead of -1 means that nothing was sent yet."""
 
     tsi: str
     data_port: int

@@ -345,10 +345,7 @@ def columns_of(rows: Octets, layout: BatchLayout, take: Callable[[int], Octets])
 
 
 def times_of(rows: Octets, layout: BatchLayout) -> npt.NDArray[np.int64] | None:
-    """Return the times of batches of one layout in us since 1970, or None without times.
-
-    Raises `BadBatch`.
-    """
+    """Return the times of batches of one layout in us since 1970, or None without times. Raises `BadBatch`."""
     if layout.at is None:
         return None
     times = layout.at.of(rows).reshape(-1)

@@ -79,10 +79,7 @@ class SourceApplication:
         self.is_waiting = False  # for room
 
     def started(self, core: object) -> None:
-        """Start a new session for the remaining messages.
-
-        Runs at each start of the source.
-        """
+        """Start a new session for the remaining messages. Runs at each start of the source."""
         assert isinstance(core, SourceCore)
         self._core = core
         self._ledger = self._host.ledgers[core.setup.tsi] = SentMessages(core.window.end, core.setup.data_port)
@@ -238,10 +235,7 @@ class ReceiverApplication:
         self.streams[opened.tsi] = kind(opened, ledger, self._host.parameters.max_apdu, self._host.fail)
 
     def _consume(self, octets: int, packet: int) -> None:
-        """Take a delivery at once, or at the application's rate.
-
-        The queue may exceed its bound by one packet.
-        """
+        """Take a delivery at once, or at the application's rate. The queue may exceed its bound by one packet."""
         appetite = self._appetite
         if not appetite.octets_per_s and appetite.stops_at_ns == NEVER:
             self._granted += octets

@@ -21,10 +21,7 @@ Fail = Callable[[str], NoReturn]
 
 
 class DeliveryCheck:
-    """Deliveries of one session to one application.
-
-    `fail` raises an error with the given reason.
-    """
+    """Deliveries of one session to one application. `fail` raises an error with the given reason."""
 
     def __init__(self, opened: Opened, ledger: SentMessages | None, max_apdu: int, fail: Fail) -> None:
         self.tsi: Tsi = opened.tsi

@@ -18,10 +18,7 @@ KINDS = FOR_GOOD + LASTING
 
 @attrs.frozen
 class Fault:
-    """One fault: a kind of `KINDS`, the node, the start and the duration, ns.
-
-    A crash has no end.
-    """
+    """One fault: a kind of `KINDS`, the node, the start and the duration, ns. A crash has no end."""
 
     kind: str
     node: str
@@ -30,10 +27,7 @@ class Fault:
 
 
 class Faults:
-    """Schedule of the faults of a world.
-
-    Times in ns. The fault ends after `for_ns`.
-    """
+    """Schedule of the faults of a world. Times in ns. The fault ends after `for_ns`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -74,10 +68,7 @@ class Faults:
         self._world.at(at_ns, self._world.nodes[node].stop)
 
     def restart(self, node: str, at_ns: int) -> None:
-        """Start a process with a fresh core and the same addresses.
-
-        A running process is killed first.
-        """
+        """Start a process with a fresh core and the same addresses. A running process is killed first."""
         self._world.at(at_ns, functools.partial(self._world.start, node))
         self._heals(at_ns)
 
@@ -87,10 +78,7 @@ class Faults:
         self.restart(node, at_ns + for_ns)
 
     def pause(self, node: str, at_ns: int, for_ns: int) -> None:
-        """Stop a process and resume it, as SIGSTOP and SIGCONT do.
-
-        Arriving packets wait in the process's sockets.
-        """
+        """Stop a process and resume it, as SIGSTOP and SIGCONT do. Arriving packets wait in the process's sockets."""
         self._world.at(at_ns, self._world.nodes[node].pause)
         self._world.at(at_ns + for_ns, self._world.nodes[node].resume)
         self._heals(at_ns + for_ns)

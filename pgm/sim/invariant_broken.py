@@ -1,7 +1,4 @@
-"""Error of the simulator for a broken invariant.
-
-The text has the command that repeats the run.
-"""
+"""Error of the simulator for a broken invariant. The text has the command that repeats the run."""
 
 from __future__ import annotations
 

@@ -22,10 +22,7 @@ Arrival = tuple[int, Train]  # arrival time, train
 
 @attrs.frozen
 class LinkSetup:
-    """Properties of one direction of an attachment.
-
-    Times in ns, rate in octets/s (0: no limit), queue in octets.
-    """
+    """Properties of one direction of an attachment. Times in ns, rate in octets/s (0: no limit), queue in octets."""
 
     delay: int = 50 * MICROSECOND
     jitter: int = 0  # additional delay of at most this, drawn per train; trains keep their order
@@ -68,10 +65,7 @@ class SimulatedLink:
         return self._busy_until_ns
 
     def has_room(self, octets: int, now_ns: int) -> bool:
-        """Return whether a train of `octets` fits the queue.
-
-        A longer train fits the empty queue.
-        """
+        """Return whether a train of `octets` fits the queue. A longer train fits the empty queue."""
         setup = self.setup
         if not setup.rate or self._busy_until_ns <= now_ns:
             return True

@@ -33,10 +33,7 @@ class Station(Protocol):
 
     @property
     def host(self) -> str:
-        """Host of the station; stations of one host share its addresses.
-
-        The streams of a source are such stations.
-        """
+        """Host of the station; stations of one host share its addresses. The streams of a source are such stations."""
 
     def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
         """Handle a train that arrived."""
@@ -96,10 +93,7 @@ class _Arrival:
 
 
 def targets_of(send: Send) -> tuple[Nla | None, ...]:
-    """Return the targets of a train.
-
-    A target is an address, the group (None), or each peer of a unicast leg.
-    """
+    """Return the targets of a train. A target is an address, the group (None), or each peer of a unicast leg."""
     if send.hops == 0:
         return ()
     peers = send.segment.peers
@@ -115,10 +109,7 @@ class Network:
         self._by_address: dict[tuple[str, Nla], list[Attachment]] = {}
 
     def attach(self, attachment: Attachment) -> None:
-        """Attach a node to a segment.
-
-        Raises `UsageError` if its address belongs to another host there.
-        """
+        """Attach a node to a segment. Raises `UsageError` if its address belongs to another host there."""
         key = (attachment.segment.name, attachment.segment.address)
         attachments = self._by_address.setdefault(key, [])
         for taken_by in attachments:
@@ -159,10 +150,7 @@ class Network:
                 self._schedule(left_ns, _Crossing(self, source, to, survived, left_ns))
 
     def _distribute(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
-        """Deliver a train from the segment to its nodes.
-
-        Nodes whose links do not touch the train share one event.
-        """
+        """Deliver a train from the segment to its nodes. Nodes whose links do not touch the train share one event."""
         if to is None:
             members = self._members[source.segment.name]
         else:

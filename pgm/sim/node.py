@@ -127,10 +127,7 @@ class _Suspension:
 
 
 class NodeObserver:
-    """Hooks into the life of all nodes.
-
-    A world calls only the hooks that an observer defines.
-    """
+    """Hooks into the life of all nodes. A world calls only the hooks that an observer defines."""
 
     def attach(self, world: object) -> None:
         """Store the world that the observer is added to."""
@@ -184,10 +181,7 @@ class Hooks:
 
 @attrs.frozen
 class NodeContext:
-    """Parts of a world that all nodes share.
-
-    Drivers sleep in steps of `timer_slack_ns`.
-    """
+    """Parts of a world that all nodes share. Drivers sleep in steps of `timer_slack_ns`."""
 
     scheduler: Scheduler
     log: RunLog
@@ -419,10 +413,7 @@ class SimulatedNode:
             self._scheduler.at(deadline_ns, self.wake)
 
     def perform(self, effects: Effects, channel: Channel | None = None) -> None:
-        """Carry out effects in order.
-
-        `channel` is that of the read that caused the effects.
-        """
+        """Carry out effects in order. `channel` is that of the read that caused the effects."""
         for observer in self.context.hooks.performs:
             observer.performs(self, effects)
         for effect in effects:

@@ -19,10 +19,7 @@ _KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3}
 
 
 class RunLog:
-    """Log of the sends, effects and notices of all nodes.
-
-    `repeat` is the command that repeats the run.
-    """
+    """Log of the sends, effects and notices of all nodes. `repeat` is the command that repeats the run."""
 
     def __init__(self, scheduler: Scheduler, seed: int, repeat: str) -> None:
         self.last_activity_ns = 0  # last send that is neither SPM, SPMR, poll nor ack, or last effect

@@ -144,10 +144,7 @@ class TreeBuilder:
 
     @property
     def plans(self) -> dict[str, NodePlan]:
-        """Plan of every node, in order of naming.
-
-        Raises `UsageError` for names that do not fit.
-        """
+        """Plan of every node, in order of naming. Raises `UsageError` for names that do not fit."""
         return {name: self._plan(request) for name, request in self._requests.items()}
 
     def address(self, name: str, segment: str) -> str:

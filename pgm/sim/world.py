@@ -1,7 +1,4 @@
-"""Simulated tree: nodes, network and applications, built from plans.
-
-The tree runs in virtual time.
-"""
+"""Simulated tree: nodes, network and applications, built from plans. The tree runs in virtual time."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ CoreFactory = Callable[[NodePlan, random.Random, Tsi, int], Core]
 
 @attrs.frozen
 class Wiring:
-    """Both directions of an attachment.
-
-    By default packets leave at once, and the delay lies on the way in.
-    """
+    """Both directions of an attachment. By default packets leave at once, and the delay lies on the way in."""
 
     ingress: LinkSetup = LinkSetup()
     egress: LinkSetup = LinkSetup(delay=0)
@@ -71,10 +65,7 @@ class World:
     # Building
 
     def add_checker(self, checker: NodeObserver) -> None:
-        """Add an observer.
-
-        An observer sees only later events, so add it before any node.
-        """
+        """Add an observer. An observer sees only later events, so add it before any node."""
         checker.attach(self)
         self.checkers.append(checker)
         self.hooks.add(checker)
@@ -147,10 +138,7 @@ class World:
     # Life of nodes
 
     def start(self, name: str) -> None:
-        """Start a node, or restart it with a fresh core and the same addresses.
-
-        A restarted source is a new session.
-        """
+        """Start a node, or restart it with a fresh core and the same addresses. A restarted source is a new session."""
         node = self.nodes[name]
         rng = seeded(self.seed, name, "core", str(node.starts))
         node.start(self._factory(node.plan, rng, tsi_of(name, node.starts), self.now_ns))
@@ -215,8 +203,5 @@ def _address(number: int, number_on_segment: int, *, is_v6: bool) -> Nla:
 
 
 def tsi_of(node: str, starts: int) -> Tsi:
-    """Return the session of a node's nth start.
-
-    The GSI comes from the node's name, and the port counts the starts.
-    """
+    """Return the session of a node's nth start. The GSI comes from the node's name, and the port counts the starts."""
     return hashlib.blake2b(node.encode(), digest_size=6).digest() + (0x1000 + starts & 0xFFFF).to_bytes(2, "big")

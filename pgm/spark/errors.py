@@ -28,10 +28,7 @@ class RecorderDown(_CodedError):
 
 
 class RecorderRefused(_CodedError):
-    """Range service that answered with an error.
-
-    `service_code` is the code of that error.
-    """
+    """Range service that answered with an error. `service_code` is the code of that error."""
 
     code = "PGM-SPARK-RECORDER"
 

@@ -40,10 +40,7 @@ def spans_of(sessions: Sessions, options: SourceOptions) -> list[SessionSpan]:
 
 
 def _resolved(sessions: Sessions, given: Offsets, name: str, options: SourceOptions, default: int) -> dict[str, int]:
-    """Return the sqn that an option gives each session.
-
-    Sessions that the option does not name get `default`.
-    """
+    """Return the sqn that an option gives each session. Sessions that the option does not name get `default`."""
     if isinstance(given, int):
         return {key: _sqn(session, given) for key, session in sessions.items()}
     sqns = {key: _sqn(session, default) for key, session in sessions.items()}
@@ -79,10 +76,7 @@ def _checked(session: ArchivedSession, sqn: int, name: str, options: SourceOptio
 
 
 def _at_time(sessions: Sessions, options: SourceOptions, time_us: int) -> dict[str, int]:
-    """Return the first sqn of each session received at or after a time.
-
-    The sqn counts if any recorder received it.
-    """
+    """Return the first sqn of each session received at or after a time. The sqn counts if any recorder received it."""
     sqns = sqns_at(options, time_us)
     firsts = {}
     for key, session in sessions.items():

@@ -1,7 +1,4 @@
-"""Options of the data source "pgm".
-
-One table serves reading, checks and documentation.
-"""
+"""Options of the data source "pgm". One table serves reading, checks and documentation."""
 
 from __future__ import annotations
 

@@ -159,10 +159,7 @@ class RangeReader:
             self._at = end_of(batch)
 
     def _from_files(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of visible files that match the service's description.
-
-        Without such files, yield nothing.
-        """
+        """Yield the rows of visible files that match the service's description. Without such files, yield nothing."""
         request = attrs.evolve(self._request(place, self._at), encoded=True)
         try:
             while self._at < self._piece.end:
@@ -301,10 +298,7 @@ def _is_all_null(column: pa.Array) -> bool:
 
 
 def _is_complete(rows: pa.Table, end: int) -> bool:
-    """Return whether rows of all subjects have every sqn up to `end - 1`.
-
-    The first sqn is that of the first row.
-    """
+    """Return whether rows of all subjects have every sqn up to `end - 1`. The first sqn is that of the first row."""
     end_sqn = end_of(rows)
     return bool(end_sqn >= end and pc.sum(rows["count"]).as_py() == end_sqn - rows["sqn"][0].as_py())
 

@@ -47,10 +47,7 @@ _QUICK_SETTINGS = {
 
 
 def running() -> SparkSession | None:
-    """Return the running session of this program, if any.
-
-    Raises `UsageError` if pyspark is missing.
-    """
+    """Return the running session of this program, if any. Raises `UsageError` if pyspark is missing."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:

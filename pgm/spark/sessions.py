@@ -61,10 +61,7 @@ def key_of(held: ServiceExtent, *, each_copy: bool) -> str:
 
 
 def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSession]:
-    """Return all sessions, by sorted key.
-
-    Raises `NoReplicas`, and `DataLoss` for damage without another copy.
-    """
+    """Return all sessions, by sorted key. Raises `NoReplicas`, and `DataLoss` for damage without another copy."""
     _check_damage(survey, options)
     if not options.each_copy:
         _check_epochs(survey)

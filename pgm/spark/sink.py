@@ -27,10 +27,7 @@ _WRITE_S = 3600.0  # time limit of a partition or a batch
 
 
 class StagedBatch(WriterCommitMessage):
-    """Attempt of a task.
-
-    The query's id names the writer. The id stays the same over restarts from the checkpoint.
-    """
+    """Attempt of a task. The query's id names the writer. The id stays the same over restarts from the checkpoint."""
 
     def __init__(self, attempt: str, partition: int, rows: int, query: str) -> None:
         self.attempt = attempt
@@ -104,10 +101,7 @@ class _Publisher:
                 raise PublishFailed(error.message, remedy=error.remedy) from None
 
     def discard(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """Discard the attempts of all tasks.
-
-        If the call fails, the service drops the attempts after a while.
-        """
+        """Discard the attempts of all tasks. If the call fails, the service drops the attempts after a while."""
         names = [message.attempt for message in _in_order(messages)]
         try:
             self._act(ACTION_DISCARD, {"attempts": names})
@@ -160,10 +154,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writer of a batch that is published once.
-
-    Another run of the query publishes another batch.
-    """
+    """Writer of a batch that is published once. Another run of the query publishes another batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._publisher = _publisher(options, schema)

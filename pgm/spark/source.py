@@ -49,10 +49,7 @@ class PgmDataSource(DataSource):
         return "pgm"
 
     def schema(self) -> StructType:
-        """Return the chosen columns, with the types of the archive's rows.
-
-        Raises `BadOption`.
-        """
+        """Return the chosen columns, with the types of the archive's rows. Raises `BadOption`."""
         spark_schema: StructType = from_arrow_schema(served_schema(read_options(self.options, READ).columns))
         return spark_schema
 
@@ -77,10 +74,7 @@ class PgmDataSource(DataSource):
 
 
 def _columns_of(schema: StructType) -> tuple[str, ...]:
-    """Return the columns of a schema, which the user may have given.
-
-    Raises `BadOption`.
-    """
+    """Return the columns of a schema, which the user may have given. Raises `BadOption`."""
     known = {field.name: field.dataType for field in from_arrow_schema(SCHEMA).fields}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:
@@ -113,10 +107,7 @@ class PgmReader(DataSourceReader):
 
 
 class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of new rows.
-
-    Offsets are `{key: next sqn}`; `pgm.spark.sessions` describes the keys.
-    """
+    """Reader of new rows. Offsets are `{key: next sqn}`; `pgm.spark.sessions` describes the keys."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -195,10 +186,7 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return kept
 
     def _handle_gone(self, key: str, sqn: int, detail: str) -> None:
-        """Handle a session that no service holds any longer.
-
-        Raises `RecorderDown`, `DataLoss`.
-        """
+        """Handle a session that no service holds any longer. Raises `RecorderDown`, `DataLoss`."""
         if self._down:
             raise RecorderDown(
                 f"session {key} is held by no service that answers: {'; '.join(self._down.values())}",

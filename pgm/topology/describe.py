@@ -38,10 +38,7 @@ def _problem_json(problem: Problem) -> Json:
 
 
 def topology_json(topology: Topology) -> Json:
-    """Return the document of `pgm plan --json`. A pattern is one node with its count.
-
-    Raises `TopologyError`.
-    """
+    """Return the document of `pgm plan --json`. A pattern is one node with its count. Raises `TopologyError`."""
     tree = checked_tree(topology)
     return {
         "topology": topology.name,

@@ -13,10 +13,7 @@ __all__ = ["load", "load_checked", "loads"]
 
 
 def load(path: str | os.PathLike[str]) -> Topology:
-    """Read a topology file. Raises `TopologyError` with all problems of form.
-
-    `check` finds the problems of meaning.
-    """
+    """Read a topology file. Raises `TopologyError` with all problems of form. `check` finds the problems of meaning."""
     return _or_raise(read(path))
 
 

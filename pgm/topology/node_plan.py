@@ -32,10 +32,7 @@ def spell_where(group: Address, port: int, transport: str) -> str:
 
 @attrs.frozen
 class SegmentPlan:
-    """One segment as one node sees it.
-
-    `address` is None for a receiver that uses the address of its interface.
-    """
+    """One segment as one node sees it. `address` is None for a receiver that uses the address of its interface."""
 
     name: str
     group: Address  # the unspecified address on a unicast leg

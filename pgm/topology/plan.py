@@ -40,10 +40,7 @@ def plan_node(topology: Topology, name: str) -> NodePlan:
 
 
 def plan_all(topology: Topology, counts: Mapping[str, int] | None = None) -> dict[str, NodePlan]:
-    """Return the plans of all nodes by name. `counts` overrides the `count` of patterns.
-
-    Raises `TopologyError`.
-    """
+    """Return the plans of all nodes by name. `counts` overrides the `count` of patterns. Raises `TopologyError`."""
     tree = checked_tree(topology)
     patterns = {node.name: node.instances for node in tree.nodes if node.is_pattern}
     for name in counts or {}:

@@ -1,7 +1,4 @@
-"""Topology with the look-ups that rules and plans share.
-
-The look-ups skip unknown names, which a rule reports.
-"""
+"""Topology with the look-ups that rules and plans share. The look-ups skip unknown names, which a rule reports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`pgm bench messages`: lossless rate of small messages that share packets.
-
-The messages have subjects.
-"""
+"""`pgm bench messages`: lossless rate of small messages that share packets. The messages have subjects."""
 
 from __future__ import annotations
 

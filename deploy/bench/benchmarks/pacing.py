@@ -66,10 +66,7 @@ async def _measure_rate(contender: Contender, rate: int, place: BenchNetwork, se
 
 
 def _allowed_ns(job: Job) -> int:
-    """Return the longest burst that the source's parameters allow.
-
-    The token bucket holds one packet at least.
-    """
+    """Return the longest burst that the source's parameters allow. The token bucket holds one packet at least."""
     parameters = source_parameters(attrs.asdict(job, recurse=False) | {"max_datagram": job.max_datagram})
     pacing_parameters = {name: parameters[name] for name in ("max_tpdu", "txw_max_rte")}
     return Pacer(attrs.evolve(Parameters(), **pacing_parameters)).burst_ns

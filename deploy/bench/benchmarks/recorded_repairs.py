@@ -54,10 +54,7 @@ parameters = {{ record_sync_bytes = "{step}B", record_batch_bytes = "{step}B", r
 
 
 async def repairs(settings: BenchSettings, shares: Sequence[float] = SHARES) -> list[Row]:
-    """Measure a repairer with and without recording, at shares of the disk's rate.
-
-    Returns the rows.
-    """
+    """Measure a repairer with and without recording, at shares of the disk's rate. Returns the rows."""
     step, disk = await trio.to_thread.run_sync(_step_of, settings)
     rows: list[Row] = []
     for share in shares:

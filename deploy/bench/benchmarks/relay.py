@@ -53,10 +53,7 @@ class _RelayMaximum:
 
 
 async def relay(settings: BenchSettings) -> list[Row]:
-    """Measure direct, through an aggregator and through a repairer, interleaved.
-
-    Returns a row for each layout.
-    """
+    """Measure direct, through an aggregator and through a repairer, interleaved. Returns a row for each layout."""
     contender = OURS_TRIO
     results = await run_interleaved([partial(_measure, contender, role, settings) for role in _LAYOUTS])
     rows: list[Row] = []

@@ -36,10 +36,7 @@ async def contended(benchmark: str, job: Job, settings: BenchSettings) -> list[R
 
 
 async def _row(benchmark: str, contender: Contender, job: Job, settings: BenchSettings, searcher: Searcher) -> Row:
-    """Return the row of one contender.
-
-    The row has the lossless maximum, or the reason of a failure.
-    """
+    """Return the row of one contender. The row has the lossless maximum, or the reason of a failure."""
     row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
     why_not = contender.why_not(job)

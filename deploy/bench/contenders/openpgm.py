@@ -40,10 +40,7 @@ def _flags() -> tuple[str, ...] | str:
 
 @functools.cache
 def _compiled() -> str:
-    """Compile the program, once in this process, and return its path.
-
-    Raises `subprocess.CalledProcessError`.
-    """
+    """Compile the program, once in this process, and return its path. Raises `subprocess.CalledProcessError`."""
     folder = tempfile.mkdtemp(prefix="pgm-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = str(Path(folder) / "openpgm")

@@ -1,7 +1,4 @@
-"""ZeroMQ over `epgm`, from Python.
-
-The packages and the interpreter are those of the distribution.
-"""
+"""ZeroMQ over `epgm`, from Python. The packages and the interpreter are those of the distribution."""
 
 from __future__ import annotations
 

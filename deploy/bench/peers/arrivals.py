@@ -28,10 +28,7 @@ _IS_PROBE = PROBE.to_bytes(NUMBER_OCTETS, "big")
 
 
 class ArrivalLog:
-    """Arrivals, and the highest level of a token bucket that drains at `rate`.
-
-    `rate` is in octets a second.
-    """
+    """Arrivals, and the highest level of a token bucket that drains at `rate`. `rate` is in octets a second."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate

@@ -9,10 +9,7 @@ _SLEEP_MARGIN_NS = 1_000_000
 
 
 class Pace:
-    """Pacer for at most `rate` messages a second; a rate of 0 means no limit.
-
-    Time lost in a pause is not caught up.
-    """
+    """Pacer for at most `rate` messages a second; a rate of 0 means no limit. Time lost in a pause is not caught up."""
 
     def __init__(self, rate: float) -> None:
         self._ns_each = 1e9 / rate if rate else 0.0

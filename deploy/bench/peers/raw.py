@@ -60,10 +60,7 @@ def segment_of(job: Mapping[str, Any]) -> int:
 
 
 def send(control: Control, job: Mapping[str, Any]) -> None:
-    """Send probes, then datagrams.
-
-    With GSO a call sends a train, else one datagram.
-    """
+    """Send probes, then datagrams. With GSO a call sends a train, else one datagram."""
     sock = sending_socket(job, "sender", 0)
     control.say("ready")
     while control.word(PROBE_IVL_S) != "go":

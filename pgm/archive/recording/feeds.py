@@ -1,7 +1,4 @@
-"""Names of recorded sessions, and the feed that describes a session.
-
-Nothing here needs Arrow.
-"""
+"""Names of recorded sessions, and the feed that describes a session. Nothing here needs Arrow."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ class RowNames:
 
 @attrs.frozen(eq=False)
 class SessionFeed:
-    """Session as the protocol delivers it.
-
-    `shift` is added to the node's own sqns to get those of the source.
-    """
+    """Session as the protocol delivers it. `shift` is added to the node's own sqns to get those of the source."""
 
     session: RecordedSession
     shift: int = 0

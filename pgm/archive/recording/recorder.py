@@ -176,10 +176,7 @@ class Recorder:
         self._put_pending(is_last=True)
 
     def _put_pending(self, *, is_last: bool = False) -> bool:
-        """Put the pending items if there is room again, or if `is_last`.
-
-        Return whether nothing is pending any more.
-        """
+        """Put the pending items if there is room again, or if `is_last`. Return whether nothing is pending any more."""
         if not (is_last or self._ring.has_room_again):
             return False
         at_us = time.time_ns() // 1000

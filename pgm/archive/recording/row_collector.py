@@ -34,10 +34,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @attrs.define(eq=False)
 class _SessionBuffer:
-    """Rows of one session in memory.
-
-    `next_sqn` is the sqn after the last collected one; None until the first.
-    """
+    """Rows of one session in memory. `next_sqn` is the sqn after the last collected one; None until the first."""
 
     session: RecordedSession
     reassembler: Reassembler

@@ -28,10 +28,7 @@ _NO = np.zeros(1, np.bool_)
 
 @attrs.frozen(eq=False)
 class RowBuilder:
-    """Consecutive rows: the messages of one train, or one loss.
-
-    `end` is the sqn after the last.
-    """
+    """Consecutive rows: the messages of one train, or one loss. `end` is the sqn after the last."""
 
     first: int
     end: int
@@ -55,10 +52,7 @@ class RowBuilder:
 
 
 def rows_of(messages: WholeMessages | LargeMessage, shift: int, received_us: int) -> RowBuilder:
-    """Return the rows of whole messages.
-
-    `shift` is added to the node's own sqns to get those of the source.
-    """
+    """Return the rows of whole messages. `shift` is added to the node's own sqns to get those of the source."""
     if isinstance(messages, LargeMessage):
         payload = np.frombuffer(messages.payload, np.uint8)
         first = messages.first + shift
@@ -198,10 +192,7 @@ def _values(parts: Sequence[RowBuilder]) -> pa.Array:
 
 
 def batch_of(session: RecordedSession, parts: Sequence[RowBuilder]) -> pa.RecordBatch:
-    """Return a record batch of the stored schema.
-
-    The values must total less than 2 GiB.
-    """
+    """Return a record batch of the stored schema. The values must total less than 2 GiB."""
     sizes = [len(part.sqns) for part in parts]
     count = sum(sizes)
     constants = {

@@ -83,10 +83,7 @@ class RingTally:
 
 
 class SharedRing:
-    """Shared memory as both sides see it.
-
-    `room` is the capacity in octets of items.
-    """
+    """Shared memory as both sides see it. `room` is the capacity in octets of items."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -109,10 +106,7 @@ class SharedRing:
         return cls(fd)
 
     def close(self) -> None:
-        """Close the descriptor.
-
-        The memory stays mapped while views of it exist.
-        """
+        """Close the descriptor. The memory stays mapped while views of it exist."""
         os.close(self.fd)
 
     def _in_order(self) -> None:
@@ -235,10 +229,7 @@ class SharedRing:
 
     @property
     def is_closing(self) -> bool:
-        """Whether no more items will be put.
-
-        Losses of items that found no room are still put.
-        """
+        """Whether no more items will be put. Losses of items that found no room are still put."""
         return bool(self._words[_CLOSING])
 
     @is_closing.setter

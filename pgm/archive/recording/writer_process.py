@@ -29,10 +29,7 @@ _READ_OCTETS = 65536
 
 
 class WriterProcess:
-    """Handle of the writer process.
-
-    Any thread may call `wake`. All other methods belong to one thread.
-    """
+    """Handle of the writer process. Any thread may call `wake`. All other methods belong to one thread."""
 
     def __init__(self, directory: Path, parameters: Parameters, ring: SharedRing) -> None:
         self._directory = directory
@@ -125,10 +122,7 @@ class WriterProcess:
         return f"the process that writes {self._directory} ended {how}"
 
     def wake(self) -> None:
-        """Wake the process if it sleeps.
-
-        If the process is gone, the thread in `serve` handles that.
-        """
+        """Wake the process if it sleeps. If the process is gone, the thread in `serve` handles that."""
         line = self._line
         if line is not None:
             with contextlib.suppress(OSError):

@@ -13,10 +13,7 @@ _ROWS = 1 << 16
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield small batches joined to larger ones.
-
-    Rows that precede an error are yielded before the error is raised.
-    """
+    """Yield small batches joined to larger ones. Rows that precede an error are yielded before the error is raised."""
     pending: list[pa.RecordBatch] = []
     octets = rows = 0
     failure: PgmError | None = None

@@ -1,7 +1,4 @@
-"""Archives served together: the subdirectories of a directory.
-
-Each subdirectory has a recorder of its own.
-"""
+"""Archives served together: the subdirectories of a directory. Each subdirectory has a recorder of its own."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ def _is_archive(directory: Path) -> bool:
 
 
 class Archives:
-    """One archive, or all archives in a directory.
-
-    `refresh` finds archives that appear later.
-    """
+    """One archive, or all archives in a directory. `refresh` finds archives that appear later."""
 
     def __init__(self, directory: Path) -> None:
         """Read the indexes of the archives. Raises `ArchiveError`, `SchemaTooNew`."""
@@ -50,10 +44,7 @@ class Archives:
         return [error for reader in self.readers for error in reader.damage]
 
     def refresh(self) -> bool:
-        """Read the changes since the last call; return whether there were any.
-
-        Raises `ArchiveError`.
-        """
+        """Read the changes since the last call; return whether there were any. Raises `ArchiveError`."""
         with self._lock:
             # A service may start before the recorder has written its first file.
             self._is_single = self._is_single or (not self._readers and _is_archive(self.directory))

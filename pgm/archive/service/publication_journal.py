@@ -95,10 +95,7 @@ class PublicationJournal:
             raise self._error(error) from error
 
     def read(self) -> PendingPublication | None:
-        """Return the batch in the journal, or None.
-
-        Raises `ArchiveError`, also for an unreadable journal.
-        """
+        """Return the batch in the journal, or None. Raises `ArchiveError`, also for an unreadable journal."""
         if not self._rows.exists():
             return None
         try:

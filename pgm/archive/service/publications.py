@@ -62,10 +62,7 @@ def _warn(text: str) -> None:
 
 
 class Publications:
-    """Staged attempts, the batch in progress, and the numbers already published.
-
-    Any thread may call the methods.
-    """
+    """Staged attempts, the batch in progress, and the numbers already published. Any thread may call the methods."""
 
     def __init__(
         self,
@@ -73,10 +70,7 @@ class Publications:
         parameters: Parameters,
         log: Callable[[str], None] = _warn,
     ) -> None:
-        """Read the state file of the target.
-
-        Raises `ArchiveError`.
-        """
+        """Read the state file of the target. Raises `ArchiveError`."""
         state = target.state
         self._publish = target.publish
         self._where: Where = target.where if target.where is not None else lambda: ("", 0)
@@ -125,10 +119,7 @@ class Publications:
     # Batches
 
     def do(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Perform `publish_batch`, `discard_batch` or `published`.
-
-        Raises `BadRequest`, `NotStaged`, `ArchiveError`.
-        """
+        """Perform `publish_batch`, `discard_batch` or `published`. Raises `BadRequest`, `NotStaged`, `ArchiveError`."""
         if action == ACTION_PUBLISHED:
             return {"writers": dict(self._writers), "repeats": list(self._repeats)}
         names = request.get("attempts", [])

@@ -34,10 +34,7 @@ class CommitFile:
         self._fd = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def write(self, value: CommitPoint) -> None:
-        """Write the extent.
-
-        Overwriting takes no new disk space, so a full disk only matters for the first call.
-        """
+        """Write the extent. Overwriting takes no new disk space, so a full disk only matters for the first call."""
         octets = _FORMAT.pack(_MAGIC, value.segment, value.offset)
         os.pwrite(self._fd, octets + _SUM.pack(zlib.crc32(octets)), 0)
 

@@ -16,10 +16,7 @@ Key = tuple[str, int | None]
 
 @attrs.define(eq=False)
 class SessionEntries:
-    """Batches of one session.
-
-    The batches follow each other without a gap, unless a segment is damaged.
-    """
+    """Batches of one session. The batches follow each other without a gap, unless a segment is damaged."""
 
     session: RecordedSession
     next_sqn: int
@@ -49,10 +46,7 @@ class SessionEntries:
         return self.firsts[0] if self.firsts else self.next_sqn
 
     def reaching(self, first: int) -> Iterator[BatchEntry]:
-        """Yield the batches from the one that holds `first`, or from the next one.
-
-        The list may grow meanwhile.
-        """
+        """Yield the batches from the one that holds `first`, or from the next one. The list may grow meanwhile."""
         at = max(0, bisect_right(self.firsts, first) - 1)
         while at < len(self.entries):
             if self.entries[at].end > first:

@@ -86,10 +86,7 @@ class ArchiveReader:
             return self._index.holdings()
 
     def session(self, tsi: str, epoch_us: int | None) -> SessionEntries:
-        """Return the only session of a TSI, or that of an epoch.
-
-        Raises `UnknownSession`, `BadRequest`.
-        """
+        """Return the only session of a TSI, or that of an epoch. Raises `UnknownSession`, `BadRequest`."""
         with self._lock:
             candidates = [entries for key, entries in self._index.sessions.items() if key[0] == tsi and entries.entries]
         if epoch_us is not None:
@@ -159,10 +156,7 @@ def dropped(tsi: str, first: int, oldest: int) -> RangeDropped:
 
 @attrs.define(eq=False)
 class RangeRead:
-    """Range that is being read.
-
-    Iterate again whenever more rows may have come. `at` is the sqn to continue from.
-    """
+    """Range that is being read. Iterate again whenever more rows may have come. `at` is the sqn to continue from."""
 
     reader: ArchiveReader
     session: SessionEntries

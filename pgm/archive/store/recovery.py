@@ -37,10 +37,7 @@ def scan(file: SegmentFile, limit: int, index: Index, *, start: int = 0, verifie
 
 
 def recover(directory: Path, index: Index, log: Log) -> dict[int, int]:
-    """Fill the index, cut a torn tail; return the octets of each segment.
-
-    Raises `ArchiveError`, `SchemaTooNew`.
-    """
+    """Fill the index, cut a torn tail; return the octets of each segment. Raises `ArchiveError`, `SchemaTooNew`."""
     committed = read_committed(directory) or CommitPoint()
     sizes: dict[int, int] = {}
     numbers = numbers_in(directory)

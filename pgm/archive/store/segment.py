@@ -102,10 +102,7 @@ class SegmentFile:
     """Reader of one segment; close it, or use it in a `with` statement."""
 
     def __init__(self, directory: Path, number: int) -> None:
-        """Open the file.
-
-        Raises FileNotFoundError if the file is gone, `ArchiveError` if it cannot be read.
-        """
+        """Open the file. Raises FileNotFoundError if the file is gone, `ArchiveError` if it cannot be read."""
         self.path = path_of(directory, number)
         self.number = number
         try:

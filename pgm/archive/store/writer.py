@@ -29,10 +29,7 @@ _LOCK_POLL_S = 0.02
 
 
 class WriteFailed(Exception):
-    """Error of a disk that refused data written since the last sync.
-
-    `entries` are not in the archive.
-    """
+    """Error of a disk that refused data written since the last sync. `entries` are not in the archive."""
 
     def __init__(self, error: OSError, entries: list[BatchEntry]) -> None:
         super().__init__(f"{error.filename or 'write'}: {error.strerror}")
@@ -57,10 +54,7 @@ class ArchiveWriter:
     def __init__(
         self, directory: Path, parameters: Parameters, log: Log, wall_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        """Lock the directory, create it if needed, and recover it.
-
-        Raises `ArchiveError`.
-        """
+        """Lock the directory, create it if needed, and recover it. Raises `ArchiveError`."""
         self.directory = directory
         self.index = Index()
         self._parameters = parameters
@@ -269,10 +263,7 @@ class ArchiveWriter:
         return newest
 
     def close(self) -> None:
-        """Sync, end the segment, release the directory.
-
-        Raises `WriteFailed`, after releasing the directory.
-        """
+        """Sync, end the segment, release the directory. Raises `WriteFailed`, after releasing the directory."""
         try:
             self._seal()
         finally:

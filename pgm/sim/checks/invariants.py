@@ -161,10 +161,7 @@ def _dropped(node: SimulatedNode) -> int:
 
 @attrs.define
 class _ExactBucket:
-    """Exact token bucket, in octets times nanoseconds.
-
-    Over any interval at most `bucket` + `rate` x time may pass.
-    """
+    """Exact token bucket, in octets times nanoseconds. Over any interval at most `bucket` + `rate` x time may pass."""
 
     rate: int
     bucket: int
@@ -172,10 +169,7 @@ class _ExactBucket:
     at_ns: int = 0
 
     def add(self, octets: int, now_ns: int) -> bool:
-        """Add octets; return whether they were within the limit.
-
-        A queued packet may be reported after a later one.
-        """
+        """Add octets; return whether they were within the limit. A queued packet may be reported after a later one."""
         passed_ns = max(0, now_ns - self.at_ns)
         self.level = max(0, self.level - self.rate * passed_ns) + octets * SECOND
         self.at_ns += passed_ns
@@ -280,10 +274,7 @@ class OneSpeaker(Checker):
 
 
 class MemoryBounds(Checker):
-    """Every table and every store within its parameter.
-
-    Only every `stride`th call of a node is checked.
-    """
+    """Every table and every store within its parameter. Only every `stride`th call of a node is checked."""
 
     def __init__(self, stride: int = 1) -> None:
         self._stride = stride

@@ -1,7 +1,4 @@
-"""Repair latency in a simulated tree: one histogram over all receivers.
-
-No repair has a row of its own.
-"""
+"""Repair latency in a simulated tree: one histogram over all receivers. No repair has a row of its own."""
 
 from __future__ import annotations
 

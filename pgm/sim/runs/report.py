@@ -135,10 +135,7 @@ def simulate(
 
 
 def _split_streams(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
-    """Return the plans, with one source for each stream of a source.
-
-    The sources of one plan share an address.
-    """
+    """Return the plans, with one source for each stream of a source. The sources of one plan share an address."""
     split: dict[str, NodePlan] = {}
     for name, plan in plans.items():
         if plan.role is not Role.SOURCE or len(plan.streams) == 1:

@@ -161,10 +161,7 @@ class ScenarioGenerator:
         return Parameters(**(profile | drawn))
 
     def _draw_parity(self) -> dict[str, Any]:
-        """Draw parity settings.
-
-        The draw uses a generator of its own, so that all other draws stay the same.
-        """
+        """Draw parity settings. The draw uses a generator of its own, so that all other draws stay the same."""
         rng = random.Random(f"parity:{self._seed}")
         size = rng.choice([2, 8, 16, 32, 128])
         proactive = rng.choice([0, 0, 1, 3, 9])
@@ -197,10 +194,7 @@ class ScenarioGenerator:
             self._receivers.append(tree.receiver(f"receiver-{index}", segment, *self._some_parents(segment)))
 
     def _draw_relay(self, up: str, name: str) -> list[str]:
-        """Draw a relay and the nodes below it; return its downstream segments.
-
-        The relay may have a standby.
-        """
+        """Draw a relay and the nodes below it; return its downstream segments. The relay may have a standby."""
         tree, rng = self._tree, self._rng
         downs = [f"{name}-{letter}" for letter in "ab"[: rng.choice([1, 1, 2])]]
         is_aggregator = self._chance(0.5)
@@ -228,10 +222,7 @@ class ScenarioGenerator:
         return downs
 
     def _draw_on_lan(self, segment: str) -> None:
-        """Draw an element beside the nodes of a segment, or none.
-
-        A second element may follow in front of the first.
-        """
+        """Draw an element beside the nodes of a segment, or none. A second element may follow in front of the first."""
         for kind in ("repairer", "aggregator"):
             if not self._chance(0.3):
                 continue
@@ -290,10 +281,7 @@ class ScenarioGenerator:
 
     @staticmethod
     def _with_appetite(plan: NodePlan, appetites: dict[str, ConsumptionRate]) -> NodePlan:
-        """Give the nodes of slow applications small queues.
-
-        Otherwise the slowness would have no effect.
-        """
+        """Give the nodes of slow applications small queues. Otherwise the slowness would have no effect."""
         if plan.name not in appetites:
             return plan
         small = attrs.evolve(plan.parameters, inbox_bytes=64 * KIB, rxw_bytes=64 * KIB)

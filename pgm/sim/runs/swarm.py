@@ -1,7 +1,4 @@
-"""Runs of drawn scenarios with every checker.
-
-`run(seed, factory)` is one run; a loop over seeds is the swarm.
-"""
+"""Runs of drawn scenarios with every checker. `run(seed, factory)` is one run; a loop over seeds is the swarm."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Telemetry as DataFrames, read as a table or as a stream.
-
-`by_sqn` gives the one table of sqns on which joins rest.
-"""
+"""Telemetry as DataFrames, read as a table or as a stream. `by_sqn` gives the one table of sqns on which joins rest."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ def schema() -> StructType:
 
 
 def read(spark: SparkSession, folder: str | Path) -> DataFrame:
-    """Return all events of a folder, or of any URL that Spark reads.
-
-    Raises `UsageError` if a local folder has none.
-    """
+    """Return all events of a folder, or of any URL that Spark reads. Raises `UsageError` if a local folder has none."""
     local = Path(folder)
     if "://" not in str(folder) and not any(local.rglob("*.parquet")):
         raise UsageError(

@@ -22,10 +22,7 @@ _NEIGHBOURS = max(LAGS) // 2  # runs that can lie within that distance: a loss a
 
 
 def nodes(events: DataFrame) -> DataFrame:
-    """Return the nodes of each segment.
-
-    Columns: segment, node, role, address, side (up, down or both).
-    """
+    """Return the nodes of each segment. Columns: segment, node, role, address, side (up, down or both)."""
     places = of_kind(events, "address").select("segment", "node", "role", F.col("peer").alias("address"), "cause")
     return places.withColumnRenamed("cause", "side").distinct()
 

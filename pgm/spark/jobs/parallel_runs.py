@@ -24,10 +24,7 @@ _POLL_S = 0.5  # between two polls of a job's progress
 
 @attrs.define
 class CoreUsage:
-    """Total cost of parallel runs.
-
-    `cpu_s` is the processor time of the runs themselves.
-    """
+    """Total cost of parallel runs. `cpu_s` is the processor time of the runs themselves."""
 
     runs: int = 0
     cpu_s: float = 0.0
@@ -55,10 +52,7 @@ class Sweep:
     usage: CoreUsage = attrs.field(factory=CoreUsage)
 
     def run(self, cases: Sequence[Any]) -> list[Any]:
-        """Return the results in order of the cases.
-
-        An exception of a run ends the job.
-        """
+        """Return the results in order of the cases. An exception of a run ends the job."""
         if not cases:
             return []
         context = self.spark.sparkContext

@@ -26,10 +26,7 @@ def windowed_shares(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
 
 
 def windowed_latencies(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
-    """Return repair latencies of receivers.
-
-    Columns: window (its start), segment, repairs, p50_ms, p95_ms, p99_ms.
-    """
+    """Return repair latencies of receivers. Columns: window (its start), segment, repairs, p50_ms, p95_ms, p99_ms."""
     repaired = of_kind(stream, "repaired").where("value_us IS NOT NULL AND role = 'receiver'")
     quantiles = F.percentile_approx("value_us", F.array(F.lit(0.5), F.lit(0.95), F.lit(0.99)))
     table = repaired.groupBy(F.window("time", window).alias("window"), "segment").agg(

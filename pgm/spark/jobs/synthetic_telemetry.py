@@ -1,7 +1,4 @@
-"""Synthetic telemetry in any amount, for measurements and tests of jobs.
-
-Spark itself makes the events.
-"""
+"""Synthetic telemetry in any amount, for measurements and tests of jobs. Spark itself makes the events."""
 
 from __future__ import annotations
 
