@@ -18,11 +18,11 @@ from pgm.impairments import Impairment
 from pgm.sim.applications import ReceiverApplication, Traffic
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.links import LinkSetup
-from pgm.sim.tcp import TcpFlow
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World, tsi_of
 from pgm.topology.node_plan import Role
 from pgm.units import KIB, MILLISECOND, NEVER, SECOND
+from tests.sim.figures.tcp import TcpFlow
 from tests.sim.support.worlds import parameters
 
 MS = MILLISECOND

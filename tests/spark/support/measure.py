@@ -32,12 +32,12 @@ from pgm.archive.recording.rows import rows_of
 from pgm.core.window.reassembly import WholeMessages
 from pgm.spark.jobs.events import read
 from pgm.spark.jobs.summary import summarise
-from pgm.spark.jobs.synthetic_telemetry import write_events
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Run
 from tests.net.support.processes import Process
 from tests.spark.support.archives import writing
 from tests.spark.support.cluster import is_below, processes
+from tests.spark.support.synthetic_telemetry import write_events
 from tests.unit.archive.makers import SESSION, TSI
 
 _BATCH = 10_000
