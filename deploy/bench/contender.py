@@ -56,26 +56,12 @@ class Job:
 
     def as_json(self, **more: object) -> str:
         """Return the job as the JSON argument of a Python peer; `more` adds keys."""
-        facts = {
-            "size": self.size,
-            "rate": self.rate,
-            "seconds": self.seconds,
-            "messages": self.messages,
-            "rcvbuf": self.rcvbuf,
-            "sndbuf": self.sndbuf,
-            "window": self.window,
+        facts = attrs.asdict(self, filter=lambda field, _: field.name != "place") | {
             "max_datagram": self.max_datagram,
             "sender": attrs.asdict(self.sender),
             "receiver": attrs.asdict(self.receiver),
             "groups": [self.place.group(0), self.place.group(1)],
             "port": self.place.port,
-            "quiet_s": self.quiet_s,
-            "parameters": self.parameters,
-            "receiver_parameters": self.receiver_parameters,
-            "file": self.file,
-            "watch": self.watch,
-            "loss": self.loss,
-            "flow": self.flow,
         }
         return json.dumps({**facts, **more})
 

@@ -9,41 +9,15 @@ def _why_not_round_trip(job: Job) -> str:
     return "" if job.size <= job.max_datagram else "a message must fit a datagram"
 
 
+# A call of a program with `gso` sends a train (`UDP_SEGMENT`) or receives a train (`UDP_GRO`).
+_GSO, _SINGLE = python_peer("raw", gso=True), python_peer("raw", gso=False)
+_TRIO, _LATENCY = python_peer("raw_trio"), ("latency",)
+
 RAW = (
-    # A call sends a train (`UDP_SEGMENT`) or receives a train (`UDP_GRO`).
-    Contender(
-        "raw-gso",
-        "raw socket, GSO and GRO (the limit)",
-        ("throughput", "repair"),
-        python_peer("raw", gso=True),
-    ),
-    Contender(
-        "raw-single",
-        "raw socket, one datagram a call",
-        ("throughput",),
-        python_peer("raw", gso=False),
-    ),
-    Contender(
-        "raw-busy-poll",
-        "raw socket, busy-poll",
-        ("latency",),
-        python_peer("raw", gso=False),
-        _why_not_round_trip,
-        is_busy_poll=True,
-    ),
-    Contender(
-        "raw-blocking",
-        "raw socket, blocking",
-        ("latency",),
-        python_peer("raw", gso=False),
-        _why_not_round_trip,
-    ),
-    Contender(
-        "raw-trio",
-        "raw socket, trio",
-        ("latency",),
-        python_peer("raw_trio"),
-        _why_not_round_trip,
-    ),
+    Contender("raw-gso", "raw socket, GSO and GRO (the limit)", ("throughput", "repair"), _GSO),
+    Contender("raw-single", "raw socket, one datagram a call", ("throughput",), _SINGLE),
+    Contender("raw-busy-poll", "raw socket, busy-poll", _LATENCY, _SINGLE, _why_not_round_trip, is_busy_poll=True),
+    Contender("raw-blocking", "raw socket, blocking", _LATENCY, _SINGLE, _why_not_round_trip),
+    Contender("raw-trio", "raw socket, trio", _LATENCY, _TRIO, _why_not_round_trip),
 )
 RAW_GSO = RAW[0]

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from deploy.bench.peers.control import QUIET_S, Control
+from deploy.bench.peers.control import Control, run_end
 from deploy.bench.peers.messages import NUMBER_OCTETS, PROBE
 from deploy.bench.peers.ours.common import source_parameters
 from deploy.bench.peers.raw import listening_socket
@@ -76,8 +76,7 @@ def recv(control: Control, job: Mapping[str, Any]) -> None:
             word = control.word()
             expected = int(word.split()[1]) if word.startswith("expect") else expected
     control.say("result", messages=messages, **{name: getattr(arrivals, name) for name in _FIGURES})
-    while not control.is_over:
-        control.word(QUIET_S)
+    control.wait_until_over()
 
 
 _FIGURES = ("first_ns", "last_ns", "octets", "later_octets", "burst_ns")
@@ -96,10 +95,5 @@ def _read(sock: socket.socket, buffer: bytearray) -> tuple[int, int]:
     return octets, 0
 
 
-def main() -> None:
-    """Run the receiver."""
-    recv(Control(), Control.job())
-
-
 if __name__ == "__main__":
-    main()
+    run_end({"recv": recv})

@@ -13,10 +13,12 @@ closes.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import select
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 STDIN = 0
@@ -56,3 +58,19 @@ class Control:
             *lines, self._rest = (self._rest + octets).split(b"\n")
             self._words += [line.decode() for line in lines]
         return self._words.pop(0) if self._words else ""
+
+    def wait_until_over(self) -> None:
+        """Wait for the end of standard input."""
+        while not self.is_over:
+            self.word(QUIET_S)
+
+
+def run_end(ends: Mapping[str, Callable[[Control, dict[str, Any]], Any]]) -> None:
+    """Run the end that the first argument names; a coroutine runs under trio."""
+    end = ends[sys.argv[1]]
+    if inspect.iscoroutinefunction(end):
+        import trio
+
+        trio.run(end, Control(), Control.job())
+    else:
+        end(Control(), Control.job())

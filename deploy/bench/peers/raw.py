@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
+from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control, run_end
 from deploy.bench.peers.messages import pattern
 from deploy.bench.peers.pace import Pace
 from deploy.bench.peers.round_trips import RoundTrips, TripResult
@@ -83,8 +83,7 @@ def send(control: Control, job: Mapping[str, Any]) -> None:
         sent += count
     seconds = (time.monotonic_ns() - begun_ns) / 1e9
     control.say("sent", messages=sent * segment // job["size"], seconds=seconds, packets=sent)
-    while not control.is_over:
-        control.word(QUIET_S)
+    control.wait_until_over()
 
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
@@ -108,8 +107,7 @@ def recv(control: Control, job: Mapping[str, Any]) -> None:
     control.say("hears")
     result = _count(sock, control, buffer, segment_of(job), job)
     control.say("result", **result)
-    while not control.is_over:
-        control.word(QUIET_S)
+    control.wait_until_over()
 
 
 def _count(
@@ -188,8 +186,7 @@ def ping(control: Control, job: Mapping[str, Any]) -> None:
         out.send(payload)
         trips.end(TripResult.YES if take(back, buffer, _late()) else TripResult.NO)
     control.say("result", **trips.result())
-    while not control.is_over:
-        control.word(QUIET_S)
+    control.wait_until_over()
 
 
 def _late() -> Callable[[], bool]:
@@ -217,13 +214,5 @@ def pong(control: Control, job: Mapping[str, Any]) -> None:
             control.word()
 
 
-_ENDS = {"send": send, "recv": recv, "ping": ping, "pong": pong}
-
-
-def main() -> None:
-    """Run the end that the first argument names."""
-    _ENDS[sys.argv[1]](Control(), Control.job())
-
-
 if __name__ == "__main__":
-    main()
+    run_end({"send": send, "recv": recv, "ping": ping, "pong": pong})

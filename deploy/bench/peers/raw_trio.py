@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import trio
 
-from deploy.bench.peers.control import QUIET_S, Control
+from deploy.bench.peers.control import QUIET_S, Control, run_end
 from deploy.bench.peers.messages import pattern
 from deploy.bench.peers.raw import listening_socket, sending_socket
 from deploy.bench.peers.round_trips import RoundTrips, TripResult
@@ -55,13 +54,5 @@ async def pong(control: Control, job: Mapping[str, Any]) -> None:
         nursery.cancel_scope.cancel()
 
 
-_ENDS = {"ping": ping, "pong": pong}
-
-
-def main() -> None:
-    """Run the end that the first argument names."""
-    trio.run(_ENDS[sys.argv[1]], Control(), Control.job())
-
-
 if __name__ == "__main__":
-    main()
+    run_end({"ping": ping, "pong": pong})

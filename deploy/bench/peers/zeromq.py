@@ -1,21 +1,19 @@
 """ZeroMQ's ends over `epgm`.
 
-The interpreter with the distribution's pyzmq runs this program, and may have none of pgm's dependencies.
+The interpreter with the distribution's pyzmq runs this program. This interpreter may have none of pgm's dependencies,
+and `deploy.bench.peers.control` needs none.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import sys
 import time
 from typing import Any
 
 import zmq
 
+from deploy.bench.peers.control import QUIET_S, Control, run_end
+
 PROBE = b"?"
-QUIET_S = 1.0
 WAIT_S = 0.02
 LOOK_MESSAGES = 4096
 # libzmq multiplies the rate, in kbit/s, by 1000 in an int. For repairs, libzmq keeps the data of a recovery interval at
@@ -29,34 +27,9 @@ QUEUE_OCTETS = 64 << 20
 BATCH_OCTETS = 65_536  # between two clock readings
 
 
-class Control:
-    """Copy of `control.Control`, which this interpreter may not find."""
-
-    def __init__(self) -> None:
-        os.set_blocking(0, False)
-        self._poll = select.poll()
-        self._poll.register(0, select.POLLIN)
-        self._rest = b""
-        self._words: list[str] = []
-        self.is_over = False
-
-    def say(self, event: str, **values: object) -> None:
-        """Write an event with its values."""
-        print(json.dumps({"event": event, **values}), flush=True)
-
-    def word(self, wait_s: float = 0.0) -> str:
-        """Return the next word, or "" if none arrives within `wait_s`."""
-        if not self._words and self._poll.poll(wait_s * 1000):
-            octets = os.read(0, 4096)
-            self.is_over = self.is_over or not octets
-            *lines, self._rest = (self._rest + octets).split(b"\n")
-            self._words += [line.decode() for line in lines]
-        return self._words.pop(0) if self._words else ""
-
-
-def open_socket(context: Any, kind: int, job: dict[str, Any], seat: str, group: int) -> Any:
+def open_socket(kind: int, job: dict[str, Any], seat: str, group: int) -> Any:
     """Return a socket on a group, with the rate and buffers of the job."""
-    sock = context.socket(kind)
+    sock = zmq.Context.instance().socket(kind)
     sock.setsockopt(zmq.RATE, MOST_KBITS)  # libzmq's rate limit passes about half of its value
     sock.setsockopt(zmq.RECOVERY_IVL, RECOVERY_IVL_MS)
     sock.setsockopt(zmq.MULTICAST_HOPS, 1)
@@ -77,9 +50,9 @@ def open_socket(context: Any, kind: int, job: dict[str, Any], seat: str, group: 
     return sock
 
 
-def send(control: Control, context: Any, job: dict[str, Any]) -> None:
+def send(control: Control, job: dict[str, Any]) -> None:
     """Send probes, then messages at the job's rate."""
-    sock = open_socket(context, zmq.PUB, job, "sender", 0)
+    sock = open_socket(zmq.PUB, job, "sender", 0)
     control.say("ready")
     while control.word(WAIT_S) != "go":
         if control.is_over:
@@ -96,13 +69,12 @@ def send(control: Control, context: Any, job: dict[str, Any]) -> None:
         while time.monotonic_ns() < begun_ns + sent * ns_each:
             pass
     control.say("sent", messages=sent, seconds=(time.monotonic_ns() - begun_ns) / 1e9)
-    while not control.is_over:
-        control.word(QUIET_S)
+    control.wait_until_over()
 
 
-def recv(control: Control, context: Any, job: dict[str, Any]) -> None:
+def recv(control: Control, job: dict[str, Any]) -> None:
     """Receive until all messages arrived, or until `quiet_s` of silence."""
-    sock = open_socket(context, zmq.SUB, job, "receiver", 0)
+    sock = open_socket(zmq.SUB, job, "receiver", 0)
     sock.setsockopt(zmq.RCVTIMEO, round(WAIT_S * 1000))
     control.say("ready")
     while not control.is_over:
@@ -132,14 +104,13 @@ def recv(control: Control, context: Any, job: dict[str, Any]) -> None:
             if word.startswith("expect"):
                 expected = int(word.split()[1])
     control.say("result", messages=messages, first_ns=first_ns, last_ns=last_ns)
-    while not control.is_over:
-        control.word(QUIET_S)
+    control.wait_until_over()
 
 
-def ping(control: Control, context: Any, job: dict[str, Any]) -> None:
+def ping(control: Control, job: dict[str, Any]) -> None:
     """Send requests and measure the times to their answers."""
-    out = open_socket(context, zmq.PUB, job, "sender", 0)
-    back = open_socket(context, zmq.SUB, job, "sender", 1)
+    out = open_socket(zmq.PUB, job, "sender", 0)
+    back = open_socket(zmq.SUB, job, "sender", 1)
     back.setsockopt(zmq.RCVTIMEO, round(QUIET_S * 1000))
     control.say("ready")
     while control.word(WAIT_S) != "go" and not control.is_over:
@@ -160,8 +131,7 @@ def ping(control: Control, context: Any, job: dict[str, Any]) -> None:
         if begun_ns / 1e9 >= counts_from:
             times.append(time.monotonic_ns() - begun_ns)
     control.say("result", **distribution(times), lost_trips=lost)
-    while not control.is_over:
-        control.word(QUIET_S)
+    control.wait_until_over()
 
 
 def distribution(times_ns: list[int]) -> dict[str, float]:
@@ -182,10 +152,10 @@ def distribution(times_ns: list[int]) -> dict[str, float]:
     }
 
 
-def pong(control: Control, context: Any, job: dict[str, Any]) -> None:
+def pong(control: Control, job: dict[str, Any]) -> None:
     """Answer each request."""
-    out = open_socket(context, zmq.PUB, job, "receiver", 1)
-    back = open_socket(context, zmq.SUB, job, "receiver", 0)
+    out = open_socket(zmq.PUB, job, "receiver", 1)
+    back = open_socket(zmq.SUB, job, "receiver", 0)
     back.setsockopt(zmq.RCVTIMEO, round(WAIT_S * 1000))
     control.say("ready")
     while not control.is_over:
@@ -195,13 +165,6 @@ def pong(control: Control, context: Any, job: dict[str, Any]) -> None:
             control.word()
 
 
-def main() -> None:
-    """Run the end that the first argument names."""
-    context = zmq.Context()
-    ends = {"send": send, "recv": recv, "ping": ping, "pong": pong}
-    ends[sys.argv[1]](Control(), context, json.loads(sys.argv[-1]))
-    context.destroy(linger=0)
-
-
 if __name__ == "__main__":
-    main()
+    run_end({"send": send, "recv": recv, "ping": ping, "pong": pong})
+    zmq.Context.instance().destroy(linger=0)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
-from deploy.bench.peers.messages import MessageMaker, MessageTally, Octets, pattern
+from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control, run_end
+from deploy.bench.peers.messages import MessageMaker, MessageTally, pattern
 from deploy.bench.peers.ours.common import (
-    PING_PORT,
     both_of,
     counted,
     lose,
+    receiver_opening,
     receiver_parameters,
+    source_opening,
     source_parameters,
-    target,
+    subjects_of,
     window_of,
 )
 from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
 from deploy.bench.peers.round_trips import RoundTrips, TripResult
 from pgm.blocking import open_receiver, open_source
 from pgm.core.effects import Lost
-from pgm.messages.arguments import Names
 from pgm.net.endpoint.busy_poll import BusyPollReceiver, BusyPollSource
 from pgm.net.framing.items import Batch, Message
 from pgm.net.framing.packed_batch import PackedBatch
@@ -33,26 +32,11 @@ from pgm.net.framing.packed_batch import PackedBatch
 _TURN_S = 0.02  # of polling between two checks for commands
 
 
-def _without_subjects(_: Octets) -> Names:
-    return None
-
-
 def send(control: Control, job: Mapping[str, Any]) -> None:
     """Send probes, then messages."""
-    opening = target(job, "sender", 0, PING_PORT, is_source=True)
-    send_by(control, job, {**opening, **source_parameters(job)}, _without_subjects)
-
-
-def send_by(
-    control: Control, job: Mapping[str, Any], opening: Mapping[str, Any], subjects_of: Callable[[Octets], Names]
-) -> None:
-    """Send probes, then messages, from a source opened with `opening`.
-
-    `subjects_of` returns the subjects of messages.
-    """
-    with open_source(**opening, busy_poll=True) as source:
+    with open_source(**source_opening(job), busy_poll=True) as source:
         maker = MessageMaker(job["size"])
-        subjects = subjects_of(maker.rows)
+        subjects = subjects_of(maker.rows, job)
         watch = SourceWatch(source.driver.core)
         lose(source.driver.links, job)
         if job["watch"] and job["messages"]:  # a burst, for which the last repair is timed
@@ -61,7 +45,7 @@ def send_by(
         while control.word(PROBE_IVL_S) != "go":
             if control.is_over:
                 return
-            source.send_batch(probe := maker.probe(), subject=subjects_of(probe))
+            source.send_batch(probe := maker.probe(), subject=subjects_of(probe, job))
         begun_ns = time.monotonic_ns()
         until_ns = begun_ns + round(job["seconds"] * 1e9)
         while maker.made < job["messages"] or (not job["messages"] and time.monotonic_ns() < until_ns):
@@ -83,12 +67,7 @@ def _turn(end: BusyPollSource | BusyPollReceiver) -> None:
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
     """Receive until all messages arrived, or until `quiet_s` of silence."""
-    recv_by(control, job, target(job, "receiver", 0, PING_PORT, is_source=False))
-
-
-def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]) -> None:
-    """Receive as `recv` does, with a receiver opened with `opening`."""
-    with open_receiver(**opening, busy_poll=True, **receiver_parameters(job)) as receiver:
+    with open_receiver(**receiver_opening(job), busy_poll=True) as receiver:
         tally = MessageTally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
@@ -112,8 +91,7 @@ def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]
                 burst.begin(int(word.split()[1]))
                 control.say("loses")
         control.say("result", **tally.result(), **counted(receiver.counters), **watch.result())
-        while not control.is_over:
-            control.word(QUIET_S)
+        control.wait_until_over()
 
 
 def _take(receiver: BusyPollReceiver, tally: MessageTally) -> bool:
@@ -176,13 +154,5 @@ def _both(job: Mapping[str, Any], *, is_ping: bool) -> Iterator[tuple[BusyPollSo
         yield source, receiver
 
 
-_ENDS = {"send": send, "recv": recv, "ping": ping, "pong": pong}
-
-
-def main() -> None:
-    """Run the end that the first argument names."""
-    _ENDS[sys.argv[1]](Control(), Control.job())
-
-
 if __name__ == "__main__":
-    main()
+    run_end({"send": send, "recv": recv, "ping": ping, "pong": pong})

@@ -6,9 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from deploy.bench.peers.messages import Octets
 from pgm.core.counters import Counters
 from pgm.core.interface import Core
 from pgm.impairments import Impairment, Injector
+from pgm.messages.arguments import Names
 from pgm.net.link.link import Link
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
@@ -20,6 +24,8 @@ _MOST_FORESEEN = 20_000_000  # losses drawn in advance at most, at 20 ns a packe
 _LARGE_DATAGRAM = 9000
 # On the loopback interface, packets of a standard MTU carry messages of up to this size.
 _LARGEST_MESSAGE = 1472
+_BATCH_OCTETS = 100  # octets of a packet for the subject table and message headers, at most
+_SUBJECTS = tuple(f"/market/{number}" for number in range(10))
 
 
 def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_source: bool) -> dict[str, Any]:
@@ -60,6 +66,32 @@ def receiver_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters for a receiver."""
     buffers = {"so_rcvbuf": job["rcvbuf"], "so_sndbuf": job["sndbuf"]}
     return {**buffers, "rxw_warm_bytes": job["window"], **job["receiver_parameters"]}  # as large as the source's window
+
+
+def source_opening(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that open the sending end's source. With `batched`, messages share packets."""
+    opening = target(job, "sender", 0, PING_PORT, is_source=True)
+    parameters = source_parameters(job)
+    if job["batched"]:
+        opening["target"] += "&framing=batch"
+        packet = job["max_datagram"]
+        each = packet / max(1, (packet - DATA_HEADER_OCTETS - _BATCH_OCTETS) // (job["size"] + 1))
+        parameters |= {"max_tpdu": packet, "txw_max_rte": round(job["rate"] * each) or parameters["txw_max_rte"]}
+    return opening | parameters
+
+
+def receiver_opening(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that open the receiving end. With `batched`, the subscription has a wildcard."""
+    opening = target(job, "receiver", 0, PING_PORT, is_source=False)
+    if job["batched"]:
+        opening["target"] += "&framing=batch"
+        opening["subjects"] = ["/market/*"]
+    return opening | receiver_parameters(job)
+
+
+def subjects_of(rows: Octets, job: Mapping[str, Any]) -> Names:
+    """Return the subjects of messages, ten in turn, or None if messages do not share packets."""
+    return (_SUBJECTS, np.arange(len(rows), dtype=np.uint8) % len(_SUBJECTS)) if job["batched"] else None
 
 
 def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import gc
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,16 +10,17 @@ from typing import Any
 
 import trio
 
-from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
+from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control, run_end
 from deploy.bench.peers.messages import MessageMaker, MessageTally, pattern
 from deploy.bench.peers.ours.common import (
-    PING_PORT,
     both_of,
     counted,
     lose,
+    receiver_opening,
     receiver_parameters,
+    source_opening,
     source_parameters,
-    target,
+    subjects_of,
     window_of,
 )
 from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
@@ -30,12 +31,12 @@ from pgm.net.endpoint.open import open_receiver, open_source
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
 from pgm.net.framing.items import Batch, Message
+from pgm.net.framing.packed_batch import PackedBatch
 
 
 async def send(control: Control, job: Mapping[str, Any]) -> None:
     """Send probes, then messages."""
-    opening = target(job, "sender", 0, PING_PORT, is_source=True)
-    async with open_source(**opening, **source_parameters(job)) as source:
+    async with open_source(**source_opening(job)) as source:
         maker = MessageMaker(job["size"])
         watch = SourceWatch(source.driver.core)
         lose(source.driver.links, job)
@@ -45,7 +46,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
         while control.word() != "go":
             if control.is_over:
                 return
-            await source.send_batch(maker.probe())
+            await source.send_batch(probe := maker.probe(), subject=subjects_of(probe, job), flush=True)
             await trio.sleep(PROBE_IVL_S)
         seconds = await _send_all(source, maker, job)
         control.say("sent", messages=maker.made, seconds=seconds, **window_of(watch), **counted(source.counters))
@@ -56,19 +57,21 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
 
 async def _send_all(source: Source, maker: MessageMaker, job: Mapping[str, Any]) -> float:
     """Send all messages of the job and return the seconds used."""
+    subjects = subjects_of(maker.rows, job)
     begun_ns = time.monotonic_ns()
     until_ns = begun_ns + round(job["seconds"] * 1e9)
     while maker.made < job["messages"] or (not job["messages"] and time.monotonic_ns() < until_ns):
-        await source.send_batch(maker.next())
+        await source.send_batch(maker.next(), subject=subjects)
     await source.flush()
     return (time.monotonic_ns() - begun_ns) / 1e9
 
 
 async def recv(control: Control, job: Mapping[str, Any]) -> None:
     """Receive until all messages arrived, or until `quiet_s` of silence."""
-    opening = target(job, "receiver", 0, PING_PORT, is_source=False)
-    async with open_receiver(**opening, **receiver_parameters(job)) as receiver:
+    async with open_receiver(**receiver_opening(job)) as receiver:
         tally = MessageTally(job["size"])
+        if job["batched"]:
+            gc.freeze()  # a full collection would stop the reading for longer than the socket's buffer lasts
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
             receiver.driver.core = watch
@@ -85,7 +88,7 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
 
 async def _take_batches(receiver: Receiver, tally: MessageTally) -> None:
     async for item in receiver.batches():
-        if isinstance(item, Batch):
+        if isinstance(item, (Batch, PackedBatch)):
             tally.add(item.payloads)
 
 
@@ -144,13 +147,5 @@ async def _both(job: Mapping[str, Any], *, is_ping: bool) -> AsyncIterator[tuple
         yield source, receiver
 
 
-_ENDS = {"send": send, "recv": recv, "ping": ping, "pong": pong}
-
-
-def main() -> None:
-    """Run the end that the first argument names."""
-    trio.run(_ENDS[sys.argv[1]], Control(), Control.job())
-
-
 if __name__ == "__main__":
-    main()
+    run_end({"send": send, "recv": recv, "ping": ping, "pong": pong})
