@@ -13,6 +13,7 @@ import click
 
 from deploy.archive.record import need_arrow
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import PATH
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.units import format_octets
@@ -194,7 +195,7 @@ def _write(octets: bytes) -> None:
 
 @click.command()
 @click.argument("action", type=click.Choice(["ls", "verify", "cat"]))
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=PATH)
 @click.option("--tsi", help="cat: the session, if there are several.")
 @click.option("--node", help="cat: the node of the archive, if DIRECTORY holds several.")
 @click.option("--first", type=click.IntRange(0), help="cat: the first sqn; by default the oldest held.")

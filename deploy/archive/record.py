@@ -18,6 +18,7 @@ from deploy.node.supervisor import end_with_supervisor
 from deploy.stream.receive_output import ProgressLine
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import PATH, loss_seed
 from deploy.terminal.output import command, log, print_json
 from deploy.terminal.target import require_node
 from pgm.archive.recording.node_recording import recording
@@ -169,11 +170,9 @@ def account_text(account: dict[str, Any]) -> str:
 @click.argument("file")
 @click.option("--node", help="Record as this receiver of the file.")
 @click.option("--stream", help="Record this stream; by default all streams of the node.")
-@click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Directory of the archive; created if missing."
-)
+@click.option("--dir", "directory", type=PATH, help="Directory of the archive; created if missing.")
 @click.option("--until-closed", is_flag=True, help="End when every received stream has ended.")
-@click.option("--seed", help="Seed of the losses that the topology injects.")
+@loss_seed
 @command
 def record(
     file: str,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, log, print_json, warn
 from deploy.terminal.target import require_node
 from pgm.errors import ProcessError, UnitError, UsageError
@@ -36,22 +37,17 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
-    "--listen",
-    default="127.0.0.1:3057",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Address to listen on; port 0 takes a free port.",
+@click.argument("directory", type=PATH)
+@option(
+    "--listen", default="127.0.0.1:3057", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free port."
 )
 @click.option("--node", default="", help="Node name that the service reports to clients.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate as PEM; clients then use grpc+tls://.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate as PEM.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that clients must send.")
-@click.option(
+@click.option("--tls-cert", type=PATH, help="Certificate as PEM; clients then use grpc+tls://.")
+@click.option("--tls-key", type=PATH, help="Private key of the certificate as PEM.")
+@click.option("--token-file", type=PATH, help="File with the token that clients must send.")
+@option(
     "--files/--no-files",
     default=True,
-    show_default=True,
     help="Give file positions of rows to clients that can read DIRECTORY themselves.",
 )
 @click.option(
@@ -62,9 +58,7 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 @click.option("--publish-node", metavar="NODE", help="Name of the source for --publish.")
 @click.option("--publish-stream", metavar="STREAM", help="Stream of the source, if the source has several.")
 @click.option(
-    "--publish-state",
-    type=click.Path(path_type=Path),
-    help="File with the record of published batches; by default DIRECTORY/published.json.",
+    "--publish-state", type=PATH, help="File with the record of published batches; by default DIRECTORY/published.json."
 )
 @click.option(
     "--set",

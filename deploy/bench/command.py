@@ -34,9 +34,10 @@ from deploy.bench.settings import SIZES, BenchSettings, Row, allowed_buffer
 from deploy.bench.tree import MOST_SIMULATED
 from deploy.bench.view import ratios_table, remarks, rows_table
 from deploy.node.supervisor import heed_signals
+from deploy.terminal.options import PATH, option, parsed
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tables import console
-from pgm.errors import UnitError, UsageError
+from pgm.errors import UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS, Parameters
 from pgm.units import format_octets, parse_fraction, parse_octets, parse_rate
@@ -84,17 +85,10 @@ def _names(_: click.Context, _param: click.Parameter, value: str | None) -> tupl
     return tuple(part.strip() for part in value.split(",")) if value else ()
 
 
-def _read(parse: Callable[[str], Any], _: click.Context, param: click.Parameter, value: str) -> Any:
-    try:
-        return parse(value)
-    except UnitError as error:
-        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
-
-
 def _read_all(
     parse: Callable[[str], int], context: click.Context, param: click.Parameter, value: str
 ) -> tuple[int, ...]:
-    return tuple(_read(parse, context, param, part.strip()) for part in value.split(","))
+    return tuple(parsed(parse, context, param, part.strip()) for part in value.split(","))
 
 
 def _rates(context: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -138,103 +132,58 @@ def _check_path(names: tuple[str, ...], path: str) -> None:
 
 @click.command()
 @click.argument("benchmarks", nargs=-1, type=click.Choice(list(BENCHMARKS)), metavar="[BENCHMARK]...")
-@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Duration of one run.")
-@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Good runs for one result.")
-@click.option(
-    "--sizes", callback=_numbers, default=",".join(map(str, SIZES)), show_default=True, help="Octets of a message, in throughput; several separated by commas."
-)  # fmt: skip
+@option("--seconds", type=click.FloatRange(0.1), default=5.0, help="Duration of one run.")
+@option("--runs", type=click.IntRange(1), default=3, help="Good runs for one result.")
+@option("--sizes", callback=_numbers, default=",".join(map(str, SIZES)), help="Octets of a message, in throughput; several separated by commas.")  # fmt: skip
 @click.option(
     "--contenders",
     callback=_names,
     help=f"Run only these, separated by commas: {', '.join([one.name for one in CONTENDERS] + [one.name for one in FILE_CONTENDERS])}.",
 )
-@click.option(
+@option(
     "--path",
     type=click.Choice(["auto", "namespaces", "loopback"]),
     default="auto",
-    show_default=True,
     help="Network of the measurement: network namespaces, or the loopback interface. auto chooses namespaces if available. idle and record always use loopback, files namespaces.",
 )
-@click.option(
+@option(
     "--precision",
-    callback=partial(_read, parse_fraction),
+    callback=partial(parsed, parse_fraction),
     default="5%",
-    show_default=True,
     help="Precision of a lossless rate; with 100% the first lossless rate is enough.",
 )
-@click.option(
+@option(
     "--rcvbuf",
-    callback=partial(_read, parse_octets),
+    callback=partial(parsed, parse_octets),
     default=format_octets(Parameters().so_rcvbuf),
-    show_default=True,
     help="Socket buffers of all contenders; at most the buffer that the kernel grants without privileges.",
 )
-@click.option(
-    "--window",
-    callback=partial(_read, parse_octets),
-    default="256MiB",
-    show_default=True,
-    help="Octets that a sender keeps for repairs.",
+@option(
+    "--window", callback=partial(parsed, parse_octets), default="256MiB", help="Octets that a sender keeps for repairs."
 )
-@click.option(
-    "--loss",
-    callback=partial(_read, parse_fraction),
-    default="1%",
-    show_default=True,
-    help="Random loss on the path, in repair.",
+@option("--loss", callback=partial(parsed, parse_fraction), default="1%", help="Random loss on the path, in repair.")
+@option("--burst", type=click.IntRange(10), default=10_000, help="Consecutive packets lost, in repair.")
+@option("--receivers", callback=_numbers, default="1,2,4,8", help="Number of receiving processes, in scale.")
+@option("--simulated", callback=_numbers, default="100,1000,10000", help="Number of simulated receivers, in scale.")
+@option(
+    "--rates", callback=_rates, default="1Mbit/s,100Mbit/s,1Gbit/s,4Gbit/s", help="Rates set for a source, in pacing."
 )
-@click.option(
-    "--burst", type=click.IntRange(10), default=10_000, show_default=True, help="Consecutive packets lost, in repair."
-)
-@click.option(
-    "--receivers",
-    callback=_numbers,
-    default="1,2,4,8",
-    show_default=True,
-    help="Number of receiving processes, in scale.",
-)
-@click.option(
-    "--simulated",
-    callback=_numbers,
-    default="100,1000,10000",
-    show_default=True,
-    help="Number of simulated receivers, in scale.",
-)
-@click.option(
-    "--rates",
-    callback=_rates,
-    default="1Mbit/s,100Mbit/s,1Gbit/s,4Gbit/s",
-    show_default=True,
-    help="Rates set for a source, in pacing.",
-)
-@click.option(
+@option(
     "--file-size",
     "file_sizes",
     callback=partial(_read_all, parse_octets),
     default="1GB",
-    show_default=True,
     help="Octets of the file, in files; several separated by commas.",
 )
-@click.option(
-    "--file-receivers",
-    type=click.IntRange(1, MOST_RECEIVERS),
-    default=4,
-    show_default=True,
-    help="Number of receivers, in files.",
-)
-@click.option(
+@option("--file-receivers", type=click.IntRange(1, MOST_RECEIVERS), default=4, help="Number of receivers, in files.")
+@option(
     "--uftp-rates",
     callback=_rates,
     default="800Mbit/s,1600Mbit/s,3200Mbit/s",
-    show_default=True,
     help="Rates for uftp, in files; the best result counts.",
 )
 @click.option(
-    "--plot",
-    "picture",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw the results to a file, such as out.png or out.svg.",
+    "--plot", "picture", type=PATH, metavar="FILE", help="Draw the results to a file, such as out.png or out.svg."
 )
 @command
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:

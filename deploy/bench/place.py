@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import attrs
 
@@ -40,43 +40,6 @@ class NetworkEnd:
     host: int
 
 
-class BenchNetwork(Protocol):
-    """Hosts in a row; segment n joins host n and host n + 1."""
-
-    kind: str
-    mtu: int  # of the path, as the benchmark uses it
-    hosts: int
-
-    def seat(self, host: int, segment: int) -> NetworkEnd:
-        """Return the address and interface of a host on one of its segments."""
-
-    def network(self, segment: int) -> str:
-        """Return the CIDR network of a segment."""
-
-    def group(self, number: int) -> str:
-        """Return multicast group `number` of this benchmark."""
-
-    @property
-    def port(self) -> int:
-        """Return the UDP port of this benchmark."""
-
-    def wrap(self, host: int, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs `command` on a host."""
-
-    def why_no_losses(self) -> str:
-        """Return the reason why this network cannot drop packets, or ""."""
-
-    def lose(self, segment: int, share: float, *, whole_trains: bool) -> None:
-        """Drop a share of the packets on a segment: single packets, or whole trains."""
-
-    def udp_statistics(self, host: int) -> dict[str, int]:
-        """Return the kernel's UDP counters of a host, by name."""
-
-
-def _own_number() -> int:
-    return os.getpid()
-
-
 def _parse_udp(text: str) -> dict[str, int]:
     names, values = (line.split()[1:] for line in text.splitlines() if line.startswith("Udp:"))
     return dict(zip(names, map(int, values), strict=True))
@@ -89,7 +52,7 @@ class Loopback:
     mtu: int
     hosts: int = 2
     kind: str = "loopback"
-    _number: int = attrs.field(factory=_own_number)
+    _number: int = attrs.field(factory=os.getpid)
 
     def seat(self, host: int, segment: int) -> NetworkEnd:
         """Return the address and interface of a host on one of its segments."""
@@ -264,6 +227,9 @@ class Namespaces(Hosts):
     def udp_statistics(self, host: int) -> dict[str, int]:
         """Return the kernel's UDP counters of a host, by name."""
         return _parse_udp(Path(f"/proc/{self._holders[host].pid}/net/snmp").read_text())
+
+
+BenchNetwork: TypeAlias = Loopback | Namespaces  # hosts in a row; segment n joins host n and host n + 1
 
 
 def loss_rule(interface: str, share: float) -> str:

@@ -54,6 +54,12 @@ class BenchSettings:
         )
 
 
+def row_head(benchmark: str, contender: Contender, place: BenchNetwork, size: int) -> Row:
+    """Return the keys that name a row."""
+    names = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": size}
+    return names | {"path": place.kind, "mtu": place.mtu}
+
+
 def mtu_of(size: int) -> int:
     """Return the MTU of the path for messages of `size` octets."""
     return ETHERNET_MTU if size <= _LARGEST_ON_ETHERNET else JUMBO_MTU

@@ -78,15 +78,11 @@ def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
     if role:
         # The repairer fills its memory before the measurement, as the source does.
         warm = 'warm_bytes = "256MiB", ' if role == "repairer" else ""
-        text += _RELAY.format(
-            name="relay",
-            role=role,
-            up="segment-0",
-            up_address=place.seat(1, 0).address,
-            down="segment-1",
-            down_address=place.seat(1, 1).address,
-            parent="source",
-            more=f'parameters = {{ {warm}so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
+        text += _relay(
+            place,
+            "relay",
+            role,
+            f'parameters = {{ {warm}so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
         )
     address = f'address = "{place.seat(place.hosts - 1, last).address}"\n'
     text += _RECEIVER.format(name="receiver", segment=f"segment-{last}", parent=parent, more=address)
@@ -100,20 +96,18 @@ def one_of_each(folder: Path, place: BenchNetwork) -> Path:
     """
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, 2)
     text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
-    text += _RELAY.format(
-        name="aggregator",
-        role="aggregator",
-        up="segment-0",
-        up_address=place.seat(1, 0).address,
-        down="segment-1",
-        down_address=place.seat(1, 1).address,
-        parent="source",
-        more='repairers = ["repairer"]\n',
-    )
+    text += _relay(place, "aggregator", "aggregator", 'repairers = ["repairer"]\n')
     text += _ON_LAN.format(segment="segment-1", address=place.seat(2, 1).address, parent="aggregator")
     address = f'address = "{place.seat(3, 1).address}"\n'
     text += _RECEIVER.format(name="receiver", segment="segment-1", parent="aggregator", more=address)
     return _write(folder / "one-of-each.toml", text)
+
+
+def _relay(place: BenchNetwork, name: str, role: str, more: str) -> str:
+    """Return the relay from the first segment to the second."""
+    up, down = place.seat(1, 0).address, place.seat(1, 1).address
+    names = {"name": name, "role": role, "up": "segment-0", "down": "segment-1", "parent": "source"}
+    return _RELAY.format(**names, up_address=up, down_address=down, more=more)
 
 
 def three_tiers(folder: Path, receivers: int) -> Path:

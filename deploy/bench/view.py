@@ -50,25 +50,24 @@ _CPU_OF = {"cpu_of_ends": "of both ends", "cpu_of_receiver": "of the receiver"}
 _GROUPED = {"size": "octets", "part": "with", "mtu": "MTU"}  # headings for the keys that group the rows
 _BY_SIZE = Field("octets", number("size"))
 _CPU = Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2)
+_MB = Field("MB/s", number("mb_per_s", ",.1f"))
 _MEMORY = Field("MB of memory", of_roles("peak_bytes", ".0f", 1e-6), 3)
+_LOSSLESS = (
+    Field("messages/s", number("messages_per_s")),
+    _MB,
+    Field("packets/s", number("packets_per_s"), 4),
+    Field("cores", of_roles("cpu_share", ".2f"), 1),
+    _CPU,
+    _MEMORY,
+)
 FIELDS: dict[str, tuple[Field, ...]] = {
     "throughput": (
         _BY_SIZE,
-        Field("messages/s", number("messages_per_s")),
-        Field("MB/s", number("mb_per_s", ",.1f")),
-        Field("packets/s", number("packets_per_s"), 4),
-        Field("cores", of_roles("cpu_share", ".2f"), 1),
-        _CPU,
-        _MEMORY,
+        *_LOSSLESS,
     ),
     "messages": (
         Field("MTU", number("mtu")),
-        Field("messages/s", number("messages_per_s")),
-        Field("MB/s", number("mb_per_s", ",.1f")),
-        Field("packets/s", number("packets_per_s"), 4),
-        Field("cores", of_roles("cpu_share", ".2f"), 1),
-        _CPU,
-        _MEMORY,
+        *_LOSSLESS,
     ),
     "latency": (
         Field("mean us", number("mean_us", ",.1f")),
@@ -81,7 +80,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "repair": (
         Field("with", lambda row: str(row["part"])),
-        Field("MB/s", number("mb_per_s", ",.1f")),
+        _MB,
         Field("of lossless", number("goodput", ".0%")),
         Field("held", number("held", ".0%")),
         Field("lost at held", number("held_lost")),
@@ -95,7 +94,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
     "relay": (
         Field("path", lambda row: str(row["layout"])),
-        Field("MB/s", number("mb_per_s", ",.1f")),
+        _MB,
         Field("of direct", number("of_direct", ".0%")),
         Field("bound", number("wanted", ".0%")),
         Field("CPU allows, x 0.8", number("cpu_allows", ".0%")),
@@ -117,7 +116,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("MB of memory", number("peak_mb", ".0f")),
     ),
     "record": (
-        Field("MB/s", number("mb_per_s", ",.1f")),
+        _MB,
         Field("of plain", number("of_plain", ".0%")),
         Field("repair p50 ms", number("repair_p50_ms", ".2f")),
         Field("p99", number("repair_p99_ms", ".2f")),
@@ -130,7 +129,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         _BY_SIZE,
         Field("receivers", number("receivers"), 2),
         Field("s", number("seconds", ",.2f")),
-        Field("MB/s", number("mb_per_s", ",.1f")),
+        _MB,
         Field("s of CPU, sender", number("sender_cpu_s", ",.2f"), 1),
         Field("a receiver", number("receiver_cpu_s", ",.2f"), 1),
         Field("rate", lambda row: str(row.get("rate", "")), 3),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from deploy.node.sample_messages import digest
 from deploy.node.supervisor import ChildProcess, Supervisor, heed_signals
 from deploy.node.up import start_order
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import FOLDER, NEW_FILE, option, parsed, telemetry_folder
 from deploy.terminal.output import command, print_json, warn
-from pgm.errors import ProcessError, UnitError, UsageError
+from pgm.errors import ProcessError, UsageError
 from pgm.net.control.status_socket import ask_status
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS
@@ -173,90 +175,41 @@ def _raise_if_failed(children: list[ChildProcess]) -> None:
             raise child.failure()
 
 
-def _percentage(_: click.Context, param: click.Parameter, value: str) -> float:
-    try:
-        share = parse_fraction(
-            "0%" if value == "0" else value
-        )  # 0 means the same with or without %; other bare numbers are ambiguous
-    except UnitError as error:
-        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
+def _percentage(context: click.Context, param: click.Parameter, value: str) -> float:
+    # 0 means the same with or without %; other bare numbers are ambiguous.
+    share: float = parsed(parse_fraction, context, param, "0%" if value == "0" else value)
     if share > 0.5:
         raise click.BadParameter(f"{value} is more than the demo allows; at most 50%", param=param)
     return share
 
 
-def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
-    try:
-        return int(ROWS["txw_max_rte"].read(value))
-    except UnitError as error:
-        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
-
-
 @click.command()
-@click.option(
-    "--messages", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="Messages to send."
-)
-@click.option("--size", type=click.IntRange(8, 1 << 20), default=1400, show_default=True, help="Octets of a message.")
-@click.option(
-    "--subnets",
-    type=click.IntRange(1, 60),
-    default=3,
-    show_default=True,
-    help="Subnets; every third is on a second tier.",
-)
-@click.option(
-    "--receivers",
-    type=click.IntRange(1, 2000),
-    default=12,
-    show_default=True,
-    help="Receivers of all subnets together.",
-)
-@click.option(
-    "--loss",
-    default="2%",
-    show_default=True,
-    metavar="SHARE",
-    callback=_percentage,
-    help="Random loss on every last hop.",
-)
-@click.option(
+@option("--messages", type=click.IntRange(1, 10_000_000), default=100_000, help="Messages to send.")
+@option("--size", type=click.IntRange(8, 1 << 20), default=1400, help="Octets of a message.")
+@option("--subnets", type=click.IntRange(1, 60), default=3, help="Subnets; every third is on a second tier.")
+@option("--receivers", type=click.IntRange(1, 2000), default=12, help="Receivers of all subnets together.")
+@option("--loss", default="2%", metavar="SHARE", callback=_percentage, help="Random loss on every last hop.")
+@option(
     "--burst-loss",
     default="2%",
-    show_default=True,
     metavar="SHARE",
     callback=_percentage,
     help="Additional loss on every last hop, in bursts of mean 8 packets.",
 )
-@click.option(
-    "--uplink-loss",
-    default="0.2%",
-    show_default=True,
-    metavar="SHARE",
-    callback=_percentage,
-    help="Random loss between the tiers.",
-)
-@click.option(
+@option("--uplink-loss", default="0.2%", metavar="SHARE", callback=_percentage, help="Random loss between the tiers.")
+@option(
     "--rate",
     default=format_rate(DemoTree().rate),
-    show_default=True,
     metavar="RATE",
-    callback=_rate,
+    callback=partial(parsed, ROWS["txw_max_rte"].read),
     help="Rate limit of the source.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of losses and messages.")
+@option("--seed", type=int, default=1, help="Seed of losses and messages.")
+@telemetry_folder
 @click.option(
-    "--telemetry",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+    "--record", type=FOLDER, help="Record the stream in each subnet by one more receiver, into archives in this folder."
 )
-@click.option(
-    "--record",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Record the stream in each subnet by one more receiver, into archives in this folder.",
-)
-@click.option(
-    "--write", type=click.Path(path_type=Path, dir_okay=False), help="Only write the topology of the demo to this file."
-)
+@click.option("--write", type=NEW_FILE, help="Only write the topology of the demo to this file.")
 @command
 def demo(
     messages: int, size: int, seed: int, write: Path | None, telemetry: Path | None, as_json: bool, **tree: Any

@@ -13,6 +13,7 @@ from deploy.doctor.machine import check_machine
 from deploy.doctor.network import SegmentUse, check_interfaces, check_nodes, has_interface, runs_here, uses_of
 from deploy.doctor.probe import probe
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import PATH
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.net.sockets.interfaces import multicast_interfaces
@@ -54,7 +55,7 @@ def nodes_to_check(file: Path, nodes: tuple[str, ...]) -> NodesToCheck:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=PATH, required=False)
 @click.option("--node", "nodes", multiple=True, help="Check only this node; may be given several times.")
 @click.option("--all", "shows_all", is_flag=True, help="Show the checks without a finding as well.")
 @click.option(

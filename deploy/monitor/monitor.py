@@ -17,6 +17,7 @@ import trio
 from deploy.monitor.extra import need
 from deploy.monitor.nodes import NodeWatch
 from deploy.node.supervisor import heed_signals
+from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, log, print_json, warn
 from pgm.errors import TransportError, UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
@@ -140,13 +141,11 @@ async def _end(stop: trio.Event) -> None:
 
 @click.command()
 @click.argument("topologies", metavar="[TOPOLOGY]...", nargs=-1)
-@click.option("--bind", "host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Port; 0 for any free one."
-)
+@option("--bind", "host", default="127.0.0.1", help="Address to listen on.")
+@option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="Port; 0 for any free one.")
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Answer only requests with the token in this file: as bearer token, or as the password in a browser.",
 )
 @command

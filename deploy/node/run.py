@@ -20,6 +20,7 @@ from deploy.node.sample_messages import Account, generate, payloads_of
 from deploy.node.sigterm import SIGTERM_HANDLER
 from deploy.node.supervisor import end_with_supervisor
 from deploy.terminal.event_log import EventPrinter
+from deploy.terminal.options import loss_seed, message_size, option, telemetry_folder, topology_file
 from deploy.terminal.output import command, log, print_json, warn
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import PayloadTooLarge, UsageError
@@ -231,7 +232,7 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@topology_file
 @click.option("--node", required=True, help="Name of the node in the file.")
 @click.option("--stream", help="Stream of a source or receiver that has several.")
 @click.option(
@@ -242,17 +243,13 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
     metavar="N",
     help="Source: send N test messages instead of standard input. Receiver: check them.",
 )
-@click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a test message.")
-@click.option("--data-seed", type=int, default=1, show_default=True, help="Seed of the test messages.")
+@message_size
+@option("--data-seed", type=int, default=1, help="Seed of the test messages.")
 @click.option("--hold", is_flag=True, help="Source: wait for a line on standard input before sending.")
 @click.option("--idle", is_flag=True, help="Source: send nothing but SPMs until stopped.")
 @click.option("--until-closed", is_flag=True, help="Receiver: end when the first stream ends.")
-@click.option("--seed", help="Seed of the losses that the topology injects.")
-@click.option(
-    "--telemetry",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
-)
+@loss_seed
+@telemetry_folder
 @command
 def run(
     file: Path, node: str, stream: str | None, seed: str | None, telemetry: Path | None, as_json: bool, **work: Any

@@ -12,6 +12,7 @@ import trio
 from deploy.node.run import FAULTS, account_text
 from deploy.node.supervisor import Supervisor, heed_signals
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import message_size, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.topology.check import load_checked
@@ -63,7 +64,7 @@ async def run_tree(
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@topology_file
 @click.option(
     "--generate",
     "messages",
@@ -72,12 +73,8 @@ async def run_tree(
     metavar="N",
     help="Send N test messages from every source, and check them at the receivers.",
 )
-@click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a test message.")
-@click.option(
-    "--telemetry",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
-)
+@message_size
+@telemetry_folder
 @command
 def up(file: Path, messages: int, size: int, telemetry: Path | None, as_json: bool) -> None:
     """Run every node of a topology FILE on this machine until Ctrl-C.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from deploy.terminal.options import NEW_FILE, PATH, option
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.svg import require_matplotlib
 
@@ -84,14 +85,8 @@ def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[Sp
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="report.html",
-    show_default=True,
-    help="File of the page.",
-)
+@click.argument("folder", metavar="DIR", type=PATH)
+@option("--out", type=NEW_FILE, default="report.html", help="File of the page.")
 @click.option("--title", default="", help="Headline of the page.")
 @click.option("--master", default="", metavar="URL", help="Spark master; by default all cores of this machine.")
 @command

@@ -15,6 +15,7 @@ import click
 
 from deploy.node.roles import build_core
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import FOLDER, option, pattern_counts, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
@@ -103,25 +104,19 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--messages", type=click.IntRange(1), default=10_000, show_default=True, help="Messages of every source.")
-@click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a message.")
+@topology_file
+@option("--messages", type=click.IntRange(1), default=10_000, help="Messages of every source.")
+@option("--size", type=click.IntRange(8), default=1400, help="Octets of a message.")
 @click.option(
     "--rate", type=click.IntRange(0), default=0, show_default="half of the stream's rate", help="Messages a second."
 )
-@click.option(
-    "--count",
-    "counts",
-    multiple=True,
-    metavar="PATTERN=N",
-    help="Number of nodes of a pattern; may be repeated.",
-)
+@pattern_counts
 @click.option("--loss", metavar="SHARE", help="Random loss on every last hop, instead of the file's.")
 @click.option(
     "--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop, instead of the file's."
 )
 @click.option("--uplink-loss", metavar="SHARE", help="Random loss between the tiers, instead of the file's.")
-@click.option("--delay", default="50us", show_default=True, help="Delay from a segment to a node.")
+@option("--delay", default="50us", help="Delay from a segment to a node.")
 @click.option(
     "--fault",
     "faults",
@@ -129,10 +124,10 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     metavar="KIND:NODE@WHEN[+FOR]",
     help="Inject a fault; may be repeated. WHEN is virtual time; sources begin at 1s.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same run.")
+@option("--seed", type=int, default=1, help="The same seed gives the same run.")
 @click.option(
     "--telemetry",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Write protocol events as Parquet files into this folder, for `pgm report`. Use an empty folder for each run.",
 )
 @command

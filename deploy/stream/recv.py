@@ -20,6 +20,7 @@ from deploy.stream.files import FileDestination, receive_files
 from deploy.stream.formats import FORMATS, writer_of
 from deploy.stream.receive_output import ReceiveOutput
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import option
 from deploy.terminal.output import data_command, print_json, warn
 from deploy.terminal.target import require_node
 from pgm.errors import ProcessError, UsageError
@@ -137,12 +138,11 @@ async def _wait_for_source(receiver: Receiver, reception: ReceiveOutput, wait_s:
 @click.argument("target")
 @click.option("--node", help="Node of the topology file to receive as.")
 @click.option("--stream", help="Stream to receive; by default all streams of the node.")
-@click.option(
+@option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default="octets",
-    show_default=True,
     help="Output format: octets, lines, or the sent values as JSON, CBOR or Arrow.",
 )
 @click.option("--lines", is_flag=True, help="The same as --format lines: a newline after every message.")
@@ -168,25 +168,17 @@ async def _wait_for_source(receiver: Receiver, reception: ReceiveOutput, wait_s:
     metavar="WHERE",
     help="Start at now, oldest (the oldest packet that repairers hold), last:1000 packets, last:30s, or a sqn.",
 )
-@click.option(
-    "--wait",
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="End with an error if no source is heard for this long.",
-)
-@click.option(
+@option("--wait", default="60s", metavar="DURATION", help="End with an error if no source is heard for this long.")
+@option(
     "--on-loss",
     type=click.Choice(get_args(OnLoss)),
     default="report",
-    show_default=True,
     help="At a loss: report it and go on, report it and skip to the newest data, or end.",
 )
-@click.option(
+@option(
     "--slow",
     type=click.Choice(get_args(Slow)),
     default="block",
-    show_default=True,
     help="If standard output is slower than the stream: wait while buffers have room, drop the oldest data, drop the newest, or end.",
 )
 @data_command

@@ -20,6 +20,7 @@ from deploy.stream.receive_output import ProgressLine
 from deploy.stream.recv import _form, _until_signalled
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.options import option
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.target import require_node
 from pgm.net.endpoint.open import open_source
@@ -117,12 +118,11 @@ async def _send_octets(source: Source, offer: _Offer, meter: ProgressLine) -> tu
 @click.argument("target")
 @click.option("--node", help="Node of the topology file to send as.")
 @click.option("--stream", help="Stream to send, if the node has several.")
-@click.option(
+@option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default="octets",
-    show_default=True,
     help="Input format: octets, a message per line, a JSON value per line, a CBOR sequence, or an Arrow IPC stream.",
 )
 @click.option("--lines", is_flag=True, help="The same as --format lines.")
@@ -142,12 +142,8 @@ async def _send_octets(source: Source, offer: _Offer, meter: ProgressLine) -> tu
     help="With files: exit with 0 only if N receivers have everything.",
 )
 @click.option("--resume", is_flag=True, help="With files: send only the parts that receivers of an earlier run lack.")
-@click.option(
-    "--settle",
-    default="500ms",
-    show_default=True,
-    metavar="DURATION",
-    help="Announce the stream for this long before the first message.",
+@option(
+    "--settle", default="500ms", metavar="DURATION", help="Announce the stream for this long before the first message."
 )
 @command
 def send(

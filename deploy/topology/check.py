@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from deploy.terminal.exit_codes import EXIT_USAGE
+from deploy.terminal.options import topology_file
 from deploy.terminal.output import command, print_json
 from pgm.topology.check import check_file
 from pgm.topology.describe import report_json
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@topology_file
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @command
 def check(file: Path, strict: bool, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from deploy.terminal.options import topology_file
 from deploy.terminal.output import command, print_json
 from pgm.topology.check import load_checked
 from pgm.topology.describe import plan_json, plan_lines, topology_json, topology_lines
@@ -13,7 +14,7 @@ from pgm.topology.plan import plan_node
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@topology_file
 @click.option(
     "--node", help="Print only this node, with every parameter that its role uses and that differs from the default."
 )

@@ -11,6 +11,7 @@ from string import Template
 import click
 
 from deploy.terminal.exit_codes import EXIT_USAGE
+from deploy.terminal.options import FOLDER, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.topology.check import load_checked
@@ -105,13 +106,9 @@ def sysctl_text(plans: list[NodePlan], file: Path) -> str:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@topology_file
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be repeated.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write files into this folder instead of printing them.",
-)
+@click.option("--output", type=FOLDER, help="Write files into this folder instead of printing them.")
 @click.option(
     "--command",
     "executable",

@@ -16,6 +16,7 @@ import click
 from deploy.report.command import spark_session
 from deploy.simulation.command import parse_counts
 from deploy.terminal import svg as pictures
+from deploy.terminal.options import NEW_FILE, PATH, option, pattern_counts, topology_file
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
@@ -47,25 +48,17 @@ _PICTURE = ".svg"
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@topology_file
 @click.option(
     "--telemetry",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Folder with telemetry of this tree. Its losses and round trips replace those of the file.",
 )
-@click.option(
-    "--runs", type=click.IntRange(100), default=2000, show_default=True, help="Approximate number of simulations."
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="tuned.toml",
-    show_default=True,
-    help="File to write; the picture goes into the same folder.",
-)
+@option("--runs", type=click.IntRange(100), default=2000, help="Approximate number of simulations.")
+@option("--out", type=NEW_FILE, default="tuned.toml", help="File to write; the picture goes into the same folder.")
 @click.option(
     "--beside",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File with the same tree and other timers, which are also simulated; a table compares all.",
 )
 @click.option(
@@ -75,14 +68,8 @@ _PICTURE = ".svg"
     show_default="enough for losses",
     help="Messages of every source in each simulation.",
 )
-@click.option("--size", type=click.IntRange(8), default=1000, show_default=True, help="Octets of a message.")
-@click.option(
-    "--count",
-    "counts",
-    multiple=True,
-    metavar="PATTERN=N",
-    help="Number of nodes of a pattern; may be repeated.",
-)
+@option("--size", type=click.IntRange(8), default=1000, help="Octets of a message.")
+@pattern_counts
 @click.option(
     "--delay",
     "delays",
@@ -91,7 +78,7 @@ _PICTURE = ".svg"
     help="Delay from a segment to a node, instead of the delay from telemetry or rtt; may be repeated.",
 )
 @click.option("--master", default="", metavar="URL", help="Spark master; by default all cores of this machine.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same result.")
+@option("--seed", type=int, default=1, help="The same seed gives the same result.")
 @command
 def tune(
     file: Path, telemetry: Path | None, out: Path, beside: Path | None, master: str, as_json: bool, **options: Any
@@ -238,8 +225,8 @@ def delays_of(topology: Topology, trips: dict[str, int], given: tuple[str, ...])
         is_far = topology.profile != "wan" or name in lines
         usual = topology.rtt // 2 if is_far else min(_LOCAL_NS, topology.rtt // 2)
         delays[name] = max(_LEAST_DELAY_NS, trips[name] // 2 if name in trips else usual)
-    for option in given:
-        name, _, text = option.partition("=")
+    for delay in given:
+        name, _, text = delay.partition("=")
         if name not in delays:
             raise UsageError(
                 f"there is no segment {name!r}", remedy=f"write SEGMENT=TIME with one of {', '.join(delays)}"
@@ -247,7 +234,7 @@ def delays_of(topology: Topology, trips: dict[str, int], given: tuple[str, ...])
         try:
             delays[name] = parse_duration(text)
         except UnitError as error:
-            raise UsageError(f"--delay {option}: {error.message}", remedy=error.remedy) from None
+            raise UsageError(f"--delay {delay}: {error.message}", remedy=error.remedy) from None
     return delays
 
 

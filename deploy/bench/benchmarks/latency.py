@@ -8,7 +8,7 @@ from functools import partial
 
 from deploy.bench.contender import Contender, Job
 from deploy.bench.place import ETHERNET_MTU, open_place
-from deploy.bench.settings import BenchSettings, Row
+from deploy.bench.settings import BenchSettings, Row, row_head
 from deploy.bench.trial import pair
 from deploy.bench.turns import Searcher, run_interleaved
 from pgm.errors import ProcessError
@@ -30,8 +30,7 @@ async def latency(settings: BenchSettings) -> list[Row]:
 
 
 async def _row(contender: Contender, job: Job, settings: BenchSettings, searcher: Searcher) -> Row:
-    row: Row = {"benchmark": "latency", "contender": contender.name, "title": contender.title, "size": job.size}
-    row |= {"path": job.place.kind, "mtu": job.place.mtu}
+    row = row_head("latency", contender, job.place, job.size)
     why_not = contender.why_not(job)
     if why_not:
         return row | {"why_not": why_not}

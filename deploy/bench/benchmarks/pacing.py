@@ -10,7 +10,7 @@ from deploy.bench.contender import Contender, Job, python_peer
 from deploy.bench.limits import sender_share
 from deploy.bench.peers.ours.common import source_parameters
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
-from deploy.bench.settings import BenchSettings, Row
+from deploy.bench.settings import BenchSettings, Row, row_head
 from deploy.bench.trial import TrialResult, transfer
 from pgm.core.pacing.pacer import Pacer
 from pgm.errors import ProcessError
@@ -36,8 +36,7 @@ async def pacing(settings: BenchSettings) -> list[Row]:
     rows = []
     with open_place(settings.path, ETHERNET_MTU) as place:
         for rate, contender in itertools.product(settings.rates, settings.contenders_of("pacing")):
-            row: Row = {"benchmark": "pacing", "contender": contender.name, "title": contender.title, "size": SIZE}
-            row |= {"path": place.kind, "mtu": place.mtu, "rate": format_rate(rate)}
+            row = row_head("pacing", contender, place, SIZE) | {"rate": format_rate(rate)}
             try:
                 row |= await _measure_rate(contender, rate, place, settings)
             except ProcessError as error:

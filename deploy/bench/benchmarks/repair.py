@@ -18,7 +18,7 @@ from deploy.bench.contenders.raw import RAW_GSO
 from deploy.bench.limits import limited_by
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
 from deploy.bench.search import Maximum
-from deploy.bench.settings import BenchSettings, Row
+from deploy.bench.settings import BenchSettings, Row, row_head
 from deploy.bench.trial import TrialResult, pair, transfer
 from deploy.bench.turns import Searcher, run_interleaved
 from pgm.errors import ProcessError
@@ -95,8 +95,7 @@ async def repair(settings: BenchSettings) -> list[Row]:
 
 
 def _row(contender: Contender, part: str, place: BenchNetwork) -> Row:
-    row = {"benchmark": "repair", "part": part, "contender": contender.name, "title": contender.title, "size": SIZE}
-    return row | {"path": place.kind, "mtu": place.mtu}
+    return row_head("repair", contender, place, SIZE) | {"part": part}
 
 
 async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSettings, why_not: str) -> list[Row]:

@@ -11,7 +11,7 @@ from deploy.bench.contender import Contender, Job
 from deploy.bench.limits import limited_by, receiver_share, sender_share
 from deploy.bench.place import open_place
 from deploy.bench.search import Maximum, RateSearch
-from deploy.bench.settings import BenchSettings, Row, mtu_of
+from deploy.bench.settings import BenchSettings, Row, mtu_of, row_head
 from deploy.bench.trial import TrialResult, transfer
 from deploy.bench.turns import Searcher, run_interleaved
 from pgm.errors import ProcessError
@@ -37,8 +37,7 @@ async def contended(benchmark: str, job: Job, settings: BenchSettings) -> list[R
 
 async def _row(benchmark: str, contender: Contender, job: Job, settings: BenchSettings, searcher: Searcher) -> Row:
     """Return the row of one contender. The row has the lossless maximum, or the reason of a failure."""
-    row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
-    row |= {"path": job.place.kind, "mtu": job.place.mtu}
+    row = row_head(benchmark, contender, job.place, job.size)
     why_not = contender.why_not(job)
     if why_not:
         return row | {"why_not": why_not}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import attrs
 
@@ -65,34 +65,12 @@ class FileJob:
         return self.folders[number] / self.file.name
 
 
-class FileContender(Protocol):
-    """Program that sends files to several receivers at once."""
-
-    name: str
-    title: str
-    is_ours: bool
-    needs_rate: bool  # whether the program needs a sending rate
-    stays: bool  # whether its receivers run until they are stopped
-
-    def why_not(self) -> str:
-        """Return the reason why the program cannot run here, or ""."""
-
-    def prepare(self, job: FileJob) -> None:
-        """Write the files that the program needs, besides the folders."""
-
-    def receiver(self, job: FileJob, number: int) -> list[str]:
-        """Return the command of receiver `number`, counted from 0."""
-
-    def sender(self, job: FileJob) -> list[str]:
-        """Return the command that sends, and ends when all receivers have the file."""
-
-
 class OursFiles:
     """`pgm send --file` to `pgm recv --into`, with blocks checked by a named digest."""
 
     is_ours = True
     needs_rate = False
-    stays = False
+    stays = False  # whether receivers run until they are stopped
 
     def __init__(self, digest_name: str, name: str) -> None:
         self.name = name
@@ -175,6 +153,7 @@ class Uftp:
         return ["uftp", *where, "-R", str(job.rate * 8 // 1000), "-H", members, str(job.file)]
 
 
+FileContender: TypeAlias = OursFiles | Uftp
 FILE_CONTENDERS: tuple[FileContender, ...] = (
     OursFiles("crc32", "ours-files"),
     OursFiles("sha256", "ours-files-sha256"),

@@ -1,0 +1,31 @@
+"""Click options, types and parsers that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pgm.errors import UnitError
+
+PATH = click.Path(path_type=Path)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+NEW_FILE = click.Path(path_type=Path, dir_okay=False)
+
+option = partial(click.option, show_default=True)
+topology_file = click.argument("file", type=PATH)
+telemetry_folder = click.option("--telemetry", type=FOLDER, help="Write protocol events as Parquet files into this folder, for `pgm report`.")  # fmt: skip
+pattern_counts = click.option("--count", "counts", multiple=True, metavar="PATTERN=N", help="Number of nodes of a pattern; may be repeated.")  # fmt: skip
+message_size = option("--size", type=click.IntRange(8), default=1400, help="Octets of a test message.")
+loss_seed = click.option("--seed", help="Seed of the losses that the topology injects.")
+
+
+def parsed(parse: Callable[[str], Any], _: click.Context, param: click.Parameter, value: str) -> Any:
+    """Return the parsed value of an option; the callback of an option is `partial(parsed, parse)`."""
+    try:
+        return parse(value)
+    except UnitError as error:
+        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
