@@ -92,10 +92,7 @@ class _RecordingApplication:
 async def record_node(
     plan: NodePlan, stream: str | None, directory: Path, *, until_closed: bool, seed: str | None
 ) -> dict[str, Any]:
-    """Record until a signal, or until all streams have ended, and return the account.
-
-    Raises `ArchiveError`, `TransportError`.
-    """
+    """Record until a signal or the end of all streams; return the account. Raises `ArchiveError`, `TransportError`."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = receiving_links(plan, seed)
     since = time.monotonic()

@@ -220,10 +220,7 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
 
 
 def _target(stack: ExitStack, options: dict[str, Any], directory: Path) -> PublicationTarget | None:
-    """Return the source that publishes messages; None without --publish.
-
-    Raises `UsageError` for options that need --publish.
-    """
+    """Return the source that publishes messages; None without --publish. Raises `UsageError`."""
     topology = options["publish"]
     if topology is None:
         for key in ("publish_node", "publish_stream", "publish_state"):

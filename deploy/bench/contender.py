@@ -1,7 +1,4 @@
-"""Contenders and the jobs that benchmarks give them.
-
-A contender gives the command lines for the two ends of a path, and tells whether it can run here.
-"""
+"""Contenders, which give the command lines for the two ends of a path, and the jobs that benchmarks give them."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ from pgm.parameters import Parameters
 
 @attrs.frozen
 class Job:
-    """Settings of one trial: payload, rate, duration and network.
-
-    `rate` is in messages a second. A rate of 0 sends as fast as the contender can.
-    """
+    """Settings of one trial. `rate` is in messages a second; 0 sends as fast as the contender can."""
 
     place: BenchNetwork
     size: int

@@ -1,7 +1,4 @@
-"""Process of a contender, controlled by words on its standard input.
-
-The process ends when its standard input is closed.
-"""
+"""Process of a contender, controlled by words on its standard input, and ended by its end."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ class ProcessUsage:
 
     @classmethod
     def of(cls, pid: int) -> ProcessUsage:
-        """Measure a running process with all its threads, ended threads included.
-
-        Raises `OSError` if the process has ended.
-        """
+        """Measure a running process with all its threads, ended ones included. Raises `OSError` if it has ended."""
         cpu_ns = time.clock_gettime_ns(~pid << 3 | _SCHEDULED)
         status = Path(f"/proc/{pid}/status").read_text()
         peak = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")), "0")
@@ -58,10 +52,7 @@ class Peer:
 
     @property
     def usage(self) -> ProcessUsage:
-        """Return the resources used so far.
-
-        Raises `ProcessError` if the process has ended, because an ended process did not finish its work.
-        """
+        """Return the resources used so far. Raises `ProcessError` if the process ended before its work was done."""
         if self.process.returncode is not None:
             raise self._failure(f"ended with code {self.process.returncode}")
         return ProcessUsage.of(self.process.pid)
@@ -76,10 +67,7 @@ class Peer:
             raise self._failure(f"ended with code {self.process.returncode}") from None
 
     async def until(self, event: str, patience_s: float) -> dict[str, Any]:
-        """Wait for an event of the process and return it.
-
-        Raises `ProcessError` if the process ends first, or after `patience_s` seconds.
-        """
+        """Wait for an event of the process and return it. Raises `ProcessError` at its end, or after `patience_s`."""
         with trio.move_on_after(patience_s):
             async for message in self._events:
                 if message["event"] == event:
@@ -114,10 +102,7 @@ class Peer:
             self._tail.append(line)
 
     async def end(self) -> None:
-        """Close the standard input of the process and wait for its end.
-
-        After `_END_S` seconds the process is killed.
-        """
+        """Close standard input and wait for the end of the process, which is killed after `_END_S` seconds."""
         assert self.process.stdin is not None
         with trio.CancelScope(shield=True):
             await self.process.stdin.aclose()

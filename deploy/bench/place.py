@@ -110,10 +110,7 @@ class Hosts:
         self._holders: list[subprocess.Popen[bytes]] = []
 
     def make_host(self) -> int:
-        """Make one more host, with a loopback interface only, and return its number.
-
-        Raises `ProcessError` if the kernel refuses the namespace.
-        """
+        """Make one more host, with a loopback interface only, and return its number. Raises `ProcessError`."""
         host = len(self._holders)
         holding = ["sh", "-c", "echo up; exec cat"]
         command = self.wrap(0, ["unshare", "-n", *holding]) if host else ["unshare", "-rUn", *holding]
@@ -233,10 +230,7 @@ BenchNetwork: TypeAlias = Loopback | Namespaces  # hosts in a row; segment n joi
 
 
 def loss_rule(interface: str, share: float) -> str:
-    """Return the nftables rule that drops a share of incoming datagrams.
-
-    The rule has the resolution of `FRACTIONS`, the resolution of fractions in options.
-    """
+    """Return the nftables rule that drops a share of incoming datagrams, with the resolution of `FRACTIONS`."""
     drawn = f"numgen random mod {FRACTIONS} < {round(share * FRACTIONS)}"
     return f"add rule inet loss in iifname {interface} meta l4proto udp {drawn} drop"
 

@@ -1,7 +1,4 @@
-"""Search for the lossless maximum: the highest rate without loss.
-
-The search bisects, then confirms the rate by consecutive runs.
-"""
+"""Search for the lossless maximum: bisection, then confirmation of the rate by consecutive runs."""
 
 from __future__ import annotations
 
@@ -121,10 +118,7 @@ class RateSearch:
         return Maximum([], self._too_fast, self.trials)
 
     async def _confirm(self, good: TrialResult) -> list[TrialResult]:
-        """Return `runs` consecutive lossless trials, or none.
-
-        One failed trial is forgiven, and the count starts again.
-        """
+        """Return `runs` consecutive lossless trials, or none. One failed trial restarts the count."""
         runs = [good]
         while len(runs) < self.runs:
             outcome = await self._try(good.rate)

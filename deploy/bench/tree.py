@@ -90,10 +90,7 @@ def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
 
 
 def one_of_each(folder: Path, place: BenchNetwork) -> Path:
-    """Write a source, an aggregator, a repairer and a receiver, and return the file.
-
-    The two segments need four hosts of the loopback interface.
-    """
+    """Write a source, an aggregator, a repairer and a receiver on four loopback hosts, and return the file."""
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, 2)
     text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
     text += _relay(place, "aggregator", "aggregator", 'repairers = ["repairer"]\n')
@@ -111,10 +108,7 @@ def _relay(place: BenchNetwork, name: str, role: str, more: str) -> str:
 
 
 def three_tiers(folder: Path, receivers: int) -> Path:
-    """Write a source, regions and subnets, each behind a relay, and return the file.
-
-    A subnet has up to fifty receivers. The topology is for the simulator only.
-    """
+    """Write a source, regions and subnets of up to fifty receivers, behind relays, for the simulator; return it."""
     subnets = -(-receivers // _RECEIVERS_OF_SUBNET)
     regions = -(-subnets // _SUBNETS_OF_REGION)
     parts = [_HEAD.format(rate="80Mbit/s", window="30s")]

@@ -61,10 +61,7 @@ class Searcher:
 
 
 async def run_interleaved(searches: Sequence[Callable[[Searcher], Awaitable[T]]]) -> list[T]:
-    """Run searches interleaved and return their results in order.
-
-    One trial runs at a time. An error of one search cancels all.
-    """
+    """Run searches interleaved, one trial at a time, and return their results in order. One error cancels all."""
     turns = _SharedTurns(len(searches))
     results: dict[int, T] = {}
 

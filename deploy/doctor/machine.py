@@ -78,10 +78,7 @@ def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> HostF
 
 
 def _granted(by_force: int, option: int, wanted: int) -> int:
-    """Return the buffer that a node's socket gets for this user.
-
-    The kernel doubles a requested buffer for overhead, so half of the reported size counts.
-    """
+    """Return the buffer of a node's socket for this user: half of the reported size, which includes the overhead."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.setsockopt(socket.SOL_SOCKET, by_force, wanted)
@@ -145,10 +142,7 @@ def _memory(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
 
 
 def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> HostFinding:
-    """Check whether receivers have their memory ready when a repair is late.
-
-    Memory that the host has taken back is slow at the next access.
-    """
+    """Check that receivers have their memory ready for late repairs; access to memory of the host would be slow."""
     wanted = "memory reserved at the start for packets that arrive during a late repair"
     if not is_given_back:
         return ok("free memory", HERE, "this machine keeps it", wanted)

@@ -1,7 +1,4 @@
-"""Readings of the kernel, from /proc, /sys, ioctl and sockets.
-
-Each reading is None if this machine does not provide it.
-"""
+"""Readings of the kernel, from /proc, /sys, ioctl and sockets; None if this machine does not provide a reading."""
 
 from __future__ import annotations
 
@@ -58,10 +55,7 @@ def mtu_of(interface: str) -> int | None:
 
 
 def class_folder(interface: str) -> Path | None:
-    """Return the interface's folder in /sys, if it belongs to this network namespace.
-
-    Another network namespace may have an interface with the same name.
-    """
+    """Return the interface's folder in /sys, unless the folder belongs to a namesake in another network namespace."""
     answer = _ioctl(_SIOCGIFINDEX, _IFREQ.pack(interface.encode(), 0))
     folder = Path("/sys/class/net") / interface
     if answer is None or read(folder / "ifindex") != str(_IFREQ.unpack(answer)[1]):
@@ -86,19 +80,13 @@ def _ethtool(interface: str, command: int, numbers: int) -> list[int] | None:
 
 
 def pause_of(interface: str) -> tuple[bool, bool] | None:
-    """Return whether an interface obeys pause frames, and whether it sends them.
-
-    `ethtool -a` shows the same settings.
-    """
+    """Return whether an interface obeys pause frames, and whether it sends them, like `ethtool -a`."""
     values = _ethtool(interface, _ETHTOOL_GPAUSEPARAM, 3)  # autoneg, rx, tx
     return None if values is None else (bool(values[1]), bool(values[2]))
 
 
 def ring_of(interface: str) -> tuple[int, int] | None:
-    """Return the current and the largest receive ring of an interface, in packets.
-
-    `ethtool -g` shows the same sizes.
-    """
+    """Return the current and the largest receive ring of an interface, in packets, like `ethtool -g`."""
     values = _ethtool(interface, _ETHTOOL_GRINGPARAM, 8)  # largest rx, mini, jumbo and tx ring, then the current sizes
     return None if values is None or not values[0] else (values[4], values[0])
 
@@ -137,10 +125,7 @@ def memory() -> int | None:
 
 
 def gives_memory_back(devices: Path = Path("/sys/bus/virtio/devices")) -> bool:
-    """Return whether a memory balloon returns free pages to the host.
-
-    A virtual machine with this feature returns each page as soon as it is free.
-    """
+    """Return whether a memory balloon returns each page to the host as soon as the page is free."""
     for folder in devices.glob("*"):
         features = read(folder / "features") or ""
         if read(folder / "device") == _BALLOON and features[_REPORTING : _REPORTING + 1] == "1":
@@ -164,10 +149,7 @@ class SocketHolder:
 
 
 def holder_of(family: int, address: str, port: int) -> SocketHolder | None:
-    """Return the process that has bound an address and a UDP port.
-
-    Returns None if no process has, or if this user may not see the process.
-    """
+    """Return the process that has bound an address and a UDP port; None if there is none, or none that is visible."""
     wanted = {
         packed_text(family, address, port),
         packed_text(family, "0.0.0.0" if family == socket.AF_INET else "::", port),

@@ -1,7 +1,4 @@
-"""Pages of `pgm monitor` for people: the tree with its numbers, and one node.
-
-The cells have the same text as `pgm top`.
-"""
+"""Pages of `pgm monitor` for people: the tree and one node, with the cells of `pgm top`."""
 
 from __future__ import annotations
 

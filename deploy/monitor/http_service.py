@@ -54,10 +54,7 @@ class PageService:
             return self._view
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics for Prometheus.
-
-        Metrics are rendered once for each view and accepted format, because a thousand nodes take seconds.
-        """
+        """Return the metrics for Prometheus, rendered once per view and format, since many nodes take seconds."""
         view, accept = await self.view(), request.headers.get("accept", "")
         async with self._writing:
             if self._written is None or self._written[0] is not view or self._written[1] != accept:

@@ -30,10 +30,7 @@ def command_lines(snapshot: dict[str, Any]) -> list[str]:
 
 
 def _links(segments: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """Return the group with port, further URL keys and the node's address by segment.
-
-    Segments without a group are left out.
-    """
+    """Return the group with port, further URL keys and the node's address by segment, for segments with a group."""
     for segment in segments:
         where: str = segment["group"]
         if where.startswith(_NOT_MULTICAST):

@@ -32,10 +32,7 @@ _MOST_TOKEN = 4096
 
 
 def read_token(file: Path | None) -> str | None:
-    """Return the token in a file, without white space around it.
-
-    Raises `UsageError` if the file cannot be read or has no valid token.
-    """
+    """Return the token in a file, stripped. Raises `UsageError` for an unreadable file or an invalid token."""
     if file is None:
         return None
     try:
@@ -57,10 +54,7 @@ def read_token(file: Path | None) -> str | None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a TCP socket bound to an address of this host.
-
-    Raises `UsageError` for an invalid address, and `TransportError` if the address is not available.
-    """
+    """Return a TCP socket bound to an address of this host. Raises `UsageError`, `TransportError`."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:

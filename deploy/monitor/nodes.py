@@ -43,10 +43,7 @@ class NodeState(enum.Enum):
 
 @attrs.frozen
 class NodeAddress:
-    """Place of a node on one segment.
-
-    `side` is "up", "down" or "both", as seen from the node. `address` is None if unknown.
-    """
+    """Place of a node on one segment. `side` is "up", "down" or "both"; `address` is None if unknown."""
 
     segment: str
     side: str
@@ -84,10 +81,7 @@ class NodeRecord:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Return the addresses of the node's parents.
-
-        Parents that the node asks now come first, then planned parents.
-        """
+        """Return the addresses of the node's parents: those that the node asks now, then planned ones."""
         asked = (
             ()
             if self.snapshot is None
@@ -98,10 +92,7 @@ class NodeRecord:
 
 @attrs.frozen
 class TreeView:
-    """All nodes at one moment, by topology and name.
-
-    `left_out` is the number of nodes above `MOST_NODES`, which were not asked.
-    """
+    """All nodes at one moment, by topology and name. `left_out` counts nodes beyond `MOST_NODES`, never asked."""
 
     nodes: tuple[NodeRecord, ...]
     at_s: float

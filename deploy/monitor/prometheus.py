@@ -35,10 +35,7 @@ _Labels: TypeAlias = tuple[str, ...]
 
 @attrs.define
 class _StreamCounts:
-    """Counts of one process by stream.
-
-    A session that has ended stays in the sum, because counters must not decrease.
-    """
+    """Counts of one process by stream. Ended sessions stay in the sum, because counters must not decrease."""
 
     pid: int
     last: dict[tuple[str, str], dict[str, int]] = attrs.field(factory=dict)  # by stream and TSI
@@ -64,10 +61,7 @@ class Metrics:
         self._streams: dict[tuple[str, str], _StreamCounts] = {}
 
     def render(self, view: TreeView, accept: str = "") -> tuple[bytes, str]:
-        """Return the text and its content type.
-
-        The format is OpenMetrics if `accept` allows it, else Prometheus text.
-        """
+        """Return the text and its content type: OpenMetrics if `accept` allows it, else Prometheus text."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_FamilyCollector(self._families(_without_namesakes(view))))
         encoder, content_type = choose_encoder(accept)

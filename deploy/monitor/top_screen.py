@@ -33,10 +33,7 @@ _STYLES = {NodeState.UP: "", NodeState.STUCK: "yellow", NodeState.GONE: "dim red
 
 
 def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
-    """Return the columns that fit into `width`, with the width of each.
-
-    Columns of the highest rank are left out first.
-    """
+    """Return the columns that fit into `width`, with their widths. The highest rank is left out first."""
     widths = {
         key: max([len(column.heading) + 1, *(len(column.text(node)) for node in nodes)])
         for key, column in COLUMNS.items()
@@ -54,10 +51,7 @@ def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
 
 
 def in_order(nodes: Sequence[NodeRecord], key: str, *, falling: bool) -> list[NodeRecord]:
-    """Return nodes sorted by a column, nodes without a value last.
-
-    Nodes with equal values keep the order of the tree.
-    """
+    """Return nodes sorted by a column, nodes without a value last, ties in the order of the tree."""
     value = COLUMNS[key].value
 
     def number(node: NodeRecord) -> tuple[bool, Value]:
@@ -70,10 +64,7 @@ def in_order(nodes: Sequence[NodeRecord], key: str, *, falling: bool) -> list[No
 
 
 class NodeScreen(Screen[None]):
-    """Screen of one node, with the tables of `pgm status --detail`.
-
-    The screen also has commands to listen to the node's streams.
-    """
+    """Screen of one node: the tables of `pgm status --detail`, and commands to listen to the node's streams."""
 
     BINDINGS: ClassVar = [Binding("escape,enter,backspace", "app.pop_screen", "back", key_display="esc")]
 

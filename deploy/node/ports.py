@@ -1,7 +1,4 @@
-"""UDP port ranges of demos, benchmarks and tests, disjoint so that all three can run on one machine at the same time.
-
-All ranges lie below the ephemeral ports of the kernel.
-"""
+"""UDP port ranges of demos, benchmarks and tests: disjoint, and below the ephemeral ports of the kernel."""
 
 from __future__ import annotations
 

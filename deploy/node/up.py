@@ -21,10 +21,7 @@ from pgm.topology.plan import plan_all
 
 
 def start_order(plans: dict[str, NodePlan]) -> list[list[str]]:
-    """Return the names of elements, of receivers and of sources, in the order of their start.
-
-    Repairers must run before the first packet can be lost.
-    """
+    """Return the names of elements, receivers and sources in their start order: repairers before the first packet."""
     by_role = {role: [name for name, plan in plans.items() if plan.role is role] for role in Role}
     return [by_role[Role.AGGREGATOR] + by_role[Role.REPAIRER], by_role[Role.RECEIVER], by_role[Role.SOURCE]]
 

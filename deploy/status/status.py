@@ -60,10 +60,7 @@ _MOST_NAMES = 10  # names in one message
 
 
 def gather(where: str, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """Return the snapshots of the nodes that answer, the names of nodes that do not run, and of nodes that hang.
-
-    Raises `TopologyError`.
-    """
+    """Return the snapshots of answering nodes, and the names of stopped and hanging ones. Raises `TopologyError`."""
     tree, names = _requested_nodes(where, nodes)
     folder = folder_of(tree, _SOCKETS)
     if not nodes:  # receivers of a pattern may be more than its count, and may have any number

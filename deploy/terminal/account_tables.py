@@ -34,10 +34,7 @@ def received_table(rows: Sequence[Row], width: int) -> Table:
 
 
 def traffic_table(title: str, rows: Sequence[Row], width: int) -> Table:
-    """Return the table of sources and elements, at most `width` characters wide.
-
-    Memory and CPU time are columns if a row has them.
-    """
+    """Return the table of sources and elements, at most `width` characters wide, with memory and CPU time if known."""
     has_resources = any("rss_bytes" in row for row in rows)
     cells = []
     for row in rows:

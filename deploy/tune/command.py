@@ -192,10 +192,7 @@ def _search(
 
 
 def _calibrated(setting: TrialSetting, messages: int, say: Callable[[str], None]) -> tuple[TrialSetting, float]:
-    """Return the setting with enough messages for a useful run, and the CPU time of such a run in seconds.
-
-    Raises `UsageError` if no packet is lost.
-    """
+    """Return the setting with enough messages, and the CPU seconds of a run. Raises `UsageError` without any loss."""
     say("first simulation")
     run(TuneTrial(attrs.evolve(setting, messages=50), Candidate(), 0))  # warm-up: imports and compiles
     while True:
@@ -343,10 +340,7 @@ def cache_lines(result: SearchResult) -> list[str]:
 
 
 def with_caches(result: SearchResult, topology: Topology) -> tuple[Candidate, dict[tuple[str, str], str]]:
-    """Return the best candidate with shorter caches, and the reasons by segment and key.
-
-    A repairer with `cache_secs` in its own table keeps that value.
-    """
+    """Return the best candidate, with shorter caches but where a repairer has its own `cache_secs`, and the reasons."""
     cache_secs = max(_LEAST_CACHE, _CACHE_MARGIN * result.least_cache)
     if not result.least_cache:
         return result.best.candidate, {}

@@ -30,10 +30,7 @@ def require_tables(file: Path, topology: Topology) -> None:
 def tuned_text(
     text: str, topology: Topology, candidate: Candidate, head: Sequence[str], why: dict[tuple[str, str], str]
 ) -> str:
-    """Return the text of a file with the candidate's values. `head` comes first, `why` beside each value.
-
-    Raises `TopologyError` if the result is no valid file.
-    """
+    """Return a file's text with `head` first, the candidate's values, and `why` beside each. Raises `TopologyError`."""
     lines = text.splitlines()
     for segment, values in candidate.overrides:
         written = {

@@ -36,10 +36,7 @@ class UnknownSession(ArchiveError):
 
 
 class TooManyStreams(ArchiveError):
-    """Request beyond the limit on concurrent streams.
-
-    The limit is that of one client, or that of all clients together.
-    """
+    """Request beyond the limit on concurrent streams, of one client or of all clients together."""
 
     code = "PGM-ARCHIVE-BUSY"
 
@@ -57,9 +54,6 @@ class NotStaged(ArchiveError):
 
 
 class NotInFiles(ArchiveError):
-    """Files that differ from the range service's description.
-
-    The files belong to another machine, or were replaced. The client then asks the service for the rows instead.
-    """
+    """Files that differ from the range service's description. The client then asks the service for the rows."""
 
     code = "PGM-ARCHIVE-FILES"

@@ -155,10 +155,7 @@ class FileAssembly:
         return count * self._manifest.block - (short if blocks[-1] else 0)
 
     def missing(self) -> list[Extent]:
-        """Return the ranges of octets that must be sent again.
-
-        A complete block without a digest needs only its last unit, which brings the digest.
-        """
+        """Return the octet ranges to send again. A complete block without a digest needs only its last unit."""
         return covering_ranges(list(self._missing()), most=None)
 
     def _missing(self) -> Iterator[Extent]:

@@ -14,10 +14,7 @@ class _LastAnswer:
 
 
 class Census:
-    """Receivers that have answered, at most `most` of them.
-
-    `patience` is how long a silent busy receiver counts as busy, in ns. The callers pass in all times.
-    """
+    """Census of at most `most` receivers, in the callers' time. A silent busy receiver is busy for `patience` ns."""
 
     def __init__(self, ident: bytes, most: int, patience: int) -> None:
         self._ident = ident
@@ -52,10 +49,7 @@ class Census:
         )
 
     def missing(self, since_question: int) -> tuple[bool, list[tuple[int, int]]]:
-        """Return whether a receiver lacks the manifest, and the ranges of octets that receivers lack.
-
-        Only answers since this question count.
-        """
+        """Return whether a receiver lacks the manifest, and the octets lacked, by answers since this question."""
         answers = [
             last.answer
             for last in self._known.values()

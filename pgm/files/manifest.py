@@ -195,10 +195,7 @@ def _packed(entry: FileEntry) -> list[int] | None:
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of a text or a number, or the type of any other value.
-
-    The text of another value may take very long to build.
-    """
+    """Return the beginning of a text or a number, or the type of a value whose text may take long to build."""
     if type(value) in (str, bytes) or (type(value) is int and abs(value) < 1 << 64):
         return f"{value!r:.100}"
     return f"a {type(value).__name__}"

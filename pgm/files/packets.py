@@ -44,10 +44,7 @@ class BadPacket(Exception):
 
 @attrs.frozen
 class Announcement:
-    """Announcement of a transfer: digest and sizes in octets, and the address for answers.
-
-    `question` counts questions from 1. An announcement with 0 is no question.
-    """
+    """Announcement of a transfer: digest, sizes in octets, and the address for answers. `question` 0 asks nothing."""
 
     digest: bytes
     manifest_octets: int
@@ -196,10 +193,7 @@ class FilePackets:
 
 
 def read(payloads: Octets) -> Sequence[FilePackets]:
-    """Return the contents of packets of equal size in order, without packets of other protocols.
-
-    `payloads` is a (count, size) array.
-    """
+    """Return the contents of a (count, size) array of packets in order, without packets of other protocols."""
     if payloads.shape[1] < HEAD_OCTETS or not len(payloads):
         return ()
     words = np.ascontiguousarray(payloads[:, :HEAD_OCTETS]).view("<u8")

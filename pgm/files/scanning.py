@@ -152,10 +152,7 @@ class FileReader:
         self._descriptor = -1
 
     def read(self, first: int, into: Octets) -> None:
-        """Fill a row of octets from place `first` on.
-
-        Raises `ProcessError` for a file that changes or cannot be read.
-        """
+        """Fill a row of octets from place `first` on. Raises `ProcessError` for a changed or unreadable file."""
         view = into.data
         for piece in self._offering.manifest.pieces(first, first + len(into)):
             self._open(piece.file)

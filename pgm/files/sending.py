@@ -53,10 +53,7 @@ Progress = Callable[[str, int, int], None]  # activity, octets done, and octets 
 
 
 def unit_of(source: Source) -> int:
-    """Return the octets of files in a packet of this source.
-
-    Raises `UsageError` for a stream without plain framing, or with packets that are too small.
-    """
+    """Return the octets of files in a packet. Raises `UsageError` without plain framing, or for packets too small."""
     if not source.is_plain:
         raise UsageError(
             "files need a stream with plain framing, and this stream has another framing",
@@ -284,10 +281,7 @@ class FileSender:
     # Questions
 
     async def _ask(self, first_question: int, receivers: int) -> None:
-        """Ask until all known receivers have answered, or until the limits of the wait are reached.
-
-        `file_patience` bounds the wait for receivers that are busy or still acknowledge packets.
-        """
+        """Ask until all known receivers have answered; `file_patience` bounds the wait for busy receivers."""
         asked, waited = 0, self._parameters.file_ask_ivl / SECOND
         patient_until = trio.current_time() + self._parameters.file_patience / SECOND
         while True:

@@ -31,10 +31,7 @@ def is_arrow(value: object) -> bool:
 
 
 def columns_of_arguments(payloads: Payloads, subject: Names, to: Names) -> Columns:
-    """Return the messages of one call as columns.
-
-    Raises `UsageError`, or ValueError for a view whose items are not octets.
-    """
+    """Return the messages of one call as columns. Raises `UsageError`, or ValueError for a view of other items."""
     columns = _columns_of(payloads)
     if subject is None and to is None:
         return columns
@@ -60,10 +57,7 @@ def _columns_of(payloads: Payloads) -> Columns:
 
 
 def _require(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> None:
-    """Raise `UsageError` unless all names are valid.
-
-    A cache keeps the result, because a stream usually has the same names in each call.
-    """
+    """Raise `UsageError` unless all names are valid; cached, because names usually recur from call to call."""
     if _TEXT.issuperset(map(type, subjects)) and _TEXT.issuperset(map(type, nodes)):
         _require_once(subjects, nodes)
     else:  # some name may be a subclass of str
@@ -149,10 +143,7 @@ def _arrow_table(names: Any) -> tuple[Sequence[str], npt.NDArray[Any]]:
 
 
 def _of_arrow(array: Any) -> Columns:
-    """Return the columns of a binary, string or fixed-size binary array. A null is an empty message.
-
-    Raises `UsageError` for other arrays.
-    """
+    """Return the columns of a binary, string or fixed-size binary array; a null is empty. Raises `UsageError`."""
     import pyarrow as pa
 
     if isinstance(array, pa.ChunkedArray):

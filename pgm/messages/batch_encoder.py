@@ -304,10 +304,7 @@ class OpenBatch:
             self._nodes.add(to, len(self._payloads) - 1)
 
     def take(self, at_us: int | None = None) -> bytes:
-        """Return the batch of all messages, and start an empty packet.
-
-        `at_us` is the time of the batch in us since 1970. Raises ValueError without messages.
-        """
+        """Return the batch of all messages, timed in us since 1970, and start anew. Raises ValueError if empty."""
         if not self._payloads:
             raise ValueError("a batch without messages")
         subjects, subject = self._subjects.take()

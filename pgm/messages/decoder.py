@@ -160,10 +160,7 @@ class Decoder:
 
 
 def _place_to_join(packets: Octets) -> tuple[int, int]:
-    """Return the first packet in which a message begins, and the offset of that message.
-
-    Without such a packet the first value is the number of packets.
-    """
+    """Return the first packet in which a message begins, or the number of packets, and the offset of that message."""
     offsets = packets[:, 0].astype(np.intp) << 8 | packets[:, 1]
     rows = np.flatnonzero(offsets != NO_MESSAGE)
     return (int(rows[0]), int(offsets[rows[0]])) if rows.size else (len(packets), 0)

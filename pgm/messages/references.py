@@ -17,10 +17,7 @@ _INDEFINITE = 31
 
 
 def has_reference(octets: bytes) -> bool:
-    """Return whether CBOR contains a reference. Callers check this before they decode.
-
-    The search ends at the first octet that is not CBOR.
-    """
+    """Return whether CBOR contains a reference, up to the first octet that is not CBOR; asked before decoding."""
     if _REFERENCE.search(octets) is None:
         return False
     at = 0

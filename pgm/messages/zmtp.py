@@ -63,10 +63,7 @@ def refuse_harmful(packet: bytes, size: int) -> bytes:
 
 
 class Packer:
-    """Packer of one session: messages in, packets of at most `size` octets out.
-
-    `add` returns full packets. The remaining octets wait for `take_rest`.
-    """
+    """Packer of one session: `add` returns full packets of at most `size` octets, `take_rest` the open one."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -119,10 +116,7 @@ class Packer:
         return packets
 
     def take_rest(self) -> bytes:
-        """Return the open packet and start an empty one.
-
-        Callers check `has_rest` first. Without octets the call raises `HarmfulPacket`.
-        """
+        """Return the open packet and start an empty one. Raises `HarmfulPacket` unless `has_rest`."""
         packet = refuse_harmful(OFFSET.pack(self._first) + self._stream, self.size)
         self._stream.clear()
         self._first = NO_MESSAGE

@@ -1,4 +1,1 @@
-"""Simulation of a whole tree in virtual time: production cores and codecs.
-
-The network has configurable faults, and checkers observe every run.
-"""
+"""Simulation of a whole tree in virtual time: production cores, a network with faults, and checkers."""

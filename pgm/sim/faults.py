@@ -35,10 +35,7 @@ class Faults:
         self.begun_at_ns = 0  # start of the last fault
 
     def add(self, fault: Fault) -> None:
-        """Schedule a fault; a fault of a source hits all its streams.
-
-        Raises `UsageError` for an unknown kind or node.
-        """
+        """Schedule a fault, of all streams of a source. Raises `UsageError` for an unknown kind or node."""
         if fault.kind not in KINDS:
             raise UsageError(f"a fault cannot be {fault.kind!r}", remedy=f"choose one of {', '.join(KINDS)}")
         names = [node.name for node in self._world.nodes.values() if fault.node in (node.name, node.host)]

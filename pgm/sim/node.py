@@ -241,10 +241,7 @@ class SimulatedNode:
         return self.context.ledgers
 
     def later(self, at_ns: int, action: Action) -> None:
-        """Run an action at an instant, unless the core has been replaced by then.
-
-        A stopped process runs the action when it resumes.
-        """
+        """Run an action at an instant, after a pause if stopped, unless the core has been replaced by then."""
         self._scheduler.at(at_ns, functools.partial(self._run_action, self.starts, action))
 
     def _run_action(self, starts: int, action: Action) -> None:
@@ -295,10 +292,7 @@ class SimulatedNode:
         return self._suspension.since_ns
 
     def pause(self) -> None:
-        """Stop the process without ending it.
-
-        Arriving trains wait in its sockets' buffers, of so_rcvbuf octets each.
-        """
+        """Stop the process without ending it. Arriving trains wait in its buffers of so_rcvbuf octets each."""
         if not self.is_paused:
             self._suspension.since_ns = self._scheduler.now_ns
         self._suspension.pauses += 1
@@ -344,10 +338,7 @@ class SimulatedNode:
         self._finish_call()
 
     def _is_blocked(self, channel: Channel | None) -> bool:
-        """Return whether a line still holds data that a channel's reads caused.
-
-        None asks for data that a deadline caused.
-        """
+        """Return whether a line still holds data that reads of `channel` caused; None means a deadline."""
         return bool(self._held) and any(train.channel is channel for held in self._held.values() for train in held)
 
     def _wait(self, train: Train, channel: Channel, peer: Nla) -> None:
@@ -394,10 +385,7 @@ class SimulatedNode:
         self.rearm()
 
     def rearm(self) -> None:
-        """Schedule an event for the core's deadline, if none that early is scheduled.
-
-        A later deadline is read again when the earlier event runs.
-        """
+        """Schedule an event for the core's deadline, if none that early exists. Later deadlines are read again."""
         core = self.core
         if core is None:
             return

@@ -31,10 +31,7 @@ class RunLog:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def fail(self, node: str, reason: str) -> NoReturn:
-        """Raise `InvariantBroken` for this run.
-
-        The error has the seed, the instant and the command that repeats the run.
-        """
+        """Raise `InvariantBroken` for this run, with seed, instant and the command that repeats the run."""
         raise InvariantBroken(self._seed, self._scheduler.now_ns, node, reason, self._repeat)
 
     def digest(self) -> str:

@@ -21,10 +21,7 @@ class Scheduler:
         self._order = 0
 
     def at(self, time_ns: int, action: Action) -> None:
-        """Schedule an action at an instant.
-
-        The action runs after the actions already scheduled for the same instant.
-        """
+        """Schedule an action at an instant, after the actions already scheduled for the same instant."""
         self._order += 1
         heapq.heappush(self._heap, (time_ns, self._order, action))
 

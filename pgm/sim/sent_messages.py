@@ -18,10 +18,7 @@ from pgm.wire.train import Octets, Run
 
 @attrs.define(eq=False)
 class _Block:
-    """Messages of one packet each, as rows; or one longer message, as one row.
-
-    The longer message has `count` packets.
-    """
+    """Messages of one packet each, as rows; or one longer message of `count` packets, as one row."""
 
     first: int
     count: int
@@ -95,10 +92,7 @@ class SentMessages:
         return matched is not None and matched[0] is run.buffer and matched[1:] == (run.offset, run.first, run.count)
 
     def has_large(self, first: int, count: int, payload: bytes | memoryview) -> bool:
-        """Return whether a range of sqns is one message with this payload.
-
-        The range is `count` packets from `first` on.
-        """
+        """Return whether the `count` packets from `first` on are one message with this payload."""
         block = self._at(self.own(first))
         return (
             block is not None

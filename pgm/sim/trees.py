@@ -76,10 +76,7 @@ class TreeBuilder:
         parameters: Parameters | None = None,
         lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
-        """Add a receiver with parents on its segment, in order of preference.
-
-        `lines` are further segments, with the parents there.
-        """
+        """Add a receiver with parents on its segment, in order of preference; `lines` are further segments."""
         return self._add(_NodeRequest(name, Role.RECEIVER, segment, (), parameters, parents, lines=lines))
 
     def aggregator(
@@ -107,10 +104,7 @@ class TreeBuilder:
         parameters: Parameters | None = None,
         lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
-        """Add a repairer: a relay from `up` and `lines` to `downs`.
-
-        Without `downs` the repairer is on-LAN, on all lines.
-        """
+        """Add a repairer: a relay from `up` and `lines` to `downs`, or without `downs` on-LAN on all lines."""
         return self._add(
             _NodeRequest(
                 name,
@@ -229,10 +223,7 @@ class TreeBuilder:
         return frozenset().union(*(self._repairers_on(segment) for segment in request.segments))
 
     def _keepers(self, request: _NodeRequest, upper: str) -> list[str]:
-        """Return the sources of history: parents that are no source, and repairers above.
-
-        Repairers of the segment above count for a relay.
-        """
+        """Return the sources of history: parents but sources, and repairers above; for a relay, one segment up."""
         is_relay = request.up is not None and request.up not in request.downs and request.role is not Role.RECEIVER
         beside = [
             name for name, other in self._requests.items() if other.role is Role.REPAIRER and upper in other.downs

@@ -103,10 +103,7 @@ class World:
         return node
 
     def _with_addresses(self, plan: NodePlan) -> NodePlan:
-        """Return a plan with all open addresses filled in.
-
-        The address is 10.x.y.z or fd00:x::n, by segment and order of attaching.
-        """
+        """Return a plan with all open addresses filled in: 10.x.y.z or fd00:x::n, by segment and order."""
         segments = []
         for segment in plan.segments:
             if segment.address is None:
@@ -167,10 +164,7 @@ class World:
         return self.scheduler.now_ns
 
     def at(self, time_ns: int, action: Action) -> None:
-        """Schedule an action at an instant.
-
-        The action runs after the actions already scheduled for the same instant.
-        """
+        """Schedule an action at an instant, after the actions already scheduled for the same instant."""
         self.scheduler.at(time_ns, action)
 
     def run_until(self, until_ns: int) -> None:

@@ -1,7 +1,4 @@
-"""Errors of reading and writing through Spark.
-
-Spark shows only the text of an error, so each text begins with the error's code.
-"""
+"""Errors of reading and writing through Spark, whose text begins with the code, since Spark shows only the text."""
 
 from __future__ import annotations
 

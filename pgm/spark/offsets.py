@@ -1,7 +1,4 @@
-"""Offsets at which queries begin and end.
-
-Offsets are `{key of the session: next sqn}`, with sorted keys, since Spark compares them as text.
-"""
+"""Offsets of queries, `{key of the session: next sqn}` with sorted keys, since Spark compares them as text."""
 
 from __future__ import annotations
 

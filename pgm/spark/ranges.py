@@ -30,10 +30,7 @@ _OLDEST = re.compile(r"\b(?:oldest|first)=(\d+)")
 
 
 class RangePiece(InputPartition):
-    """Partition: the sqns `first` to `end - 1` of one session, and its holders.
-
-    Holders of all these sqns come first.
-    """
+    """Partition: the sqns `first` to `end - 1` of one session, and its holders; those of all sqns come first."""
 
     def __init__(self, session: ArchivedSession, first: int, end: int, places: tuple[SessionReplica, ...]) -> None:
         super().__init__((session.key, first, end))
@@ -109,10 +106,7 @@ def _lose(key: str, first: int, end: int, options: SourceOptions, why: str) -> N
 
 
 class RangeReader:
-    """Reader of one partition, with failover from place to place.
-
-    The next place continues at the sqn where the last one failed.
-    """
+    """Reader of one partition. After a failure, the next place continues at the same sqn."""
 
     def __init__(self, piece: RangePiece, options: SourceOptions) -> None:
         self._piece = piece
@@ -121,10 +115,7 @@ class RangeReader:
         self._columns = options.columns + tuple(name for name in _NEEDED if name not in options.columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of the chosen columns.
-
-        Raises `DataLoss`, `RecorderDown`, `RecorderRefused`, `SchemaTooNew`.
-        """
+        """Yield batches of the columns. Raises `DataLoss`, `RecorderDown`, `RecorderRefused`, `SchemaTooNew`."""
         retry = RetrySchedule(self._options.retry_s)
         while self._at < self._piece.end:
             problems: dict[str, RecorderDown | RecorderRefused] = {}
@@ -219,10 +210,7 @@ class RangeReader:
             yield batch.slice(done)
 
     def _fill_loss(self, loss: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a loss that another place has, in bounded parts.
-
-        Parts that no other place has come as the row of the loss, cut to them.
-        """
+        """Yield the rows of a loss that another place has, in bounded parts, and rows of loss for the others."""
         first: int = loss.column("sqn")[0].as_py()
         end = first + loss.column("count")[0].as_py()
         lost_from = first

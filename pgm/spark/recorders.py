@@ -130,10 +130,7 @@ class RetrySchedule:
 
 
 def survey(options: SourceOptions) -> Survey:
-    """Ask all services for their holdings.
-
-    One service of each group must answer. Raises `RecorderDown`, `RecorderRefused`.
-    """
+    """Ask all services, one of each group at least, for their holdings. Raises `RecorderDown`, `RecorderRefused`."""
     retry = RetrySchedule(options.retry_s)
     while True:
         held: list[ServiceExtent] = []
@@ -163,10 +160,7 @@ def _is_wanted(options: SourceOptions, extent: SessionExtent) -> bool:
 
 
 def sqns_at(options: SourceOptions, time_us: int) -> dict[tuple[str, str, int | None, str | None], int]:
-    """Return the first sqn received at or after a time, by place.
-
-    A place is (location, tsi, epoch, node). Raises `RecorderRefused`, `RecorderDown`.
-    """
+    """Return the first sqn from a time on by (location, tsi, epoch, node). Raises `RecorderRefused`, `RecorderDown`."""
     sqns = {}
     problems = []
     for location in options.locations:

@@ -92,10 +92,7 @@ def start(
 
 @contextlib.contextmanager
 def told_plainly() -> Iterator[None]:
-    """Reduce the error of a failed job to Spark's own first line.
-
-    The omitted rest is the stack of the JVM. Raises `ProcessError`.
-    """
+    """Reduce a failed job's error to Spark's first line, without the JVM's stack. Raises `ProcessError`."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -88,10 +88,7 @@ def _session(key: str, copies: list[ServiceExtent]) -> ArchivedSession:
 
 
 def _check_epochs(survey: Survey) -> None:
-    """Raise `NoReplicas` if copies cannot be joined for want of an epoch.
-
-    Without an epoch the upper half of an sqn is a guess of each recorder.
-    """
+    """Raise `NoReplicas` if copies lack an epoch, without which the upper half of an sqn is a guess."""
     nodes: dict[str, set[str]] = defaultdict(set)
     for held in survey.held:
         nodes[held.holding.tsi].add(held.holding.node)

@@ -1,7 +1,4 @@
-"""Publication of rows through a range service.
-
-Executors put attempts, the driver names the valid ones, and the service publishes a batch once.
-"""
+"""Publication through a range service: executors put attempts, the driver names the valid ones."""
 
 from __future__ import annotations
 

@@ -93,10 +93,7 @@ class PgmReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Return the partitions of the batch.
-
-        Raises `BadOption`, `DataLoss`, `NoReplicas`, `RecorderDown`, `RecorderRefused`.
-        """
+        """Return the partitions. Raises `BadOption`, `DataLoss`, `NoReplicas`, `RecorderDown`, `RecorderRefused`."""
         sessions = sessions_of(survey(self._options), self._options)
         return list(pieces_of(spans_of(sessions, self._options), self._options))
 
@@ -171,10 +168,7 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from RangeReader(partition, self._options).batches()
 
     def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
-        """Return the offsets of the sessions still held.
-
-        A session that is no longer held must have been read completely.
-        """
+        """Return the offsets of sessions still held. A session no longer held must have been read completely."""
         kept = dict(start)
         for key, sqn in start.items():
             if key in sessions or self._ended.get(key) == sqn:

@@ -157,10 +157,7 @@ class EventLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the queued rows and the number of dropped rows to a file, if there are any.
-
-        Rows that are added during the call wait for the next file.
-        """
+        """Write the rows queued before the call, and the number of dropped rows, to a file, if there are any."""
         take = self._rows.popleft
         rows = [take() for _ in range(len(self._rows))]
         self._last = last = rows[-1] if rows else self._last

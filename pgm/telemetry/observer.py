@@ -177,10 +177,7 @@ class Observer:
         self._add("repaired", self._up, _EventSqns(tsi, first, end - first), cause="MENDED")
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
-        """Write the progress of a line once in the sample interval.
-
-        Late sqns of a slow line may still come, so its losses may shrink.
-        """
+        """Write a line's progress once in the sample interval. Losses may shrink by late sqns of a slow line."""
         now_us = now_ns // MICROSECOND
         last_row = self._lines.get((segment, tsi))
         if last_row is None:

@@ -76,10 +76,7 @@ class Rates:
         }
 
     def snapshot(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return `per_s`, `peak_per_s` and `peak_at` (seconds since 1970) by sum and window.
-
-        Sums that are still 0 are omitted.
-        """
+        """Return `per_s`, `peak_per_s` and `peak_at` (seconds since 1970) by sum and window, without sums of 0."""
         now = {window: self._over(ivl) for window, ivl in WINDOWS.items()}
         moved = [name for name, total in zip(SUMS, self._values[-1] if self._values else (), strict=False) if total]
         return {

@@ -53,10 +53,7 @@ def check(topology: Topology) -> CheckReport:
 
 
 def check_file(path: str | os.PathLike[str]) -> CheckReport:
-    """Load and check a file, and report problems of form and of meaning together.
-
-    Problems of the file never raise an exception.
-    """
+    """Load and check a file; return the problems of form and of meaning. No problem of the file is an exception."""
     return check_reading(read(path))
 
 

@@ -137,10 +137,7 @@ def changed_parameters(plan: NodePlan) -> Iterator[tuple[str, str, str]]:
 
 
 def topology_lines(topology: Topology) -> list[str]:
-    """Return the tree as text: each segment with its nodes, and below each relay its downstream segments.
-
-    Raises `TopologyError`.
-    """
+    """Return the tree as text: segments with their nodes, and below each relay its segments. Raises `TopologyError`."""
     tree = checked_tree(topology)
     timing = f"profile {topology.profile}, rtt {format_duration(topology.rtt)}"
     lines = [f"{topology.name}: {timing}, repair budget {format_duration(topology.repair_budget)}"]

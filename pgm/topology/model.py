@@ -219,10 +219,7 @@ class NodeTable:
 
     @property
     def downs(self) -> tuple[NodePlace, ...]:
-        """Return the places that answer NAKs; none for a receiver.
-
-        An on-LAN node answers on the segments of its NAKs, on all of its lines.
-        """
+        """Return the places that answer NAKs: of an on-LAN node all its lines, of a receiver none."""
         if self.downstream:
             return self.downstream
         if self.role is Role.RECEIVER or not self.segment:

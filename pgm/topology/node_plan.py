@@ -113,10 +113,7 @@ class NodePlan:
         return next((segment for segment in self.segments if segment.upstream), self.segments[0])
 
     def parameters_of(self, stream: StreamPlan) -> Parameters:
-        """Return the parameters of one stream.
-
-        A source with several streams has parameters for each stream. All other nodes use the parameters of the node.
-        """
+        """Return the parameters of a stream, which only a source with several streams has apart from its node."""
         return self.parameters if stream.parameters is None else stream.parameters
 
     @property

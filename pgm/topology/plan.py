@@ -149,10 +149,7 @@ def _segment(topology: Topology, node: NodeTable, place: NodePlace) -> SegmentPl
 
 
 def _peers(topology: Topology, segment: str, own: Address | None) -> tuple[Address, ...]:
-    """Return the addresses of all other nodes on a unicast leg.
-
-    For a pattern the result includes the pattern's own nodes; `_seated` removes the address of each instance.
-    """
+    """Return the addresses of all other nodes on a unicast leg, a pattern's own included until `_seated`."""
     known = (address for node in topology.nodes.values() for address in node.addresses_on(segment))
     return tuple(address for address in known if address != own)
 
@@ -164,10 +161,7 @@ def _streams(tree: Tree, node: NodeTable) -> tuple[StreamPlan, ...]:
 
 
 def _allowed(tree: Tree, node: NodeTable, stream: StreamTable) -> frozenset[Address] | None:
-    """Return the permitted senders of a stream on the node's segments, or None if the stream has no list of sources.
-
-    The permitted senders are the listed sources and the elements on the node's segments.
-    """
+    """Return the permitted senders of a stream: listed sources and the node's elements; None without a list."""
     if not stream.sources:
         return None
     addresses = listed_addresses(tree, stream)

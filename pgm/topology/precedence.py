@@ -81,10 +81,7 @@ def settings_of(topology: Topology, node: NodeTable, streams: Sequence[StreamTab
 def _of_tiers(
     topology: Topology, node: NodeTable, streams: Sequence[StreamTable], settings: Settings
 ) -> dict[str, ParameterSetting]:
-    """Return a longer `ack_element_ivl` for a node above elements.
-
-    The node next to a stuck element then detects it first.
-    """
+    """Return a longer `ack_element_ivl` above elements, so that the node next to a stuck element detects it first."""
     tiers = _tiers_below(topology, node.name) if any(stream.flow == "acked" for stream in streams) else 0
     if not tiers or node.role is Role.RECEIVER:
         return {}

@@ -110,10 +110,7 @@ def _read_document(document: dict[str, Any], path: str, lines: KeyLines) -> Pars
 
 
 def _prune(document: Any, path: KeyPath) -> None:
-    """Remove an unreadable value, so that the rest can be read.
-
-    A list is removed as a whole, because its order has a meaning.
-    """
+    """Remove an unreadable value, so that the rest can be read; a list as a whole, because its order matters."""
     while path and isinstance(path[-1], int):
         path = path[:-1]
     for step in path[:-1]:

@@ -1,7 +1,4 @@
-"""Printer of docs/reference/topology.md, from the tables that the loader, the checker and the planner read.
-
-`python -m pgm.topology.reference` prints the page. `--write` replaces the committed page.
-"""
+"""Printer of docs/reference/topology.md: `python -m pgm.topology.reference`, or with `--write` to replace the page."""
 
 from __future__ import annotations
 

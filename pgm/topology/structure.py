@@ -138,10 +138,7 @@ def _list(value: object) -> list[object]:
 
 
 def _each(kind: Any, items: Iterable[tuple[Any, object]], read: Callable[[Any, object], T]) -> dict[Any, T]:
-    """Read all items of a collection of type `kind`, by key or index.
-
-    Raises `IterableValidationError` with the errors of all items, each with its key or index.
-    """
+    """Read all items of a collection by key or index. Raises `IterableValidationError` with the errors of all items."""
     values: dict[Any, T] = {}
     errors: list[Exception] = []
     for place, item in items:

@@ -113,10 +113,7 @@ def _split(url: str) -> tuple[str, int, dict[str, str]]:
 
 
 def _split_zeromq(url: str) -> tuple[str, int, dict[str, str]]:
-    """Return group, port and query of a ZeroMQ address. Raises `UsageError`.
-
-    Its only port is the UDP port in both directions, and PGM's data port too (INT-Z2).
-    """
+    """Return group, port and query of a ZeroMQ address, with one port for all (INT-Z2). Raises `UsageError`."""
     match = _ZEROMQ.fullmatch(url)
     if match is None or not match["interface"]:
         # Without an interface OpenPGM uses the interface of the host's name, which is often loopback.

@@ -118,10 +118,7 @@ async def files(settings: BenchSettings) -> list[Row]:
 
 @contextmanager
 def _folder(size: int, settings: BenchSettings) -> Iterator[Path]:
-    """Make a folder for the file and all copies, for the length of a block.
-
-    Raises `ProcessError` if the disk has too little room.
-    """
+    """Make a folder for the file and all copies, for a block. Raises `ProcessError` if the disk has too little room."""
     at = settings.folder if "TMPDIR" in os.environ or not _MEMORY.is_dir() else _MEMORY
     needed, free = size * (settings.file_receivers + 1), shutil.disk_usage(at).free
     if needed > free:

@@ -64,10 +64,7 @@ def _figures(runs: Sequence[Row], job: Job) -> Row:
 
 
 async def trips(contender: Contender, job: Job) -> Row:
-    """Run one trial and return the report of the end that sends requests.
-
-    Raises `ProcessError`, also if no request was answered.
-    """
+    """Run one trial; return the report of the end that sends requests. Raises `ProcessError`, also without answers."""
     async with pair(contender, job, ("ping", "pong")) as (asking, answering):
         before = asking.usage.cpu_s + answering.usage.cpu_s
         await asking.tell("go")

@@ -28,10 +28,7 @@ parents = ["source"]
 
 
 async def record(settings: BenchSettings) -> list[Row]:
-    """Measure recording by a receiver and by a repairer; return their rows.
-
-    The receiver runs at 60 % of the disk's rate. The repairer runs at 60 % and above the disk's rate.
-    """
+    """Measure recording by a receiver at 60 % of the disk's rate, and by a repairer at 60 % and above; return rows."""
     return [*await receivers(settings), *await repairs(settings)]
 
 

@@ -99,10 +99,7 @@ def _row(contender: Contender, part: str, place: BenchNetwork) -> Row:
 
 
 async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSettings, why_not: str) -> list[Row]:
-    """Return the lossless rate with each kind of loss, beside the rate without loss.
-
-    Both rates are measured on the same path, interleaved.
-    """
+    """Return the lossless rate with each kind of loss, interleaved with the rate without loss on the same path."""
     job = settings.job(place, SIZE, quiet_s=_QUIET_S)
     of_place = _row(contender, "random loss", place)
     if contender.why_not(job):
@@ -187,10 +184,7 @@ def _goodput(contender: Contender, without: Maximum, with_loss: Maximum) -> Row:
 
 
 async def _flat_out(contender: Contender, place: BenchNetwork, settings: BenchSettings) -> Row:
-    """Measure a source with `flow = "yield"` without a set rate.
-
-    Runs with losses inside trains alternate with runs without loss.
-    """
+    """Measure a `flow = "yield"` source without a set rate; runs with losses inside trains alternate with others."""
     row = _row(contender, f"{format_fraction(settings.loss)} lost, told to run flat out", place)
     lossless_job = settings.job(place, SIZE, quiet_s=_QUIET_S, flow="yield")
     without: list[TrialResult] = []
@@ -213,10 +207,7 @@ async def _flat_out(contender: Contender, place: BenchNetwork, settings: BenchSe
 
 
 async def _burst(contender: Contender, place: BenchNetwork, settings: BenchSettings) -> Row:
-    """Measure the repair of a long burst, from the first NAK to the last repair.
-
-    The receiver drops `burst` consecutive packets. The source measures the time.
-    """
+    """Measure the repair of `burst` packets that the receiver drops; the source times first NAK to last repair."""
     count = settings.burst
     row = _row(contender, f"burst of {count:,}", place)
     job = settings.job(

@@ -56,10 +56,7 @@ async def lossless_maximum(
     prepare: Callable[[], None] = lambda: None,
     title: str = "",
 ) -> Maximum:
-    """Search the lossless maximum and report progress.
-
-    `prepare` sets the path up before each trial. Raises `ProcessError`.
-    """
+    """Search the lossless maximum and report progress; `prepare` precedes each trial. Raises `ProcessError`."""
 
     async def run(rate: float) -> TrialResult:
         async with searcher.trial():

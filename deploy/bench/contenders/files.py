@@ -162,10 +162,7 @@ FILE_CONTENDERS: tuple[FileContender, ...] = (
 
 
 def select_file_contenders(names: Sequence[str]) -> list[FileContender]:
-    """Return the contenders that send files, or those of them that are named.
-
-    Raises `UsageError` if no name is known.
-    """
+    """Return the contenders that send files, or the named ones. Raises `UsageError` if no name is known."""
     contenders = [contender for contender in FILE_CONTENDERS if not names or contender.name in names]
     if not contenders:
         known = [contender.name for contender in FILE_CONTENDERS]

@@ -1,7 +1,4 @@
-"""OpenPGM, the reference implementation in C.
-
-A program of this project uses the library. The program is compiled if the library is installed.
-"""
+"""OpenPGM, the reference implementation in C: a program of this project, compiled if the library is installed."""
 
 from __future__ import annotations
 

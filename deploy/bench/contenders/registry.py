@@ -28,10 +28,7 @@ def require_known(names: Sequence[str]) -> None:
 
 
 def select_contenders(benchmark: str, names: Sequence[str]) -> list[Contender]:
-    """Return the contenders of a benchmark, or those of them that are named.
-
-    Raises `UsageError` if none of the names takes part.
-    """
+    """Return the contenders of a benchmark, or the named ones. Raises `UsageError` if none of the names takes part."""
     of_benchmark = [contender for contender in CONTENDERS if benchmark in contender.benchmarks]
     selected = [contender for contender in of_benchmark if not names or contender.name in names]
     if not selected:

@@ -1,7 +1,4 @@
-"""Plain socket that records the arrivals of a source's trains.
-
-Arrivals have the kernel's timestamps, from which the longest burst follows.
-"""
+"""Plain socket that records the arrivals of trains by the kernel's timestamps, from which the longest burst follows."""
 
 from __future__ import annotations
 

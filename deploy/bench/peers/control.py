@@ -48,10 +48,7 @@ class Control:
         print(json.dumps({"event": event, **values}), flush=True)
 
     def word(self, wait_s: float = 0.0) -> str:
-        """Return the next word, or "" if none arrives within `wait_s`.
-
-        At the end of standard input, `is_over` becomes true.
-        """
+        """Return the next word, or "" if none arrives within `wait_s`. The end of the input sets `is_over`."""
         if not self._words and self._poll.poll(wait_s * 1000):
             octets = os.read(STDIN, 4096)
             self.is_over = self.is_over or not octets

@@ -49,10 +49,7 @@ def pattern(size: int) -> Octets:
 
 
 class MessageTally:
-    """Tally of received messages.
-
-    The order of all numbers is checked. The octets of one message in each batch are checked.
-    """
+    """Tally of received messages. The order of all numbers is checked, and the octets of one message in each batch."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -111,10 +108,7 @@ class MessageTally:
         self.messages += 1
 
     def stamp(self) -> None:
-        """Set the arrival time of messages that `add_one` took.
-
-        A clock reading for each message would cost as much as the message.
-        """
+        """Set the arrival time of messages that `add_one` took; a clock reading for each would cost too much."""
         self.last_ns = time.monotonic_ns()
 
     def result(self) -> dict[str, int]:

@@ -1,7 +1,4 @@
-"""Plain UDP sockets without protocol, repair or checks.
-
-With GSO and GRO they are the upper limit of throughput, with one datagram a call the naive bound.
-"""
+"""Plain UDP sockets: the upper limit of throughput with GSO and GRO, the naive bound with one datagram a call."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ def send(control: Control, job: Mapping[str, Any]) -> None:
 
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
-    """Count datagrams until all arrived, or until `quiet_s` of silence.
-
-    With GRO a call reads a train, else one datagram.
-    """
+    """Count datagrams until all arrived, or until `quiet_s` of silence. With GRO a call reads a train."""
     sock = listening_socket(job, "receiver", 0)
     if job["gso"]:
         sock.setsockopt(SOL_UDP, UDP_GRO, 1)

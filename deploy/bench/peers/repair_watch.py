@@ -127,10 +127,7 @@ class SourceWatch(_CoreWrapper):
             self._last_rdata_ns = time.monotonic_ns()
 
     def result(self) -> dict[str, Any]:
-        """Return the seconds from the first NAK to the last repair, and the repairs sent.
-
-        Returns {} if nothing was repaired.
-        """
+        """Return the seconds from the first NAK to the last repair, and the repairs sent; {} without any repair."""
         self._note_repairs_sent()
         if not self._first_nak_ns or not self._last_rdata_ns:
             return {}

@@ -13,10 +13,7 @@ from pgm.wire.formats import Tsi, tsi_text
 
 @attrs.frozen
 class RowNames:
-    """Names that a node's rows carry.
-
-    The names are those of the node and of its segment. `streams` and `sources` are keyed by data port.
-    """
+    """Names that a node's rows carry: node, segment, and streams and sources by data port."""
 
     node: str
     segment: str | None

@@ -31,10 +31,7 @@ def names_of(plan: NodePlan) -> RowNames:
 def recording(
     plan: NodePlan, directory: Path, path_of: Callable[[Tsi], path.SessionState | None], log: Log
 ) -> Iterator[Recorder]:
-    """Run a recorder for the length of a block.
-
-    At the end of the block all deliveries are on disk. Raises `ArchiveError`, `UsageError`.
-    """
+    """Run a recorder for a block, at whose end all deliveries are on disk. Raises `ArchiveError`, `UsageError`."""
     # only the writer process imports pyarrow, so this process merely checks that it exists
     if find_spec("pyarrow") is None:
         raise UsageError(

@@ -37,10 +37,7 @@ _HEALTHY_NS = 60 * SECOND  # a process that lived this long does not count as a 
 
 @attrs.define(eq=False)
 class _SessionProgress:
-    """Progress of one session on its way into the archive.
-
-    The sqns from `begin` to `end - 1` were put into the ring, or found no room.
-    """
+    """Progress of one session. The sqns from `begin` to `end - 1` were put into the ring, or found no room."""
 
     feed: SessionFeed
     name: bytes  # the encoded feed, which every item of the session carries
@@ -222,10 +219,7 @@ class Recorder:
         }
 
     def close(self) -> None:
-        """Have the remaining items written, and end the recording.
-
-        `failure` then says whether all items could be written.
-        """
+        """Write the remaining items and end the recording. `failure` then tells whether that succeeded."""
         self._ring.is_closing = True
         self._closing.set()
         self._process.wake()
@@ -271,10 +265,7 @@ class Recorder:
         return True
 
     def _report_progress(self) -> None:
-        """Put the sqns reached, so that rows the dead process lost become losses.
-
-        Without this, a silent session would never show the loss.
-        """
+        """Put the sqns reached, so that a silent session shows the rows that the dead process lost."""
         with self._lock:
             for progress in self._ended.values():
                 progress.end_pending = True

@@ -1,7 +1,4 @@
-"""Collector of rows in the writer process.
-
-Items become rows, and rows become batches. Batches that the disk refuses become losses.
-"""
+"""Collector in the writer process: items become rows, rows become batches, refused batches become losses."""
 
 from __future__ import annotations
 
@@ -78,10 +75,7 @@ class RowCollector:
     # Items from the ring
 
     def begin(self, feed: SessionFeed, first: int) -> None:
-        """Note the first sqn of a session of which the archive has nothing yet.
-
-        The call comes before any item of the session.
-        """
+        """Note the first sqn of a session of which the archive has nothing yet, before any of its items."""
         buffer = self._session(feed)
         if buffer.next_sqn is None:
             buffer.next_sqn = first + feed.shift
@@ -99,10 +93,7 @@ class RowCollector:
             self._add_item(buffer, loss, feed.shift, at_us)
 
     def add_overrun(self, feed: SessionFeed, first: int, count: int, at_us: int) -> None:
-        """Add a loss of packets that found no room in the shared ring.
-
-        The log has one line for all such losses of a `record_retry_ivl`.
-        """
+        """Add a loss of packets that found no room in the ring, with one log line each `record_retry_ivl`."""
         self._overrun += count
         self.add_lost(feed, Lost(b"", first, count, LossCause.RECORDER), at_us)
 

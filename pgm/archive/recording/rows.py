@@ -82,10 +82,7 @@ def repaired_of(run: Run) -> npt.NDArray[np.bool_]:
 def rows_of_batch(
     batch: DecodedBatch, shift: int, received_us: int, repaired: npt.NDArray[np.bool_], packets_each: int
 ) -> RowBuilder:
-    """Return the rows of messages that share packets, at least one in each packet.
-
-    `repaired` has one flag for each packet.
-    """
+    """Return the rows of messages that share packets, at least one each. `repaired` has one flag for each packet."""
     columns, sqns = batch.columns, batch.sqns + shift
     begins = np.cumsum(batch.counts) - batch.counts
     counts = np.zeros(columns.count, np.int64)

@@ -97,10 +97,7 @@ class SharedRing:
 
     @classmethod
     def new(cls, room: int) -> SharedRing:
-        """Create shared memory of at least `room` octets.
-
-        Only processes that inherit the descriptor can open the memory.
-        """
+        """Create shared memory of at least `room` octets, for processes that inherit the descriptor."""
         fd = os.memfd_create("pgm-recorder")
         os.ftruncate(fd, _WORDS_OCTETS + -(-room // mmap.PAGESIZE) * mmap.PAGESIZE)
         return cls(fd)

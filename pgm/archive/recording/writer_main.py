@@ -66,11 +66,7 @@ class WriterOrder:
 
 
 class NodeSocket:
-    """Socket to the node.
-
-    The process sends lines of JSON. The node sends single octets that wake the process. End of file means that the node
-    is gone.
-    """
+    """Socket to the node: lines of JSON go out, single octets wake this process, end of file means a lost node."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line

@@ -1,7 +1,4 @@
-"""Writer process of an archive, as the node sees it.
-
-The node starts the process, reads its reports, wakes it, and notices its death.
-"""
+"""Writer process of an archive, as the node starts, wakes and reads it, and notices its death."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ class WriterProcess:
         return self._process.pid if self._process is not None else 0
 
     def start(self, on_report: OnReport) -> None:
-        """Start the process and wait until it has opened the archive.
-
-        Raises `ArchiveError` with the error that the process reports.
-        """
+        """Start the process and wait until the archive is open. Raises the `ArchiveError` of the process."""
         ours, theirs = socket.socketpair()
         order = WriterOrder(self._ring.fd, theirs.fileno(), str(self._directory), self._parameters)
         self._error, self._unread, self._began_ns = None, b"", time.monotonic_ns()

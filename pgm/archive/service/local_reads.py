@@ -25,10 +25,7 @@ from pgm.archive.store.selection import RowSelection
 
 @attrs.frozen
 class FileRange:
-    """Place of a batch, as the service describes it.
-
-    The batch is `octets` octets long, starts at `offset` of the segment, and holds the sqns `first` to `end - 1`.
-    """
+    """Place of a batch: `octets` octets from `offset` of the segment, with the sqns `first` to `end - 1`."""
 
     segment: int
     offset: int

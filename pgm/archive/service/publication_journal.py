@@ -22,10 +22,7 @@ _REMEDY = "make room, or choose another file with --publish-state"
 
 @attrs.frozen
 class PublicationStep:
-    """Step of a publication.
-
-    Rows before `row` have been sent. Rows `row` to `to - 1` are sent next, from `sqn` on in session `tsi`.
-    """
+    """Step of a publication: rows before `row` are sent; `row` to `to - 1` follow, from `sqn` on in session `tsi`."""
 
     row: int
     to: int
@@ -45,10 +42,7 @@ class PendingPublication:
 
 
 class PublicationJournal:
-    """Journal of at most one batch.
-
-    All data is on disk when a method returns. Each method raises `ArchiveError` if the disk refuses data.
-    """
+    """Journal of at most one batch, on disk when a method returns. Each method may raise `ArchiveError`."""
 
     def __init__(self, rows: Path) -> None:
         self._rows = rows

@@ -142,10 +142,7 @@ class Publications:
             self._publish(stream, values)
 
     def finish(self) -> None:
-        """Publish the rest of a batch that was begun before a restart.
-
-        Raises `ArchiveError`, and the errors of the source.
-        """
+        """Publish the rest of a batch begun before a restart. Raises `ArchiveError`, and the source's errors."""
         with self._publishing:
             self._finish()
 

@@ -1,7 +1,4 @@
-"""CRC-32 as in zlib, by the processor's own instructions where possible.
-
-The package isal, part of the extras, provides the faster form.
-"""
+"""CRC-32 as in zlib; the package isal, part of the extras, uses the processor's own instructions."""
 
 from __future__ import annotations
 

@@ -175,10 +175,7 @@ class RangeRead:
         return self.end is not None and self.at >= self.end
 
     def spots(self, most: int) -> list[tuple[int, int, int, int, int]]:
-        """Return the places of the first `most` batches of the range.
-
-        A place is segment, offset, octets, first sqn, and the sqn after the last.
-        """
+        """Return the first `most` batches of the range as segment, offset, octets, first sqn, end sqn."""
         entries = itertools.islice(self.reader.entries(self.session, self.at), most)
         return [
             (entry.segment, entry.offset, entry.octets, entry.first, entry.end)

@@ -24,11 +24,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 @attrs.frozen
 class ArchiveColumn:
-    """One column.
-
-    `is_constant` marks a column that usually has the same value in all rows of a batch. Files keep such a column
-    run-end encoded.
-    """
+    """One column. Files keep a column with `is_constant`, mostly one value in a batch, run-end encoded."""
 
     name: str
     type: pa.DataType
@@ -86,10 +82,7 @@ def check_version(schema: pa.Schema, where: str) -> None:
 
 
 def served_schema(columns: tuple[str, ...] | None, *, is_encoded: bool = False) -> pa.Schema:
-    """Return the schema of a selection of columns, in the given order.
-
-    None selects all columns. With `is_encoded` the types are those of files.
-    """
+    """Return the schema of columns in the given order; None selects all. `is_encoded` gives the types of files."""
     full = STORED_SCHEMA if is_encoded else SCHEMA
     if columns is None:
         return full

@@ -142,10 +142,7 @@ class SegmentFile:
             raise self.corrupt(offset, error.strerror or "it cannot be read") from error
 
     def read_head(self) -> int:
-        """Check the schema; return where the batches begin, or 0 for an incomplete head.
-
-        Raises `SchemaTooNew`, `CorruptSegment`.
-        """
+        """Check the schema; return where the batches begin, or 0. Raises `SchemaTooNew`, `CorruptSegment`."""
         if not self.head_octets:
             start = self._read(0, len(HEAD))
             if start == HEAD:
@@ -157,10 +154,7 @@ class SegmentFile:
         return self.head_octets
 
     def _read_foreign_head(self) -> int:
-        """Return the length of a head of another Arrow version.
-
-        Raises `SchemaTooNew` for another schema version, `CorruptSegment` for a damaged head.
-        """
+        """Return the length of another Arrow version's head. Raises `SchemaTooNew`, `CorruptSegment`."""
         mark, length = _PREFIX.unpack(self._read(0, _PREFIX.size).ljust(_PREFIX.size, b"\0"))
         if mark != _CONTINUATION or not 0 < length < _MOST_METADATA:
             raise self.corrupt(0, "it does not begin like a stream of Arrow record batches")
@@ -176,10 +170,7 @@ class SegmentFile:
         return _PREFIX.size + int(length)
 
     def entry_at(self, offset: int, limit: int) -> BatchEntry | None:
-        """Return the batch at an octet; None at the end of the stream.
-
-        Raises `CorruptSegment`, also for a batch that ends after `limit`.
-        """
+        """Return the batch at an octet; None at the end. Raises `CorruptSegment`, also for an end after `limit`."""
         start = self._read(offset, min(_FIRST_READ, limit - offset))
         if len(start) < _PREFIX.size:
             raise self.corrupt(offset, "it ends in the middle of a batch")
@@ -235,10 +226,7 @@ class SegmentFile:
         return self._batch_in(self.octets_of(entry.offset, entry.octets), entry.offset)
 
     def batch_at(self, offset: int, octets: int) -> tuple[BatchEntry, pa.RecordBatch]:
-        """Return a batch as stored, and its description.
-
-        Raises `CorruptSegment`, also if no batch of that length begins there.
-        """
+        """Return a batch as stored, and its description. Raises `CorruptSegment`, also for another length."""
         batch_octets = self.octets_of(offset, octets)
         entry = self._entry_of(bytes(batch_octets[:_FIRST_READ]), offset, offset + octets)
         return entry, self._batch_in(batch_octets, offset)

@@ -1,7 +1,4 @@
-"""Selection of rows: stored batches cut to sqns and filtered by subject.
-
-The columns are plain and in the requested order.
-"""
+"""Selection of rows: stored batches cut to sqns, filtered by subject, as plain columns in the requested order."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ class RowSelection:
         self.schema: pa.Schema = served_schema(request.columns, is_encoded=self._is_encoded)
 
     def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
-        """Return the rows of a stored batch with `first <= sqn < end`.
-
-        Losses are cut to that range. Return None if there are no such rows.
-        """
+        """Return the rows and cut losses of a stored batch with `first <= sqn < end`, or None without any."""
         stored_columns = self._columns_of(stored, first, end)
         if stored_columns is None:
             return None

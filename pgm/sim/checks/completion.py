@@ -15,10 +15,7 @@ NOTHING: frozenset[LossCause] = frozenset()
 
 
 def settle(world: World, *, within_ns: int, quiet_ns: int) -> int:
-    """Run until `quiet_ns` pass with only heartbeats; return the last activity, ns.
-
-    Raises `InvariantBroken` if that takes longer than `within_ns` from now.
-    """
+    """Run until `quiet_ns` of heartbeats; return the last activity, ns. Raises `InvariantBroken` after `within_ns`."""
     return world.run_until_quiet(world.now_ns + within_ns, quiet_ns=quiet_ns)
 
 

@@ -94,10 +94,7 @@ class NcfFirst(Checker):
                         self._requested_now.append((place, sqn))
 
     def called(self, node: SimulatedNode) -> None:
-        """Forget requests that a limit refused.
-
-        An NCF that the line dropped still counts as sent, as far as the node knows.
-        """
+        """Forget requests that a limit refused. To the node, an NCF that the line dropped counts as sent."""
         if not self._requested_now:
             return
         was_dropped = _dropped(node) != self._dropped
@@ -214,19 +211,13 @@ class RateLimits(Checker):
 
 
 def _bucket(parameters: Parameters, rate: int) -> int:
-    """Return the bucket of a rate, octets times ns.
-
-    The size is txw_burst_ivl, but at least one packet and the slack.
-    """
+    """Return the bucket of a rate, octets times ns: txw_burst_ivl, but at least one packet and the slack."""
     slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
     return max(parameters.txw_burst_ivl * rate, parameters.max_tpdu * SECOND + rate + rate * slack_ns)
 
 
 def _repair_bucket(parameters: Parameters, share: int) -> int:
-    """Return the bucket of repairs, octets times ns.
-
-    The size is that of the full rate's bucket, up to a second of the share.
-    """
+    """Return the bucket of repairs, octets times ns: that of the full rate, up to a second of the share."""
     full = _bucket(parameters, parameters.txw_max_rte)
     return max(min(full, share * SECOND), parameters.max_tpdu * SECOND + share)
 
@@ -236,10 +227,7 @@ def _is_spm(train: Train) -> bool:
 
 
 class OneSpeaker(Checker):
-    """One node at a time sends the SPMs of a session on a segment.
-
-    A node may hand over to another. The order A, B, A within an ambient_spm_ivl means two active nodes.
-    """
+    """One node at a time sends a segment's SPMs; the order A, B, A within an ambient_spm_ivl means two nodes."""
 
     def __init__(self) -> None:
         self._now: dict[tuple[str, Tsi], str] = {}

@@ -112,10 +112,7 @@ class ReceiverModel:
 
     @property
     def data_ivl(self) -> int:
-        """Present wait for a repair, ns, within the bounds of the parameters.
-
-        Fails the run if the session's interval is out of bounds.
-        """
+        """Present wait for a repair, ns. Fails the run if the session's interval is out of bounds."""
         session = self.core.sessions.get(self.tsi)
         if session is None:
             return self.limits.nak_rdata_ivl
@@ -133,10 +130,7 @@ class ReceiverModel:
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether the missing sqns exceed the limit on outstanding requests.
-
-        The oldest are then requested first, and the others wait.
-        """
+        """Whether the missing sqns exceed the limit on requests; then the oldest are requested first."""
         session = self.core.sessions.get(self.tsi)
         return session is not None and session.missing_sqns > self.limits.nak_max_outstanding
 
@@ -232,10 +226,7 @@ class NakTimingCheck(Checker):
             model.end = max(model.end, max(sqns) + 1)
 
     def _on_foreign_nak(self, model: ReceiverModel, sqn: int, wait: _Wait) -> None:
-        """Handle another receiver's NAK.
-
-        The driver may not have served the end of a wait yet. The model then accepts both orders.
-        """
+        """Handle another receiver's NAK. Both orders are valid while the end of a wait is still to be served."""
         now_ns, limits = self.world.now_ns, model.limits
         wait.is_confirmed = wait.is_confirmed and now_ns < wait.not_before_ns
         served_ns = model.slept_from_ns if model.resumed_ns == now_ns else now_ns - self.world.timer_slack_ns
@@ -272,10 +263,7 @@ class NakTimingCheck(Checker):
         model.longest_data_ivl = ivl
 
     def _apply_measured_ivl(self, model: ReceiverModel) -> None:
-        """Accept the interval before and after a repair in the same train.
-
-        The repair may have changed the interval before or after its use.
-        """
+        """Accept the interval before and after a repair in the same train, which may change either use."""
         now_ns, ivl = self.world.now_ns, model.data_ivl
         for sqn, previous_ivl in model.data_waits:
             wait = model.waits.get(sqn)

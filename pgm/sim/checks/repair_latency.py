@@ -16,10 +16,7 @@ _STEPS_PER_E = 50  # of the histogram: steps of two per cent
 
 
 class RepairLatency(Checker):
-    """Observer of the repairs of all receivers, to pass to `simulate`.
-
-    The observer takes the place of telemetry at `Counters.watch`.
-    """
+    """Observer of the repairs of all receivers, in the place of telemetry at `Counters.watch`; for `simulate`."""
 
     def __init__(self) -> None:
         self.waits: Counter[int] = Counter()  # packets by step of latency
@@ -41,10 +38,7 @@ class RepairLatency(Checker):
         return self.sum_ns / max(1, self.packets)
 
     def quantile_ns(self, share: float) -> float:
-        """Return the wait that this share of the packets did not exceed, ns.
-
-        The value is exact to two per cent; 0 if no packet was missed.
-        """
+        """Return the wait, ns, that this share of packets did not exceed, to two per cent; 0 without any."""
         left = share * self.packets
         for step in sorted(self.waits):
             left -= self.waits[step]

@@ -32,10 +32,7 @@ _RATE_SHARE = 2  # the default offer is half of txw_max_rte, so that repairs hav
 
 @attrs.frozen
 class Progress:
-    """Progress of a run.
-
-    Times in ns. `delivered` counts sqns over all receivers, `expected` the sqns that they should get.
-    """
+    """Progress of a run: times in ns, sqns `delivered` over all receivers, and the sqns `expected`."""
 
     now_ns: int
     offered: int
@@ -46,10 +43,7 @@ class Progress:
 
 @attrs.frozen
 class Load:
-    """Messages that every source offers.
-
-    `size` is in octets. `rate` is in messages a second; 0 means half of the source's txw_max_rte.
-    """
+    """Messages of every source: `size` in octets, `rate` a second; rate 0 means half of txw_max_rte."""
 
     messages: int = 1000
     size: int = 1000
@@ -267,10 +261,7 @@ def _element_row(node: SimulatedNode) -> Report:
 
 
 def _receiver_row(world: World, node: SimulatedNode) -> Report:
-    """Return the row of a receiver.
-
-    Duplicates, disorder and damage end a run with `InvariantBroken`, so their counts are 0 here.
-    """
+    """Return the row of a receiver. Duplicates, disorder and damage would have ended the run, so their counts are 0."""
     streams = _receiver_application(node).all_streams
     ports = {stream.data_port for stream in node.plan.streams}
     have_all = {stream.tsi for stream in streams if stream.is_complete and stream.is_from_start}
@@ -292,10 +283,7 @@ def _receiver_row(world: World, node: SimulatedNode) -> Report:
 
 
 def _unsent(world: World) -> list[str]:
-    """Return the sources that a fault ended before they had offered all messages.
-
-    Unoffered messages count as complete at every receiver.
-    """
+    """Return the sources that a fault ended early; unoffered messages count as complete at every receiver."""
     offers = {node.name: _source_application(node) for node in world.sources}
     return [
         f"{name}: ended with {application.offered} of {application.traffic.messages} messages offered"

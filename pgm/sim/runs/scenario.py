@@ -89,10 +89,7 @@ class ScenarioGenerator:
         return self._rng.random() < share
 
     def _some_segments(self, purpose: str) -> frozenset[str]:
-        """Return the segments with another kind of transport.
-
-        The draw uses a generator of its own, so that all other draws stay the same.
-        """
+        """Return the segments with another kind of transport, by a generator of its own that spares other draws."""
         rng = random.Random(f"{purpose}:{self._seed}")
         names = ["core", *(f"tier-{tier}-{index}-{letter}" for tier in (1, 2) for index in (0, 1) for letter in "ab")]
         return frozenset(name for name in names if rng.random() < _CARRIED_OTHERWISE)

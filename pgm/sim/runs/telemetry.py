@@ -1,7 +1,4 @@
-"""Telemetry of a simulated tree.
-
-The rows are those that the nodes would write, with virtual time as the time of day.
-"""
+"""Telemetry of a simulated tree: the rows of real nodes, with virtual time as the time of day."""
 
 from __future__ import annotations
 
@@ -22,10 +19,7 @@ START_OF_DAY_NS = 1_767_225_600 * SECOND  # virtual time 0: the first instant of
 
 
 class TelemetryChecker(Checker):
-    """Observer that writes the events of all nodes into `folder`.
-
-    The files are those of one writer. This checker never fails a run.
-    """
+    """Observer that writes the events of all nodes into `folder`, as one writer; never fails a run."""
 
     def __init__(self, folder: str | Path, parameters: Parameters) -> None:
         self.log = EventLog(folder, "simulated", parameters, in_background=False)

@@ -66,10 +66,7 @@ def of_kind(events: DataFrame, *kinds: str) -> DataFrame:
 
 
 def by_sqn(events: DataFrame) -> DataFrame:
-    """Return a row for each sqn, with `sqn` instead of `first` and `count`.
-
-    `era` is the part of the day within which sqns are unique.
-    """
+    """Return a row for each sqn, with `sqn` for `first` and `count`, and `era`, within which sqns are unique."""
     sqns = F.sequence(F.col("first"), F.col("first") + F.col("count") - 1)
     era = F.floor(F.unix_timestamp("time") / _SAME_SQNS_S)
     rows = events.where("count > 0").withColumn("era", era).withColumn("sqn", F.explode(sqns))

@@ -22,10 +22,7 @@ _STEPS = 1000  # values tried for the chain's memory
 
 
 def gilbert_elliott(packets: int, lost: int, pairs: Mapping[int, int]) -> Impairment:
-    """Return the impairment that fits `lost` of `packets`.
-
-    `pairs[k]` is the number of lost packets whose kth successor is lost too.
-    """
+    """Return the impairment that fits `lost` of `packets`; `pairs[k]` counts lost packets with a lost kth successor."""
     if not packets or not lost:
         return Impairment()
     share = lost / packets

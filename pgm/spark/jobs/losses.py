@@ -82,10 +82,7 @@ def attributed(events: DataFrame) -> DataFrame:
 
 
 def runs(lost: DataFrame) -> DataFrame:
-    """Return the bursts of `attributed`: link, stream, first, length.
-
-    The stream is a number for link, session and era.
-    """
+    """Return the bursts of `attributed`: link, stream (a number for link, session and era), first, length."""
     in_order = Window.partitionBy("stream").orderBy("sqn")
     keyed = lost.select("link", F.xxhash64("link", "tsi", "era").alias("stream"), "sqn")
     islands = keyed.withColumn("island", F.col("sqn") - F.row_number().over(in_order))

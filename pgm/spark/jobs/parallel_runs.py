@@ -1,7 +1,4 @@
-"""Many runs of one function as a Spark job.
-
-Tasks are long enough to outweigh their start. Results come in order, with progress and use of the cores.
-"""
+"""Many runs of one function as a Spark job: tasks outweigh their start, results are in order, with progress."""
 
 from __future__ import annotations
 

@@ -31,10 +31,7 @@ def latency_us(step: Column) -> Column:
 
 
 def latency_histogram(events: DataFrame, *keys: str) -> DataFrame:
-    """Return the histogram of repair latencies at receivers.
-
-    Columns: keys, step (of latency, two per cent apart), sqns, worst (us).
-    """
+    """Return the histogram of receivers' latencies: keys, step (two per cent apart), sqns, worst (us)."""
     repaired = of_kind(events, "repaired").where("value_us IS NOT NULL AND role = 'receiver'")
     return repaired.groupBy(*keys, latency_step().alias("step")).agg(
         F.sum("count").alias("sqns"), F.max("value_us").alias("worst")
@@ -162,10 +159,7 @@ def crying_babies(events: DataFrame, *, window: str = "10 seconds") -> DataFrame
 
 
 def traffic(events: DataFrame, keys: Sequence[str] = ("node", "role")) -> DataFrame:
-    """Return the packets and sqns that each node sent and was asked for.
-
-    Columns: keys, sent, rdata, nak_in, nak_sent, ncf_sent.
-    """
+    """Return packets and sqns that each node sent and was asked for: keys, sent, rdata, nak_in, nak_sent, ncf_sent."""
     kinds = {"sent": "sent", "rdata": "rdata_sent", "nak_in": "nak_in", "nak_sent": "nak_sent", "ncf_sent": "ncf_sent"}
     return (
         of_kind(events, *kinds.values())

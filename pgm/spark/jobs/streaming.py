@@ -17,10 +17,7 @@ WINDOW = "10 seconds"
 
 
 def windowed_shares(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
-    """Return `repairs.shares` for each segment and window.
-
-    Columns: window (its start), segment, and those of `shares`.
-    """
+    """Return `repairs.shares` for each segment and window: window (its start), segment, and those of `shares`."""
     table = shares(stream.withColumn("window", F.window("time", window)), "window", "segment")
     return table.withColumn("window", F.col("window.start"))
 

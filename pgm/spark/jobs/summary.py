@@ -1,7 +1,4 @@
-"""All jobs over a folder of telemetry, as one plain value.
-
-`pgm report` shows the value, and `pgm tune` starts from it.
-"""
+"""All jobs over a folder of telemetry, as one plain value for `pgm report` and `pgm tune`."""
 
 from __future__ import annotations
 

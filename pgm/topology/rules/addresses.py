@@ -161,10 +161,7 @@ def _pool(tree: Tree) -> Iterator[RuleFinding]:
 
 
 def _socket_clash(tree: Tree) -> Iterator[RuleFinding]:
-    """Find two sockets on one (address, unicast port), or on one address without ports.
-
-    The second process would fail to open its socket.
-    """
+    """Find two sockets on one (address, unicast port), or on one address without ports: the second cannot open."""
     held = []
     for node in tree.nodes:
         for path, name, pair in _held(node):

@@ -1,7 +1,4 @@
-"""Rules about timers and sizes, most of them between nodes.
-
-A finding shows the broken inequality with its values, and gives valid values.
-"""
+"""Rules about timers and sizes. A finding shows the broken inequality with its values, and valid values."""
 
 from __future__ import annotations
 

@@ -152,10 +152,7 @@ def _seats_of(relay: NodeTable) -> str:
 
 
 def _silent_segments(tree: Tree) -> Iterator[RuleFinding]:
-    """Find segments with listening nodes where no stream arrives.
-
-    A segment below a silent segment is not reported, because it follows from that one.
-    """
+    """Find segments with listeners where no stream arrives, except below another such segment."""
     feeders: defaultdict[str, list[str]] = defaultdict(list)  # segment -> upstream segments of the relays that feed it
     for node in tree.nodes:
         if node.is_relay and not node.standby_of and node.upstream is not None:

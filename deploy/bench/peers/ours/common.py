@@ -29,10 +29,7 @@ _SUBJECTS = tuple(f"/market/{number}" for number in range(10))
 
 
 def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_source: bool) -> dict[str, Any]:
-    """Return the arguments that open an endpoint.
-
-    The endpoint is a node of the job's topology file, or a group's address without such a file.
-    """
+    """Return the arguments that open a node of the job's topology file, or a group's address without such a file."""
     if job["file"]:
         return {"target": job["file"], "node": "source" if is_source else "receiver"}
     where = job[seat]
@@ -95,10 +92,7 @@ def subjects_of(rows: Octets, job: Mapping[str, Any]) -> Names:
 
 
 def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:
-    """Drop the job's share of packets from the trains of a source.
-
-    Network cards that join the remaining packets leave trains with such gaps.
-    """
+    """Drop the job's share of packets from a source's trains, as network cards leave gaps when they join packets."""
     if job["loss"]:
         links[0].outgoing = outgoing = Injector(Impairment(loss=job["loss"]), "bench")
         outgoing.foresee(min(_MOST_FORESEEN, round(job["seconds"] * (job["rate"] or _MOST_PACKETS))))

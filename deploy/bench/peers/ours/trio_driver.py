@@ -135,10 +135,7 @@ async def pong(control: Control, job: Mapping[str, Any]) -> None:
 
 @asynccontextmanager
 async def _both(job: Mapping[str, Any], *, is_ping: bool) -> AsyncIterator[tuple[Source, Receiver]]:
-    """Open a source and a receiver in one process.
-
-    The source of one end sends to the group of the other end's receiver.
-    """
+    """Open a source and a receiver in one process. The source sends to the group of the other end's receiver."""
     asking, listening = both_of(job, is_ping=is_ping)
     async with (
         open_receiver(**listening, **receiver_parameters(job)) as receiver,
