@@ -109,6 +109,65 @@ class _BlockBuffer:
         self.packets = np.empty(block + block // unit * HEAD_OCTETS, np.uint8)
 
 
+class _BlockReader:
+    """Reader of a transfer's blocks into packets, which computes the digest of each block once."""
+
+    def __init__(self, offering: FileOffering, ident: bytes) -> None:
+        self._offering = offering
+        self._manifest = offering.manifest
+        self._ident = ident
+        self._at_once = max(1, min(_AT_ONCE_OCTETS // self._manifest.block, self._manifest.blocks))
+        # Buffers for the groups that wait, for the group that is read, and for the group that is sent. The source copies a
+        # group before it takes the next.
+        buffers = (_AHEAD + 2) * self._at_once
+        self._buffers = [_BlockBuffer(self._manifest.block, self._manifest.unit) for _ in range(buffers)]
+        self.digests: dict[int, bytes] = {}
+
+    def jobs(self, ranges: Sequence[Extent]) -> Iterator[_Job]:
+        """Yield the ranges as jobs, cut at the ends of blocks."""
+        for first, end in ranges:
+            while first < end:
+                block = first // self._manifest.block
+                until = min(end, self._manifest.span(block)[1])
+                yield _Job(block, first, until)
+                first = until
+
+    async def read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[list[_JobPackets]]) -> None:
+        """Read jobs in groups, in a thread, ahead of the source."""
+        reader, buffers = FileReader(self._offering), itertools.cycle(self._buffers)
+
+        def read_group() -> list[_JobPackets]:
+            group = itertools.islice(jobs, self._at_once)
+            return [(job, self._packets_of(reader, job, next(buffers))) for job in group]
+
+        async with ahead:
+            while group := await trio.to_thread.run_sync(read_group):
+                await ahead.send(group)
+        reader.close()
+
+    def _packets_of(self, reader: FileReader, job: _Job, buffer: _BlockBuffer) -> list[Octets]:
+        """Read the octets of a job into packets. Compute the block's digest if it is not known yet."""
+        first, end = self._manifest.span(job.block)
+        if job.block in self.digests:
+            first, end = job.first, job.end
+        octets = buffer.octets[: end - first]
+        reader.read(first, octets)
+        if job.block not in self.digests:
+            self.digests[job.block] = self._manifest.digest.of(octets)
+        part = octets[job.first - first : job.end - first]
+        return rows(FilePacketKind.DATA, self._ident, job.first, part, self._manifest.unit, buffer.packets)
+
+    async def read_digests(self, progress: Progress) -> None:
+        """Read all blocks whose digest is not known yet."""
+        reader = FileReader(self._offering)
+        for block in range(self._manifest.blocks):
+            if block not in self.digests:
+                first, end = self._manifest.span(block)
+                await trio.to_thread.run_sync(self._packets_of, reader, _Job(block, first, end), self._buffers[0])
+                progress("reading", end, self._manifest.octets)
+        reader.close()
+
+
 class FileSender:
     """Sender of one transfer over one source."""
 
@@ -123,18 +182,12 @@ class FileSender:
                 f"the list of files takes {len(self._encoded):,} octets, more than file_manifest_bytes",
                 remedy="send them in several transfers, or raise file_manifest_bytes at source and receivers",
             )
-        self._digest = digest_of(self._encoded)
         self._socket = _answer_socket(source)
         host, port = self._socket.getsockname()[:2]
-        self._announcement = Announcement(self._digest, len(self._encoded), self._manifest.octets, host, port)
+        sizes = len(self._encoded), self._manifest.octets
+        self._announcement = Announcement(digest_of(self._encoded), *sizes, host, port)
         self._census = Census(self._announcement.ident, self._parameters.file_receivers, self._parameters.file_patience)
-        self._blocks_at_once = max(1, min(_AT_ONCE_OCTETS // self._manifest.block, self._manifest.blocks))
-        # Buffers for the groups that wait, for the group that is read, and for the group that is sent. The source copies a
-        # group before it takes the next.
-        buffers = (_AHEAD + 2) * self._blocks_at_once
-        self._buffers = [_BlockBuffer(self._manifest.block, self._manifest.unit) for _ in range(buffers)]
-        self._digests: dict[int, bytes] = {}
-        self._digests_a_packet = min(self._manifest.unit // self._manifest.digest.octets, _MOST_DIGESTS)
+        self._blocks = _BlockReader(offering, self._announcement.ident)
         self._question = 0
         self._progress = progress or _ignore
         self._answered = trio.Event()
@@ -155,7 +208,8 @@ class FileSender:
                 self.rounds = number + 1
                 await self._send_round(ranges, number if not resume else number - 1)
                 if resume and number == 0:
-                    await self._send_all_digests()
+                    await self._blocks.read_digests(self._progress)
+                    await self._send_digests(self._blocks.digests)  # receivers can verify the blocks they have
                 first_question = self._question + 1
                 await self._ask(first_question, receivers)
                 lacks_manifest, missing = self._census.missing(first_question)
@@ -200,15 +254,15 @@ class FileSender:
         pending: dict[int, bytes] = {}
         ahead, groups = trio.open_memory_channel[list[_JobPackets]](_AHEAD)
         async with open_plain_nursery() as nursery:
-            nursery.start_soon(self._read_ahead, self._jobs(rounded), ahead)
+            nursery.start_soon(self._blocks.read_ahead, self._blocks.jobs(rounded), ahead)
             async for group in groups:
                 for job, parts in group:
                     for part in parts:
                         await self._source.send_batch(part)
                     done += job.end - job.first
                     self._since_repeat += job.end - job.first
-                    pending[job.block] = self._digests[job.block]
-                    if len(pending) >= self._digests_a_packet:
+                    pending[job.block] = self._blocks.digests[job.block]
+                    if len(pending) >= self._most_digests:
                         await self._send_digests(pending)
                         pending = {}
                 if self._since_repeat >= repeat:
@@ -217,48 +271,19 @@ class FileSender:
         self.octets_sent += done
         await self._send_digests(pending)
 
+    @property
+    def _most_digests(self) -> int:
+        return min(self._manifest.unit // self._manifest.digest.octets, _MOST_DIGESTS)
+
     def _rounded(self, ranges: Sequence[Extent]) -> list[Extent]:
         """Return ranges of whole units that cover these ranges."""
         unit, octets = self._manifest.unit, self._manifest.octets
         rounded = ((first - first % unit, min(octets, -(-end // unit) * unit)) for first, end in ranges)
         return covering_ranges([extent for extent in rounded if extent[0] < extent[1]], most=None)
 
-    def _jobs(self, ranges: Sequence[Extent]) -> Iterator[_Job]:
-        """Yield the ranges as jobs, cut at the ends of blocks."""
-        for first, end in ranges:
-            while first < end:
-                block = first // self._manifest.block
-                until = min(end, self._manifest.span(block)[1])
-                yield _Job(block, first, until)
-                first = until
-
-    async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[list[_JobPackets]]) -> None:
-        reader, buffers = FileReader(self._offering), itertools.cycle(self._buffers)
-
-        def read_group() -> list[_JobPackets]:
-            group = itertools.islice(jobs, self._blocks_at_once)
-            return [(job, self._packets_of(reader, job, next(buffers))) for job in group]
-
-        async with ahead:
-            while group := await trio.to_thread.run_sync(read_group):
-                await ahead.send(group)
-        reader.close()
-
-    def _packets_of(self, reader: FileReader, job: _Job, buffer: _BlockBuffer) -> list[Octets]:
-        """Read the octets of a job into packets. Compute the block's digest if it is not known yet."""
-        first, end = self._manifest.span(job.block)
-        if job.block in self._digests:
-            first, end = job.first, job.end
-        octets = buffer.octets[: end - first]
-        reader.read(first, octets)
-        if job.block not in self._digests:
-            self._digests[job.block] = self._manifest.digest.of(octets)
-        part = octets[job.first - first : job.end - first]
-        return rows(FilePacketKind.DATA, self._announcement.ident, job.first, part, self._manifest.unit, buffer.packets)
-
     async def _send_digests(self, digests: dict[int, bytes]) -> None:
         """Send the digests of some blocks. Successive blocks share a packet."""
-        blocks, at, most = sorted(digests), 0, self._digests_a_packet
+        blocks, at, most = sorted(digests), 0, self._most_digests
         while at < len(blocks):
             until = at + 1
             while until < len(blocks) and blocks[until] == blocks[at] + until - at and until - at < most:
@@ -266,17 +291,6 @@ class FileSender:
             octets = b"".join(digests[block] for block in blocks[at:until])
             await self._source.send(packet(FilePacketKind.DIGESTS, self._announcement.ident, blocks[at], octets))
             at = until
-
-    async def _send_all_digests(self) -> None:
-        """Read all blocks and send their digests, so that receivers can verify the blocks they have."""
-        reader, blocks = FileReader(self._offering), self._manifest.blocks
-        for block in range(blocks):
-            if block not in self._digests:
-                first, end = self._manifest.span(block)
-                await trio.to_thread.run_sync(self._packets_of, reader, _Job(block, first, end), self._buffers[0])
-                self._progress("reading", end, self._manifest.octets)
-        reader.close()
-        await self._send_digests(self._digests)
 
     # Questions
 

@@ -18,7 +18,7 @@ import attrs
 
 from pgm.archive.errors import ArchiveError
 from pgm.archive.recording.feeds import RowNames, SessionFeed, feed_of
-from pgm.archive.recording.shared_ring import HELD, RingItemKind, SharedRing, place_of
+from pgm.archive.recording.shared_ring import HELD, RingItem, RingItemKind, SharedRing, place_of
 from pgm.archive.recording.writer_process import WriterProcess
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost
@@ -150,9 +150,8 @@ class Recorder:
             self._unrecorded += count
             self._count()
             return
-        if (not self._pending or self._put_pending()) and self._ring.put(
-            kind, progress.name, progress.begin, first, count, at_us, *more
-        ):
+        item = RingItem(kind, progress.name, progress.begin, first, count, at_us, *more)
+        if (not self._pending or self._put_pending()) and self._ring.put(item):
             return
         if progress.lost_from is None:
             progress.lost_from = first
@@ -178,20 +177,18 @@ class Recorder:
             return False
         at_us = time.time_ns() // 1000
         for progress in list(self._pending.values()):
+            name, begin, end, lost_from = progress.name, progress.begin, progress.end, progress.lost_from
             if progress.reached_pending:
-                end = progress.end if progress.lost_from is None else progress.lost_from
-                if not self._ring.put(RingItemKind.REACHED, progress.name, progress.begin, end, 0, at_us):
+                reached = end if lost_from is None else lost_from
+                if not self._ring.put(RingItem(RingItemKind.REACHED, name, begin, reached, 0, at_us)):
                     return False
                 progress.reached_pending = False
-            if progress.lost_from is not None:
-                count = progress.end - progress.lost_from
-                if not self._ring.put(
-                    RingItemKind.OVERRUN, progress.name, progress.begin, progress.lost_from, count, at_us
-                ):
+            if lost_from is not None:
+                if not self._ring.put(RingItem(RingItemKind.OVERRUN, name, begin, lost_from, end - lost_from, at_us)):
                     return False
                 progress.lost_from = None
             if progress.end_pending:
-                if not self._ring.put(RingItemKind.CLOSED, progress.name, progress.begin, progress.end, 0, at_us):
+                if not self._ring.put(RingItem(RingItemKind.CLOSED, name, begin, end, 0, at_us)):
                     return False
                 progress.end_pending = False
             del self._pending[progress.name]

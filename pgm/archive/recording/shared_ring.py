@@ -31,6 +31,7 @@ _ITEM = struct.Struct(
     "<IIqqqqII"
 )
 _ALIGNED = 8
+_NO_OCTETS: Octets = np.zeros(0, np.uint8)
 HELD = -1
 # Beyond this position an empty ring makes the writer start again at position 0. A mostly empty queue then stays in the
 # processor's cache, and takes no more memory than it needs.
@@ -51,24 +52,19 @@ class RingItemKind(enum.IntEnum):
     REACHED = 5  # the sqn that the session had reached when the writer process died
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class RingItem:
-    """Item to record.
-
-    `octets` are those of a run. `value` is the run's stride, or the index of a loss's cause.
-
-    `begin` is the first sqn put of the session, or `HELD` if part of the session is in the archive.
-    """
+    """Item to record. Nothing writes to an item; a frozen class would cost more for every train."""
 
     kind: RingItemKind
     feed: bytes
-    begin: int
+    begin: int  # the first sqn put of the session, or `HELD` if part of the session is in the archive
     first: int
     count: int
     at_us: int
-    value: int
-    payload_at: int
-    octets: Octets
+    value: int = 0  # a run's stride, or the index of a loss's cause
+    payload_at: int = 0
+    octets: Octets = _NO_OCTETS  # of a run
 
 
 @attrs.define
@@ -132,22 +128,11 @@ class SharedRing:
         """Whether enough is free for recording to resume for a while."""
         return self.waiting_octets <= self.room - self.room // _ROOM_AGAIN_SHARE
 
-    def put(
-        self,
-        kind: RingItemKind,
-        feed: bytes,
-        begin: int,
-        first: int,
-        count: int,
-        at_us: int,
-        value: int = 0,
-        payload_at: int = 0,
-        octets: Octets | None = None,
-    ) -> bool:
+    def put(self, item: RingItem) -> bool:
         """Put an item; return False, and put nothing, if there is no room."""
         words, room = self._words, self.room
-        size = 0 if octets is None else octets.size
-        data_at = _ITEM.size + len(feed)
+        octets = item.octets
+        size, data_at = octets.size, _ITEM.size + len(item.feed)
         need = -(-(data_at + size) // _ALIGNED) * _ALIGNED
         written, read = words[_WRITTEN], words[_READ]
         at = written % room
@@ -159,10 +144,10 @@ class SharedRing:
             if skipped >= _ITEM.size:
                 _ITEM.pack_into(self._items, at, RingItemKind.REST, 0, 0, 0, 0, 0, 0, 0)
             at = 0
-        _ITEM.pack_into(self._items, at, kind, len(feed), begin, first, count, at_us, value, payload_at)
-        self._items[at + _ITEM.size : at + data_at] = feed
-        if octets is not None:
-            self._octets[at + data_at : at + data_at + size] = octets
+        head = item.kind, len(item.feed), item.begin, item.first, item.count, item.at_us, item.value, item.payload_at
+        _ITEM.pack_into(self._items, at, *head)
+        self._items[at + _ITEM.size : at + data_at] = item.feed
+        self._octets[at + data_at : at + data_at + size] = octets
         self._in_order()
         words[_WRITTEN] = written + skipped + need
         self._in_order()
@@ -192,17 +177,9 @@ class SharedRing:
                 continue
             feed_at, data_at = at + _ITEM.size, at + _ITEM.size + length
             size = count * value if kind is RingItemKind.RUN else 0
-            item = RingItem(
-                kind,
-                bytes(self._items[feed_at:data_at]),
-                begin,
-                first,
-                count,
-                at_us,
-                value,
-                payload_at,
-                self._octets[data_at : data_at + size].copy(),
-            )
+            octets = self._octets[data_at : data_at + size].copy()
+            feed = bytes(self._items[feed_at:data_at])
+            item = RingItem(kind, feed, begin, first, count, at_us, value, payload_at, octets)
             self._in_order()
             words[_READ] = read + -(-(data_at + size - at) // _ALIGNED) * _ALIGNED
             return item
@@ -243,12 +220,8 @@ class SharedRing:
     @tally.setter
     def tally(self, tally: RingTally) -> None:
         words = self._words
-        words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS] = (
-            tally.rows,
-            tally.loss_rows,
-            tally.octets,
-            tally.syncs,
-        )
+        words[_ROWS], words[_LOSS_ROWS] = tally.rows, tally.loss_rows
+        words[_OCTETS], words[_SYNCS] = tally.octets, tally.syncs
         for at, cause in enumerate(_CAUSES):
             words[_LOST + at] = tally.lost.get(cause.value, 0)
 

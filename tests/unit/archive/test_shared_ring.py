@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.archive.recording.shared_ring import HELD, RingItemKind, RingTally, SharedRing, cause_at, place_of
+from pgm.archive.recording.shared_ring import HELD, RingItem, RingItemKind, RingTally, SharedRing, cause_at, place_of
 from pgm.core.effects import LossCause
 from pgm.units import KIB
 
@@ -33,10 +33,10 @@ def test_shared_ring_items_come_out_whole_and_in_order(steps: list[tuple[int, bo
                 assert (found.feed, found.begin, found.at_us) == (_FEED, HELD, 7)
             continue
         size, is_run = step
-        octets = np.full(size, at % 251, np.uint8) if is_run else None
+        octets = np.full(size if is_run else 0, at % 251, np.uint8)
         kind, count = (RingItemKind.RUN, 1) if is_run else (RingItemKind.LOSS, size)
-        if ring.put(kind, _FEED, HELD, at, count, 7, size if is_run else 0, 0, octets):
-            expected.append((kind, at, b"" if octets is None else octets.tobytes()))
+        if ring.put(RingItem(kind, _FEED, HELD, at, count, 7, octets.size, 0, octets)):
+            expected.append((kind, at, octets.tobytes()))
         else:
             assert expected, "an empty ring takes every item up to its largest"
         assert ring.waiting_octets == reader.waiting_octets <= ring.room
@@ -51,7 +51,7 @@ def test_a_ring_that_is_read_in_time_stays_at_its_beginning() -> None:
     ring = SharedRing.new(64 * 1024 * KIB)
     octets = np.zeros(60 * KIB, np.uint8)
     for at in range(2000):  # twice the ring's size in all
-        assert ring.put(RingItemKind.RUN, _FEED, 0, at, 1, 0, octets.size, 0, octets)
+        assert ring.put(RingItem(RingItemKind.RUN, _FEED, 0, at, 1, 0, octets.size, 0, octets))
         assert ring.get() is not None
     blocks = os.fstat(ring.fd).st_blocks * 512
     assert blocks < 8 * 1024 * KIB, "unused memory is not allocated"
