@@ -35,10 +35,7 @@ _COMMANDS = {
     "bench": ("deploy.bench.command", "Measure the speed on this machine, beside plain sockets, OpenPGM and ZeroMQ."),
     "status": ("deploy.status.status", "Show the counters of the running nodes of a topology."),
     "top": ("deploy.monitor.top", "Watch the running nodes on a live screen."),
-    "monitor": (
-        "deploy.monitor.monitor",
-        "Serve the counters of running nodes over HTTP, to browsers and Prometheus.",
-    ),
+    "monitor": ("deploy.monitor.monitor", "Serve the counters of running nodes over HTTP, to browsers and Prometheus."),
     "ctl": ("deploy.status.ctl", "Change settings of running nodes: rate, injected losses, reduced budgets."),
     "doctor": (
         "deploy.doctor.command",

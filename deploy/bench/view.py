@@ -61,14 +61,8 @@ _LOSSLESS = (
     _MEMORY,
 )
 FIELDS: dict[str, tuple[Field, ...]] = {
-    "throughput": (
-        _BY_SIZE,
-        *_LOSSLESS,
-    ),
-    "messages": (
-        Field("MTU", number("mtu")),
-        *_LOSSLESS,
-    ),
+    "throughput": (_BY_SIZE, *_LOSSLESS),
+    "messages": (Field("MTU", number("mtu")), *_LOSSLESS),
     "latency": (
         Field("mean us", number("mean_us", ",.1f")),
         Field("p50", number("p50_us", ",.1f")),
@@ -111,10 +105,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("of a core, sender", number("sender_share", ".1%")),
         Field("lost", number("lost"), 1),
     ),
-    "idle": (
-        Field("of a core", number("cpu_share", ".2%")),
-        Field("MB of memory", number("peak_mb", ".0f")),
-    ),
+    "idle": (Field("of a core", number("cpu_share", ".2%")), Field("MB of memory", number("peak_mb", ".0f"))),
     "record": (
         _MB,
         Field("of plain", number("of_plain", ".0%")),

@@ -160,10 +160,7 @@ def _folders(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     topology = plans[0].topology
     longest = max((control_path(topology, plan.name) for plan in plans), key=lambda path: len(os.fsencode(path)))
     length = len(os.fsencode(longest)) + 1  # the path of the status socket is one octet longer
-    folder, remedy = (
-        runtime_dir(topology),
-        "set PGM_RUNTIME_DIR to a writable folder with a short path",
-    )
+    folder, remedy = (runtime_dir(topology), "set PGM_RUNTIME_DIR to a writable folder with a short path")
     if length > _LONGEST_PATH:
         yield fault("status sockets", HERE, f"{length} octets of path under {folder}", f"{_LONGEST_PATH}", remedy)
     elif not _may_write(folder):

@@ -168,10 +168,7 @@ def _pack_mixed(columns: Columns, room: int, at_us: int | None) -> Iterator[byte
     costs = columns.sizes + (_OFFSET_OCTETS if room > 0xFFFF else _OFFSET_OCTETS // 2)
     front = _front(at_us)
     is_shared = _fits_everywhere(columns.subjects, columns.nodes, room)
-    for key, names, indexes in (
-        ("subjects", columns.subjects, columns.subject),
-        ("nodes", columns.nodes, columns.to),
-    ):
+    for key, names, indexes in (("subjects", columns.subjects, columns.subject), ("nodes", columns.nodes, columns.to)):
         if names:
             front += _TABLE_KEYS_OCTETS[key] + (len(table_octets(key, names)) if is_shared else 0)
             costs += _index_width(indexes, names)

@@ -149,9 +149,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
     return Columns(count, data, size, offsets, subjects, subject, nodes, to)
 
 
-def _joined_table(
-    parts: Sequence[tuple[tuple[str, ...], Indexes | int, int]],
-) -> tuple[tuple[str, ...], Indexes | int]:
+def _joined_table(parts: Sequence[tuple[tuple[str, ...], Indexes | int, int]]) -> tuple[tuple[str, ...], Indexes | int]:
     table, indexes, _ = parts[0]
     if isinstance(indexes, int) and all(part[0] == table and part[1] is indexes for part in parts):
         return table, indexes

@@ -107,14 +107,7 @@ class TreeBuilder:
         """Add a repairer: a relay from `up` and `lines` to `downs`, or without `downs` on-LAN on all lines."""
         return self._add(
             _NodeRequest(
-                name,
-                Role.REPAIRER,
-                up,
-                downs or (up, *lines),
-                parameters,
-                parents,
-                standby_of=standby_of,
-                lines=lines,
+                name, Role.REPAIRER, up, downs or (up, *lines), parameters, parents, standby_of=standby_of, lines=lines
             )
         )
 

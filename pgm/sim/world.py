@@ -14,13 +14,7 @@ import numpy as np
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
 from pgm.impairments import Impairment, seeded
-from pgm.sim.applications import (
-    ConsumptionRate,
-    NoApplication,
-    ReceiverApplication,
-    SourceApplication,
-    Traffic,
-)
+from pgm.sim.applications import ConsumptionRate, NoApplication, ReceiverApplication, SourceApplication, Traffic
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.network import Action, Attachment, Network
 from pgm.sim.node import Hooks, NodeContext, NodeObserver, SimulatedNode

@@ -64,12 +64,7 @@ def _warn(text: str) -> None:
 class Publications:
     """Staged attempts, the batch in progress, and the numbers already published. Any thread may call the methods."""
 
-    def __init__(
-        self,
-        target: PublicationTarget,
-        parameters: Parameters,
-        log: Callable[[str], None] = _warn,
-    ) -> None:
+    def __init__(self, target: PublicationTarget, parameters: Parameters, log: Callable[[str], None] = _warn) -> None:
         """Read the state file of the target. Raises `ArchiveError`."""
         state = target.state
         self._publish = target.publish

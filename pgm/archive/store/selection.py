@@ -77,11 +77,7 @@ class RowSelection:
 
     @staticmethod
     def _cut(
-        last_is_message: bool,
-        sqns: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
-        first: int,
-        end: int,
+        last_is_message: bool, sqns: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], first: int, end: int
     ) -> dict[str, pa.Array]:
         """Return new columns if the first or last row is a loss that exceeds the range."""
         is_low = sqns[0] < first

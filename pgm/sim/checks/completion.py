@@ -20,10 +20,7 @@ def settle(world: World, *, within_ns: int, quiet_ns: int) -> int:
 
 
 def check_complete(
-    world: World,
-    *,
-    may_lose: Mapping[str, Collection[LossCause]] | None = None,
-    cut_short: Collection[Tsi] = (),
+    world: World, *, may_lose: Mapping[str, Collection[LossCause]] | None = None, cut_short: Collection[Tsi] = ()
 ) -> None:
     """Check that every running receiver has all data of every session, in order.
 

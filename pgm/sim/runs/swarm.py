@@ -78,10 +78,7 @@ def build(drawn: Scenario, factory: CoreFactory) -> World:
         world.add_checker(checker)
     for name, plan in drawn.plans.items():
         world.add_node(
-            plan,
-            wiring=drawn.wirings[name],
-            traffic=drawn.traffic.get(name),
-            appetite=drawn.appetites.get(name),
+            plan, wiring=drawn.wirings[name], traffic=drawn.traffic.get(name), appetite=drawn.appetites.get(name)
         )
     faults = Faults(world)
     for fault in drawn.faults:

@@ -189,30 +189,16 @@ def _loopback_ipv6(tree: Tree) -> Iterator[RuleFinding]:
             )
 
 
+# fmt: off
 RULES: Iterable[Rule] = (
     Rule("group", "A group is a multicast address.", _group),
-    Rule(
-        "segment-clash",
-        "Two segments on one interface differ in group or port. Over IP protocol 113 the segments differ in group.",
-        _segment_clash,
-    ),
+    Rule("segment-clash", "Two segments on one interface differ in group or port. Over IP protocol 113 the segments differ in group.", _segment_clash),
     Rule("family", "Group, interface and addresses of a segment are all IPv4 or all IPv6.", _family),
     Rule("unicast", "A node's address is neither a group nor the unspecified address.", _unicast),
     Rule("inside", "An address lies within the network that its segment names as interface.", _inside),
-    Rule(
-        "address",
-        "Sources and elements have an address on every segment. On loopback and unicast legs receivers have one too.",
-        _missing,
-    ),
-    Rule(
-        "pool",
-        "A pattern has an address for each of its nodes. Away from loopback and unicast legs a pattern may have none at all.",
-        _pool,
-    ),
-    Rule(
-        "socket-clash",
-        "Two nodes do not share an address and unicast port. Over IP protocol 113, which has no ports, the nodes do not share an address.",
-        _socket_clash,
-    ),
+    Rule("address", "Sources and elements have an address on every segment. On loopback and unicast legs receivers have one too.", _missing),
+    Rule("pool", "A pattern has an address for each of its nodes. Away from loopback and unicast legs a pattern may have none at all.", _pool),
+    Rule("socket-clash", "Two nodes do not share an address and unicast port. Over IP protocol 113, which has no ports, the nodes do not share an address.", _socket_clash),
     Rule("loopback-ipv6", "Loopback multicast is IPv4 only.", _loopback_ipv6, is_warning=True),
 )
+# fmt: on

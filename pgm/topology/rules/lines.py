@@ -97,20 +97,12 @@ def _flows(tree: Tree) -> Iterator[RuleFinding]:
                 yield RuleFinding(path, message, 'write flow = "rate" or "acked", or keep one line')
 
 
+# fmt: off
 RULES = (
     Rule("line-seat", "A line is a separate segment of a source, a receiver or a repairer.", _seats),
-    Rule(
-        "line-address", "A node has an address on all of its lines. A receiver may have an address on none.", _addresses
-    ),
+    Rule("line-address", "A node has an address on all of its lines. A receiver may have an address on none.", _addresses),
     Rule("line-parent", "The parents of a line answer on it. A source has no parents.", _parents),
-    Rule(
-        "line-fed",
-        "A line brings the streams of the node's first segment, from the same sources.",
-        _brings_the_same,
-    ),
-    Rule(
-        "line-flow",
-        "Streams with several lines have no congestion control: one line hides the losses of a full line.",
-        _flows,
-    ),
+    Rule("line-fed", "A line brings the streams of the node's first segment, from the same sources.", _brings_the_same),
+    Rule("line-flow", "Streams with several lines have no congestion control: one line hides the losses of a full line.", _flows),
 )
+# fmt: on

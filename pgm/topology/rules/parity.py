@@ -75,11 +75,9 @@ def _legacy(tree: Tree) -> Iterator[RuleFinding]:
                 return
 
 
+# fmt: off
 RULES = (
-    Rule(
-        "parity",
-        "A stream's transmission group is a power of two of packets, and at most 254 packets with its parity. The source offers some parity.",
-        _groups,
-    ),
+    Rule("parity", "A stream's transmission group is a power of two of packets, and at most 254 packets with its parity. The source offers some parity.", _groups),
     Rule("parity-legacy", "A stream for receivers of other implementations has no parity.", _legacy, is_warning=True),
 )
+# fmt: on

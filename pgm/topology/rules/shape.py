@@ -266,18 +266,13 @@ def _records(tree: Tree) -> Iterator[RuleFinding]:
             )
 
 
+# fmt: off
 RULES = (
     Rule("names", "Names are made of letters, digits, dots, dashes and underscores.", _names),
     Rule("nodes", "A tree has nodes.", _nodes),
-    Rule(
-        "pattern",
-        "A name with one `*` is a pattern of receivers. Only a pattern has `count` and `addresses`.",
-        _pattern,
-    ),
+    Rule("pattern", "A name with one `*` is a pattern of receivers. Only a pattern has `count` and `addresses`.", _pattern),
     Rule("same-name", "No name is also a number of a pattern.", _same_name),
-    Rule(
-        "shape", "A node has `segment`. A relay has `upstream` and `downstream` instead, on different segments.", _shape
-    ),
+    Rule("shape", "A node has `segment`. A relay has `upstream` and `downstream` instead, on different segments.", _shape),
     Rule("role", "A node has only keys that its role reads, and a source names its streams.", _role),
     Rule("record", "Every `record.directory` belongs to one node.", _records),
     Rule("unknown-name", "Every named segment, stream, parent, repairer and relay exists.", _unknown),
@@ -286,3 +281,4 @@ RULES = (
     Rule("disagreement", "The streams and segments of one node do not contradict each other.", _disagreement),
     Rule("unread", "A node sets only parameters that its role reads.", _unread, is_warning=True),
 )
+# fmt: on

@@ -51,7 +51,9 @@ def _all_listed(tree: Tree) -> Iterator[RuleFinding]:
             yield RuleFinding(("streams", stream.name, "sources"), message, f"add {node.name!r}, or remove the list")
 
 
+# fmt: off
 RULES = (
     Rule("source-list", "The `sources` of a stream are nodes that send it, or addresses.", _entries),
     Rule("unlisted-source", "Each node that sends a stream with `sources` is one of them.", _all_listed),
 )
+# fmt: on

@@ -261,48 +261,19 @@ def _rounded(octets: int) -> str:
     return format_octets(-(-octets // (1 << 20)) << 20)
 
 
+# fmt: off
 RULES = (
     Rule("increment", "`txw_adv_secs` <= `txw_secs` at a source.", _increment),
     Rule("yielding", "`txw_min_rte` <= `txw_max_rte` at a source.", _yielding),
     Rule("heartbeat", "`ihb_min` <= `ihb_max` at a source.", _heartbeat),
     Rule("silence", "2 x `ihb_max` of every source above <= `stall_ivl` < `peer_expiry` < `session_expiry`.", _silence),
-    Rule(
-        "takeover",
-        "`ambient_spm_ivl` and `ihb_max` of every source above < `relay_takeover_ivl` of both relays of a pair.",
-        _takeover,
-    ),
-    Rule(
-        "ignore",
-        "`rdata_ignore_ivl` of each server < `nak_rdata_ivl` of the nodes that send it NAKs, also through aggregators.",
-        _served("rdata_ignore_ivl"),
-    ),
-    Rule(
-        "repeat",
-        "2 x `rdata_ignore_ivl` of each server <= `nak_rdata_min_ivl` and `nak_rdata_ivl` of the nodes that send it NAKs, "
-        "also through aggregators. Otherwise the server may ignore the first repeat of a NAK, and the repair comes one wait later.",
-        _repeats,
-        is_warning=True,
-    ),
-    Rule(
-        "hold",
-        "`rdata_hold_ivl` of each server < `nak_rdata_ivl` of the nodes that send it NAKs, also through aggregators.",
-        _served("rdata_hold_ivl"),
-    ),
-    Rule(
-        "elimination",
-        "2 x `nak_elim_ivl` <= `ne_nak_rdata_ivl` at an element (RFC 7.4: a small fraction).",
-        _elimination,
-    ),
-    Rule(
-        "back-off",
-        "`nak_bo_ivl_min` <= `nak_bo_ivl_default` <= `nak_bo_ivl_max` if `nak_bo_tuning` is on.",
-        _back_off,
-    ),
+    Rule("takeover", "`ambient_spm_ivl` and `ihb_max` of every source above < `relay_takeover_ivl` of both relays of a pair.", _takeover),
+    Rule("ignore", "`rdata_ignore_ivl` of each server < `nak_rdata_ivl` of the nodes that send it NAKs, also through aggregators.", _served("rdata_ignore_ivl")),
+    Rule("repeat", "2 x `rdata_ignore_ivl` of each server <= `nak_rdata_min_ivl` and `nak_rdata_ivl` of the nodes that send it NAKs, also through aggregators. Otherwise the server may ignore the first repeat of a NAK, and the repair comes one wait later.", _repeats, is_warning=True),
+    Rule("hold", "`rdata_hold_ivl` of each server < `nak_rdata_ivl` of the nodes that send it NAKs, also through aggregators.", _served("rdata_hold_ivl")),
+    Rule("elimination", "2 x `nak_elim_ivl` <= `ne_nak_rdata_ivl` at an element (RFC 7.4: a small fraction).", _elimination),
+    Rule("back-off", "`nak_bo_ivl_min` <= `nak_bo_ivl_default` <= `nak_bo_ivl_max` if `nak_bo_tuning` is on.", _back_off),
     Rule("polls", "2 x `poll_bo_ivl` <= `poll_ivl` and `poll_dlr_ivl`, unless those are 0.", _polls),
-    Rule(
-        "cache",
-        "`cache.bytes` of a repairer holds `cache.seconds` at the rate of its streams.",
-        _cache,
-        is_warning=True,
-    ),
+    Rule("cache", "`cache.bytes` of a repairer holds `cache.seconds` at the rate of its streams.", _cache, is_warning=True),
 )
+# fmt: on

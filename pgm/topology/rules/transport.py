@@ -32,7 +32,9 @@ def _copies(tree: Tree) -> Iterator[RuleFinding]:
             yield RuleFinding(("segments", segment.name, "unicast"), message, remedy)
 
 
+# fmt: off
 RULES: Iterable[Rule] = (
     Rule("leg", "A unicast leg has no group, and has nodes with addresses.", _leg),
     Rule("copies", f"A unicast leg has no more than {MANY_COPIES + 1} nodes.", _copies, is_warning=True),
 )
+# fmt: on

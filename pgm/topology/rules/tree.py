@@ -229,12 +229,9 @@ def _no_repairer(tree: Tree) -> Iterator[RuleFinding]:
             yield RuleFinding(("segments", name), message, f'add a node with role = "repairer" and segment = "{name}"')
 
 
+# fmt: off
 RULES = (
-    Rule(
-        "parent-loop",
-        "No node is its own parent, directly or through other nodes, so that requests for repairs end.",
-        _parent_loop,
-    ),
+    Rule("parent-loop", "No node is its own parent, directly or through other nodes, so that requests for repairs end.", _parent_loop),
     Rule("segment-loop", "Data flow one way: no relay leads back to a segment above it.", _segment_loop),
     Rule("parent-segment", "A parent is a source or an element that answers on the node's upstream segment.", _parents),
     Rule("repairer-segment", "The `repairers` of an aggregator are repairers on its downstream segments.", _repairers),
@@ -244,10 +241,6 @@ RULES = (
     Rule("stream-segment", "A stream that names a segment has its source there.", _stream_segment),
     Rule("offer", "A repairer that offers itself by `dlr_mode` is on one segment.", _offers),
     Rule("no-parents", "Receivers and elements name their parents.", _no_parents, is_warning=True),
-    Rule(
-        "no-repairer",
-        f"A segment of more than {MANY_RECEIVERS} receivers has a repairer.",
-        _no_repairer,
-        is_warning=True,
-    ),
+    Rule("no-repairer", f"A segment of more than {MANY_RECEIVERS} receivers has a repairer.", _no_repairer, is_warning=True),
 )
+# fmt: on
