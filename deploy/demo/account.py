@@ -64,26 +64,23 @@ def _receiver_row(result: Mapping[str, Any]) -> dict[str, Any]:
     return {key: result[key] for key in keys}
 
 
+# key of an element's row -> counter
+_ELEMENT_COUNTERS = {
+    "odata": "odata_packets",
+    "rdata": "rdata_packets",
+    "rdata_forwarded": "rdata_forwarded",
+    "nak_packets": "nak_packets_in",
+    "nak_sqns": "nak_sqns_in",
+    "nak_sqns_in": "nak_sqns_in",
+    "nak_sqns_out": "nak_sqns",
+    "ncfs": "ncf_packets",
+    "socket_drops": "socket_drops",
+}
+
+
 def _element_row(name: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    counters = snapshot["counters"]
-
-    def count(key: str) -> int:
-        return int(counters.get(key, 0))
-
-    return {
-        "node": name,
-        "odata": count("odata_packets"),
-        "rdata": count("rdata_packets"),
-        "rdata_forwarded": count("rdata_forwarded"),
-        "nak_packets": count("nak_packets_in"),
-        "nak_sqns": count("nak_sqns_in"),
-        "nak_sqns_in": count("nak_sqns_in"),
-        "nak_sqns_out": count("nak_sqns"),
-        "ncfs": count("ncf_packets"),
-        "socket_drops": count("socket_drops"),
-        "rss_bytes": snapshot["rss_bytes"],
-        "cpu_s": snapshot["cpu_s"],
-    }
+    counts = {key: int(snapshot["counters"].get(counter, 0)) for key, counter in _ELEMENT_COUNTERS.items()}
+    return {"node": name, **counts, "rss_bytes": snapshot["rss_bytes"], "cpu_s": snapshot["cpu_s"]}
 
 
 def _losses(tree: DemoTree, snapshots: Snapshots) -> dict[str, dict[str, float]]:
@@ -121,19 +118,8 @@ def _loss(impairment: Impairment, seen: int, lost: int) -> dict[str, float]:
 
 def _totals(account: Mapping[str, Any]) -> dict[str, Any]:
     receivers = account["receivers"]
-    total = {
-        key: sum(row[key] for row in receivers)
-        for key in (
-            "delivered",
-            "lost",
-            "duplicates",
-            "out_of_order",
-            "nak_sqns",
-            "repaired",
-            "repaired_locally",
-            "late",
-        )
-    }
+    keys = "delivered", "lost", "duplicates", "out_of_order", "nak_sqns", "repaired", "repaired_locally", "late"
+    total = {key: sum(row[key] for row in receivers) for key in keys}
     source = account["source"]
     total["source_nak_share"] = source["nak_sqns"] / max(1, total["nak_sqns"])
     total["local_share"] = total["repaired_locally"] / max(1, total["repaired"])

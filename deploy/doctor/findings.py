@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -53,6 +53,9 @@ def lines_of(findings: Iterable[HostFinding]) -> list[FindingLine]:
     return [FindingLine(finding, tuple(subjects)) for finding, subjects in subjects_of.items()]
 
 
+Finder = Callable[[str, str, str, str, str], HostFinding]
+
+
 def ok(check: str, subject: str, found: str, wanted: str = "") -> HostFinding:
     """Return a finding without fault."""
     return HostFinding(check, subject, Level.OK, found, wanted)
@@ -66,3 +69,10 @@ def advice(check: str, subject: str, found: str, wanted: str, remedy: str) -> Ho
 def fault(check: str, subject: str, found: str, wanted: str, remedy: str) -> HostFinding:
     """Return a finding for which a node will not start, or will lose packets."""
     return HostFinding(check, subject, Level.FAULT, found, wanted, remedy)
+
+
+def judged(
+    check: str, subject: str, is_good: bool, found: str, wanted: str, remedy: str, *, otherwise: Finder = advice
+) -> HostFinding:
+    """Return a finding without fault if `is_good`, else that of `otherwise`."""
+    return ok(check, subject, found, wanted) if is_good else otherwise(check, subject, found, wanted, remedy)

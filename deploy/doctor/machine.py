@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from deploy.doctor import readings
-from deploy.doctor.findings import HostFinding, advice, fault, ok
+from deploy.doctor.findings import HostFinding, advice, fault, judged, ok
 from deploy.topology.render import memory_of
 from pgm.errors import ProcessError, TransportError
 from pgm.net.control.control_socket import control_path
@@ -97,35 +97,31 @@ def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator
         text = f"{wanted // MIB} MiB for {sockets} full ones"
         low = max(1, wanted // _PAGE)
         remedy = f'sysctl -w net.ipv4.udp_mem="{low} {low + low // 3} {2 * low}"'
-        yield (
-            ok("memory of sockets", HERE, found, text)
-            if most >= wanted
-            else advice("memory of sockets", HERE, found, text, remedy)
-        )
+        yield judged("memory of sockets", HERE, most >= wanted, found, text, remedy)
     members = readings.sysctl("net.ipv4.igmp_max_memberships")
     if members is not None:
         found, text = f"igmp_max_memberships {members}", "1: every socket joins one group"
         remedy = "sysctl -w net.ipv4.igmp_max_memberships=20"
-        yield ok("memberships", HERE, found, text) if members else fault("memberships", HERE, found, text, remedy)
+        yield judged("memberships", HERE, members > 0, found, text, remedy, otherwise=fault)
     dropped = readings.udp_counter("RcvbufErrors")
     if dropped is not None:
         found = f"{dropped:,} packets dropped at full sockets since boot"
         remedy = "find the node by socket_drops in pgm status --detail; give the node a larger so_rcvbuf, or more processor time"
-        yield ok("full sockets", HERE, found, "0") if not dropped else advice("full sockets", HERE, found, "0", remedy)
+        yield judged("full sockets", HERE, not dropped, found, "0", remedy)
     dropped = readings.backlog_drops()
     if dropped is not None:
         found = f"{dropped:,} packets dropped before they reached a socket"
         remedy = f"sysctl -w net.core.netdev_max_backlog={4 * (readings.sysctl('net.core.netdev_max_backlog') or 1000)}"
-        yield ok("backlog", HERE, found, "0") if not dropped else advice("backlog", HERE, found, "0", remedy)
+        yield judged("backlog", HERE, not dropped, found, "0", remedy)
 
 
 def _descriptors(plans: Sequence[NodePlan]) -> HostFinding:
     wanted = _DESCRIPTORS + _DESCRIPTORS_PER_LINK * max((len(plan.segments) for plan in plans), default=1)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     found, text = f"{soft:,} open files a process", f"{wanted}"
-    if soft in (resource.RLIM_INFINITY, -1) or soft >= wanted:
-        return ok("open files", HERE, found, text)
-    return fault("open files", HERE, found, text, f"ulimit -n {wanted}; in a unit LimitNOFILE={wanted}")
+    is_enough = soft in (resource.RLIM_INFINITY, -1) or soft >= wanted
+    remedy = f"ulimit -n {wanted}; in a unit LimitNOFILE={wanted}"
+    return judged("open files", HERE, is_enough, found, text, remedy, otherwise=fault)
 
 
 def _memory(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
@@ -133,12 +129,9 @@ def _memory(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     if most is None:
         return
     wanted = sum(memory_of(plan) for plan in plans)
-    found, text = (
-        f"{most // MIB:,} MiB",
-        f"{wanted // MIB:,} MiB if every window and cache of {len(plans)} nodes is full",
-    )
+    text = f"{wanted // MIB:,} MiB if every window and cache of {len(plans)} nodes is full"
     remedy = "fewer nodes here, or smaller windows and caches: txw_secs, cache_bytes, rxw_bytes, inbox_bytes"
-    yield ok("memory", HERE, found, text) if most >= wanted else advice("memory", HERE, found, text, remedy)
+    yield judged("memory", HERE, most >= wanted, f"{most // MIB:,} MiB", text, remedy)
 
 
 def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> HostFinding:
@@ -164,13 +157,8 @@ def _folders(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     if length > _LONGEST_PATH:
         yield fault("status sockets", HERE, f"{length} octets of path under {folder}", f"{_LONGEST_PATH}", remedy)
     elif not _may_write(folder):
-        yield fault(
-            "status sockets",
-            HERE,
-            f"this user may not write in {folder}",
-            "a folder that this user may write in",
-            remedy,
-        )
+        found = f"this user may not write in {folder}"
+        yield fault("status sockets", HERE, found, "a folder that this user may write in", remedy)
     else:
         yield _trust(folder)
     for plan in plans:
@@ -193,19 +181,12 @@ def _room(plan: NodePlan, folder: Path) -> HostFinding:
     wanted = plan.parameters.record_bytes
     text = f"{wanted // MIB:,} MiB, its record_bytes"
     if not _may_write(folder):
-        return fault(
-            "archive",
-            plan.name,
-            f"this user may not write in {folder}",
-            text,
-            f"chown it, or name another folder in {plan.name}'s record",
-        )
+        remedy = f"chown it, or name another folder in {plan.name}'s record"
+        return fault("archive", plan.name, f"this user may not write in {folder}", text, remedy)
     free = shutil.disk_usage(_existing(folder)).free
     found = f"{free // MIB:,} MiB free at {folder}"
     remedy = f"make room, or give {plan.name} a smaller record_bytes"
-    return (
-        ok("archive", plan.name, found, text) if free >= wanted else advice("archive", plan.name, found, text, remedy)
-    )
+    return judged("archive", plan.name, free >= wanted, found, text, remedy)
 
 
 def _existing(folder: Path) -> Path:
@@ -222,11 +203,10 @@ def _clocks() -> Iterator[HostFinding]:
         remedy = (
             "boot with clocksource=tsc, or choose another clock for the virtual machine; every packet reads the clock"
         )
-        yield (
-            ok("clock source", HERE, name)
-            if name not in _SLOW_CLOCKS
-            else advice("clock source", HERE, name, "tsc", remedy)
-        )
+        if name not in _SLOW_CLOCKS:
+            yield ok("clock source", HERE, name)
+        else:
+            yield advice("clock source", HERE, name, "tsc", remedy)
     is_kept = readings.is_clock_kept()
     if is_kept is not None:
         found = "synchronised" if is_kept else "not synchronised"

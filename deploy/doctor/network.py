@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from deploy.doctor import readings
-from deploy.doctor.findings import HostFinding, advice, fault, ok
+from deploy.doctor.findings import HostFinding, advice, fault, judged, ok
 from pgm.errors import ProcessError, TransportError
 from pgm.net.control.status_socket import ask_status, status_path
 from pgm.net.sockets.interfaces import Interface, find_interface, is_own_address
@@ -77,13 +77,8 @@ def check_nodes(plans: Sequence[NodePlan], uses: Mapping[str, SegmentUse]) -> It
             try:
                 interface = _interface_of(segment_plan)
             except TransportError as error:
-                yield fault(
-                    "interface",
-                    f"{plan.name} on {segment_plan.name}",
-                    error.message,
-                    segment_plan.interface,
-                    error.remedy,
-                )
+                subject = f"{plan.name} on {segment_plan.name}"
+                yield fault("interface", subject, error.message, segment_plan.interface, error.remedy)
                 continue
             yield from _check_sockets(plan, segment_plan, interface)
             seen.setdefault((interface.name, segment_plan.name), segment_plan)
@@ -150,7 +145,7 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Segme
     if mtu is not None:
         found, text = f"{mtu}", f"{wanted}, for packets of {use.packet} octets"
         remedy = f'ip link set {name} mtu {wanted}, on all hosts of the segment; or max_tpdu = "{mtu - wanted + use.packet}B" in the file'
-        yield ok("MTU", subject, found, text) if mtu >= wanted else fault("MTU", subject, found, text, remedy)
+        yield judged("MTU", subject, mtu >= wanted, found, text, remedy, otherwise=fault)
     speed = readings.speed_of(name)
     if speed is not None:
         found, text = format_rate(speed), f"{format_rate(use.rate)} of the streams"
@@ -173,18 +168,13 @@ def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: Se
     mode = max((value for value in modes if value is not None), default=0)
     network = ipaddress.ip_network(interface.network) if interface.network is not None else None
     strange = [own for own in use.addresses if network is not None and ipaddress.ip_address(own) not in network]
-    found = f"rp_filter {mode}"
+    found, subject = f"rp_filter {mode}", f"{segment.name} by {name}"
     if mode == _STRICT and strange:
         remedy = f"sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to the senders by {name}"
-        yield fault(
-            "reverse path",
-            f"{segment.name} by {name}",
-            f"{found}: packets from {strange[0]} may be dropped",
-            "2, or senders in the interface's own network",
-            remedy,
-        )
+        found += f": packets from {strange[0]} may be dropped"
+        yield fault("reverse path", subject, found, "2, or senders in the interface's own network", remedy)
     else:
-        yield ok("reverse path", f"{segment.name} by {name}", found)
+        yield ok("reverse path", subject, found)
 
 
 def _bridge(name: str) -> Iterator[HostFinding]:
@@ -195,9 +185,8 @@ def _bridge(name: str) -> Iterator[HostFinding]:
     bridge = folder.resolve().parent.name
     if snoops == "1" and asks == "0":
         remedy = f"ip link set {bridge} type bridge mcast_querier 1, unless the network has another querier; or mcast_snooping 0"
-        yield advice(
-            "IGMP snooping", name, f"bridge {bridge} snoops without a querier", "a querier on every network", remedy
-        )
+        found = f"bridge {bridge} snoops without a querier"
+        yield advice("IGMP snooping", name, found, "a querier on every network", remedy)
     else:
         yield ok("IGMP snooping", name, f"bridge {bridge}: snooping {snoops}, querier {asks}")
 

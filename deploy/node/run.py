@@ -37,12 +37,7 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_node
 
 _STDIN_CHUNK = 1 << 20
-FAULTS = (
-    "lost",
-    "duplicates",
-    "out_of_order",
-    "damaged",
-)  # keys of a receiver's account that are 0 after a correct run
+FAULTS = ("lost", "duplicates", "out_of_order", "damaged")  # of a receiver's account: 0 after a correct run
 
 
 @attrs.frozen

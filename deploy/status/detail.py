@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from rich.console import RenderableType
@@ -12,6 +12,7 @@ from rich.text import Text
 from deploy.terminal.tables import TableColumn, console, table
 from pgm.core.counters import ROWS
 
+Rows: TypeAlias = Iterable[tuple[Any, ...]]
 DetailTable: TypeAlias = tuple[str, list[TableColumn], list[list[str]]]
 
 
@@ -45,133 +46,109 @@ def _clock(at_s: float) -> str:
 
 def tables(row: dict[str, Any]) -> Iterator[DetailTable]:
     """Yield title, columns and cells of every table of a node. A table may have no rows."""
-    yield _sessions(row["sessions"])
-    yield _session_counts(row["sessions"])
-    yield _lines(row["sessions"])
-    yield _nak_children(row["sessions"])
-    yield _members(row["sessions"])
-    yield _rates(row.get("rates", {}))
-    yield _links(row["segments"])
-    yield _counters(row["counters"])
+    for title, rows_of, columns in _TABLES:
+        heads = [TableColumn(heading, rank) for heading, rank, _ in columns]
+        yield title, heads, [[cell(*item) for _, _, cell in columns] for item in rows_of(row)]
 
 
-def _name(session: dict[str, Any]) -> str:
+def _name(session: dict[str, Any], *_: object) -> str:
     """Return stream and source of a session, or the TSI if both are unknown."""
     known = " of ".join(filter(None, (session["stream"], session["source"])))
     return f"{known or session['tsi']}"
 
 
-def _columns(first: str, *others: str) -> list[TableColumn]:
-    return [TableColumn(first), *(TableColumn(heading) for heading in others)]
+def _key(key: str, form: str = "") -> Callable[..., str]:
+    """Return a function that formats a key of a row's last item."""
+    return lambda *items: format(items[-1][key], form)
 
 
-def _sessions(sessions: Iterable[dict[str, Any]]) -> DetailTable:
-    cells = [
-        [
-            _name(session),
-            session["tsi"],
-            session["state"],
-            f"{session['trail']:,} to {session['lead']:,}",
-            f"{session['missing_sqns']:,}",
-            f"{session['pending_sqns']:,}",
-            f"{session['held_octets']:,}",
-            session["parent"] or "-",
-            f"{session['silent_ns'] / 1e9:.1f} s",
-        ]
-        for session in sessions
-    ]
-    ranks = {"tsi": 5, "state": 0, "window": 0, "missing": 0, "owed": 2, "held octets": 4, "asks": 1, "silent for": 3}
-    return "sessions", [TableColumn("stream"), *(TableColumn(heading, rank) for heading, rank in ranks.items())], cells
+def _each(key: str) -> Callable[[dict[str, Any]], Rows]:
+    """Return a function that yields each session with each item of its list `key`."""
+    return lambda row: ((session, item) for session in row["sessions"] for item in session[key])
 
 
-def _session_counts(sessions: Iterable[dict[str, Any]]) -> DetailTable:
-    """Return the table of the counters of each session, one counter per row."""
-    cells = [
-        [_name(session), key.replace("_", " "), f"{value:,}"]
-        for session in sessions
-        for key, value in session["counts"].items()
-    ]
-    return "counters by session", _columns("stream", "counter", "count"), cells
+def _session_counts(row: dict[str, Any]) -> Rows:
+    return ((session, *count) for session in row["sessions"] for count in session["counts"].items())
 
 
-def _lines(sessions: Iterable[dict[str, Any]]) -> DetailTable:
-    cells = [
-        [
-            _name(session),
-            line["segment"],
-            f"{line['packets']:,}",
-            f"{line['first_packets']:,}",
-            f"{line['lost_packets']:,}",
-            f"{line['behind_ns'] / 1e6:.2f} ms",
-            "down" if line["is_down"] else "up",
-        ]
-        for session in sessions
-        for line in session["lines"]
-    ]
-    return "lines", _columns("stream", "line", "packets", "first", "lost", "behind", "is"), cells
+def _members(row: dict[str, Any]) -> Rows:
+    acked = (session for session in row["sessions"] if session["acked"])
+    return ((session, *ack) for session in acked for ack in session["acked"]["acks"].items())
 
 
-def _nak_children(sessions: Iterable[dict[str, Any]]) -> DetailTable:
-    cells = [
-        [
-            _name(session),
-            child["address"],
-            f"{child['nak_packets']:,}",
-            f"{child['nak_sqns']:,}",
-            f"{child['braked']:,}",
-            "yes" if child["is_crying"] else "",
-        ]
-        for session in sessions
-        for child in session["askers"]
-    ]
-    return "children with NAKs", _columns("stream", "child", "NAKs", "sqns requested", "dropped", "excessive"), cells
+def _rates(row: dict[str, Any]) -> Rows:
+    rates = row.get("rates", {})
+    return ((name, window, rate) for name, windows in rates.items() for window, rate in windows.items())
 
 
-def _members(sessions: Iterable[dict[str, Any]]) -> DetailTable:
-    cells = [
-        [_name(session), child, f"{sqn:,}", f"{session['lead'] - sqn:,}"]
-        for session in sessions
-        if session["acked"]
-        for child, sqn in session["acked"]["acks"].items()
-    ]
-    return "acknowledged positions", _columns("stream", "child", "up to", "packets behind"), cells
-
-
-def _rates(rates: dict[str, Any]) -> DetailTable:
-    cells = [
-        [
-            f"{name.replace('_', ' ')}, {window}",
-            f"{rate['per_s']:,.0f}",
-            "-" if rate["peak_at"] is None else f"{rate['peak_per_s']:,.0f}",
-            "-" if rate["peak_at"] is None else _clock(rate["peak_at"]),
-        ]
-        for name, windows in rates.items()
-        for window, rate in windows.items()
-    ]
-    return "per second", _columns("rate, interval", "now", "peak", "at"), cells
-
-
-def _links(segments: Iterable[dict[str, Any]]) -> DetailTable:
-    cells = [
-        [
-            segment["segment"],
-            segment["group"],
-            segment["interface"],
-            segment["address"],
-            f"{segment['rcvbuf']:,}",
-            f"{segment['sndbuf']:,}",
-        ]
-        for segment in segments
-    ]
-    return "segments", _columns("segment", "group", "interface", "address", "receive buffer", "send buffer"), cells
-
-
-def _counters(counters: dict[str, Any]) -> DetailTable:
+def _counters(row: dict[str, Any]) -> Rows:
     docs = {row.name: (row.metadata["unit"], row.metadata["doc"]) for row in ROWS}
-    cells = [[key, f"{value:,}", docs[key][0], docs[key][1]] for key, value in counters.items() if key in docs]
-    cells += [[f"rejects: {key}", f"{value:,}", "packets", ""] for key, value in counters.get("rejects", {}).items()]
-    return (
-        "counters",
-        [TableColumn("counter"), TableColumn("count"), TableColumn("unit", 1), TableColumn("meaning", 2)],
-        cells,
-    )
+    yield from ((key, value, *docs[key]) for key, value in row["counters"].items() if key in docs)
+    for key, value in row["counters"].get("rejects", {}).items():
+        yield f"rejects: {key}", value, "packets", ""
+
+
+def _item(at: int, form: str = "") -> Callable[..., str]:
+    return lambda *items: format(items[at], form)
+
+
+def _peak(rate: dict[str, Any], write: Callable[[dict[str, Any]], str]) -> str:
+    return "-" if rate["peak_at"] is None else write(rate)
+
+
+# fmt: off
+# title, rows of a snapshot, columns: heading, rank, cell
+_TABLES: tuple[tuple[str, Callable[[dict[str, Any]], Rows], tuple[tuple[str, int, Callable[..., str]], ...]], ...] = (
+    ("sessions", lambda row: ((session,) for session in row["sessions"]), (
+        ("stream", 0, _name),
+        ("tsi", 5, _key("tsi")),
+        ("state", 0, _key("state")),
+        ("window", 0, lambda session: f"{session['trail']:,} to {session['lead']:,}"),
+        ("missing", 0, _key("missing_sqns", ",")),
+        ("owed", 2, _key("pending_sqns", ",")),
+        ("held octets", 4, _key("held_octets", ",")),
+        ("asks", 1, lambda session: session["parent"] or "-"),
+        ("silent for", 3, lambda session: f"{session['silent_ns'] / 1e9:.1f} s"),
+    )),
+    ("counters by session", _session_counts, (
+        ("stream", 0, _name),
+        ("counter", 0, lambda _, key, _count: key.replace("_", " ")),
+        ("count", 0, _item(2, ",")),
+    )),
+    ("lines", _each("lines"), (
+        ("stream", 0, _name),
+        ("line", 0, _key("segment")),
+        ("packets", 0, _key("packets", ",")),
+        ("first", 0, _key("first_packets", ",")),
+        ("lost", 0, _key("lost_packets", ",")),
+        ("behind", 0, lambda _, line: f"{line['behind_ns'] / 1e6:.2f} ms"),
+        ("is", 0, lambda _, line: "down" if line["is_down"] else "up"),
+    )),
+    ("children with NAKs", _each("askers"), (
+        ("stream", 0, _name),
+        ("child", 0, _key("address")),
+        ("NAKs", 0, _key("nak_packets", ",")),
+        ("sqns requested", 0, _key("nak_sqns", ",")),
+        ("dropped", 0, _key("braked", ",")),
+        ("excessive", 0, lambda _, child: "yes" if child["is_crying"] else ""),
+    )),
+    ("acknowledged positions", _members, (
+        ("stream", 0, _name),
+        ("child", 0, _item(1)),
+        ("up to", 0, _item(2, ",")),
+        ("packets behind", 0, lambda session, _, sqn: f"{session['lead'] - sqn:,}"),
+    )),
+    ("per second", _rates, (
+        ("rate, interval", 0, lambda name, window, _: f"{name.replace('_', ' ')}, {window}"),
+        ("now", 0, _key("per_s", ",.0f")),
+        ("peak", 0, lambda _, _window, rate: _peak(rate, _key("peak_per_s", ",.0f"))),
+        ("at", 0, lambda _, _window, rate: _peak(rate, lambda rate: _clock(rate["peak_at"]))),
+    )),
+    ("segments", lambda row: ((segment,) for segment in row["segments"]), (
+        *((key, 0, _key(key)) for key in ("segment", "group", "interface", "address")),
+        ("receive buffer", 0, _key("rcvbuf", ",")),
+        ("send buffer", 0, _key("sndbuf", ",")),
+    )),
+    ("counters", _counters, (("counter", 0, _item(0)), ("count", 0, _item(1, ",")), ("unit", 1, _item(2)), ("meaning", 2, _item(3)))),
+)
+# fmt: on

@@ -21,40 +21,14 @@ from pgm.topology.plan import plan_all, plan_node
 _SOCKETS = "*.sock"
 
 # Counters shown for each role, with a rank. In a narrow terminal the highest rank is left out first; rank 0 always stays.
+# fmt: off
 _COUNTERS = {
-    "source": {
-        "odata_packets": 0,
-        "rdata_packets": 0,
-        "nak_sqns_in": 0,
-        "rate_cuts": 2,
-        "ncf_packets": 3,
-        "spm_packets": 4,
-    },
-    "aggregator": {
-        "odata_packets": 0,
-        "rdata_forwarded": 0,
-        "nak_sqns_in": 0,
-        "nak_sqns": 0,
-        "ncf_packets": 3,
-        "spm_packets": 4,
-    },
-    "repairer": {
-        "received_packets": 0,
-        "rdata_packets": 0,
-        "nak_sqns_in": 0,
-        "nak_sqns": 0,
-        "ncf_packets": 3,
-        "cache_misses": 2,
-    },
-    "receiver": {
-        "delivered_packets": 0,
-        "lost_sqns": 0,
-        "repaired_sqns": 0,
-        "repaired_locally": 2,
-        "nak_sqns": 3,
-        "duplicate_packets": 4,
-    },
+    "source": {"odata_packets": 0, "rdata_packets": 0, "nak_sqns_in": 0, "rate_cuts": 2, "ncf_packets": 3, "spm_packets": 4},
+    "aggregator": {"odata_packets": 0, "rdata_forwarded": 0, "nak_sqns_in": 0, "nak_sqns": 0, "ncf_packets": 3, "spm_packets": 4},
+    "repairer": {"received_packets": 0, "rdata_packets": 0, "nak_sqns_in": 0, "nak_sqns": 0, "ncf_packets": 3, "cache_misses": 2},
+    "receiver": {"delivered_packets": 0, "lost_sqns": 0, "repaired_sqns": 0, "repaired_locally": 2, "nak_sqns": 3, "duplicate_packets": 4},
 }
+# fmt: on
 _COLUMNS = (TableColumn("missing now"), TableColumn("memory", 5), TableColumn("up", 6))
 _MOST_NAMES = 10  # names in one message
 
@@ -173,20 +147,16 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
         if not chosen:
             continue
         headings = (TableColumn(key.replace("_", " "), rank) for key, rank in counters.items())
-        polled = [TableColumn("children", 1)] if any(_children(row) for row in chosen) else []
-        acked = [TableColumn("acknowledged", 1)] if any(_acked(row) for row in chosen) else []
-        lines = [TableColumn("lines", 1)] if any(_lines(row) for row in chosen) else []
-        columns = (TableColumn("node"), TableColumn("sessions", 1), *polled, *acked, *lines, *headings, *_COLUMNS)
+        extra = [(TableColumn(key, 1), cell) for key, cell in _EXTRA.items() if any(map(cell, chosen))]
+        columns = (
+            TableColumn("node"),
+            TableColumn("sessions", 1),
+            *(column for column, _ in extra),
+            *headings,
+            *_COLUMNS,
+        )
         cells = [
-            [
-                row["node"],
-                _sessions(row),
-                *([_children(row)] if polled else []),
-                *([_acked(row)] if acked else []),
-                *([_lines(row)] if lines else []),
-                *_numbers(row, counters),
-            ]
-            for row in chosen
+            [row["node"], _sessions(row), *(cell(row) for _, cell in extra), *_numbers(row, counters)] for row in chosen
         ]
         terminal.print(table(f"{role}s", columns, cells, terminal.width))
         terminal.print()
@@ -229,6 +199,9 @@ def _line(line: dict[str, Any]) -> str:
     lost = line["lost_packets"] / passed if passed else 0.0
     delay = "down" if line["is_down"] else f"{line['behind_ns'] / 1e6:.1f} ms behind"
     return f"{line['segment']} lost {lost:.1%}, {delay}"
+
+
+_EXTRA = {"children": _children, "acknowledged": _acked, "lines": _lines}  # columns if a row has them
 
 
 def _numbers(row: dict[str, Any], counters: Iterable[str]) -> list[str]:
