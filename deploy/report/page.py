@@ -141,18 +141,7 @@ def _repairs(summary: dict[str, Any]) -> str:
                 share.get("late", 0), row["repaired"], percent(share.get("local_share")), milliseconds(row["p50_ms"]),
              milliseconds(row["p99_ms"]), percent(share.get("suppressed_share")), _times(twice.get("asked_ratio")), _times(twice.get("repair_ratio")))
         )  # fmt: skip
-    heads = (
-        "segment",
-        "missed",
-        "late",
-        "repaired",
-        "locally",
-        "median",
-        "99 % within",
-        "NAKs suppressed",
-        "NAKs per packet",
-        "repairs per packet",
-    )
+    heads = ("segment", "missed", "late", "repaired", "locally", "median", "99 % within", "NAKs suppressed", "NAKs per packet", "repairs per packet")  # fmt: skip
     note = (
         "A late packet arrived as data after its loss was detected: out of order, or recovered by the relay above. "
         "A NAK is suppressed if another receiver has sent the same request. "

@@ -20,6 +20,8 @@ from pgm.errors import ProcessError, UsageError
 from pgm.files.receiving import FileReceiver, Progress
 from pgm.files.sending import send
 from pgm.net.endpoint.open import open_receiver, open_source
+from pgm.net.endpoint.receiver import Receiver
+from pgm.net.framing.items import BatchItem
 from pgm.net.link.link import Link
 from pgm.wire.formats import tsi_text
 
@@ -34,10 +36,23 @@ class FileOffer:
     resume: bool = False
 
 
-def _complain(links: Sequence[Link]) -> None:
+def complain(links: Sequence[Link]) -> None:
+    """Warn of socket buffers that are smaller than requested."""
     for link in links:
         if link.sockets.buffers.complaint:
             warn(link.sockets.buffers.complaint)
+
+
+async def first_item(receiver: Receiver, wait_s: float) -> BatchItem | None:
+    """Return the first item, or None from a silent source. Raises `ProcessError` if no source is heard."""
+    item = await receiver.next_batch(wait_s)
+    if item is None and not receiver.known_sources:
+        link = receiver.links[0]
+        raise ProcessError(
+            f"no source was heard on {link.plan.where} ({link.sockets.interface.name}) in {wait_s:g} s",
+            remedy="start the source, or check group, port and interface; --wait 1h waits longer",
+        )
+    return item
 
 
 @contextmanager
@@ -78,7 +93,7 @@ async def send_files(
     gc.freeze()  # saves repeated collections over the imported modules, which stay in memory anyway
     events = EventPrinter()
     async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
-        _complain(source.links)
+        complain(source.links)
         # Receivers that already wait get the first SPMs during this time, and can then detect the loss of the first packet.
         with trio.move_on_after(settle_s):
             if offer.receivers and source.is_acked:
@@ -140,15 +155,9 @@ async def receive_files(
     """
     gc.freeze()
     async with open_receiver(target, node=node, stream=stream, answer="if-free") as receiver:
-        _complain(receiver.links)
+        complain(receiver.links)
         name = node or f"{os.uname().nodename}:{os.getpid()}"
-        first = await receiver.next_batch(wait_s)
-        if first is None and not receiver.known_sources:
-            link = receiver.links[0]
-            raise ProcessError(
-                f"no source was heard on {link.plan.where} ({link.sockets.interface.name}) in {wait_s:g} s",
-                remedy="start the source, or check group, port and interface; --wait 1h waits longer",
-            )
+        first = await first_item(receiver, wait_s)
         while True:
             with progress_bar() as show:
                 files = FileReceiver(receiver, destination.into, who=name, replace=destination.replace, progress=show)

@@ -16,14 +16,14 @@ import click
 import trio
 
 from deploy.node.supervisor import heed_signals
-from deploy.stream.files import FileDestination, receive_files
+from deploy.stream.files import FileDestination, complain, first_item, receive_files
 from deploy.stream.formats import FORMATS, writer_of
 from deploy.stream.receive_output import ReceiveOutput
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import option
 from deploy.terminal.output import data_command, print_json, warn
 from deploy.terminal.target import require_node
-from pgm.errors import ProcessError, UsageError
+from pgm.errors import UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.endpoint.open import open_receiver
 from pgm.net.endpoint.policies import LossError, OnLoss, Slow
@@ -83,10 +83,10 @@ async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutp
         slow=options.slow,
     ) as receiver:
         reception.counters = receiver.counters
-        for link in receiver.links:
-            if link.sockets.buffers.complaint:
-                warn(link.sockets.buffers.complaint)
-        await _wait_for_source(receiver, reception, options.wait_s)
+        complain(receiver.links)
+        item = await first_item(receiver, options.wait_s)
+        if item is not None:
+            reception.take([item])
         goes_on = True
         while goes_on:
             items, goes_on = await _next_items(receiver)
@@ -119,19 +119,6 @@ def _octets_of(item: BatchItem) -> int:
     if isinstance(item, MultipartBatch):
         return sum(len(part) for parts in item for part in parts)
     return item.octets.size if isinstance(item, PackedBatch) else 0
-
-
-async def _wait_for_source(receiver: Receiver, reception: ReceiveOutput, wait_s: float) -> None:
-    """Wait until a source is heard. Raises `ProcessError` after `wait_s` seconds."""
-    item = await receiver.next_batch(wait_s)
-    if item is not None:
-        reception.take([item])
-    elif not receiver.known_sources:
-        link = receiver.links[0]
-        raise ProcessError(
-            f"no source was heard on {link.plan.where} ({link.sockets.interface.name}) in {wait_s:g} s",
-            remedy="start the source, or check group, port and interface; --wait 1h waits longer",
-        )
 
 
 @click.command()

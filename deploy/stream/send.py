@@ -14,7 +14,7 @@ import click
 import trio
 
 from deploy.node.run import has_stdin, read_stdin, require_stdin, send_lines
-from deploy.stream.files import FileOffer, offer_of, print_sent, send_files
+from deploy.stream.files import FileOffer, complain, offer_of, print_sent, send_files
 from deploy.stream.formats import FORMATS, CborSequence, arrow_messages, json_message
 from deploy.stream.receive_output import ProgressLine
 from deploy.stream.recv import _form, _until_signalled
@@ -44,9 +44,7 @@ async def _send(target: str, node: str | None, stream: str | None, offer: _Offer
     meter = ProgressLine("sent")
     events = EventPrinter(meter.leave)
     async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
-        for link in source.links:
-            if link.sockets.buffers.complaint:
-                warn(link.sockets.buffers.complaint)
+        complain(source.links)
         # Receivers that already wait get the first SPMs during this time, and can then detect the loss of the first packet.
         await trio.sleep(settle_s)
         messages, octets = await _send_all(source, offer, meter)
