@@ -23,7 +23,6 @@ VERSION = 1
 HEAD_OCTETS = 16
 _WORD = 8
 ID_OCTETS = 6
-MOST_ANSWER = 1400  # octets: fits one packet on any network
 MOST_RANGES = 64  # of an answer, so that it fits one packet with places of eight octets
 _MOST_PLACE = 1 << 60
 _MOST_WHO = 80

@@ -59,11 +59,6 @@ class SimulatedLink:
         self._busy_until_ns = 0
         self._newest_ns = 0  # arrival time of the newest train
 
-    @property
-    def free_at_ns(self) -> int:
-        """Time at which the queue will be empty, ns."""
-        return self._busy_until_ns
-
     def has_room(self, octets: int, now_ns: int) -> bool:
         """Return whether a train of `octets` fits the queue. A longer train fits the empty queue."""
         setup = self.setup

@@ -23,14 +23,14 @@ _SCHEMA = pa.schema([("value", pa.binary())])
 _WRITE_S = 3600.0  # time limit of a partition or a batch
 
 
+@attrs.frozen
 class StagedBatch(WriterCommitMessage):
     """Attempt of a task. The query's id names the writer. The id stays the same over restarts from the checkpoint."""
 
-    def __init__(self, attempt: str, partition: int, rows: int, query: str) -> None:
-        self.attempt = attempt
-        self.partition = partition
-        self.rows = rows
-        self.query = query
+    attempt: str
+    partition: int
+    rows: int
+    query: str
 
 
 @attrs.define(eq=False)

@@ -192,14 +192,8 @@ def batch_of(session: RecordedSession, parts: Sequence[RowBuilder]) -> pa.Record
     """Return a record batch of the stored schema. The values must total less than 2 GiB."""
     sizes = [len(part.sqns) for part in parts]
     count = sum(sizes)
-    constants = {
-        "tsi": session.tsi,
-        "stream": session.stream,
-        "source": session.source,
-        "node": session.node,
-        "segment": session.segment,
-        "epoch": session.epoch_us,
-    }
+    constants = attrs.asdict(session)
+    constants["epoch"] = constants.pop("epoch_us")
     columns = {
         column.name: constant(constants[column.name], count, column.type)
         for column in COLUMNS

@@ -55,14 +55,8 @@ class SessionEntries:
 
     def holding(self) -> SessionExtent:
         """Return the extent that clients are given."""
-        recorded = self.session
         return SessionExtent(
-            tsi=recorded.tsi,
-            epoch_us=recorded.epoch_us,
-            stream=recorded.stream,
-            source=recorded.source,
-            node=recorded.node,
-            segment=recorded.segment,
+            **attrs.asdict(self.session),
             oldest=self.oldest,
             next_sqn=self.next_sqn,
             rows=sum(entry.rows for entry in self.entries),

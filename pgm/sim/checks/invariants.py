@@ -20,7 +20,6 @@ from pgm.core.structures.arena import CHUNK_OCTETS
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.nak_timing_check import NakTimingCheck
-from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.node import SimulatedNode
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND
@@ -28,17 +27,6 @@ from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Data, Train
-
-__all__ = [
-    "InvariantBroken",
-    "MemoryBounds",
-    "NakTimingCheck",
-    "NcfFirst",
-    "OneSpeaker",
-    "RateLimits",
-    "all_checkers",
-    "cheap_checkers",
-]
 
 _MAX_NAK_OCTETS = 1024  # more than the longest NAK list with the longest addresses
 _MAX_SPM_OCTETS = 128  # an SPM with every option that these sources use
