@@ -11,21 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from pgm.core.acked.ack_collector import AckCollector, AckReport
 from pgm.core.acked.ack_terms import AckTerms
-from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.effects import NOTHING, Effects
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.status import AckStatus
+from pgm.core.status import SessionStatus
 from pgm.units import MICROSECOND, NEVER
-from pgm.wire.control_packets import Ack
+from pgm.wire.control_packets import Ack, Nak
 from pgm.wire.formats import Nla
-from pgm.wire.options import Flow, Members, find
+from pgm.wire.options import Members, Options, find
 from pgm.wire.sequence_numbers import unwrap
 
 
 class AckedWindow:
     """Acks of one stream's members, and the limit that follows for its source."""
+
+    has_feedback = True
 
     def __init__(self, context: SessionContext, segments: Sequence[Segment], first_sqn: int) -> None:
         parameters = context.parameters
@@ -38,10 +42,13 @@ class AckedWindow:
         self._full_since_ns: int | None = None
         self._has_news = False  # `stable` has grown, so the deadline is now, to wake its waiters
 
-    @property
-    def option(self) -> Flow:
-        """Return the option of SPMs with the terms."""
-        return self._terms.option
+    def spm_options(self) -> Options:
+        """Return the options of an SPM: the terms."""
+        return (self._terms.option,)
+
+    def wants_spm(self, now_ns: int) -> bool:
+        """Return False: acks are confirmed by packets of their own."""
+        return False
 
     @property
     def members(self) -> int:
@@ -53,10 +60,9 @@ class AckedWindow:
         """Return the receiver that is furthest behind; empty without members."""
         return self._children.table.holder
 
-    @property
-    def status(self) -> AckStatus:
-        """Return the status for operators."""
-        return self._children.status(self.stable, self._terms)
+    def with_status(self, row: SessionStatus) -> SessionStatus:
+        """Return a status row with that of the acks."""
+        return attrs.evolve(row, acked=self._children.status(self.stable, self._terms))
 
     @property
     def _base(self) -> int:
@@ -91,6 +97,13 @@ class AckedWindow:
             self._counters.window_blocked_most_us = max(self._counters.window_blocked_most_us, blocked_us)
             self._full_since_ns = None
 
+    def data_sent(self, first: int, end: int, now_ns: int) -> None:
+        """Do nothing: only acks move the window."""
+
+    def on_nak(self, nak: Nak, lead: int, now_ns: int) -> bool:
+        """Return False: NAKs are no feedback."""
+        return False
+
     def on_ack(self, ack: Ack, lead: int, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take an ack of a child of the source, from any line."""
         said, acked = find(ack.options, Members), unwrap(ack.rx_max, lead)
@@ -118,14 +131,14 @@ class AckedWindow:
         """Return when `handle_deadline` must be called."""
         return 0 if self._has_news else self._children.deadline_ns
 
-    def handle_deadline(self, lead: int, now_ns: int) -> list[Effect]:
+    def handle_deadline(self, lead: int, now_ns: int) -> Effects:
         """Confirm acks, and forget silent and stuck members.
 
         Return confirmations and notices.
         """
         self._has_news = False
         if now_ns < self._children.deadline_ns:
-            return []
+            return NOTHING
         effects = self._children.handle_deadline(self._terms, lead, now_ns)
         self._follow()
         return effects

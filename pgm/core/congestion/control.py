@@ -12,16 +12,19 @@ import functools
 import ipaddress
 from collections import OrderedDict
 
+import attrs
+
 from pgm.core.congestion.acker_check import RTT_WEIGHT, AckerCheck
 from pgm.core.congestion.link_reports import ALL_LOST, LossReport
 from pgm.core.congestion.window import CongestionWindow, slowness
-from pgm.core.effects import Notice
+from pgm.core.effects import NOTHING, Effects, Notice
+from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.status import CongestionStatus
+from pgm.core.status import CongestionStatus, SessionStatus
 from pgm.units import MILLISECOND, NEVER, SECOND, format_duration
 from pgm.wire.control_packets import Ack, Nak
 from pgm.wire.formats import Nla
-from pgm.wire.options import Acker, Cr, Crqst, Members, Option, PgmccFeedback, find
+from pgm.wire.options import Acker, Cr, Crqst, Members, Options, PgmccFeedback, find
 from pgm.wire.sequence_numbers import unwrap
 
 _TIMEOUTS = 2  # timeouts in a row before another acker is elected (CC-38)
@@ -47,44 +50,74 @@ def says_goodbye(ack: Ack) -> bool:
     return said is not None and said.leaves
 
 
+@attrs.define
+class _Acker:
+    """Elected acker. Without an address there is none, and reports of any receiver elect one."""
+
+    address: Nla = ""
+    rtt_ns: int = 0  # smoothed round trip
+    loss: float = 0.0  # reported loss rate
+    slowness: float = 0.0
+    has_acked: bool = False
+    timeouts_before_ack: int = 0
+    check: AckerCheck = attrs.field(factory=AckerCheck)
+
+
 class CongestionControl:
     """Congestion window and acker election of one source."""
+
+    has_feedback = True
+    unstable_from = NEVER  # no packet is held for receivers
 
     def __init__(self, context: SessionContext, now_ns: int, *, is_ipv6: bool = False) -> None:
         self.window = CongestionWindow()
         self._parameters = context.parameters
         self._counters = context.counters
         self._no_acker = "::" if is_ipv6 else "0.0.0.0"
-        self.acker: Nla | None = None
-        self.rtt_ns = 0  # round trip of the acker, smoothed
-        self.loss = 0.0  # loss rate that the acker reports
-        self._slowness = 0.0
+        self._acker = _Acker()
         self._timeouts = 0
-        self._has_acked = False  # the acker has sent an ack since its election
-        self._timeouts_before_ack = 0  # timeouts since the election and before the acker's first ack
         self._barred: OrderedDict[Nla, int] = OrderedDict()  # distrusted receivers, and the end of the distrust in ns
         self._worst_link = LossReport()
         self._worst_path = LossReport()
-        self._check = AckerCheck()
-        self._notices: list[Notice] = []
         self._waits_since_ns = now_ns  # time of the last ack, or of the first packet in flight after that
-        self.wants_spm = False  # the acker has changed, so an SPM must go at once
+        self._is_announced = True  # an SPM has named the acker
+        self._announced_ns = -NEVER  # time of the last SPM that announced an acker at once
 
     @property
-    def options(self) -> tuple[Option, ...]:
-        """Return the options of SPMs: the acker, and the request for reports (CC-01)."""
+    def acker(self) -> Nla:
+        """Return the address of the acker; empty without one."""
+        return self._acker.address
+
+    @property
+    def rtt_ns(self) -> int:
+        """Return the smoothed round trip of the acker."""
+        return self._acker.rtt_ns
+
+    @property
+    def loss(self) -> float:
+        """Return the loss rate that the acker reports."""
+        return self._acker.loss
+
+    def spm_options(self) -> Options:
+        """Return the options of an SPM that is sent now: the acker, and the request for reports (CC-01)."""
+        self._is_announced = True
         return (Acker(acker=self.acker or self._no_acker), Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True))
 
-    @property
-    def unstable_from(self) -> int:
-        """Return NEVER: no packet is held for receivers."""
-        return NEVER
+    def wants_spm(self, now_ns: int) -> bool:
+        """Return whether a new acker must be announced now, at most once in IHB_MIN.
+
+        Reports may be forged, so the rate is bounded. A deferred announcement goes with the next SPM.
+        """
+        if self._is_announced or now_ns < self._announced_ns + self._parameters.ihb_min:
+            return False
+        self._announced_ns = now_ns
+        return True
 
     def room(self, lead: int, now_ns: int) -> int:
         """Return how many packets may be sent now."""
         return max(0, min(int(self.window.tokens), _MOST_AT_ONCE))
 
-    def sent(self, first: int, end: int, now_ns: int) -> None:
+    def data_sent(self, first: int, end: int, now_ns: int) -> None:
         """Note ODATA that was sent."""
         if not self.window.has_in_flight:
             self._waits_since_ns = now_ns
@@ -92,47 +125,45 @@ class CongestionControl:
 
     # Reports
 
-    def on_report(self, item: Ack | Nak, lead: int, now_ns: int) -> None:
-        """Take a report from below, in an ack or a NAK."""
-        if isinstance(item, Ack):
-            self.on_ack(item, lead, now_ns)
-        else:
-            self.on_nak(item, lead, now_ns)
-
-    def on_ack(self, ack: Ack, lead: int, now_ns: int) -> None:
-        """Take an ack of the acker, or a report of another receiver."""
+    def on_ack(self, ack: Ack, lead: int, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Take an ack of the acker, or a report of another receiver. Return notices."""
         feedback, sqn = find(ack.options, PgmccFeedback), unwrap(ack.rx_max, lead)
         if feedback is None or sqn > lead:
             self._counters.foreign_packets += 1
-            return
+            return NOTHING
         self._counters.cc_reports_in += 1
         if says_goodbye(ack):
             if feedback.reporter == self.acker:
-                self._elect(None, self.rtt_ns, 0.0, 0.0)
-            return
+                self._elect(_Acker(rtt_ns=self.rtt_ns))
+            return NOTHING
         loss = feedback.loss_rate / ALL_LOST
         self._report(feedback.reporter, sqn, loss, now_ns - feedback.timestamp_ms * MILLISECOND, now_ns)
         if feedback.reporter != self.acker or not ack.bitmap:
-            return
-        self._has_acked = True
-        self.loss = loss
+            return NOTHING
+        acker = self._acker
+        acker.has_acked, acker.loss = True, loss
         sent_ns = self.window.sent_at(sqn)
-        self._check.acked(sqn, ack.bitmap, loss, None if sent_ns is None else max(0, now_ns - sent_ns))
+        acker.check.acked(sqn, ack.bitmap, loss, None if sent_ns is None else max(0, now_ns - sent_ns))
         got, lost = self.window.acked(sqn, ack.bitmap, lead)
         self._counters.cc_losses += lost
         if got or lost:
             self._timeouts, self._waits_since_ns = 0, now_ns
-        if self._check.differs(loss, self.rtt_ns):
-            measured = f"{self._check.loss:.1%} and {self._check.rtt_ns / MILLISECOND:.1f} ms"
-            reported = f"{loss:.1%} loss and a round trip of {self.rtt_ns / MILLISECOND:.1f} ms"
-            self._distrust(feedback.reporter, f"it reports {reported}, its acks show {measured}", now_ns)
-            self._elect(None, self.rtt_ns, 0.0, 0.0)
+        if not acker.check.differs(loss, acker.rtt_ns):
+            return NOTHING
+        measured = f"{acker.check.loss:.1%} and {acker.check.rtt_ns / MILLISECOND:.1f} ms"
+        reported = f"{loss:.1%} loss and a round trip of {acker.rtt_ns / MILLISECOND:.1f} ms"
+        notice = self._distrust(acker.address, f"it reports {reported}, its acks show {measured}", now_ns)
+        self._elect(_Acker(rtt_ns=acker.rtt_ns))
+        return (notice,)
 
-    def on_nak(self, nak: Nak, lead: int, now_ns: int) -> None:
-        """Take OPT_CR of a NAK: the worst receiver known to the NAK's sender (CC-08)."""
+    def on_nak(self, nak: Nak, lead: int, now_ns: int) -> bool:
+        """Take OPT_CR of a NAK: the worst receiver known to the NAK's sender (CC-08).
+
+        Return True: NAKs are feedback.
+        """
         cr = find(nak.options, Cr)
         if cr is None:
-            return
+            return True
         self._counters.cc_reports_in += 1
         sqn = min(unwrap(cr.lead, lead), lead)
         if cr.has_ne_wl:
@@ -141,6 +172,7 @@ class CongestionControl:
             self._worst_path.send(max(self._worst_path.aged(sqn), cr.ne_wp / ALL_LOST), sqn)
         if cr.has_rx_wp:
             self._report(cr.receiver, sqn, cr.rx_wp / ALL_LOST, now_ns, now_ns)
+        return True
 
     def _may_acknowledge(self, reporter: Nla, now_ns: int) -> bool:
         if self._barred and self._barred.get(reporter, -NEVER) > now_ns:
@@ -153,39 +185,34 @@ class CongestionControl:
             return
         sent_ns = self.window.sent_at(sqn)
         longest_ns = _LONGEST_RTT * self._parameters.cc_timeout_ivl
-        rtt_ns = min(longest_ns, max(0, at_ns - sent_ns)) if sent_ns is not None else self.rtt_ns
-        if reporter == self.acker:
+        acker = self._acker
+        rtt_ns = acker.rtt_ns if sent_ns is None else min(longest_ns, max(0, at_ns - sent_ns))
+        if reporter == acker.address:
             if sent_ns is not None:
-                self.rtt_ns = round((1 - RTT_WEIGHT) * self.rtt_ns + RTT_WEIGHT * rtt_ns) if self.rtt_ns else rtt_ns
-            self._slowness = slowness(self.rtt_ns / SECOND, loss)
+                smoothed_ns = round((1 - RTT_WEIGHT) * acker.rtt_ns + RTT_WEIGHT * rtt_ns)
+                acker.rtt_ns = smoothed_ns if acker.rtt_ns else rtt_ns
+            acker.slowness = slowness(acker.rtt_ns / SECOND, loss)
             return
         candidate = slowness(rtt_ns / SECOND, loss)
         # T_i < C * T_acker (CC-35), as an inequality of the squared inverses.
-        if self.acker is None or candidate * self._parameters.cc_hysteresis**2 > self._slowness:
-            self._elect(reporter, rtt_ns, loss, candidate)
+        if not acker.address or candidate * self._parameters.cc_hysteresis**2 > acker.slowness:
+            self._elect(_Acker(reporter, rtt_ns, loss, candidate))
 
-    def _elect(self, reporter: Nla | None, rtt_ns: int, loss: float, new_slowness: float) -> None:
+    def _elect(self, acker: _Acker) -> None:
         self._counters.acker_changes += 1
-        self.acker, self.rtt_ns, self.loss, self._slowness = reporter, rtt_ns, loss, new_slowness
-        self._has_acked, self._timeouts_before_ack = False, 0
-        self._check = AckerCheck()
-        self.wants_spm = True
+        self._acker, self._is_announced = acker, False
 
-    def status(self, lead: int) -> CongestionStatus:
-        """Return the status for operators. Reports of links are aged to `lead`."""
-        return CongestionStatus(
-            acker=self.acker or "",
+    def with_status(self, row: SessionStatus) -> SessionStatus:
+        """Return a status row with that of the congestion control. Reports of links are aged to the row's lead."""
+        status = CongestionStatus(
+            acker=self.acker,
             loss=round(self.loss, 6),
             round_trip_ns=self.rtt_ns,
             window=round(self.window.window, 3),
-            worst_link=round(self._worst_link.aged(lead), 6),
-            worst_path=round(self._worst_path.aged(lead), 6),
+            worst_link=round(self._worst_link.aged(row.lead), 6),
+            worst_path=round(self._worst_path.aged(row.lead), 6),
         )
-
-    def take_notices(self) -> list[Notice]:
-        """Return the notices since the last call."""
-        notices, self._notices = self._notices, []
-        return notices
+        return attrs.evolve(row, congestion=status)
 
     # Time
 
@@ -197,36 +224,38 @@ class CongestionControl:
     @property
     def _timeout_ns(self) -> int:
         # The reported round trip is believed only after an ack of the acker.
-        rtt_ns = self.rtt_ns if self._has_acked else 0
+        rtt_ns = self.rtt_ns if self._acker.has_acked else 0
         return max(self._parameters.cc_timeout_ivl, 4 * rtt_ns) << min(self._timeouts, _TIMEOUTS)
 
-    def handle_deadline(self, now_ns: int) -> None:
-        """Restart the window when acks are overdue.
+    def handle_deadline(self, lead: int, now_ns: int) -> Effects:
+        """Restart the window when acks are overdue. Return notices.
 
         After the second timeout in a row another acker is elected.
         """
         if now_ns < self.deadline_ns:
-            return
+            return NOTHING
         self._counters.cc_timeouts += 1
         self.window.timed_out()
         self._waits_since_ns = now_ns
         self._timeouts += 1
-        self.wants_spm = True
-        self._timeouts_before_ack += not self._has_acked
-        if self._timeouts >= _TIMEOUTS and self.acker is not None:
-            if self._timeouts_before_ack >= _TIMEOUTS:
-                self._distrust(self.acker, "it never acknowledged", now_ns)
-            self._elect(None, self.rtt_ns, 0.0, 0.0)
+        acker, self._is_announced = self._acker, False
+        acker.timeouts_before_ack += not acker.has_acked
+        if self._timeouts < _TIMEOUTS or not acker.address:
+            return NOTHING
+        is_silent = acker.timeouts_before_ack >= _TIMEOUTS
+        notices = (self._distrust(acker.address, "it never acknowledged", now_ns),) if is_silent else NOTHING
+        self._elect(_Acker(rtt_ns=acker.rtt_ns))
+        return notices
 
-    def _distrust(self, acker: Nla, why: str, now_ns: int) -> None:
+    def _distrust(self, acker: Nla, why: str, now_ns: int) -> Notice:
         """Bar an acker from election for `cc_bar_ivl` (SEC-08, CC-41).
 
         The address may not exist, or its reports may be false.
         """
         self._counters.ackers_distrusted += 1
-        ivl = format_duration(self._parameters.cc_bar_ivl)
-        self._notices.append(Notice("acker-distrusted", f"{acker} cannot be the acker for at least {ivl}: {why}"))
         self._barred[acker] = now_ns + self._parameters.cc_bar_ivl
         self._barred.move_to_end(acker)
         if len(self._barred) > _MOST_BARRED:
             self._barred.popitem(last=False)
+        ivl = format_duration(self._parameters.cc_bar_ivl)
+        return Notice("acker-distrusted", f"{acker} cannot be the acker for at least {ivl}: {why}")

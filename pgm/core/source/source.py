@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.acked.acked_window import AckedWindow
-from pgm.core.congestion.control import CongestionControl
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
@@ -23,6 +21,7 @@ from pgm.core.session.session_counters import counts_of
 from pgm.core.session_context import SessionContext
 from pgm.core.source.closing import ClosingTimer
 from pgm.core.source.feeder import MessageBatcher
+from pgm.core.source.flow_control import flow_control_of
 from pgm.core.source.nak_answer import ShortAnswer
 from pgm.core.source.send_state import SendState
 from pgm.core.source.setup import SourceSetup
@@ -80,17 +79,9 @@ class SourceCore:
             context, setup.segment, lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         )
         self._children.begin(now_ns)
-        self.acked: AckedWindow | None = None
-        if setup.flow == "acked":
-            segments = (setup.segment, *setup.lines)
-            self.acked = AckedWindow(context, segments, setup.first_sqn)
-        self.congestion: CongestionControl | None = None
-        if setup.flow == "pgmcc":
-            is_ipv6 = ":" in setup.segment.address
-            self.congestion = CongestionControl(context, now_ns, is_ipv6=is_ipv6)
+        self.flow = flow_control_of(setup, context, now_ns)
         # Whether data packets are limited only by rate and window.
-        self._is_plain = setup.flow not in ("acked", "pgmcc") and self._parity is None and not parameters.txw_max_pps
-        self._acker_announced_ns = -NEVER
+        self._is_plain = not self.flow.has_feedback and self._parity is None and not parameters.txw_max_pps
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
@@ -188,7 +179,7 @@ class SourceCore:
         if self._is_closing:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
         self.next_event_ns = 0
-        if self.acked is None and self.congestion is None and not self.window.has_unsent:
+        if not self.flow.has_feedback and not self.window.has_unsent:
             # packets that already wait, also for acks, are held up whether or not more follow
             self._is_blocked_until_ns = 0
 
@@ -243,40 +234,24 @@ class SourceCore:
                 self.counters.foreign_packets += item.packets
             elif isinstance(item, Nak) and not channel.is_group:
                 effects += self._on_nak(item, peer, now_ns)
-                if self.congestion is not None:
-                    effects += self._on_report(self.congestion, item, now_ns)
+                if self.flow.on_nak(item, self.window.lead, now_ns):
+                    effects += self._follow_feedback(now_ns)
             elif isinstance(item, Spmr):
                 effects += self._on_spmr(now_ns)
             elif isinstance(item, Polr) and not channel.is_group:
                 effects += self._children.on_polr(item, now_ns)[0]
-            elif isinstance(item, Ack) and self.acked is not None and not channel.is_group:
-                effects += self.acked.on_ack(item, self.window.lead, self._segment, peer, now_ns)
-                self._follow_acks(self.acked)
-            elif isinstance(item, Ack) and self.congestion is not None and not channel.is_group:
-                effects += self._on_report(self.congestion, item, now_ns)
+            elif isinstance(item, Ack) and self.flow.has_feedback and not channel.is_group:
+                effects += self.flow.on_ack(item, self.window.lead, self._segment, peer, now_ns)
+                effects += self._follow_feedback(now_ns)
             else:
                 self.counters.foreign_packets += item.packets
         return effects
 
-    def _on_report(self, control: CongestionControl, item: Ack | Nak, now_ns: int) -> Effects:
-        control.on_report(item, self.window.lead, now_ns)
+    def _follow_feedback(self, now_ns: int) -> Effects:
+        """Apply what receivers have reported. Return an SPM if the flow control wants one."""
+        self.window.unstable_from = self.flow.unstable_from
         self._is_blocked_until_ns = 0
-        return self._announce_acker(control, now_ns)
-
-    def _announce_acker(self, control: CongestionControl, now_ns: int) -> Effects:
-        """Announce a new acker at once, but at most once in IHB_MIN.
-
-        Reports may be forged, so the rate is bounded. A deferred announcement goes with the next SPM.
-        """
-        announcements: list[Effect] = [*control.take_notices()]
-        if control.wants_spm and now_ns >= self._acker_announced_ns + self._parameters.ihb_min:
-            self._acker_announced_ns = now_ns
-            announcements.append(self._spm(now_ns))
-        return announcements
-
-    def _follow_acks(self, acked: AckedWindow) -> None:
-        self.window.unstable_from = acked.unstable_from
-        self._is_blocked_until_ns = 0
+        return (self._spm(now_ns),) if self.flow.wants_spm(now_ns) else NOTHING
 
     def _on_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         if nak.kind is PacketType.NNAK:
@@ -335,11 +310,7 @@ class SourceCore:
         elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
         is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= self.setup.first_sqn
         options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
-        if self.acked is not None:
-            options.append(self.acked.option)
-        if self.congestion is not None:
-            self.congestion.wants_spm = False
-            options += self.congestion.options
+        options += self.flow.spm_options()
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
             options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
@@ -394,11 +365,9 @@ class SourceCore:
         if self._is_plain and not self._is_closing and window.trail <= window.lead:
             self._cached_deadline_ns = at
             return at
-        for flow in (self.acked, self.congestion):
-            at = at if flow is None else min(at, flow.deadline_ns)
         if self._parity is not None:
             at = min(at, self._parity.ready_ns(self._pacer))
-        return min(at, self._closing_timer.deadline_ns)
+        return min(at, self.flow.deadline_ns, self._closing_timer.deadline_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Send deferred NCFs, an SPM, a POLL, then one train of data."""
@@ -422,13 +391,9 @@ class SourceCore:
         effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self._nak_limits.handle_deadline(now_ns)]
         if self.feeder is not None:
             self.feeder.handle_deadline(now_ns)
-        if self.acked is not None and self.acked.deadline_ns <= now_ns:
-            effects += self.acked.handle_deadline(self.window.lead, now_ns)
-            self._follow_acks(self.acked)
-        if self.congestion is not None and self.congestion.deadline_ns <= now_ns:
-            self.congestion.handle_deadline(now_ns)
-            self._is_blocked_until_ns = 0
-            effects += self._announce_acker(self.congestion, now_ns)
+        if self.flow.deadline_ns <= now_ns:
+            effects += self.flow.handle_deadline(self.window.lead, now_ns)
+            effects += self._follow_feedback(now_ns)
         self.window.advance(now_ns)
         self._closing_timer.check(now_ns)
         is_ending = self._is_closing and not self._closing_timer.has_begun and not self.window.has_unsent
@@ -466,21 +431,15 @@ class SourceCore:
         window, pacer = self.window, self._pacer
         if not self._has_data(now_ns):
             return None
-        packets = pacer.packet_room(now_ns)
-        if self.acked is not None:
-            packets = min(packets, self.acked.room(window.lead, now_ns))
-        elif self.congestion is not None:
-            packets = min(packets, self.congestion.room(window.lead, now_ns))
+        packets = min(pacer.packet_room(now_ns), self.flow.room(window.lead, now_ns))
         rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
         if rows is None:
             self.counters.window_holds += bool(packets)
             self._is_blocked_until_ns = window.retry_at() if packets else NEVER  # until an ack comes
             return None
-        if self.acked is not None:
-            window.unstable_from = self.acked.unstable_from
-        elif self.congestion is not None:
-            self.congestion.sent(window.lead + 1 - rows.shape[0], window.lead + 1, now_ns)
         count, octets = rows.shape[0], rows.size
+        window.unstable_from = self.flow.unstable_from
+        self.flow.data_sent(window.lead + 1 - count, window.lead + 1, now_ns)
         pacer.data_sent(octets, now_ns, count)
         self.counters.odata_packets += count
         self.counters.odata_octets += octets
@@ -492,23 +451,20 @@ class SourceCore:
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return one row: the session of this source."""
         window = self.window
-        return [
-            SessionStatus(
-                tsi=tsi_text(self.setup.tsi),
-                data_port=self.setup.data_port,
-                state="closing" if self._is_closing else "open",
-                trail=window.trail,
-                lead=window.lead,
-                next_sqn=window.next_sqn,
-                pending_sqns=self._responder.pending_sqns,
-                held_octets=window.held_octets,
-                counts=counts_of(self.counters),
-                askers=self._nak_limits.askers(),
-                children=populations((self._segment, self._children)),
-                acked=None if self.acked is None else self.acked.status,
-                congestion=None if self.congestion is None else self.congestion.status(window.lead),
-            )
-        ]
+        row = SessionStatus(
+            tsi=tsi_text(self.setup.tsi),
+            data_port=self.setup.data_port,
+            state="closing" if self._is_closing else "open",
+            trail=window.trail,
+            lead=window.lead,
+            next_sqn=window.next_sqn,
+            pending_sqns=self._responder.pending_sqns,
+            held_octets=window.held_octets,
+            counts=counts_of(self.counters),
+            askers=self._nak_limits.askers(),
+            children=populations((self._segment, self._children)),
+        )
+        return [self.flow.with_status(row)]
 
     def advance_trail(self, sqn: int) -> None:
         """Advance the window by application control (RFC 16.4).

@@ -151,7 +151,7 @@ class SourceEndpoint(_Endpoint[SourceCore, D]):
     @property
     def is_acked(self) -> bool:
         """Return whether receivers acknowledge."""
-        return self._core.acked is not None
+        return isinstance(self._core.flow, AckedWindow)
 
     @property
     def members(self) -> int:
@@ -159,12 +159,13 @@ class SourceEndpoint(_Endpoint[SourceCore, D]):
         return self._require_acks().members
 
     def _require_acks(self) -> AckedWindow:
-        if self._core.acked is None:
+        flow = self._core.flow
+        if not isinstance(flow, AckedWindow):
             raise UsageError(
                 "this stream is not acknowledged, so its source cannot tell which data receivers have",
                 remedy='write flow = "acked" at the stream',
             )
-        return self._core.acked
+        return flow
 
     def _accept(self, payload: Payload, subject: str | None = None, to: str | None = None, *, flush: bool) -> int:
         """Accept one message. Return the sqn of its first packet."""

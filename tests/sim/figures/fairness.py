@@ -52,8 +52,8 @@ def congestion_of(world: World) -> CongestionControl:
     """Return the congestion control of the running source."""
     core = world.core_of("source")
     assert isinstance(core, SourceCore)
-    assert core.congestion is not None
-    return core.congestion
+    assert isinstance(core.flow, CongestionControl)
+    return core.flow
 
 
 def floor(receivers: int, **changes: Any) -> TreeBuilder:

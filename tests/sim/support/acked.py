@@ -38,8 +38,8 @@ def window_of(world: World, source: str = "source") -> AckedWindow:
     """Return the window of a running source."""
     core = world.core_of(source)
     assert isinstance(core, SourceCore)
-    assert core.acked is not None
-    return core.acked
+    assert isinstance(core.flow, AckedWindow)
+    return core.flow
 
 
 class Held(Checker):
@@ -56,10 +56,10 @@ class Held(Checker):
     def called(self, node: SimulatedNode) -> None:
         """Check all receivers whenever the source's window has moved."""
         core = node.core
-        if not isinstance(core, SourceCore) or core.acked is None:
+        if not isinstance(core, SourceCore) or not isinstance(core.flow, AckedWindow):
             return
-        low = min(core.acked.stable, core.window.lead)
-        self.most_ahead = max(self.most_ahead, core.window.lead - core.acked.stable)
+        low = min(core.flow.stable, core.window.lead)
+        self.most_ahead = max(self.most_ahead, core.window.lead - core.flow.stable)
         if max(low, core.window.trail - 1) <= self._seen:
             return
         self._seen = max(low, core.window.trail - 1)

@@ -69,9 +69,9 @@ def test_nobody_speaks_for_more_members_than_ack_child_members():
         [sent] = receive(core, members_ack(2, members=MASK, is_element=True), START + 10 * MS, peer=peer)
     said = find(decode_control_untrusted(bytes(sent.octets)).options, Members)
     assert said.confirms
-    assert said.members == core.acked.members == 2000
+    assert said.members == core.flow.members == 2000
     receive(core, members_ack(2, members=MASK), START + 10 * MS, peer="10.0.0.9")
-    assert core.acked.members == 2001
+    assert core.flow.members == 2001
 
 
 def test_more_members_than_the_field_holds():
@@ -79,7 +79,7 @@ def test_more_members_than_the_field_holds():
     for peer in ("10.0.0.6", "10.0.0.7", "10.0.0.8"):
         [sent] = receive(core, members_ack(2, members=MASK, is_element=True), START + 10 * MS, peer=peer)
     assert find(decode_control_untrusted(bytes(sent.octets)).options, Members).members == MASK
-    assert core.acked.members == 3 * ((1 << 31) - 1)
+    assert core.flow.members == 3 * ((1 << 31) - 1)
 
 
 def test_an_element_says_no_more_members_than_it_was_told_of():
@@ -101,16 +101,16 @@ def test_leaving_member_with_large_claim_counts_for_one(quorum):
     now = START + 10 * MS
     for _ in range(9):
         receive(core, members_ack(4, members=MASK, leaves=True), now, peer="10.0.0.66")
-    assert core.acked.stable == -1
+    assert core.flow.stable == -1
     for peer, acked in (("10.0.0.9", 0), ("10.0.0.7", 2), ("10.0.0.8", 3)):
         receive(core, members_ack(acked), now, peer=peer)
     receive(core, members_ack(4, members=MASK, leaves=True), now, peer="10.0.0.66")
     for peer, acked in (("10.0.0.7", 2), ("10.0.0.8", 3)):
         receive(core, members_ack(acked, leaves=True), now, peer=peer)
-    assert core.acked.stable == 0
+    assert core.flow.stable == 0
     run(core, START + 5 * SECOND)
-    assert core.acked.members == 0
-    assert core.acked.stable == {2: 3, 3: 2}[quorum]
+    assert core.flow.members == 0
+    assert core.flow.stable == {2: 3, 3: 2}[quorum]
 
 
 TERMS = {"ack_expiry": SECOND, "ack_stall_ivl": 2 * SECOND, "ack_element_ivl": 5 * SECOND}
@@ -139,9 +139,9 @@ def test_element_with_stalled_acks_is_not_awaited_for_ever(rejoins):
     assert 5 * SECOND <= at - START <= 6 * SECOND
     assert core.counters.members_stuck == 1
     assert core.counters.acks_refused > 3
-    assert (core.acked.members, core.acked.stable) == (1, 4)
+    assert (core.flow.members, core.flow.stable) == (1, 4)
     receive(core, members_ack(4, is_element=True, members=9), START + 13 * SECOND, peer="10.0.0.66")
-    assert core.acked.members == 10  # it has caught up
+    assert core.flow.members == 10  # it has caught up
 
 
 def test_terms_are_those_that_a_source_may_have():
@@ -230,9 +230,9 @@ def test_a_report_about_an_old_packet_makes_no_long_wait():
     core.submit([payload_of(sqn) for sqn in range(9)])
     run(core, START + 10 * MS)
     report(core, "10.0.0.7", 0.9, now=START + 3600 * SECOND, sqn=0)
-    assert core.congestion.acker == "10.0.0.7"
-    assert core.congestion.rtt_ns <= 2 * parameters().cc_timeout_ivl
-    assert core.congestion.deadline_ns - (START + 3600 * SECOND) <= 10 * SECOND
+    assert core.flow.acker == "10.0.0.7"
+    assert core.flow.rtt_ns <= 2 * parameters().cc_timeout_ivl
+    assert core.flow.deadline_ns - (START + 3600 * SECOND) <= 10 * SECOND
 
 
 @pytest.mark.rfc("SEC-08")
@@ -243,7 +243,7 @@ def test_nobody_becomes_the_acker_that_cannot_acknowledge(nobody):
     run(core, START + 10 * MS)
     for loss in (0.5, 0.9):
         report(core, nobody, loss, now=START + 20 * MS, sqn=0)
-    assert core.congestion.acker is None
+    assert not core.flow.acker
     assert core.counters.cc_reports_refused == 2
     bench = Bench()
     bench.hear(spm_packet(1, 0, -1, Acker(acker="10.1.0.7")), UP, SOURCE)
@@ -265,7 +265,7 @@ def test_silent_acker_stops_the_stream_for_two_timeouts_once():
         for now in deadlines(core, at, at):
             core.handle_deadline(now)
         report(core, "10.9.9.9", 0.9, now=at, sqn=0)
-        is_acker = core.congestion.acker == "10.0.0.7"
+        is_acker = core.flow.acker == "10.0.0.7"
         report(core, "10.0.0.7", 0.001, now=at, bitmap=MASK if is_acker else 0)
         led[at - START] = core.window.lead
     # Silent from the first packet on for 0.5 s and 1 s, and so again when it may be elected again.

@@ -67,7 +67,7 @@ def test_the_source_gives_up_an_acker_that_lies_and_elects_another():
     run(core, START)
     report(core, PEER, 0.3, now=START + MS)
     now, notices = START, []
-    while core.congestion.acker == PEER:
+    while core.flow.acker == PEER:
         now += 10 * MS
         run(core, now)
         notices += [one for one in report(core, PEER, 0.3, bitmap=ALL, now=now) if isinstance(one, Notice)]
@@ -76,7 +76,7 @@ def test_the_source_gives_up_an_acker_that_lies_and_elects_another():
     assert notice.code in EVENTS
     assert "30.0% loss" in notice.text
     report(core, PEER, 0.3, now=now)
-    assert core.congestion.acker is None
+    assert not core.flow.acker
     report(core, OTHER, 0.01, now=now)
-    assert core.congestion.acker == OTHER
+    assert core.flow.acker == OTHER
     assert (core.counters.ackers_distrusted, core.counters.cc_reports_refused) == (1, 1)

@@ -136,7 +136,7 @@ def test_source_first_reporter_is_acker_until_clearly_slower_one():
     run(core, START)
     told = report(core, PEER, 0.01, now=START + 100 * MS)
     assert find(decode_control_untrusted(bytes(told[-1].octets)).options, Acker) == Acker(acker=PEER)
-    control = core.congestion
+    control = core.flow
     for loss, becomes in ((0.01, PEER), (0.012, PEER), (0.03, OTHER)):
         report(core, OTHER, loss, now=START + 100 * MS)
         assert control.acker == becomes
@@ -148,9 +148,9 @@ def test_only_the_ackers_acks_open_the_window():
     run(core, START)
     report(core, PEER, 0.01, now=START + 10 * MS)
     report(core, OTHER, 0.0, bitmap=1, now=START + 10 * MS)
-    assert core.congestion.window.window == 1
+    assert core.flow.window.window == 1
     report(core, PEER, 0.01, bitmap=1, now=START + 10 * MS)
-    assert core.congestion.window.window == 2
+    assert core.flow.window.window == 2
     run_until(core, START + 11 * MS)
     assert core.counters.odata_packets == 3
 
@@ -170,10 +170,10 @@ def test_overdue_acks_begin_anew_and_twice_in_a_row_elect():
     while core.window.lead < 200:
         run_until(core, START + 12 * MS)
         report(core, PEER, 0.01, bitmap=ALL, now=START + 12 * MS)
-    assert core.congestion.window.window > 5
+    assert core.flow.window.window > 5
     run_until(core, START + 3 * SECOND)
-    assert core.congestion.window.window == 1
-    assert core.congestion.acker is None
+    assert core.flow.window.window == 1
+    assert not core.flow.acker
     assert core.counters.cc_timeouts >= 2
 
 
@@ -183,9 +183,9 @@ def test_a_nak_tells_of_the_worst_receiver():
     run(core, START)
     cr = Cr(lead=0, ne_wl=0, ne_wp=0, rx_wp=ALL_LOST // 2, receiver=OTHER, has_rx_wp=True)
     receive(core, attrs.evolve(nak_packet(0, source_nla=OWN, group_nla=GROUP), options=(cr,)), START + 20 * MS)
-    assert core.congestion.acker == OTHER
-    assert core.congestion.loss == pytest.approx(0.5, abs=1e-4)
-    assert core.congestion.rtt_ns == 20 * MS
+    assert core.flow.acker == OTHER
+    assert core.flow.loss == pytest.approx(0.5, abs=1e-4)
+    assert core.flow.rtt_ns == 20 * MS
 
 
 def reporter(missing=()):
@@ -261,11 +261,11 @@ def test_source_goodbye_of_acker_starts_a_new_election():
     run(core, START)
     report(core, PEER, 0.01, bitmap=1, now=START + 10 * MS)
     receive(core, goodbye(OTHER), START + 20 * MS)
-    assert core.congestion.acker == PEER
+    assert core.flow.acker == PEER
     [spm] = receive(core, goodbye(PEER), START + 7200 * SECOND)
     assert find(decode_control_untrusted(bytes(spm.octets)).options, Acker) == Acker(acker="0.0.0.0")
     report(core, OTHER, 0.001, now=START + 7200 * SECOND)
-    assert core.congestion.acker == OTHER
+    assert core.flow.acker == OTHER
 
 
 @pytest.mark.rfc("CC-39")
@@ -333,6 +333,6 @@ def test_reports_of_what_was_never_sent_are_foreign():
     core = controlled()
     run(core, START)
     report(core, PEER, 0.5, sqn=77)
-    assert core.congestion.acker is None
+    assert not core.flow.acker
     assert core.counters.foreign_packets == 1
-    assert isinstance(core.congestion, CongestionControl)
+    assert isinstance(core.flow, CongestionControl)
