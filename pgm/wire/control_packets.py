@@ -127,7 +127,17 @@ class Nak(Packet):
     @property
     def asked(self) -> int:
         """Number of listed sqns."""
-        return len(self.sqns)
+        more = find(self.options, NakList)
+        return 1 + len(more.sqns) if more else 1
+
+    @property
+    def listed(self) -> bytes:
+        """All requested sqns as on the wire."""
+        options, octets = self.options, self.octets
+        if octets and not self.parity and len(options) == 1 and type(more := options[0]) is NakList:
+            return octets[_SQN_AT:_SQN_END] + octets[len(octets) - 4 * len(more.sqns) :]
+        sqns = self.sqns
+        return _words(len(sqns)).pack(*sqns)
 
     @functools.cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -193,6 +203,11 @@ _LIST_AT = {
 }
 
 
+@functools.cache
+def _words(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}I")
+
+
 def packet_type_untrusted(octet: int) -> PacketType:
     """Return the type of a type octet (W-03). Raise `WireError`.
 
@@ -219,8 +234,11 @@ def encode_list(
 
     `sqns` are two wire sqns or more.
     """
-    head, middle = _form_of_list(kind, tsi, data_port, source_nla, group_nla, len(sqns) - 1)
-    listed = struct.pack(f">{len(sqns)}I", *sqns)
+    return _encode_listed(kind, (tsi, data_port, source_nla, group_nla), _words(len(sqns)).pack(*sqns))
+
+
+def _encode_listed(kind: PacketType, ends: tuple[Tsi, int, Nla, Nla], listed: bytes) -> bytes:
+    head, middle = _form_of_list(kind, *ends, len(listed) // 4 - 1)
     return _sealed(head + listed[:4] + middle + listed[4:])
 
 
@@ -262,7 +280,7 @@ def decode_control_untrusted(octets: bytes) -> Packet:
         head = octets[:6] + b"\0\0" + octets[8:_SQN_AT] + b"\0\0\0\0" + octets[_SQN_END:list_at]
         fields = fields_of_list_untrusted(head, len(octets))
         if fields is not None:
-            more = struct.unpack_from(f">{len(octets) - list_at >> 2}I", octets, list_at)
+            more = _words(len(octets) - list_at >> 2).unpack_from(octets, list_at)
             sqn = int.from_bytes(octets[_SQN_AT:_SQN_END], "big")
             return Nak(sqn=sqn, options=(NakList(sqns=more),), octets=octets, **fields)
     return _decode_untrusted(octets)
@@ -362,7 +380,7 @@ def ncf_for(nak: Nak, options: Options = NO_OPTIONS) -> bytes:
     Sqns, addresses and list are those of the NAK; the ports are swapped.
     """
     if nak.options and not nak.says_more and not nak.parity and not options:
-        return encode_list(PacketType.NCF, nak.tsi, nak.data_port, nak.source_nla, nak.group_nla, nak.sqns)
+        return _encode_listed(PacketType.NCF, (nak.tsi, nak.data_port, nak.source_nla, nak.group_nla), nak.listed)
     kept = find(nak.options, NakList)
     ncf = Nak(
         tsi=nak.tsi,

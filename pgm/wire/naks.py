@@ -8,7 +8,6 @@ NAKs, as for data packets.
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterable, Iterator
 
 import attrs
@@ -20,11 +19,10 @@ from pgm.wire import checksum
 from pgm.wire.control_packets import (
     Nak,
     decode_control_untrusted,
-    encode_list,
     fields_of_list_untrusted,
     with_addresses,
 )
-from pgm.wire.formats import Nla, PacketType, Tsi, decode_nla_untrusted, encode_nla
+from pgm.wire.formats import Nla, PacketType, decode_nla_untrusted, encode_nla
 from pgm.wire.options import MAX_NAK_LIST, NakList
 from pgm.wire.sequence_numbers import HALF, MASK
 
@@ -97,14 +95,9 @@ class Naks(Nak):
             yield nak
 
     def each_list(self) -> list[bytes]:
-        """Return the `list_key` of each packet."""
+        """Return `listed` of each packet."""
         octets, size = self.lists.astype(">u4").tobytes(), _SQN_OCTETS * self.lists.shape[1]
         return [octets[at : at + size] for at in range(0, len(octets), size)]
-
-
-def list_key(sqns: tuple[int, ...]) -> bytes:
-    """Return the key of a list of sqns: its octets on the wire."""
-    return struct.pack(f">{len(sqns)}I", *sqns)
 
 
 def naks_untrusted(rows: Octets) -> Naks | None:
@@ -188,52 +181,3 @@ def rows_with_addresses(naks: Naks, source_nla: Nla, group_nla: Nla) -> Octets:
     rows[:, place] = new
     checksum.patch(rows, old, _NLAS_AT)
     return rows
-
-
-_CHECKSUM_AT, _REST_AT = checksum.CHECKSUM_AT, checksum.CHECKSUM_AT + 2
-
-
-_MIDDLE_AT = 20
-
-
-class PlainNaks:
-    """Fast codec for plain NAKs of one session from below one segment.
-
-    The NAK_SRC and NAK_GRP of these NAKs are the given addresses.
-    """
-
-    def __init__(self, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla) -> None:
-        ends = tsi, data_port, source_nla, group_nla
-        self._forms: dict[
-            int, tuple[bytes, struct.Struct]
-        ] = {}  # by packet length: the octets between first sqn and list, and the format of the sqns
-        for count in range(2, LIST_SQNS + 1):
-            nak, ncf = (encode_list(kind, *ends, (0,) * count) for kind in (PacketType.NAK, PacketType.NCF))
-            assert nak[_REST_AT:] == ncf[_REST_AT:], "a NAK and its NCF differ in more than what comes first"
-            self._list_at = len(nak) - _SQN_OCTETS * (count - 1)
-            middle = nak[_MIDDLE_AT : self._list_at]
-            self._forms[len(nak)] = middle, struct.Struct(f">{_SQN_AT}xI{len(middle)}x{count - 1}I")
-        self._front, self._ncf_front = nak[:_CHECKSUM_AT], ncf[:_CHECKSUM_AT]
-        self._rest = nak[_REST_AT:_SQN_AT]
-
-    def read_untrusted(self, octets: bytes) -> tuple[int, ...] | None:
-        """Return the wire sqns of a valid plain NAK; None for any other packet."""
-        form = self._forms.get(len(octets))
-        if form is None or octets[:_CHECKSUM_AT] != self._front or octets[_REST_AT:_SQN_AT] != self._rest:
-            return None
-        middle, sqns = form
-        if octets[_MIDDLE_AT : self._list_at] != middle or checksum.is_absent(octets) or not checksum.is_valid(octets):
-            return None
-        return sqns.unpack(octets)
-
-    def list_key(self, octets: bytes) -> bytes:
-        """Return the `list_key` of a packet that was read, without parsing its sqns."""
-        return octets[_SQN_AT:_MIDDLE_AT] + octets[self._list_at :]
-
-    def ncf_for(self, octets: bytes) -> bytes:
-        """Return the NCF for a packet that was read.
-
-        The octets equal those of `pgm.wire.control_packets.ncf_for`.
-        """
-        field = checksum.patched(octets[_CHECKSUM_AT:_REST_AT], self._front, self._ncf_front)
-        return self._ncf_front + field + octets[_REST_AT:]

@@ -38,6 +38,9 @@ class Confirmation:
     to: Nla | None = None
 
 
+_PLAIN = Confirmation()
+
+
 class Children:
     """Children of one parent on one segment.
 
@@ -68,11 +71,6 @@ class Children:
     def deadline_ns(self) -> int:
         """Return when a poll starts or ends."""
         return NEVER if self._poller is None else self._poller.deadline_ns
-
-    @property
-    def is_silent(self) -> bool:
-        """Return whether `on_nak` never counts, and always confirms without options."""
-        return self._counts is None
 
     @property
     def population(self) -> int | None:
@@ -113,7 +111,8 @@ class Children:
         if self.is_unreachable:
             path = PathNla(path_nla=self._segment.address)
             return Confirmation((NbrUnreach(), path), peer)
-        return Confirmation(self.back_off.options)
+        options = self.back_off.options
+        return Confirmation(options) if options else _PLAIN
 
     def repaired(self, first: int, end: int) -> None:
         """Forget the counts of these sqns, whose repair state is gone."""

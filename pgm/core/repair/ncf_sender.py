@@ -15,7 +15,7 @@ from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, ncf_for
 from pgm.wire.formats import Nla
-from pgm.wire.naks import Naks, list_key, ncf_rows_for
+from pgm.wire.naks import Naks, ncf_rows_for
 from pgm.wire.options import NO_OPTIONS, Options
 
 _MOST_RECENT = 4096  # remembered NAKs: a forgotten NAK is confirmed again at once, which is harmless
@@ -56,7 +56,7 @@ class NcfSender:
         """
         if isinstance(nak, Naks):
             return self._confirm_all(nak, segment, now_ns, to, options)
-        key = _key(segment, list_key(nak.sqns), to, parity=nak.parity)
+        key = _key(segment, nak.listed, to, parity=nak.parity)
         sent_ns = self._recent.get(key)
         if sent_ns is None or now_ns >= sent_ns + self._parameters.ncf_ivl:
             return self._send(key, control(segment, ncf_for(nak, options), to), now_ns)
@@ -66,18 +66,6 @@ class NcfSender:
             self._again[key] = due_ns, control(segment, ncf_for(nak, options), to)
             heapq.heappush(self._waiting, (due_ns, key))
         return ()
-
-    def key_if_new(self, segment: Segment, listed: bytes) -> Key | None:
-        """Return the key of a NAK for `confirm_first`.
-
-        Return None if the NAK is remembered. `listed` is the NAK's `list_key`.
-        """
-        key = _key(segment, listed)
-        return None if key in self._recent else key
-
-    def confirm_first(self, key: Key, segment: Segment, ncf: bytes, now_ns: int) -> Effects:
-        """Confirm a NAK whose key is new with an NCF that is already encoded."""
-        return self._send(key, control(segment, ncf), now_ns)
 
     def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
         """Return the NCFs for a train of NAKs.
@@ -139,5 +127,5 @@ class NcfSender:
 
 
 def _key(segment: Segment, listed: bytes, to: Nla | None = None, *, parity: bool = False) -> Key:
-    """Return the key of a NAK with this `list_key`."""
+    """Return the key of a NAK with these sqns as on the wire."""
     return segment.index, to or "", parity, listed

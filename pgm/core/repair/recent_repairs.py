@@ -75,19 +75,14 @@ class RecentRepairs:
         else:
             self.note_list([first for first, _ in spans], now_ns)
 
-    def has_any(self, sqns: Sequence[int]) -> bool:
-        """Return whether any of the sqns, which are in order, was repaired."""
-        for others in self._lists_near(sqns[0], sqns[-1] + 1):
-            if not set(others).isdisjoint(sqns):
-                return True
-        return self._table.sqns > 0 and self._table.overlaps_any([(sqn, sqn + 1) for sqn in sqns])
-
     def overlaps_any(self, spans: Sequence[Span]) -> bool:
         """Return whether any sqn of the spans, which are in order, was repaired."""
         for others in self._lists_near(spans[0][0], spans[-1][1]) if self._lists else ():
-            if any(bisect_left(others, first) < bisect_left(others, end) for first, end in spans):
+            if not set(others).isdisjoint([first for first, _ in spans]):
                 return True
-        return self._table.overlaps_any(spans)
+            if any(bisect_left(others, first) < bisect_left(others, end) for first, end in spans if end - first > 1):
+                return True
+        return self._table.sqns > 0 and self._table.overlaps_any(spans)
 
     def overlaps(self, first: int, end: int) -> bool:
         """Return whether any of `first` to `end - 1` was repaired."""

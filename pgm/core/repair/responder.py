@@ -6,7 +6,7 @@ Sources use a responder with the transmit window, repairers with the cache. Each
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -20,14 +20,11 @@ from pgm.core.structures.ranges import RangeTable, Span, SqnRange
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.data_packets import as_rdata, build_rdata
 from pgm.wire.formats import Nla
-from pgm.wire.sequence_numbers import spans_of
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, in_whole_trains, packets_a_train
 
 # Step of the drivers' timers. A repair due within one step would leave just as late, and cost a wake-up of its own.
 TIMER_STEP_NS = MILLISECOND
 _IN_A_ROW = 3  # trains of other repairs in a row while repairs beyond a share wait
-
-RdataOf = Callable[[Sequence[int], int], Octets]  # makes RDATA of sqns in order, all packets of the given size
 
 
 class RepairStore(Protocol):
@@ -107,28 +104,41 @@ class Responder:
         return self._owe_each(spans, sqns, stride, now_ns, hold_ns, is_beyond=is_beyond)
 
     def answer(
-        self, lists: Sequence[Sequence[int]], most_octets: int, rdata_of: RdataOf, now_ns: int, asker: Nla
+        self, requests: Sequence[Sequence[Span]], room: tuple[int, int], trail: int, now_ns: int, asker: Nla
     ) -> Send | None:
-        """Return RDATA for all sqns of one or more lists at once, if possible.
+        """Return RDATA for the spans of all requests at once, if possible.
 
-        If not, the sqns of each list are owed, as by `request`, and the result is None. All packets must have one size
-        and total at most `most_octets`, and none may have been repaired lately. In addition no other repair may be
-        owed, and the asker must be within its share. The sqns of each list are in order.
+        If not, the spans of each request are owed, as by `request`, and the result is None. All packets must have one
+        size and fit in `room`, in octets and packets, and none may have been repaired lately. In addition no other
+        repair may be owed, and the asker must be within its share. The hold must not exceed a step of a driver's timer,
+        because data is sent now, and the repairs would be due with it.
         """
         self._recent_repairs.expire(now_ns)
-        are_beyond = [self._is_beyond(len(sqns), asker, now_ns) for sqns in lists]
-        all_sqns = lists[0] if len(lists) == 1 else sorted(set(itertools.chain.from_iterable(lists)))
-        stride = self._store.stride_of(all_sqns[0], all_sqns[-1] + 1)
-        may_go = self._due_ns == NEVER and 0 < stride * len(all_sqns) <= most_octets
-        if may_go and True not in are_beyond and not self._recent_repairs.has_any(all_sqns):
-            self._stride = stride
-            self._recent_repairs.note_list(all_sqns, now_ns)
-            return self._sent(rdata_of(all_sqns, stride))
-        for sqns, is_beyond in zip(lists, are_beyond, strict=True):
-            spans = spans_of(sqns)
-            stride = self._store.stride_of(spans[0][0], spans[-1][1])
-            self._owe_each(spans, len(sqns), stride, now_ns, None, is_beyond=is_beyond)
+        counts = [sum([end - first for first, end in spans]) for spans in requests]
+        are_beyond = [self._is_beyond(count, asker, now_ns) for count in counts]
+        if self._due_ns == NEVER and room[0] and self._parameters.rdata_hold_ivl <= TIMER_STEP_NS:
+            spans, count = requests[0], counts[0]
+            if len(requests) > 1:
+                spans = _merged(requests)
+                count = sum([end - first for first, end in spans])
+            stride = self._store.stride_of(spans[0][0], spans[-1][1]) if count else 0
+            is_fit = 0 < stride * count <= room[0] and count <= room[1] and True not in are_beyond
+            if is_fit and not self._recent_repairs.overlaps_any(spans):
+                self._stride = stride
+                return self._repair(spans, stride, trail, now_ns)
+        for spans, count, is_beyond in zip(requests, counts, are_beyond, strict=True):
+            if spans:
+                stride = self._store.stride_of(spans[0][0], spans[-1][1])
+                self._owe_each(spans, count, stride, now_ns, None, is_beyond=is_beyond)
         return None
+
+    def _repair(self, spans: Sequence[Span], stride: int, trail: int, now_ns: int) -> Send:
+        rows = as_rdata(self._store.copy_of(spans, stride), trail)
+        if len(rows) == len(spans):
+            self._recent_repairs.note_scattered(spans, now_ns)
+        else:
+            self._recent_repairs.note(spans, now_ns)
+        return self._sent(rows)
 
     def _is_beyond(self, sqns: int, asker: Nla | None, now_ns: int) -> bool:
         """Return whether `sqns` more requested sqns put an asker beyond its share."""
@@ -227,12 +237,7 @@ class Responder:
         if stride:
             table.discard_each(spans)
             self._rearm(now_ns)
-            rows = as_rdata(self._store.copy_of(spans, stride), trail)
-            if len(rows) == len(spans):
-                self._recent_repairs.note_scattered(spans, now_ns)
-            else:
-                self._recent_repairs.note(spans, now_ns)
-            return self._sent(rows)
+            return self._repair(spans, stride, trail, now_ns)
         parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
         if has_changed:
             self._rearm(now_ns)
@@ -353,3 +358,14 @@ class Responder:
             self._due_ns = min(self._due_ns, owed.due_ns)
             if owed.due_ns <= now_ns:
                 return
+
+
+def _merged(requests: Sequence[Sequence[Span]]) -> list[Span]:
+    """Return the spans of several requests, ordered and disjoint."""
+    merged: list[Span] = []
+    for first, end in sorted(itertools.chain.from_iterable(requests)):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged

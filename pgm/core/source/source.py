@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, control, data
+from pgm.core.effects import NOTHING, Effect, Effects, Send, control, data
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.source import ParitySource, aligned
@@ -22,12 +22,12 @@ from pgm.core.session_context import SessionContext
 from pgm.core.source.closing import ClosingTimer
 from pgm.core.source.feeder import MessageBatcher
 from pgm.core.source.flow_control import flow_control_of
-from pgm.core.source.nak_answer import ShortAnswer
 from pgm.core.source.send_state import SendState
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import ShortSend
 from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
+from pgm.core.structures.ranges import Span
 from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
@@ -37,7 +37,7 @@ from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
 from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
 from pgm.wire.sequence_numbers import MASK, unwrap, wrap
-from pgm.wire.train import Data, Octets, Train
+from pgm.wire.train import Data, DataWithGaps, Item, Octets, Train
 
 _RESETS = 3  # SPMs that announce an abort
 
@@ -86,17 +86,10 @@ class SourceCore:
         self._is_closing = False
         self._reset: Rst | None = None
         self._closing_timer = ClosingTimer(self.window, parameters, now_ns)
-        self._short_answer = self._short_answer_or_none(context, sending)
+        self._repaired_lead = -NEVER  # the lead when the last repair was sent along with NCFs
         self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
         self.feeder: MessageBatcher | None = None  # set by the owner of messages that wait for others
-
-    def _short_answer_or_none(self, context: SessionContext, sending: SendState) -> ShortAnswer | None:
-        # the hold time may delay repairs although data is sent
-        may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS
-        if may_hold or not (self._is_plain and self._children.is_silent):
-            return None
-        return ShortAnswer(context, self.setup.segment, sending, self._nak_limits, self._ncf_sender, self._responder)
 
     # The application
 
@@ -216,24 +209,24 @@ class SourceCore:
     # The network
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take NAKs and SPMRs from downstream; other packets are not for a source."""
-        if self._short_answer is not None and not self._is_closing:
-            is_ready = self._is_calm(now_ns) and self._has_data(now_ns)
-            self._invalidate_deadline()
-            answer = self._short_answer.answer(train, channel, peer, now_ns, is_ready=is_ready)
-            if answer is not None:
-                return answer
+        """Take NAKs and SPMRs from downstream; other packets are not for a source.
+
+        Repairs are sent along with NCFs if data is about to be sent. Data must have been sent between two such repairs.
+        A driver whose link is blocked requests no data, and would queue ever more repairs.
+        """
+        lead = self.window.lead
+        may_repair = lead != self._repaired_lead and self._is_calm(now_ns) and self._has_data(now_ns)
         self._invalidate_deadline()
-        items, rejects = train.parse_runs_untrusted()
-        self.counters.rejects.update(rejects)
+        items, rejects = train.parse_scattered_untrusted()
+        if rejects:
+            self.counters.rejects.update(rejects)
         effects: list[Effect] = []
+        wanted: list[list[Span]] = []
         for item in items:
-            if isinstance(item, Data):
-                self.counters.foreign_packets += item.count
-            elif item.tsi != self.setup.tsi or item.data_port != self.setup.data_port:
-                self.counters.foreign_packets += item.packets
+            if item.tsi != self.setup.tsi or item.data_port != self.setup.data_port:
+                self._on_foreign(item)
             elif isinstance(item, Nak) and not channel.is_group:
-                effects += self._on_nak(item, peer, now_ns)
+                effects += self._on_nak(item, peer, now_ns, wanted)
                 if self.flow.on_nak(item, self.window.lead, now_ns):
                     effects += self._follow_feedback(now_ns)
             elif isinstance(item, Spmr):
@@ -244,8 +237,32 @@ class SourceCore:
                 effects += self.flow.on_ack(item, self.window.lead, self._segment, peer, now_ns)
                 effects += self._follow_feedback(now_ns)
             else:
-                self.counters.foreign_packets += item.packets
+                self._on_foreign(item)
+        if wanted:
+            effects += self._answer(wanted, peer, now_ns, may_repair=may_repair)
         return effects
+
+    def _on_foreign(self, item: Item | DataWithGaps) -> None:
+        self.counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets
+
+    def _answer(self, wanted: list[list[Span]], peer: Nla, now_ns: int, *, may_repair: bool) -> Effects:
+        """Return the repairs that are sent along with NCFs. Owe the others."""
+        pacer, room = self._pacer, (0, 0)
+        if may_repair and now_ns < self._nak_limits.deadline_ns:
+            room = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
+        repair = self._responder.answer(wanted, room, self.window.trail, now_ns, peer)
+        if repair is None:
+            return NOTHING
+        self._repaired_lead = self.window.lead
+        self._repair_sent(repair, now_ns)
+        self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
+        return (repair,)
+
+    def _repair_sent(self, repair: Send, now_ns: int) -> None:
+        octets = len(repair.octets)
+        packets = octets // repair.stride
+        self._pacer.repair_sent(octets, now_ns, packets)
+        self._adaptive_rate.repaired(packets, octets)
 
     def _follow_feedback(self, now_ns: int) -> Effects:
         """Apply what receivers have reported. Return an SPM if the flow control wants one."""
@@ -253,7 +270,8 @@ class SourceCore:
         self._is_blocked_until_ns = 0
         return (self._spm(now_ns),) if self.flow.wants_spm(now_ns) else NOTHING
 
-    def _on_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
+    def _on_nak(self, nak: Nak, peer: Nla, now_ns: int, wanted: list[list[Span]]) -> Effects:
+        """Confirm a NAK within the limits, and add the spans to repair by single packets to `wanted`."""
         if nak.kind is PacketType.NNAK:
             self.counters.nnak_packets_in += nak.packets
             return NOTHING
@@ -282,8 +300,7 @@ class SourceCore:
             return self._on_parity_nak(nak, last, peer, now_ns)
         self.counters.nak_sqns_in += asked
         self._adaptive_rate.asked(asked, last, peer)
-        single_spans = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
-        self._responder.request(single_spans, now_ns, asker=peer)
+        wanted.append(spans if self._parity is None else self._parity.instead_of(spans, now_ns))
         was_heard = not self._children.is_unreachable
         reply = self._children.on_nak(spans, peer, now_ns)
         ncfs = self._ncf_sender.confirm(nak, self._segment, now_ns, reply.to, reply.options)
@@ -418,9 +435,7 @@ class SourceCore:
             return None
         send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
         if send is not None:
-            packets = len(send.octets) // send.stride
-            pacer.repair_sent(len(send.octets), now_ns, packets)
-            self._adaptive_rate.repaired(packets, len(send.octets))
+            self._repair_sent(send, now_ns)
         return send
 
     def _has_data(self, now_ns: int) -> bool:

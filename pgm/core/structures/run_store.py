@@ -182,17 +182,6 @@ class RunStore:
         # Joined slices are faster than rows taken by numpy while the packets are in no cache.
         return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(-1, stride)
 
-    def copy_each(self, sqns: Sequence[int], stride: int) -> Octets:
-        """Return copies of single packets in order, as `copy_of` does, without spans."""
-        at, count, pieces = 0, len(sqns), []
-        while at < count:
-            run = self._runs[bisect_right(self._firsts, sqns[at]) - 1]
-            end = bisect_left(sqns, run.first + run.count, at)
-            octets, origin = run.buffer.data, run.offset - run.first * stride
-            pieces += [octets[(begin := origin + sqn * stride) : begin + stride] for sqn in sqns[at:end]]
-            at = end
-        return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(-1, stride)
-
     def take(self, sqn: int, most_packets: int) -> Run | None:
         """Remove and return up to `most_packets` of the oldest run.
 

@@ -25,7 +25,7 @@ from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
 from pgm.units import MIB, NEVER, SECOND
 from pgm.wire.checksum import INTEGER_OCTETS
-from pgm.wire.data_packets import as_rdata, write_odata
+from pgm.wire.data_packets import write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.sequence_numbers import unwrap
@@ -410,13 +410,6 @@ class TransmitWindow:
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
         """Copy the packets of ordered spans that `stride_of` has confirmed."""
         return self._store.copy_of(spans, stride)
-
-    def rdata_of(self, sqns: Sequence[int], stride: int) -> Octets:
-        """Return single packets in order as RDATA.
-
-        `stride_of` must have confirmed these packets and all between them.
-        """
-        return as_rdata(self._store.copy_each(sqns, stride), self.trail)
 
     # Advancing
 

@@ -72,6 +72,31 @@ def test_responder_repair_not_due_waits_for_its_deadline():
     assert sqns(made.next_train(ANY, 0, made.deadline_ns)) == [15]
 
 
+@pytest.mark.parametrize("requests", [[[(12, 14), (16, 17)]], [[(12, 13), (16, 17)], [(11, 14)]]])
+@pytest.mark.parametrize(
+    ("room", "lately", "changes", "is_sent"),
+    [
+        ((ANY, 9), [], {}, True),
+        ((0, 0), [], {}, False),
+        ((3 * 36 - 1, 9), [], {}, False),
+        ((ANY, 2), [], {}, False),
+        ((ANY, 9), [(16, 17)], {}, False),
+        ((ANY, 9), [], {"rdata_hold_ivl": 2 * MS}, False),
+    ],
+)
+def test_answer_without_room_owes_what_it_would_have_sent(requests, room, lately, changes, is_sent):
+    made, _, _ = responder(run_of(10, 10), **changes)
+    if lately:
+        made.heard_repair(*lately[0], SECOND)
+    wanted = sorted({sqn for spans in requests for first, end in spans for sqn in range(first, end)})
+    send = made.answer(requests, room, 10, SECOND, "10.0.0.9")
+    assert sqns(send) == (wanted if is_sent else [])
+    rest = [sqn for sqn in wanted if not any(first <= sqn < end for first, end in lately)]
+    assert made.pending_sqns == (0 if is_sent else len(rest))
+    if not is_sent:
+        assert sqns(made.next_train(ANY, 10, made.deadline_ns)) == rest
+
+
 def test_hold_can_be_chosen():
     made, _, _ = responder(run_of(10, 10))
     made.request([(12, 14)], SECOND, 0)
