@@ -12,28 +12,24 @@ lowest latency from socket to application and needs a processor of its own (`pgm
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import trio
 
-from pgm.core.counters import Counters
-from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
-from pgm.messages.arguments import Names, Payloads
-from pgm.messages.objects import CBOR, Codec
 from pgm.messages.subjects import Subscription
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint import busy_poll as busy_handles
 from pgm.net.endpoint import open as _open
 from pgm.net.endpoint import receiver as _receiver
-from pgm.net.endpoint import source as _source
 from pgm.net.endpoint.open import Target
-from pgm.net.framing.items import AnyBatch, BatchItem, Item, Unpacker
-from pgm.net.framing.objects import ObjectItem, object_of
-from pgm.wire.formats import Tsi
+from pgm.net.endpoint.threads import ThreadReceiver, ThreadSource
+from pgm.net.framing.items import BatchItem, Message
 
+P = ParamSpec("P")
 H = TypeVar("H")
 R = TypeVar("R")
 
@@ -80,14 +76,23 @@ class _Background(Generic[H]):
         except _BlockFailed:
             pass
 
-    def call(self, function: Callable[..., Awaitable[R]], *args: object) -> R:
+    def run(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call in the trio thread and wait for its result.
 
         Raises the exception of the call, the exception that ended the thread, or `UsageError` after a close.
         """
+        result: R = self._in_thread(trio.from_thread.run, partial(function, *args, **kwargs))
+        return result
+
+    def run_now(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call that does not wait in the trio thread. Raises as `run`."""
+        result: R = self._in_thread(trio.from_thread.run_sync, partial(function, *args, **kwargs))
+        return result
+
+    def _in_thread(self, run: Callable[..., Any], call: Callable[[], Any]) -> Any:
         assert self._token is not None
         try:
-            return trio.from_thread.run(function, *args, trio_token=self._token)
+            return run(call, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
             self._thread.join()
             if self.error is not None:
@@ -121,130 +126,27 @@ def _in_background(opener: Callable[[], AbstractAsyncContextManager[H]]) -> Iter
     background.close(fails=False)
 
 
-class Source:
+class Source(ThreadSource[TrioDriver]):
     """Source for ordinary threads. `pgm.Source` documents the calls."""
 
-    def __init__(self, background: _Background[_source.Source], inner: _source.Source) -> None:
-        self._background = background
-        self._inner = inner
 
-    @property
-    def tsi(self) -> Tsi:
-        """Return the session's TSI."""
-        return self._inner.tsi
-
-    @property
-    def next_sqn(self) -> int:
-        """Return the sqn of the next message, if `flush` ran before."""
-        return self._inner.next_sqn
-
-    @property
-    def counters(self) -> Counters:
-        """Return the counters of this source."""
-        return self._inner.counters
-
-    def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False) -> int:
-        """Send one message and wait for room. Returns the sqn of its first packet."""
-        return self._background.call(partial(self._inner.send, payload, subject=subject, to=to, flush=flush))
-
-    def try_send(
-        self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
-    ) -> int | None:
-        """Send one message if there is room now. Returns the sqn of its first packet, or None without room."""
-
-        async def try_now() -> int | None:
-            return self._inner.try_send(payload, subject=subject, to=to, flush=flush)
-
-        return self._background.call(try_now)
-
-    def send_parts(self, parts: Sequence[Payload]) -> int:
-        """Send one message of several parts in ZeroMQ's framing, and wait for room.
-
-        Returns the sqn of the first packet of the message.
-        """
-        return self._background.call(self._inner.send_parts, parts)
-
-    def send_object(
-        self,
-        value: Any,
-        *,
-        codec: Codec = CBOR,
-        subject: str | None = None,
-        to: str | None = None,
-        flush: bool = False,
-    ) -> int:
-        """Send a value as one message, encoded by `codec`, and wait for room."""
-        return self.send(codec.encode(value), subject=subject, to=to, flush=flush)
-
-    def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False) -> int:
-        """Send many messages in one call, and wait for room. Returns the first sqn."""
-        return self._background.call(partial(self._inner.send_batch, payloads, subject=subject, to=to, flush=flush))
-
-    def flush(self) -> None:
-        """Wait until all accepted messages have been sent."""
-        self._background.call(self._inner.flush)
-
-    def stable(self, sqn: int | None = None) -> None:
-        """Wait until every member of an acknowledged stream has all packets up to `sqn`.
-
-        None means all accepted messages.
-        """
-        self._background.call(self._inner.stable, sqn)
-
-    @property
-    def rate(self) -> int:
-        """Return the maximum rate of this source in octets a second."""
-        return self._inner.rate
-
-    def set_rate(self, rate: str | int) -> None:
-        """Limit data and repairs to this rate from now on. `pgm.Source.set_rate` documents the values."""
-        self._background.call(self._set_rate, rate)
-
-    async def _set_rate(self, rate: str | int) -> None:
-        self._inner.set_rate(rate)
-
-    def advance_trail(self, sqn: int) -> None:
-        """Drop all messages before the message whose first packet is `sqn` from the window."""
-        self._background.call(self._advance_trail, sqn)
-
-    async def _advance_trail(self, sqn: int) -> None:
-        self._inner.advance_trail(sqn)
-
-    def close_window(self) -> None:
-        """Drop all messages sent so far from the window, and inform the receivers at once."""
-        self._background.call(self._close_window)
-
-    async def _close_window(self) -> None:
-        self._inner.close_window()
-
-
-class Receiver:
+class Receiver(ThreadReceiver[TrioDriver]):
     """Receiver for ordinary threads: an iterable of messages, or of batches by `batches()`."""
 
-    def __init__(self, background: _Background[_receiver.Receiver], inner: _receiver.Receiver) -> None:
+    def __init__(self, endpoint: _receiver.Receiver, background: _Background[_receiver.Receiver]) -> None:
+        super().__init__(endpoint, background)
         self._background = background
-        self._inner = inner
-        self._unpacker = Unpacker()
         # The last item or exception that has not been returned. A signal may have interrupted the caller that waited for it.
-        self._next_item: BatchItem | None = None
+        self._next_item: BatchItem | Message | None = None
         self._failure: Exception | None = None
         self._read_scope: trio.CancelScope | None = None  # of the call in progress
 
-    @property
-    def counters(self) -> Counters:
-        """Return the counters of this receiver."""
-        return self._inner.counters
-
-    def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
-        """Return the next batch, loss, opening or closing, or None after `timeout_s` seconds."""
-        rest = self._unpacker.take_rest()
-        if rest is not None:
-            return rest
+    def _next(self, timeout_s: float | None) -> BatchItem | Message | None:
         try:
-            self._background.call(self._read_next, timeout_s)
+            self._background.run(self._read_next, timeout_s)
         except BaseException as error:
             # A handler of notices raised this error while the application was away. Items that arrived earlier come first.
-            if error is not self._background.error or (left := trio.run(self._inner.next_batch)) is None:
+            if error is not self._background.error or (left := trio.run(self._endpoint.next_item)) is None:
                 raise
             return left
         failure, self._failure = self._failure, None
@@ -265,61 +167,20 @@ class Receiver:
             return
         with trio.CancelScope() as self._read_scope:
             try:
-                self._next_item = await self._inner.next_batch(timeout_s)
+                self._next_item = await self._endpoint.next_item(timeout_s)
             except Exception as error:
                 self._failure = error
             finally:
                 self._read_scope = None
 
-    def batches(self) -> Iterator[BatchItem]:
-        """Iterate over batches of messages, losses, openings and closings in stream order."""
-        while (item := self.next_batch()) is not None:
-            yield item
-
-    @overload
-    def subscribe(self, pattern: str, tag: Any = None) -> Subscription: ...
-
-    @overload
-    def subscribe(self, pattern: bytes) -> None: ...
-
-    def subscribe(self, pattern: str | bytes, tag: Any = None) -> Subscription | None:
-        """Also deliver messages whose subject matches `pattern`.
-
-        In ZeroMQ's framing `pattern` is a prefix of a message's first part.
-        """
-        return self._background.call(self._subscribe, pattern, tag)
-
-    async def _subscribe(self, pattern: Any, tag: Any) -> Subscription | None:
-        subscription: Subscription | None = self._inner.subscribe(pattern, tag)
-        return subscription
-
     def unsubscribe(self, which: str | bytes | Subscription) -> None:
         """Remove a subscription from the next message on. Call this only in the thread that iterates."""
-        self._background.call(self._unsubscribe, which)
+        self._background.run_now(self._unsubscribe, which)
 
-    async def _unsubscribe(self, which: str | bytes | Subscription) -> None:
+    def _unsubscribe(self, which: str | bytes | Subscription) -> None:
         item, self._next_item = self._next_item, None
-        self._inner.put_back(item)
-        self._inner.put_back(self._unpacker.take_rest())
-        self._inner.unsubscribe(which)
-
-    def objects(self, codec: Codec = CBOR) -> Iterator[ObjectItem]:
-        """Iterate over the values of messages, and over losses, openings and closings, in stream order."""
-        return (object_of(item, codec, self.counters) for item in self)
-
-    def __iter__(self) -> Iterator[Item]:
-        while (item := self.recv()) is not None:
-            yield item
-
-    def recv(self, timeout_s: float | None = None) -> Item | None:
-        """Return the next message, loss, opening or closing, or None after `timeout_s` seconds."""
-        message = self._unpacker.next()
-        while message is None:
-            item = self.next_batch(timeout_s)
-            if not isinstance(item, AnyBatch):
-                return item
-            message = self._unpacker.open(item)
-        return message
+        self._endpoint.put_back(item)
+        self._endpoint.unsubscribe(which)
 
 
 @overload
@@ -360,7 +221,7 @@ def open_source(
 def _open_source(target: Target, **options: Any) -> Iterator[Source]:
     _refuse_cpu(options)
     with _in_background(lambda: _open.open_source(target, **options)) as (background, inner):
-        yield Source(background, inner)
+        yield Source(inner, background)
 
 
 @overload
@@ -405,7 +266,7 @@ def open_receiver(
 def _open_receiver(target: Target, **options: Any) -> Iterator[Receiver]:
     _refuse_cpu(options)
     with _in_background(lambda: _open.open_receiver(target, **options)) as (background, inner):
-        yield Receiver(background, inner)
+        yield Receiver(inner, background)
 
 
 def _refuse_cpu(options: dict[str, Any]) -> None:

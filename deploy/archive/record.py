@@ -108,7 +108,7 @@ async def record_node(
         driver = receiving_driver(core, links, application, plan.parameters)
         driver.last_event = events.last
         await stack.enter_async_context(driven(driver, plan))
-        stack.callback(lambda: driver.perform_now(core.leave(driver.now_ns())))
+        stack.callback(lambda: driver.perform(core.leave(driver.now_ns())))
         snapshot = await _until_done(plan, driver, application, meter)
     meter.leave()
     snapshot["counters"] = core.counters.snapshot()  # includes the rows that were written at the end

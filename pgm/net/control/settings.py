@@ -243,7 +243,7 @@ class NodeSettings:
 
     def _notify(self, texts: Sequence[str]) -> None:
         """Log changes on the node's own output. The core may have something to do now, too."""
-        self._driver.perform_now([Notice("setting-changed", text) for text in texts])
+        self._driver.perform([Notice("setting-changed", text) for text in texts])
 
 
 def why_fixed(row: Row) -> str:

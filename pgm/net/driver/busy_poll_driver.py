@@ -9,7 +9,6 @@ waits.
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import socket
@@ -22,16 +21,13 @@ from contextlib import contextmanager
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.errors import UsageError
-from pgm.net.driver.effects import Application, EffectPerformer, deliver_to_core
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, READS_IN_A_ROW, Application, EffectPerformer
 from pgm.net.driver.read_moderation import ReadModeration
+from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.link.link import Link, WouldBlock
-from pgm.net.link.reader import SocketRead, TakeAlone
-from pgm.telemetry.observer import Observer
+from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.units import MICROSECOND, MILLISECOND, NEVER
 
-# Reads in a row before deadlines are checked again. A read of 64 KB takes some 50 us, so a timer is late by less than
-# the millisecond of the trio driver's timers.
-_READS_IN_A_ROW = 16
 # Ready sockets of one turn; others follow in the next turn.
 _MOST_READY = 16
 # Unsuccessful polls of the busiest socket before all other sockets and the deadlines get their turn: 5 to 12 us.
@@ -40,8 +36,6 @@ _POLLS = 12
 # us longer. Answers may come as fast without a stream behind them. If gathering found nothing, the bound doubles, up to
 # one or two milliseconds of packets.
 _FEWEST_SINGLES, _MOST_SINGLES = 1, 256
-# Deadlines served in a row before the sockets get their turn.
-_DEADLINES_IN_A_ROW = 4
 # Time of consecutive sends, or of consecutive single packets, before all other sockets and deadlines get their turn.
 _TURN_IVL = 250 * MICROSECOND
 
@@ -70,10 +64,10 @@ class _Input:
         Returns the number of the successful poll; 0 if none.
         """
         driver, link, sock = self._driver, self._link, self._sock
-        take = driver.take_alone
-        if take is None or driver.observer is not None or not link.reads_alone:
+        take = driver.take_single
+        if take is None or driver.observer is not None or not link.polls_singles:
             return 0
-        polls = link.read_alone(sock, take, most)
+        polls = link.poll_single(sock, take, most)
         if polls < 0:
             self.was_single = driver.read(link, sock, gathers=False)
         return abs(polls)
@@ -180,7 +174,7 @@ class BusyPollLoop:
             busiest is not None
             and self._consecutive_reads <= self._most_singles
             # All other sockets wait, so not for long, and not while the application is slow with each message.
-            and (not reads or (reads < _READS_IN_A_ROW and time.monotonic_ns() < self._last_turn_ns + _TURN_IVL))
+            and (not reads or (reads < READS_IN_A_ROW and time.monotonic_ns() < self._last_turn_ns + _TURN_IVL))
         ):
             polls = busiest.poll(_POLLS)
             if polls:
@@ -207,7 +201,7 @@ class BusyPollLoop:
             self._read_all(ready)
             self._reads += 1
             self._consecutive_reads += 1
-            if self._reads < _READS_IN_A_ROW:
+            if self._reads < READS_IN_A_ROW:
                 self._last_turn_ns = time.monotonic_ns()
                 return
         else:
@@ -247,7 +241,7 @@ class BusyPollLoop:
 class BusyPollDriver(EffectPerformer):
     """Driver of `core` on `links` in its thread's loop; other effects go to `application`.
 
-    At `bulk_rte` octets a second or more, memory is prefaulted as in `pgm.net.driver.trio_driver.TrioDriver`.
+    A receiver's driver offers single packets to `take_single`. At a steady high rate it prefaults memory as `reads` says.
     """
 
     def __init__(
@@ -255,33 +249,20 @@ class BusyPollDriver(EffectPerformer):
         core: Core,
         links: Sequence[Link],
         application: Application,
-        *,
-        bulk_rte: int = 1,
-        warm_ivl: int = 0,
-        warm_octets: int = 0,
+        reads: ReadSettings = NO_MODERATION,
+        take_single: TakeSingle | None = None,
     ) -> None:
-        self.core = core
-        self.links = links
-        self._application = application
-        self._hand_over = application.take
+        super().__init__(core, links, application)
         # Data that a link refused, each with the octet to continue from; later data queues behind. The data of one call
         # to the core at most, and a repair.
         self.held: deque[tuple[Send, int]] = deque()
-        self.observer: Observer | None = None  # writes telemetry
-        self.take_alone: TakeAlone | None = None  # offered each single packet before the core
-        self._warms = warm_ivl > 0
-        # Measures the rate; a busy-poll receiver never rests.
-        self._moderation = ReadModeration(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
+        self.take_single = take_single
+        self._warms = reads.warm_ivl > 0
+        self._moderation = ReadModeration(reads, 0, core.counters)  # measures the rate; the receiver never rests
         self.loop = BusyPollLoop.of_this_thread()
+        self.expect_by = self.loop.expect_by
         self.thread = self.loop.thread  # the only thread that may use the driver
-        for link in links:
-            link.counters = core.counters
         self.loop.add(self)
-
-    @staticmethod
-    def now_ns() -> int:
-        """Return the clock of all cores in this process, in ns."""
-        return time.monotonic_ns()
 
     def close(self) -> None:
         """Stop, and close the links."""
@@ -322,12 +303,14 @@ class BusyPollDriver(EffectPerformer):
         self.loop.turn()
 
     @property
-    def is_in_loop(self) -> bool:
-        """Return whether the driver is in the loop: neither closed nor abandoned.
-
-        A handler may do either during a turn.
-        """
+    def is_open(self) -> bool:
+        """Return whether the driver is neither closed nor abandoned; a handler may do either during a turn."""
         return self.thread == self.loop.thread
+
+    @property
+    def is_held_up(self) -> bool:
+        """Return whether data must wait: behind refused data, or until a handler of notices has returned."""
+        return bool(self.held) or self.loop.is_performing
 
     def _raise_unusable(self) -> None:
         if self.thread == _ABANDONED:
@@ -339,8 +322,8 @@ class BusyPollDriver(EffectPerformer):
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
         if _this_thread() == self.thread:
             raise UsageError(
-                "a handler of notices cannot receive, poll or wait",
-                remedy="record the notice in the handler, and act on it after the call that called the handler",
+                "a handler of notices cannot wait, receive or poll",
+                remedy="act on the notice after the call that called the handler; to send more there, raise txw_unsent_bytes",
             )
         raise UsageError(
             "a source or receiver with busy_poll belongs to the thread that opened it",
@@ -357,36 +340,15 @@ class BusyPollDriver(EffectPerformer):
 
         An SPM between single packets counts as one packet, so that the next read polls for a single packet again.
         """
-        take = self.take_alone if self.observer is None else None
-        is_single = True
-        for reads in itertools.count():
-            # In the end only packets held back: two interleaved senders would keep the loop here for as long as they
-            # send.
-            arrival = link.read(sock, gathers=gathers and reads < _READS_IN_A_ROW, take=take)
-            if arrival is not None:
-                is_single = not reads and arrival.train.length <= arrival.train.stride
-                try:
-                    self._deliver(link, arrival)
-                except BaseException:  # from a handler of notices or signals: only here are held packets read
-                    if self.is_in_loop and link.holds(sock):
-                        self.read(link, sock, gathers=False)
-                    raise
-            if not (self.is_in_loop and link.holds(sock)):
-                break
+        _, is_single = self.read_once(link, sock, self.take_single, gathers=gathers)
         return is_single
 
-    def _deliver(self, link: Link, arrival: SocketRead) -> None:
-        try:
-            effects = deliver_to_core(self.core, self.observer, link, arrival, time.monotonic_ns())
-        except BaseException:
-            self.abandon()
-            raise
+    def _receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         self.loop.expect_change()
         if self._warms:
             self._moderation.read(arrival.train.length)
             self.loop.expect_idle(self)
-        if effects:
-            self.perform(effects)
+        return super()._receive(link, sock, arrival)
 
     def on_idle(self, now_ns: int) -> None:
         """Prefault some memory for data behind a gap, now that no data waits."""
@@ -396,40 +358,32 @@ class BusyPollDriver(EffectPerformer):
 
     def serve(self, now_ns: int) -> None:
         """Send held data, then serve the core's deadline while it is reached."""
-        for _ in range(_DEADLINES_IN_A_ROW):
-            if not self.is_in_loop:
+        for _ in range(DEADLINES_IN_A_ROW):
+            if not self.is_open:
                 return
             if self.held and not self._send_held():
                 return
             if self.core.deadline_ns > now_ns:
                 return
-            self.perform(self._handle_deadline(now_ns))
+            self.call(self.core.handle_deadline, now_ns)
             now_ns = time.monotonic_ns()
 
-    def _handle_deadline(self, now_ns: int) -> Effects:
-        try:
-            return self.core.handle_deadline(now_ns)
-        except BaseException:
-            self.abandon()
-            raise
+    def reschedule(self) -> None:
+        """Check the core's deadline again after a call of the core."""
+        self.loop.expect_change()
 
     def push(self) -> None:
-        """Send accepted data at once, as far as rate and link allow."""
+        """Send accepted data at once, as far as rate and link allow; in a handler of notices, after it."""
+        loop = self.loop
+        if loop.is_performing:
+            loop.expect_sends(self)
+            return
+        loop.expect_change()
         now_ns = time.monotonic_ns()
-        try:
-            if not self.held:
-                self.perform(self._handle_deadline(now_ns))
-        finally:  # also if a notice's handler raises
-            self.loop.expect_change()
-        if self.is_in_loop:
-            self.loop.turn_if_due(now_ns)
-
-    def send_now(self, send: Send) -> None:
-        """Send data that the core gave outside of its deadline; hold data that the link refuses."""
-        if self.observer is not None:
-            self.observer.performed((send,), time.monotonic_ns())
-        self._send_data_now(send)
-        self.loop.expect_change()
+        if not self.held:
+            self.call(self.core.handle_deadline, now_ns)
+        if self.is_open:
+            loop.turn_if_due(now_ns)
 
     def perform(self, effects: Effects) -> None:
         """Perform the effects of a call to the core.
@@ -439,32 +393,25 @@ class BusyPollDriver(EffectPerformer):
         """
         loop = self.loop
         if loop.is_performing:
-            self._perform(effects)
+            super().perform(effects)
             return
         loop.is_performing = True
         try:
-            self._perform(effects)
+            super().perform(effects)
             loop.send_submitted()
         finally:
             loop.is_performing = False
 
-    def _perform(self, effects: Effects) -> None:
-        while effects:
-            if self.observer is not None:
-                self.observer.performed(effects, time.monotonic_ns())
-            self._do(effects)
-            effects = self._application.after()
-
     def _send_data_now(self, send: Send) -> None:
         """Send data behind all held data; hold data that the link refuses."""
-        if not self.held:
-            try:
-                self.links[send.segment.index].send(send)
-                return
-            except WouldBlock as blocked:
-                self.held.append((send, blocked.at))
-        else:
+        if self.held:
             self.held.append((send, 0))
+            return
+        try:
+            self.links[send.segment.index].send(send)
+        except WouldBlock as blocked:
+            self.held.append((send, blocked.at))
+            self.loop.expect_change()
 
     def _send_held(self) -> bool:
         """Send held data as far as links take it. Return whether none is left."""

@@ -1,16 +1,27 @@
-"""Effects of a core, performed on links; shared by all drivers."""
+"""Base of drivers: effects of a core performed on links, and reads with everything that they held back."""
 
 from __future__ import annotations
 
+import itertools
+import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
-from pgm.core.effects import Deliver, Effect, Effects, Send
+from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Send
 from pgm.core.events import Happening
 from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
-from pgm.net.link.reader import SocketRead
+from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.telemetry.observer import Observer
+
+# Gathering reads in a row before only packets held back are read: two interleaved senders would otherwise keep the loop
+# for as long as they send. A read of 64 KB takes some 50 us, so timers are late by less than their step.
+READS_IN_A_ROW = 16
+# Deadlines served in a row before other work gets its turn.
+DEADLINES_IN_A_ROW = 4
+
+P = ParamSpec("P")
 
 
 class Application(Protocol):
@@ -23,23 +34,60 @@ class Application(Protocol):
         """React after effects were performed, perhaps by a call to the core. Return its effects."""
 
 
-def deliver_to_core(core: Core, observer: Observer | None, link: Link, arrival: SocketRead, now_ns: int) -> Effects:
-    """Pass a read to a core, and keep its memory if the core needs it. Return the core's effects."""
-    train = arrival.train
-    if observer is not None:
-        observer.received(train, arrival.channel, arrival.peer, now_ns)
-    effects = core.receive(train, arrival.channel, arrival.peer, now_ns)
-    if train.keeping.is_kept:
-        link.keep(train)
-    return effects
-
-
 class EffectPerformer:
-    """Base of drivers: performs effects at once, in order."""
+    """Base of drivers: performs effects at once, in order. Effects that are not for the network go to `application`."""
 
-    core: Core
-    links: Sequence[Link]
-    _hand_over: Callable[[Deliver | Happening], None]
+    def __init__(self, core: Core, links: Sequence[Link], application: Application) -> None:
+        self.core = core
+        self.links = links
+        self.observer: Observer | None = None  # writes telemetry
+        self._application = application
+        for link in links:
+            link.counters = core.counters
+
+    @staticmethod
+    def now_ns() -> int:
+        """Return the clock of all cores in this process, in ns."""
+        return time.monotonic_ns()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the driver may read its links; a handler may have closed it."""
+        return True
+
+    def abandon(self) -> None:
+        """End the use of a core that was interrupted in the middle of its work, if a signal handler can do that."""
+
+    def reschedule(self) -> None:
+        """Check the core's deadline again after a call of the core."""
+        raise NotImplementedError
+
+    def call(self, function: Callable[P, Effects], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call the core, and perform the effects."""
+        try:
+            effects = function(*args, **kwargs)
+        except BaseException:
+            self.abandon()
+            raise
+        if effects is not NOTHING:
+            self.perform(effects)
+
+    def perform(self, effects: Effects) -> None:
+        """Perform the effects of a call from outside of the driver's own work."""
+        try:
+            while effects:
+                if self.observer is not None:
+                    self.observer.performed(effects, self.now_ns())
+                self._do(effects)
+                effects = self._application.after()
+        finally:  # also if a notice's handler raises
+            self.reschedule()
+
+    def send_now(self, send: Send) -> None:
+        """Send data that the core gave outside of its deadline; data that the link refuses is sent later."""
+        if self.observer is not None:
+            self.observer.performed((send,), self.now_ns())
+        self._send_data_now(send)
 
     def _do(self, effects: Iterable[Effect]) -> None:
         remaining = iter(effects)
@@ -55,6 +103,9 @@ class EffectPerformer:
             self._do(tuple(remaining))
             raise
 
+    def _hand_over(self, effect: Deliver | Happening) -> None:
+        self._application.take(effect)
+
     def _send_control(self, send: Send) -> None:
         try:
             self.links[send.segment.index].send(send)
@@ -62,4 +113,37 @@ class EffectPerformer:
             self.core.counters.sends_dropped += self.links[send.segment.index].packets_left(send, blocked.at)
 
     def _send_data_now(self, send: Send) -> None:
-        self._send_control(send)  # drivers in which data waits in a task never come here with data that must wait
+        """Send data; keep data that the link refuses."""
+        raise NotImplementedError
+
+    def _receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+        """Pass a read to the core, and keep its memory if the core needs it. Return the core's effects."""
+        train, now_ns = arrival.train, self.now_ns()
+        if self.observer is not None:
+            self.observer.received(train, arrival.channel, arrival.peer, now_ns)
+        effects = self.core.receive(train, arrival.channel, arrival.peer, now_ns)
+        if train.keeping.is_kept:
+            link.keep(train)
+        return effects
+
+    def read_once(self, link: Link, sock: socket.socket, take: TakeSingle | None, *, gathers: bool) -> tuple[int, bool]:
+        """Read once, with all packets that this read held back. Single packets are offered to `take`.
+
+        Returns the octets that `take` did not take, and whether the read gave at most one packet.
+        """
+        take = take if self.observer is None else None
+        octets, is_single = 0, True
+        for reads in itertools.count():
+            arrival = link.read(sock, gathers=gathers and reads < READS_IN_A_ROW, take=take)
+            if arrival is not None:
+                is_single = not reads and arrival.train.length <= arrival.train.stride
+                try:
+                    self.call(self._receive, link, sock, arrival)
+                except BaseException:  # from a handler of notices or signals: only here are held packets read
+                    if self.is_open and link.holds(sock):
+                        self.read_once(link, sock, take, gathers=False)
+                    raise
+                octets += arrival.train.length
+            if not (self.is_open and link.holds(sock)):
+                break
+        return octets, is_single

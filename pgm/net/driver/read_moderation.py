@@ -7,7 +7,10 @@ train spends its core on wake-ups. The buffers of the others then overflow.
 
 from __future__ import annotations
 
+import attrs
+
 from pgm.core.counters import Counters
+from pgm.net.driver.rest_settings import ReadSettings
 from pgm.units import MILLISECOND, SECOND
 
 # Length of a window in which the rate is measured: some trains of the slowest stream that is moderated.
@@ -20,6 +23,22 @@ _STEADY_WINDOWS = 10
 _FEW_SHARE = 1 / 16
 
 
+@attrs.frozen
+class _WindowStart:
+    """Counters at the beginning of a window, and its time."""
+
+    since_ns: int
+    naks: int  # packets, own and received
+    naks_in: int
+    sqns_requested: int
+    packets: int
+
+    @classmethod
+    def of(cls, counters: Counters, now_ns: int) -> _WindowStart:
+        naks_in = counters.nak_packets_in
+        return cls(now_ns, counters.nak_packets + naks_in, naks_in, counters.nak_sqns, counters.packets_in)
+
+
 class ReadModeration:
     """Rests of one socket, by the rate of its data and the losses.
 
@@ -27,35 +46,21 @@ class ReadModeration:
     shortest that timers allow.
     """
 
-    def __init__(
-        self,
-        rest_ivl: int,
-        least_rte: int,
-        room: int,
-        counters: Counters,
-        *,
-        warm_ivl: int = 0,
-        warm_octets: int = 0,
-    ) -> None:
-        """Set the bounds.
+    def __init__(self, settings: ReadSettings, room: int, counters: Counters) -> None:
+        """Set the bounds. `room` is the number of octets that may wait.
 
-        `rest_ivl` is the longest rest, in ns; 0 disables rests. `least_rte` is the least rate to moderate, in octets a
-        second. `room` is the number of octets that may wait. Memory is prefaulted for the octets of `warm_ivl` ns, up
-        to `warm_octets`.
+        `settings` has the longest rest (`bulk_ivl`; 0 disables rests), the least rate to moderate (`bulk_rte`), and the
+        bounds of prefaulted memory.
         """
-        self._rest_ivl = rest_ivl
-        self._least_rte = least_rte
+        self._settings = settings
         self._room = room
         self._counters = counters
-        self._warm_ivl, self._most_warm = warm_ivl, warm_octets
         self._octets = 0
-        self._naks = 0
-        self._naks_in = self._sqns_asked = self._packets = 0  # values at the beginning of the window
+        self._start = _WindowStart(0, 0, 0, 0, 0)
         self._few_sqns = 0.0  # bound on requested sqns, by the packets of the previous window
         self._lossy_windows = 0  # consecutive windows with few losses or none
-        self._since_ns = 0
         self._rest_ns = 0
-        self.steady_rate = 0  # octets a second in the last window; 0 below `least_rte`
+        self.steady_rate = 0  # octets a second in the last window; 0 below the least rate to moderate
         self.warm_octets = 0  # octets of memory to prefault
 
     def read(self, octets: int) -> None:
@@ -64,31 +69,24 @@ class ReadModeration:
 
     def rest_ns(self, now_ns: int) -> int:
         """Return how long to leave the empty socket alone, in ns; 0 for no rest."""
-        elapsed_ns = now_ns - self._since_ns
-        naks = self._counters.nak_packets + self._counters.nak_packets_in
-        has_naks = naks != self._naks
+        settings, start = self._settings, self._start
+        elapsed_ns = now_ns - start.since_ns
+        has_naks = self._counters.nak_packets + self._counters.nak_packets_in != start.naks
         may_rest = not has_naks or (self._lossy_windows >= _STEADY_WINDOWS and self._has_few_losses)
         if has_naks:  # at once: a burst is repaired before the end of the window
             self._rest_ns = min(self._rest_ns, _LEAST_NS) if may_rest else 0
         if elapsed_ns >= _WINDOW_NS:
             rate = self._octets * SECOND // elapsed_ns
-            self.steady_rate = rate if rate >= self._least_rte else 0
-            self.warm_octets = min(self._most_warm, self.steady_rate * self._warm_ivl // SECOND)
-            rest_ns = min(self._rest_ivl, self._room * SECOND // rate) if self.steady_rate and may_rest else 0
+            self.steady_rate = rate if rate >= settings.bulk_rte else 0
+            self.warm_octets = min(settings.warm_octets, self.steady_rate * settings.warm_ivl // SECOND)
+            rest_ns = min(settings.bulk_ivl, self._room * SECOND // rate) if self.steady_rate and may_rest else 0
             self._rest_ns = rest_ns if rest_ns >= _LEAST_NS else 0
             if has_naks:
                 self._rest_ns = min(self._rest_ns, _LEAST_NS)
                 self._lossy_windows = self._lossy_windows + 1 if self._has_few_losses else 0
-            self._begin(now_ns)
+            self._few_sqns = _FEW_SHARE * (self._counters.packets_in - start.packets)
+            self._octets, self._start = 0, _WindowStart.of(self._counters, now_ns)
         return self._rest_ns
-
-    def _begin(self, now_ns: int) -> None:
-        """Begin a window."""
-        counters = self._counters
-        self._few_sqns = _FEW_SHARE * (counters.packets_in - self._packets)
-        self._octets, self._since_ns = 0, now_ns
-        self._naks, self._naks_in = counters.nak_packets + counters.nak_packets_in, counters.nak_packets_in
-        self._sqns_asked, self._packets = counters.nak_sqns, counters.packets_in
 
     @property
     def _has_few_losses(self) -> bool:
@@ -96,5 +94,5 @@ class ReadModeration:
 
         Children wait for answers, so any NAK of theirs gives False.
         """
-        counters = self._counters
-        return counters.nak_packets_in == self._naks_in and counters.nak_sqns - self._sqns_asked <= self._few_sqns
+        counters, start = self._counters, self._start
+        return counters.nak_packets_in == start.naks_in and counters.nak_sqns - start.sqns_requested <= self._few_sqns

@@ -24,6 +24,9 @@ class ReadSettings:
     warm_octets: int = 0
 
 
+NO_MODERATION = ReadSettings()
+
+
 def receiver_read_settings(parameters: Parameters) -> ReadSettings:
     """Return the settings for a receiver's driver."""
     return ReadSettings(

@@ -8,7 +8,6 @@ until the link takes it, which stops only the task that sends it.
 
 from __future__ import annotations
 
-import itertools
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -16,20 +15,18 @@ from typing import Any
 
 import trio
 
-from pgm.core.effects import Deliver, Effects, Send, alone
+from pgm.core.effects import Deliver, Effects, Send
 from pgm.core.events import Happening, id_of, text_of
 from pgm.core.interface import Core
-from pgm.core.segment import Segment
 from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.deadline_timer import DeadlineTimer
-from pgm.net.driver.effects import Application, EffectPerformer, deliver_to_core
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application, EffectPerformer
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.process_sleep import ProcessSleep
 from pgm.net.driver.read_moderation import ReadModeration
-from pgm.net.driver.rest_settings import ReadSettings
+from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.link.link import Link, WouldBlock
-from pgm.net.link.reader import SocketRead, TakeAlone
-from pgm.telemetry.observer import Observer
+from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
 from pgm.units import MIB, SECOND
@@ -41,9 +38,6 @@ DRAIN_TRAINS = 32
 _DRAIN_OCTETS = 2 * MIB
 # Single packets read in a row before a read gathers.
 _SINGLES_IN_A_ROW = 4
-# Deadlines served in a row before other tasks get their turn.
-_DEADLINES_IN_A_ROW = 4
-_NO_MODERATION = ReadSettings()
 
 
 class TrioDriver(EffectPerformer):
@@ -57,13 +51,10 @@ class TrioDriver(EffectPerformer):
         core: Core,
         links: Sequence[Link],
         application: Application,
-        reads: ReadSettings = _NO_MODERATION,
+        reads: ReadSettings = NO_MODERATION,
     ) -> None:
-        self.core = core
+        super().__init__(core, links, application)
         self._rest_ivl = reads.rest_ivl
-        self.links = links
-        self._application = application
-        self.observer: Observer | None = None  # writes telemetry
         self.rates: Rates | None = None  # set if the counters are read regularly
         self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
         self._last_happening: tuple[Happening, float] | None = None  # and its time
@@ -73,30 +64,17 @@ class TrioDriver(EffectPerformer):
         self._consecutive_singles = 0  # reads for an application of one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
         self._write_locks = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
-        self._moderations: dict[socket.socket, ReadModeration] = {}
-        for link in links:
-            link.counters = core.counters
-            for sock in link.inputs:
-                room = round(reads.bulk_share * link.sockets.buffers.rcvbuf)
-                self._moderations[sock] = ReadModeration(
-                    reads.bulk_ivl,
-                    reads.bulk_rte,
-                    room,
-                    core.counters,
-                    warm_ivl=reads.warm_ivl,
-                    warm_octets=reads.warm_octets,
-                )
+        self._moderations = {
+            sock: ReadModeration(reads, round(reads.bulk_share * link.sockets.buffers.rcvbuf), core.counters)
+            for link in links
+            for sock in link.inputs
+        }
         self._process_sleeps: dict[socket.socket, ProcessSleep] = {}
 
     def claim_process(self) -> None:
         """Let the whole process sleep while sockets rest: it has no other work that would wait."""
         inputs = [sock for link in self.links for sock in link.inputs]
         self._process_sleeps = {own: ProcessSleep(sock for sock in inputs if sock is not own) for own in inputs}
-
-    @staticmethod
-    def now_ns() -> int:
-        """Return the clock of all cores in this process, in ns."""
-        return time.monotonic_ns()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -116,19 +94,18 @@ class TrioDriver(EffectPerformer):
         """Return whether data waits for a link: later data must wait behind it."""
         return self._held is not None or self._waits > 0
 
-    def send_alone(self, packet: bytes, segment: Segment) -> None:
-        """Send one data packet to a segment's group. The deadline task sends it later if the link refuses it."""
-        if self.observer is not None or not self.links[segment.index].send_alone(packet):
-            self._send_now(alone(segment, packet))
+    push = reschedule  # the deadline task sends accepted data
+
+    def require_usable(self) -> None:
+        """Do nothing: a closed receiver still hands out its queue."""
 
     def expect_by(self, at_ns: int) -> None:
         """Note that the core was called and has nothing to do before `at_ns`."""
         if at_ns < self._timer.until_ns:
             self._timer.wake()
 
-    def _send_now(self, send: Send) -> None:
-        if self.observer is not None:
-            self.observer.performed((send,), self.now_ns())
+    def _send_data_now(self, send: Send) -> None:
+        assert self._held is None  # `is_held_up` keeps callers from here
         try:
             self.links[send.segment.index].send(send)
         except WouldBlock as blocked:
@@ -167,7 +144,7 @@ class TrioDriver(EffectPerformer):
             arrival = link.read(sock)
             if arrival is None:
                 return True
-            effects = self._deliver(link, sock, arrival)
+            effects = self._receive(link, sock, arrival)
             if effects:
                 await self._perform(effects, link, arrival.train)
             if arrival.is_last:
@@ -177,41 +154,26 @@ class TrioDriver(EffectPerformer):
                 break
         return False
 
-    def _deliver(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def _receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         self._moderations[sock].read(arrival.train.length)
-        return deliver_to_core(self.core, self.observer, link, arrival, self.now_ns())
+        return super()._receive(link, sock, arrival)
 
-    def read_for(self, take: TakeAlone, gathers: bool) -> int:
+    def read_for(self, take: TakeSingle, gathers: bool) -> int:
         """Read once from the application's socket, with all packets that this read held back.
 
         Single packets are offered to `take`. Returns the octets received; 1 if `take` took a single packet.
         """
         assert self.application_reader is not None
-        link, sock = self.links[0], self.application_reader.sock
-        singles, is_observed = self._consecutive_singles, self.observer is not None
+        link, sock, counters = self.links[0], self.application_reader.sock, self.core.counters
+        singles, before = self._consecutive_singles, counters.trains_in
         is_gather_due = gathers and singles % _SINGLES_IN_A_ROW == 0
-        if singles and not is_gather_due and not is_observed and link.reads_alone and not link.holds(sock):
-            count = link.read_alone(sock, take)
+        if singles and not is_gather_due and self.observer is None and link.polls_singles and not link.holds(sock):
+            count = link.poll_single(sock, take)
             if count >= 0:
                 self._consecutive_singles += count
                 return count
-        before, octets = self.core.counters.trains_in, 0
-        for reads in itertools.count():
-            # In the end only packets held back: two interleaved senders would keep the loop here for as long as they
-            # send.
-            gathers = gathers and reads < DRAIN_TRAINS
-            arrival = link.read(sock, gathers=gathers, take=None if is_observed else take)
-            if arrival is not None:
-                try:
-                    self.perform_now(self._deliver(link, sock, arrival))
-                except BaseException:  # from a handler of notices or signals: only here are held packets read
-                    if link.holds(sock):
-                        self.read_for(take, gathers=False)
-                    raise
-                octets += arrival.train.length
-            if not link.holds(sock):
-                break
-        if self.core.counters.trains_in == before:
+        octets, _ = self.read_once(link, sock, take, gathers=gathers)
+        if counters.trains_in == before:
             return 0
         self._consecutive_singles = 0 if octets else singles + 1
         self._serve_late()
@@ -224,9 +186,10 @@ class TrioDriver(EffectPerformer):
         """
         now_ns = self.now_ns()
         if now_ns < self._timer.until_ns:
+            self.reschedule()
             return
         if self.core.deadline_ns <= now_ns:
-            self.perform_now(self.core.handle_deadline(now_ns))
+            self.perform(self.core.handle_deadline(now_ns))
         self._timer.move(self.core.deadline_ns, self.now_ns())
 
     def rest_s(self) -> float:
@@ -269,21 +232,10 @@ class TrioDriver(EffectPerformer):
             if deadline_ns <= now_ns:
                 await self._perform(self.core.handle_deadline(now_ns))
                 served += 1
-                if served % _DEADLINES_IN_A_ROW == 0:
+                if served % DEADLINES_IN_A_ROW == 0:
                     await trio.lowlevel.checkpoint()
                 continue
             await self._timer.sleep(deadline_ns, now_ns)
-
-    def perform_now(self, effects: Effects) -> None:
-        """Perform the effects of a call from outside of the driver's tasks. They never contain data."""
-        try:
-            while effects:
-                if self.observer is not None:
-                    self.observer.performed(effects, self.now_ns())
-                self._do(effects)
-                effects = self._application.after()
-        finally:  # also if a notice's handler raises
-            self.reschedule()
 
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:
@@ -302,12 +254,12 @@ class TrioDriver(EffectPerformer):
             raise
         more = self._application.after()
         if more:
-            self.perform_now(more)
+            self.perform(more)
 
     def _hand_over(self, effect: Deliver | Happening) -> None:
         if not isinstance(effect, Deliver):
             self._last_happening = effect, time.time()
-        self._application.take(effect)
+        super()._hand_over(effect)
 
     def _last_event(self) -> dict[str, Any] | None:
         if self._last_happening is None:

@@ -7,8 +7,8 @@ import inspect
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ import trio
 
 from pgm.core.effects import Notice
 from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.source.source import SourceCore
 from pgm.core.structures.arena import Arena
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
@@ -31,16 +32,19 @@ from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.policies import Policies
 from pgm.net.endpoint.receiver import Receiver
-from pgm.net.endpoint.source import Outbox, Source
+from pgm.net.endpoint.source import Source, SourceOutbox
 from pgm.net.endpoint.start_position import start_parameters
+from pgm.net.endpoint.waits import TrioWaits
+from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
+from pgm.net.framing.zeromq import ZeromqSender
 from pgm.net.link.link import Link, close_links, closed_on_error, open_links
 from pgm.net.link.reader import receiving_arena
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
-from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.node_plan import NodePlan, Role, StreamPlan
 from pgm.topology.plan import plan_node
 from pgm.topology.problems import suggestion
 from pgm.topology.url import is_url, plan_url
@@ -112,13 +116,73 @@ def new_tsi(data_port: int) -> Tsi:
     return gsi + port.to_bytes(2, "big")
 
 
-def _ignore(_: Notice) -> None:
+def ignore(_: Notice) -> None:
     """Ignore a notice, by default."""
+
+
+@attrs.frozen
+class SourceParts:
+    """Parts of a source that are the same on all surfaces."""
+
+    core: SourceCore
+    links: list[Link]
+    packer: BatchSender | ZeromqSender | None
+
+    @classmethod
+    @contextmanager
+    def opened(cls, plan: NodePlan, stream: str | None, seed: str | None) -> Iterator[SourceParts]:
+        """Open the links and make the core. If the block fails, which makes the driver, the links are closed."""
+        chosen = stream_of(plan, stream)
+        links = open_links(plan, Arena(), seed)
+        with closed_on_error(links):
+            segments, tsi = [link.segment for link in links], new_tsi(chosen.data_port)
+            core = source_core(plan, chosen, segments, tsi, time.time_ns(), time.monotonic_ns())
+            yield cls(core, links, packer_of(core, plan, chosen))
+
+
+def receiving_plan(
+    target: Target, node: str | None, start: str | int | None, parameters: Mapping[str, Any]
+) -> NodePlan:
+    """Return the plan of a receiver that joins at `start`. Raises as `resolve`."""
+    return resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
 
 
 def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
     """Open the links of a receiver, with memory for reads. Raises `TransportError`."""
     return open_links(plan, receiving_arena(plan.parameters), seed, has_single_consumer=True)
+
+
+@attrs.frozen
+class ReceiverParts:
+    """Parts of a receiver that are the same on all surfaces."""
+
+    core: ReceiverCore
+    links: list[Link]
+    decoders: StreamDecoders
+    streams: Sequence[StreamPlan]
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls,
+        plan: NodePlan,
+        stream: str | None,
+        seed: str | None,
+        subscribe: Iterable[bytes] | None,
+        subjects: Iterable[str] | None,
+    ) -> Iterator[ReceiverParts]:
+        """Open the links and make the core. If the block fails, which makes the driver, the links are closed."""
+        streams = plan.streams if stream is None else (stream_of(plan, stream),)
+        links = receiving_links(plan, seed)
+        with closed_on_error(links):
+            rng = random.Random(_SYSTEM_RANDOM.random())
+            core = receiver_core(plan, streams, [link.segment for link in links], rng)
+            yield cls(core, links, StreamDecoders.of(core, plan, streams, subscribe, subjects), streams)
+
+    def inbox(self, on_notice: Callable[[Notice], None], policies: Policies, wake: Callable[[], None]) -> Inbox:
+        """Make the queue for the application."""
+        ports = unordered_ports(self.streams)
+        return Inbox(self.core, on_notice, wake, ports, policies, is_plain=self.decoders.is_plain)
 
 
 def receiving_driver(
@@ -174,7 +238,7 @@ async def open_source(
     *,
     node: str | None = None,
     stream: str | None = None,
-    on_notice: Callable[[Notice], None] = _ignore,
+    on_notice: Callable[[Notice], None] = ignore,
     answer: str = "no",
     seed: str | None = None,
     **parameters: Any,
@@ -190,21 +254,17 @@ async def open_source(
     exception cuts the stream short, and receivers are told so. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
-    chosen = stream_of(plan, stream)
-    links = open_links(plan, Arena(), seed)
-    with closed_on_error(links):
-        segments = [link.segment for link in links]
-        core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), TrioDriver.now_ns())
-        outbox = Outbox(on_notice)
-        driver = TrioDriver(core, links, outbox, ReadSettings(rest_ivl=plan.parameters.rx_rest_ivl))
+    waits = TrioWaits()
+    with SourceParts.opened(plan, stream, seed) as parts:
+        outbox = SourceOutbox(parts.packer, on_notice, waits.wake)
+        driver = TrioDriver(parts.core, parts.links, outbox, ReadSettings(rest_ivl=plan.parameters.rx_rest_ivl))
     async with driven(driver, plan, answer):
-        outbox.packer = packer_of(core, plan, chosen)
-        source = Source(core, outbox, driver)
+        source = Source(parts.core, driver, parts.packer, waits)
         try:
             yield source
             await source.aclose()
         except BaseException:
-            driver.perform_now(core.abort(TrioDriver.now_ns()))
+            driver.perform(parts.core.abort(driver.now_ns()))
             raise
 
 
@@ -219,7 +279,7 @@ async def open_receiver(
     start: str | int | None = None,
     on_loss: str = "report",
     slow: str = "block",
-    on_notice: Callable[[Notice], None] = _ignore,
+    on_notice: Callable[[Notice], None] = ignore,
     answer: str = "no",
     seed: str | None = None,
     **parameters: Any,
@@ -240,23 +300,21 @@ async def open_receiver(
     Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
-    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
-    streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    links = receiving_links(plan, seed)
-    with closed_on_error(links):
-        core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
-        inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
-        driver = receiving_driver(core, links, inbox, plan.parameters)
+    plan, waits = receiving_plan(target, node, start, parameters), TrioWaits()
+    with ReceiverParts.opened(plan, stream, seed, subscribe, subjects) as parts:
+        inbox = parts.inbox(on_notice, policies, waits.wake)
+        driver = receiving_driver(parts.core, parts.links, inbox, plan.parameters)
     async with driven(driver, plan, answer):
-        if len(links) == 1 and not plan.parameters.rx_rest_ivl:
-            read = partial(driver.read_for, inbox.take_alone)
-            driver.application_reader = inbox.application_reader = ApplicationReader(
-                links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
+        if len(parts.links) == 1 and not plan.parameters.rx_rest_ivl:
+            read = partial(driver.read_for, inbox.singles.take)
+            driver.application_reader = waits.reader = ApplicationReader(
+                parts.links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
             )
         try:
-            yield Receiver(core, inbox, driver, StreamDecoders.of(core, plan, streams, subscribe, subjects), policies)
+            yield Receiver(parts.core, driver, inbox, waits, parts.decoders, policies)
         finally:
             try:
-                driver.perform_now(core.leave(TrioDriver.now_ns()))
+                driver.perform(parts.core.leave(driver.now_ns()))
             finally:
                 inbox.close()
+                waits.close()

@@ -2,99 +2,150 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
-import trio
-
-from pgm.core.effects import NOTHING, Closed, Lost, Opened
+from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.window.reassembly import WholeMessages
 from pgm.messages.objects import CBOR, Codec
+from pgm.messages.subjects import Subscription
 from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.endpoint.base import ReceiverEndpoint
+from pgm.net.endpoint.base import D, ReceiverView, Waits
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.policies import REPORTING, Policies
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.framing.codec import StreamDecoders
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
+from pgm.units import NEVER, SECOND
 
 T = TypeVar("T")
 
 
-class Receiver(ReceiverEndpoint[TrioDriver]):
-    """Receiver of streams, opened by `pgm.open_receiver`. Only one task at a time may iterate over it.
-
-    When the application falls behind by `inbox_bytes`, delivery stops and repair continues. Data that then exceeds the
-    receive window is reported as `Lost` with cause OVERRUN.
-    """
+class ReceiverEndpoint(ReceiverView[D]):
+    """Receiver of streams on any surface: `waits` is all that differs between surfaces."""
 
     def __init__(
         self,
         core: ReceiverCore,
+        driver: D,
         inbox: Inbox,
-        driver: TrioDriver,
+        waits: Waits,
         decoders: StreamDecoders,
         policies: Policies = REPORTING,
     ) -> None:
-        super().__init__(core, driver, decoders)
-        self._policies = policies
+        super().__init__(core, driver)
         self._inbox = inbox
-        inbox.is_plain = decoders.is_plain
+        self.single = inbox.singles
+        self._waits = waits
+        self._decoders = decoders
+        self.is_plain = decoders.is_plain
+        self._policies = policies
+        self._ready: deque[BatchItem | Message] = deque()  # items of one queue entry
+        self.unpacker = Unpacker()
+
+    @overload
+    def subscribe(self, pattern: str, tag: Any = None) -> Subscription: ...
+
+    @overload
+    def subscribe(self, pattern: bytes) -> None: ...
+
+    def subscribe(self, pattern: str | bytes, tag: Any = None) -> Subscription | None:
+        """Add a subscription: take messages whose subject matches, too.
+
+        A pattern of subjects, such as `/nasdaq/*` or `/nasdaq/...`, is for streams with batches. With ZeroMQ's framing
+        the pattern is the octets with which the first part begins. Returns the argument for `unsubscribe`; `tag` is the
+        caller's. Raises `UsageError` for an invalid pattern, and if no stream has subjects.
+        """
+        return self._decoders.subscribe(pattern, tag)
+
+    def unsubscribe(self, which: str | bytes | Subscription) -> None:
+        """Remove a subscription, from the next message on. A pattern subscribed twice must be removed twice.
+
+        Raises `UsageError` if the subscription does not exist, and if no stream has subjects.
+        """
+        self._decoders.unsubscribe(which)
+        self.put_back(self.unpacker.take_rest())
+        kept = [item if isinstance(item, Message) else self._decoders.wanted(item) for item in self._ready]
+        self._ready = deque(item for item in kept if item is not None)
+
+    def matching(self, subject: str) -> tuple[Subscription, ...]:
+        """Return the subscriptions that a message's subject matches."""
+        return self._decoders.matching(subject)
+
+    def put_back(self, item: BatchItem | Message | None) -> None:
+        """Put an item back at the front of the queue; None is ignored."""
+        if item is not None:
+            self._ready.appendleft(item)
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """Return the next batch, loss, opening or closing.
 
         None once closed, or if none came within `timeout_s`.
         """
-        rest = self._unpacker.take_rest()
+        rest = self.unpacker.take_rest()
         if rest is not None:
             return rest
-        item = None
-        if timeout_s is None:
-            item = await self._next()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            item = await self._next_queued()
-            if item is None:
-                with trio.move_on_after(timeout_s):
-                    item = await self._next()
+        item = await self.next_item(timeout_s)
         return batch_of(item) if isinstance(item, Message) else item
 
-    async def _next_queued(self) -> BatchItem | Message | None:
-        """Return the next item if one is queued, regardless of the timeout; None if none is queued."""
-        for _ in range(len(self._inbox)):  # more may come meanwhile, and none may be wanted
-            if self._ready:
-                break
-            queued = await self._inbox.next()
-            if isinstance(queued, Message):
-                return queued
-            assert queued is not None  # the queue was not empty
-            self._take(queued)
-        return self._policies.checked(self._ready.popleft()) if self._ready else None
+    async def next_item(self, timeout_s: float | None = None) -> BatchItem | Message | None:
+        """Wait for the next item, behind that of the unpacker; a single message comes without a batch around it.
 
-    async def _next(self) -> BatchItem | Message | None:
-        """Wait for the next item; a single message unconverted; None once closed."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._ready:
-            queued = await self._inbox.next()
+        The timeout is for waiting: queued items come in any case. None once closed, or after the timeout.
+        """
+        await self._waits.pause(yields=False)
+        inbox, waits = self._inbox, self._waits
+        self.single.prepare()
+        until_ns, is_over = NEVER if timeout_s is None else -1, False
+        while (item := self.pop(drains=is_over)) is None:
+            if is_over or inbox.is_closed:
+                return None
+            if until_ns < 0:
+                until_ns = time.monotonic_ns() + round(timeout_s * SECOND) if timeout_s else 0
+            elif until_ns != NEVER and time.monotonic_ns() >= until_ns:
+                is_over = True  # and no further turn follows
+                continue
+            if inbox:
+                before = self.counters.received_octets
+                await waits.catch_up()
+                inbox.had_turn(self.counters.received_octets - before)
+                continue
+            check_ns = inbox.begin_wait()
+            await waits.wait(min(until_ns, check_ns))
+            if check_ns != NEVER:
+                inbox.drop_stalled()
+        return item
+
+    def pop(self, *, drains: bool = False) -> BatchItem | Message | None:
+        """Return the next item that waits; None if none does, or if the sockets must have a turn first."""
+        ready, single, inbox = self._ready, self.single, self._inbox
+        while not ready:
+            message = single.message
+            if message is not None:
+                single.message = None
+                return message  # policies are about losses
+            self._driver.require_usable()  # a handler of notices may have closed it
+            queued = inbox.pop(drains=drains or inbox.is_closed)
             if queued is None:
                 return None
-            if isinstance(queued, Message):
-                return queued
             self._take(queued)
-        return self._policies.checked(self._ready.popleft())
+        return self._policies.checked(ready.popleft())
 
     def _take(self, queued: QueueItem) -> None:
-        if queued.frees_octets:
-            effects = self._core.grant(queued.frees_octets)
-            if effects is not NOTHING:  # else there was room already, and nothing follows
-                try:
-                    self._driver.perform_now(effects)
-                except BaseException:  # from a notice's handler, or a signal's
-                    self._inbox.put_back(queued.found)
-                    raise
         content = queued.found
+        if queued.frees_octets:
+            try:
+                self._driver.call(self._core.grant, queued.frees_octets)
+            except BaseException:  # from a notice's handler, or a signal's
+                self._inbox.put_back(content)
+                raise
+        if self.is_plain and isinstance(content, WholeMessages) and content.run.count == 1:
+            self._ready.append(Message(content.run.alone(), content.run.first, content.tsi))  # without a batch's cost
+            return
         item = content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content)
         self._ready.extend(self._decoders.take(item))
 
@@ -106,22 +157,30 @@ class Receiver(ReceiverEndpoint[TrioDriver]):
         """Iterate over the values of messages, in stream order with losses, openings and closings."""
 
         async def step() -> ObjectItem | None:
-            item = await self._next_item()
+            item = await self._next_message()
             return None if item is None else object_of(item, codec, self.counters)
 
         return _CallIterator(step)
 
     def __aiter__(self) -> AsyncIterator[Item]:
-        return _MessageIterator(self._unpacker, self._next_item)
+        return _MessageIterator(self.unpacker, self._next_message)
 
-    async def _next_item(self) -> Item | None:
-        message = self._unpacker.next()
+    async def _next_message(self) -> Item | None:
+        message = self.unpacker.next()
         while message is None:
-            item = await self._next()
-            if item is None or not isinstance(item, AnyBatch):
+            item = await self.next_item()
+            if not isinstance(item, AnyBatch):
                 return item
-            message = self._unpacker.open(item)
+            message = self.unpacker.open(item)
         return message
+
+
+class Receiver(ReceiverEndpoint[TrioDriver]):
+    """Receiver of streams, opened by `pgm.open_receiver`. Only one task at a time may iterate over it.
+
+    When the application falls behind by `inbox_bytes`, delivery stops and repair continues. Data that then exceeds the
+    receive window is reported as `Lost` with cause OVERRUN.
+    """
 
 
 class _CallIterator(Generic[T]):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import trio
+import numpy as np
 
-from pgm.core.effects import Effects, Notice
+from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.source.source import SourceCore
 from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
-from pgm.messages.arguments import Names, Payloads
+from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
 from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.endpoint.base import SourceEndpoint, SourceOutbox
-from pgm.units import MICROSECOND
+from pgm.net.endpoint.base import D, SourceView, Waits
+from pgm.net.endpoint.single_packets import SinglePacketSender
+from pgm.net.framing.batches import BatchSender
+from pgm.net.framing.codec import batches_required
+from pgm.net.framing.zeromq import ZeromqSender, messages_of, zeromq_required
+from pgm.units import MICROSECOND, NEVER
 
 # Sends between two checkpoints while there is room: a checkpoint costs more than a send.
 _SENDS_PER_CHECKPOINT = 32
@@ -25,30 +30,42 @@ _ALONE_IVL_NS = 20 * MICROSECOND
 _MOST_ERROR = 63  # six bits of OPT_RST
 
 
-class Outbox(SourceOutbox):
-    """Application side of a source's core that also wakes tasks when there may be room."""
+class SourceOutbox:
+    """Application side of a source's core. It passes notices on, and sends open packets once there is room.
 
-    def __init__(self, on_notice: Callable[[Notice], None]) -> None:
-        super().__init__(on_notice)
-        self._waiters = trio.lowlevel.ParkingLot()
+    `wake` ends the waits of the application, since there may be room.
+    """
+
+    def __init__(
+        self,
+        packer: BatchSender | ZeromqSender | None,
+        on_notice: Callable[[Notice], None],
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._packer = packer
+        self._on_notice = on_notice
+        self._wake = wake
+
+    def take(self, effect: Effect) -> None:
+        """Pass a notice on; ignore other effects."""
+        if isinstance(effect, Notice):
+            self._on_notice(effect)
 
     def after(self) -> Effects:
-        """Wake waiting tasks: data was sent, or a timer has run out."""
-        effects = super().after()
-        self._waiters.unpark_all()
-        return effects
-
-    async def wait(self) -> None:
-        """Wait until data was sent, or a timer has run out."""
-        await self._waiters.park()
+        """Send the open packet if no packet waits ahead: the core has sent data, or a timer has run out."""
+        if self._packer is not None:
+            self._packer.send_rest_if_idle(time.monotonic_ns())
+        self._wake()
+        return NOTHING
 
 
-class Source(SourceEndpoint[TrioDriver]):
-    """Source of one stream, opened by `pgm.open_source`."""
+class SourceEndpoint(SourceView[D]):
+    """Source of one stream on any surface: `waits` is all that differs between surfaces."""
 
-    def __init__(self, core: SourceCore, outbox: Outbox, driver: TrioDriver) -> None:
-        super().__init__(core, driver, outbox.packer)
-        self._outbox = outbox
+    def __init__(self, core: SourceCore, driver: D, packer: BatchSender | ZeromqSender | None, waits: Waits) -> None:
+        super().__init__(core, driver, packer)
+        self._waits = waits
+        self.single = SinglePacketSender(core, driver)
         self._sends = 0
         self._alone_from_ns = 0
 
@@ -63,38 +80,22 @@ class Source(SourceEndpoint[TrioDriver]):
         `UsageError` for invalid names.
         """
         if self._packer is None and subject is None and to is None:
-            self._sends += 1
-            if self._sends % _SENDS_PER_CHECKPOINT:
-                await trio.lowlevel.checkpoint_if_cancelled()
-            else:
-                await trio.lowlevel.checkpoint()
-            alone = self._send_alone(payload)
-            if alone is not None:
-                return alone
+            await self._pause()
+            now_ns = time.monotonic_ns()
+            alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
+            # The general path wakes the driver's tasks, once for this message and once for all behind it.
+            if now_ns >= alone_from_ns and not self._driver.is_held_up:
+                sqn = self.single.send(payload, now_ns)
+                if sqn is not None:
+                    return sqn
+        return await self.submit(payload, subject, to, flush=flush)
+
+    async def submit(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool) -> int:
+        """Send one message on the general path."""
         await self._wait_for_room()
         sqn = self._accept(payload, subject, to, flush=flush)
-        self._driver.reschedule()
+        self._driver.push()
         return sqn
-
-    def _send_alone(self, payload: Payload) -> int | None:
-        """Send a message on the fast path, past the driver's tasks. Return None if that is not possible.
-
-        The general path wakes those tasks, once for this message and once for all behind it.
-        """
-        now_ns = TrioDriver.now_ns()
-        alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
-        if now_ns < alone_from_ns or self._driver.is_held_up:
-            return None
-        core = self._core
-        packet = core.send_alone(payload, now_ns)
-        if packet is None:
-            return None
-        try:
-            self._driver.send_alone(packet, core.setup.segment)
-        finally:  # also if a signal ends the call: data with its sqn can be repaired
-            core.sent_alone(packet, now_ns)
-        self._driver.expect_by(core.next_event_ns)
-        return core.window.lead
 
     def try_send(
         self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
@@ -103,7 +104,7 @@ class Source(SourceEndpoint[TrioDriver]):
         if self._core.room_octets <= 0:
             return None
         sqn = self._accept(payload, subject, to, flush=flush)
-        self._driver.reschedule()
+        self._driver.push()
         return sqn
 
     async def send_parts(self, parts: Sequence[Payload]) -> int:
@@ -113,10 +114,13 @@ class Source(SourceEndpoint[TrioDriver]):
         and `flush` waits for all. Raises `UsageError` if the stream does not have ZeroMQ's framing, `PayloadTooLarge`
         above `max_apdu`, ValueError without parts.
         """
-        self._require_framing()
+        packer = self._packer
+        if not isinstance(packer, ZeromqSender):
+            raise zeromq_required("messages of several parts")
         await self._wait_for_room()
-        sqn = self._accept_parts(parts)
-        self._driver.reschedule()
+        sqn = self._core.window.end
+        packer.submit((parts,))
+        self._driver.push()
         return sqn
 
     async def send_batch(
@@ -130,7 +134,7 @@ class Source(SourceEndpoint[TrioDriver]):
         """
         await self._wait_for_room()
         sqn = self._accept_batch(payloads, subject, to, flush=flush)
-        self._driver.reschedule()
+        self._driver.push()
         return sqn
 
     async def send_object(
@@ -148,25 +152,64 @@ class Source(SourceEndpoint[TrioDriver]):
         """
         return await self.send(codec.encode(value), subject=subject, to=to, flush=flush)
 
-    async def _wait_for_room(self) -> None:
+    def _accept(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool) -> int:
+        """Accept one message. Return the sqn of its first packet."""
+        packer = self._packer
+        if isinstance(packer, BatchSender):
+            return packer.add(payload, subject, to, flush=flush, now_ns=time.monotonic_ns())
+        if subject is not None or to is not None:
+            raise batches_required("subjects and destination nodes")
+        sqn = self._core.window.end
+        if packer is None:
+            self._core.submit((payload,))
+        else:
+            packer.submit(((payload,),))
+        return sqn
+
+    def _accept_batch(self, payloads: Payloads, subject: Names, to: Names, *, flush: bool) -> int:
+        """Accept many messages. Return the first sqn."""
+        packer = self._packer
+        if isinstance(packer, BatchSender):
+            return packer.add_batch(payloads, subject, to, flush=flush, now_ns=time.monotonic_ns())
+        if subject is not None or to is not None:
+            raise batches_required("subjects and destination nodes")
+        if not isinstance(payloads, np.ndarray) and is_arrow(payloads):
+            columns = columns_of_arguments(payloads, None, None)
+            payloads = columns.payloads()
+        sqn = self._core.window.end
+        if packer is not None:
+            packer.submit(messages_of(payloads))
+        elif isinstance(payloads, np.ndarray):
+            self._core.submit_rows(payloads)
+        else:
+            self._core.submit(payloads)
+        return sqn
+
+    async def _pause(self) -> None:
         self._sends += 1
-        if self._core.room_octets > 0:
-            if self._sends % _SENDS_PER_CHECKPOINT == 0:
-                await trio.lowlevel.checkpoint()
-            else:
-                await trio.lowlevel.checkpoint_if_cancelled()
-            return
+        await self._waits.pause(yields=self._sends % _SENDS_PER_CHECKPOINT == 0)
+
+    async def _wait_for_room(self) -> None:
+        await self._pause()
         while self._core.room_octets <= 0:
-            await self._outbox.wait()
+            await self._waits.wait(NEVER)
+
+    async def _until(self, is_met: Callable[[], bool]) -> None:
+        while not is_met():
+            await self._waits.wait(NEVER)
+        await self._waits.pause(yields=True)
+
+    @property
+    def is_sent(self) -> bool:
+        """Return whether everything accepted has been sent, as far as links took it."""
+        return not (self._core.window.has_unsent or (self._packer is not None and self._packer.has_rest))
 
     async def flush(self) -> None:
         """Wait until everything accepted has been sent."""
         if self._packer is not None:
-            self._packer.flush(TrioDriver.now_ns())
-            self._driver.reschedule()
-        while self._core.window.has_unsent or (self._packer is not None and self._packer.has_rest):
-            await self._outbox.wait()
-        await trio.lowlevel.checkpoint()
+            self._packer.flush(time.monotonic_ns())
+            self._driver.push()
+        await self._until(lambda: self.is_sent)
 
     async def stable(self, sqn: int | None = None) -> None:
         """Wait until every member of an acknowledged stream has everything up to `sqn`.
@@ -176,18 +219,14 @@ class Source(SourceEndpoint[TrioDriver]):
         nothing is stable. Raises `UsageError` for a stream that is not acknowledged.
         """
         wanted = self._core.window.end - 1 if sqn is None else sqn
-        while not self.is_stable(wanted):
-            await self._outbox.wait()
-        await trio.lowlevel.checkpoint()
+        await self._until(lambda: self.is_stable(wanted))
 
     async def joined(self, members: int) -> None:
         """Wait until at least `members` receivers acknowledge; they miss no data sent from now on.
 
         Raises `UsageError` for a stream that is not acknowledged.
         """
-        while self.members < members:
-            await self._outbox.wait()
-        await trio.lowlevel.checkpoint()
+        await self._until(lambda: self.members >= members)
 
     def set_rate(self, rate: str | int) -> None:
         """Set the greatest rate from now on, repairs included.
@@ -195,7 +234,7 @@ class Source(SourceEndpoint[TrioDriver]):
         The rate is a spelling such as "20Mbit/s", octets a second, or "start" for that of the topology. That rate is
         also the maximum, because windows and caches were made for it. Raises `UsageError`, `UnitError`.
         """
-        self._core.set_rate(checked_rate(self._core, rate), TrioDriver.now_ns())
+        self._core.set_rate(checked_rate(self._core, rate), time.monotonic_ns())
         self._driver.reschedule()
 
     def advance_trail(self, sqn: int) -> None:
@@ -209,7 +248,7 @@ class Source(SourceEndpoint[TrioDriver]):
 
     def close_window(self) -> None:
         """Drop everything sent so far, and tell the receivers at once."""
-        self._driver.perform_now(self._core.close_window(TrioDriver.now_ns()))
+        self._driver.perform(self._core.close_window(time.monotonic_ns()))
 
     async def abort(self, error: int = 0) -> None:
         """Cut the stream short: drop unsent data, and tell the receivers.
@@ -220,17 +259,21 @@ class Source(SourceEndpoint[TrioDriver]):
         """
         if not 0 <= error <= _MOST_ERROR:
             raise UsageError(f"{error} is no code of a reset", remedy=f"choose from 0, unknown, to {_MOST_ERROR}")
-        self._driver.perform_now(self._core.abort(TrioDriver.now_ns(), error=error))
+        self._driver.perform(self._core.abort(time.monotonic_ns(), error=error))
         await self._finish()
 
     async def aclose(self) -> None:
         """Send all accepted data, and announce the end. Serve repairs until no NAK came for `fin_quiet_ivl`."""
         if self._packer is not None:
-            self._packer.send_rest(TrioDriver.now_ns())
+            self._packer.send_rest(time.monotonic_ns())
         self._core.close()
-        self._driver.reschedule()
+        self._driver.push()
         await self._finish()
 
     async def _finish(self) -> None:
-        while not self._core.is_finished(TrioDriver.now_ns()):
-            await self._outbox.wait()
+        while not self._core.is_finished(time.monotonic_ns()):
+            await self._waits.wait(NEVER)
+
+
+class Source(SourceEndpoint[TrioDriver]):
+    """Source of one stream, opened by `pgm.open_source`."""

@@ -41,7 +41,7 @@ class GroupSender:
                 self._cut_by(0)
             self._put(pieces)
 
-    def send_alone(self, packet: bytes) -> bool:
+    def send_packet(self, packet: bytes) -> bool:
         """Send one packet. Return whether it went."""
         try:
             if 0 < self._stride < len(packet):

@@ -110,9 +110,9 @@ class Link(SegmentReader):
         done, at = divmod(at, length)
         return -(-(length - at) // send.stride) + (copies - 1 - done) * -(-length // send.stride)
 
-    def send_alone(self, packet: bytes) -> bool:
+    def send_packet(self, packet: bytes) -> bool:
         """Send one packet to the group. Return False, with nothing sent, if the general path `send` must do it."""
-        return self.to_group is not None and self.outgoing is None and self.to_group.send_alone(packet)
+        return self.to_group is not None and self.outgoing is None and self.to_group.send_packet(packet)
 
     def _send_to(self, to: Nla | None, send: Send, at: int) -> None:
         """Send to an address, or to the group."""

@@ -67,7 +67,7 @@ class SocketRead:
     is_last: bool
 
 
-TakeAlone = Callable[[bytes, Nla], bool]  # is offered a packet and its sender, and returns whether it took the packet
+TakeSingle = Callable[[bytes, Nla], bool]  # is offered a packet and its sender, and returns whether it took the packet
 
 
 @attrs.define
@@ -122,7 +122,7 @@ class SegmentReader:
         """Return the sockets to wait on."""
         return self.sockets.inputs
 
-    def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeAlone | None = None) -> SocketRead | None:
+    def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeSingle | None = None) -> SocketRead | None:
         """Read waiting data as one train; None if nothing waits.
 
         Own multicast and trains of which injected losses leave nothing are skipped. With `gathers` several reads become
@@ -162,11 +162,11 @@ class SegmentReader:
         return ROOM if self.has_single_consumer else 0
 
     @property
-    def reads_alone(self) -> bool:
-        """Return whether `read_alone` can be used: not with IP headers, nor with injected losses."""
+    def polls_singles(self) -> bool:
+        """Return whether `poll_single` can be used: not with IP headers, nor with injected losses."""
         return not self._is_raw and self.injector is None
 
-    def read_alone(self, sock: socket.socket, take: TakeAlone, most: int = 1) -> int:
+    def poll_single(self, sock: socket.socket, take: TakeSingle, most: int = 1) -> int:
         """Poll for a single packet at most `most` times, and offer it to `take`.
 
         Returns the number of the poll that brought data, 0 for none. A negative number means that the data is not one

@@ -203,7 +203,7 @@ async def test_application_reader_serves_deadlines_in_time(place: Place, monkeyp
 
 async def perform_soon(receiver: Receiver, effect: Effect) -> None:
     """Give an application an item that no packet brought."""
-    receiver.driver.perform_now((effect,))
+    receiver.driver.perform((effect,))
 
 
 class Turns:

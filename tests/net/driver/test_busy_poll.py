@@ -226,7 +226,7 @@ def test_a_message_whose_call_is_interrupted_is_repaired(place: Place) -> None:
         source.send(b"first")
         assert payloads(take(receiver, has_messages(1))) == [b"first"]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Link, "send_alone", interrupted)
+            patch.setattr(Link, "send_packet", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 source.send(b"second")
         source.send(b"third")

@@ -15,7 +15,7 @@ from pgm import Batch, Message
 from pgm.net.driver import busy_poll_driver as busy_poll
 from pgm.net.endpoint.busy_poll import BusyPollReceiver, BusyPollSource
 from pgm.net.link.link import Link
-from pgm.net.link.reader import SocketRead, TakeAlone
+from pgm.net.link.reader import SocketRead, TakeSingle
 from tests.net.support.places import Place
 from tests.net.support.taking import PATIENCE_S, payload_of
 
@@ -30,7 +30,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     read = Link.read
 
-    def noted(link: Link, sock: object, *, gathers: bool = True, take: TakeAlone | None = None) -> SocketRead | None:
+    def noted(link: Link, sock: object, *, gathers: bool = True, take: TakeSingle | None = None) -> SocketRead | None:
         found.append(gathers)
         return read(link, sock, gathers=gathers, take=take)  # type: ignore[arg-type]
 
@@ -56,17 +56,17 @@ def test_read_ahead_is_off_when_each_message_is_awaited(
 ) -> None:
     """As in round trips, an unsuccessful poll lies between two packets, or between three if one came early."""
     with begun(place) as (source, receiver):
-        read_alone, rest = Link.read_alone, SENT[::-1]
+        poll_single, rest = Link.poll_single, SENT[::-1]
         got: list[bytes] = []
 
-        def then_send(link: Link, sock: object, take: TakeAlone, _most: int = 1) -> int:
-            found = read_alone(link, sock, take)  # type: ignore[arg-type]
+        def then_send(link: Link, sock: object, take: TakeSingle, _most: int = 1) -> int:
+            found = poll_single(link, sock, take)  # type: ignore[arg-type]
             # A turn in a send may have read the message, which then waits for the application.
             if not found and len(got) % 3 < 2 and len(got) + len(rest) == len(SENT):
                 source.send(rest.pop())
             return found
 
-        monkeypatch.setattr(Link, "read_alone", then_send)
+        monkeypatch.setattr(Link, "poll_single", then_send)
         gathered.clear()
         while len(got) < len(SENT):
             if len(got) % 3 == 2:

@@ -69,8 +69,8 @@ def test_interrupted_calls_lose_no_message(place: Place) -> None:
 def test_a_loss_that_is_raised_is_raised_for_the_next_call(place: Place) -> None:
     with pgm.blocking.open_receiver(place.url(), on_loss="raise") as receiver:
         interrupt(receiver)
-        inbox = receiver._inner._inbox
-        receiver._background._token.run_sync_soon(inbox.take, Lost(b"12345678", 0, 1, LossCause.WINDOW))  # type: ignore[union-attr]
+        lost = Lost(b"12345678", 0, 1, LossCause.WINDOW)
+        receiver._background.run_now(receiver.driver.perform, (lost,))
         with pytest.raises(LossError):
             receiver.recv(PATIENCE_S)
         assert receiver.recv(SHORT_S) is None

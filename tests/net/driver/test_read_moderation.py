@@ -14,13 +14,14 @@ import pgm.blocking
 from pgm import Batch
 from pgm.core.counters import Counters
 from pgm.net.driver.read_moderation import ReadModeration
-from pgm.net.driver.rest_settings import element_read_settings, receiver_read_settings
+from pgm.net.driver.rest_settings import ReadSettings, element_read_settings, receiver_read_settings
 from pgm.parameters import Parameters
 from pgm.units import MIB, MILLISECOND
 from tests.net.support.places import Place
 
 MUCH = 64_000_000  # octets a second
 IVL = 2 * MILLISECOND
+BULK, NO_REST = ReadSettings(bulk_ivl=IVL, bulk_rte=MUCH), ReadSettings(bulk_rte=MUCH)
 PATIENCE_S = 20.0
 
 
@@ -36,20 +37,20 @@ def rests(moderation: ReadModeration, rate: int, *, begun_ns: int = 10**9, windo
 
 
 def test_only_much_is_moderated() -> None:
-    assert rests(ReadModeration(IVL, MUCH, MIB, Counters()), 2 * MUCH)[1:] == [IVL, IVL]
-    assert rests(ReadModeration(IVL, MUCH, MIB, Counters()), MUCH // 2) == [0, 0, 0]
-    assert rests(ReadModeration(0, MUCH, MIB, Counters()), 2 * MUCH) == [0, 0, 0]
+    assert rests(ReadModeration(BULK, MIB, Counters()), 2 * MUCH)[1:] == [IVL, IVL]
+    assert rests(ReadModeration(BULK, MIB, Counters()), MUCH // 2) == [0, 0, 0]
+    assert rests(ReadModeration(NO_REST, MIB, Counters()), 2 * MUCH) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(700_000_000, MIB * 10**9 // 700_000_000), (1_200_000_000, 0)])
 def test_a_rest_fills_no_more_than_the_room_there_is(rate: int, wanted: int) -> None:
-    assert rests(ReadModeration(IVL, MUCH, MIB, Counters()), rate)[-1] == wanted
+    assert rests(ReadModeration(BULK, MIB, Counters()), rate)[-1] == wanted
 
 
 def test_moderation_begins_with_steady_heavy_traffic() -> None:
     counters = Counters()
-    for ivl in (IVL, 0):
-        moderation = ReadModeration(ivl, MUCH, MIB, counters)
+    for settings in (BULK, NO_REST):
+        moderation = ReadModeration(settings, MIB, counters)
         rests(moderation, 20 * MUCH)
         assert moderation.steady_rate == 20 * MUCH
         rests(moderation, MUCH // 2, begun_ns=2 * 10**9)
@@ -72,7 +73,8 @@ def test_moderation_begins_with_steady_heavy_traffic() -> None:
 )
 @pytest.mark.parametrize("rest_ivl", [IVL, 0])
 def test_memory_is_wanted_for_what_comes_in_an_interval(rate: int, ivl: int, wanted: int, rest_ivl: int) -> None:
-    moderation = ReadModeration(rest_ivl, MUCH, MIB, Counters(), warm_ivl=ivl, warm_octets=MIB)
+    settings = ReadSettings(bulk_ivl=rest_ivl, bulk_rte=MUCH, warm_ivl=ivl, warm_octets=MIB)
+    moderation = ReadModeration(settings, MIB, Counters())
     assert moderation.warm_octets == 0
     rests(moderation, rate)
     assert moderation.warm_octets == wanted
@@ -121,7 +123,7 @@ def test_an_element_may_rest_longer() -> None:
 
 def test_nobody_rests_while_repairs_are_asked_for() -> None:
     counters = Counters()
-    moderation = ReadModeration(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(BULK, MIB, counters)
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     counters.nak_packets += 1
     assert rests(moderation, 2 * MUCH, begun_ns=2 * 10**9)[1:] == [IVL, IVL]  # the first window is over before
@@ -132,7 +134,7 @@ def test_nobody_rests_while_repairs_are_asked_for() -> None:
 
 def test_a_rest_ends_with_the_first_nak_and_not_with_the_window() -> None:
     counters = Counters()
-    moderation = ReadModeration(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(BULK, MIB, counters)
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     soon_ns = 10**9 + 31 * MILLISECOND
     assert moderation.rest_ns(soon_ns) == IVL
@@ -153,7 +155,7 @@ def lossy(moderation: ReadModeration, counters: Counters, windows: int, *, begun
 
 def test_a_few_losses_all_the_time_leave_a_short_rest() -> None:
     counters = Counters()
-    moderation = ReadModeration(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(BULK, MIB, counters)
     said = lossy(moderation, counters, 20, begun_ns=10**9)
     assert said[:10] == [0] * 10
     assert said[-8:] == [MILLISECOND] * 8
@@ -168,7 +170,7 @@ def test_a_few_losses_all_the_time_leave_a_short_rest() -> None:
 
 def test_moderation_resumes_after_losses_end() -> None:
     counters = Counters()
-    moderation = ReadModeration(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(BULK, MIB, counters)
     lossy(moderation, counters, 20, begun_ns=10**9)
     assert rests(moderation, 4 * MUCH, begun_ns=2 * 10**9)[1:] == [IVL, IVL]
     counters.nak_packets += 1
@@ -178,19 +180,19 @@ def test_moderation_resumes_after_losses_end() -> None:
 @pytest.mark.parametrize(("sqns", "room"), [(100, MIB), (10, MIB // 8)])
 def test_many_losses_or_little_room_leave_none(sqns: int, room: int) -> None:
     counters = Counters()
-    assert not any(lossy(ReadModeration(IVL, MUCH, room, counters), counters, 30, begun_ns=10**9, sqns=sqns))
+    assert not any(lossy(ReadModeration(BULK, room, counters), counters, 30, begun_ns=10**9, sqns=sqns))
 
 
 def test_nobody_rests_while_children_ask() -> None:
     counters = Counters()
-    moderation = ReadModeration(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(BULK, MIB, counters)
     for window in range(30):
         counters.nak_packets_in += 1
         assert lossy(moderation, counters, 1, begun_ns=10**9 + 10 * window * MILLISECOND) == [0]
 
 
 def test_the_first_packet_after_a_pause_ends_it() -> None:
-    moderation = ReadModeration(IVL, MUCH, MIB, Counters())
+    moderation = ReadModeration(BULK, MIB, Counters())
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     moderation.read(1472)
     assert moderation.rest_ns(2 * 10**9) == 0

@@ -131,8 +131,7 @@ def test_in_ordinary_threads(place: Place, busy_poll: bool) -> None:
     topology = lossy(place)
     lost = got = 0
     with pgm.blocking.open_receiver(topology, node="desk-1", on_loss="raise", busy_poll=busy_poll) as receiver:
-        inner = receiver if busy_poll else receiver._inner
-        inner.links[0].injector = injector(0.2)
+        receiver.links[0].injector = injector(0.2)
         with pgm.blocking.open_source(topology, node="source") as source:
             source.send_batch(messages_of_sizes([500] * 100))
             while True:

@@ -14,7 +14,6 @@ import pgm.blocking
 from deploy.archive.record import record_node
 from pgm.archive.errors import ArchiveError
 from pgm.net.element_process import run_element
-from pgm.net.endpoint import busy_poll as busy_handles
 from pgm.net.endpoint import open as opening
 from pgm.net.endpoint.open import resolve
 from pgm.topology.load import loads
@@ -54,7 +53,7 @@ def spinning(way: str, place: Place) -> None:
 @pytest.mark.parametrize("role", ["source", "receiver"])
 @pytest.mark.parametrize("spins", [False, True])
 def test_a_core_that_cannot_be_made(place: Place, monkeypatch: pytest.MonkeyPatch, role: str, spins: bool) -> None:
-    monkeypatch.setattr(busy_handles if spins else opening, f"{role}_core", refuse)
+    monkeypatch.setattr(opening, f"{role}_core", refuse)
     before = open_files()
     open_it = spinning if spins else under_trio
     with pytest.raises(Refused) as kept:

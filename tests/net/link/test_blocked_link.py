@@ -89,10 +89,10 @@ async def test_of_a_train_that_a_link_does_not_take_each_packet_is_counted(
 
         with monkeypatch.context() as patch:
             patch.setattr(link, "send", refuse)
-            driver.perform_now([train])
+            driver.perform([train])
             assert counters.sends_dropped == 3
         with monkeypatch.context() as patch:
             assert link.to_group is not None
             patch.setattr(link.to_group, "send", fail)
-            driver.perform_now([train])
+            driver.perform([train])
             assert counters.send_errors == 4

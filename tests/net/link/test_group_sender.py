@@ -48,7 +48,7 @@ def test_group_sender_packets_equal_those_of_the_own_socket(ends: tuple[Link, Li
     group = receiver.inputs[0]
     group.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
     group.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
-    assert source.send_alone(b"packet")
+    assert source.send_packet(b"packet")
     source.send(alone(source.segment, b"packet"))
     first, second = group.recvmsg(100, 200), group.recvmsg(100, 200)
     assert first == second
@@ -69,9 +69,9 @@ def test_group_sender_own_socket_still_receives(ends: tuple[Link, Link], place: 
         assert ends[0].sockets.own.recv(100) == b"nak"
 
 
-def test_a_receiver_has_none_and_leaves_it_to_others_to_send_alone(ends: tuple[Link, Link]) -> None:
+def test_a_receiver_has_none_and_leaves_single_packets_to_others(ends: tuple[Link, Link]) -> None:
     assert ends[1].sockets.to_group is None
-    assert not ends[1].send_alone(b"packet")
+    assert not ends[1].send_packet(b"packet")
 
 
 def test_a_relay_has_one_for_those_below(place: Place, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_group_sender_trains_and_packets_arrive_unchanged(ends: tuple[Link, Link
         stride, count = rng.choice((10, 100, 700, 1400)), rng.choice((1, 1, 2, 3, 80))
         octets = rng.randbytes(stride * count - rng.randrange(stride if count > 1 else 1))
         if count == 1 and number % 2:
-            assert source.send_alone(octets)
+            assert source.send_packet(octets)
         else:
             source.send(Send(source.segment, octets, stride))
         sent = [octets[at : at + stride] for at in range(0, len(octets), stride)]
@@ -151,7 +151,7 @@ def test_group_sender_disables_gso_where_the_kernel_refuses(
     monkeypatch.setattr(by, "_send", send)
     source.send(alone(source.segment, b"spm"))
     source.send(train)
-    assert source.send_alone(b"data")
+    assert source.send_packet(b"data")
     assert [group.recv(1000) for _ in range(8)] == [bytes(100)] * 3 + [b"spm"] + [bytes(100)] * 3 + [b"data"]
     assert source.counters.send_errors == 0
 
@@ -176,7 +176,7 @@ def test_group_sender_interrupted_send_stays_whole(ends: tuple[Link, Link], monk
         patch.setattr(by, "sock", Interrupted(by.sock))
         with pytest.raises(KeyboardInterrupt):
             source.send(Send(source.segment, bytes(300), 100))
-    assert source.send_alone(bytes(250))
+    assert source.send_packet(bytes(250))
     assert group.recv(1000) == bytes(250)
     source.send(Send(source.segment, bytes(300), 100))
     assert [group.recv(1000) for _ in range(3)] == [bytes(100)] * 3

@@ -59,7 +59,7 @@ def read_all(link: Link, rng: random.Random, *, alone: bool) -> list[Read]:
 
     while True:
         if alone and rng.random() < 0.8:
-            came = link.read_alone(sock, take, rng.choice([1, 3]))
+            came = link.poll_single(sock, take, rng.choice([1, 3]))
             assert link.holds(sock) == (came < 0)
             if not came:
                 break
@@ -108,7 +108,7 @@ def test_own_echoes_and_nothing_are_passed_over(links: list[Link], place: Place)
         one.sendto(b"", to)
         one.sendto(b"theirs", to)
     sock = links[0].inputs[0]
-    came = [links[0].read_alone(sock, lambda *what: not taken.append(what)) for _ in range(4)]
+    came = [links[0].poll_single(sock, lambda *what: not taken.append(what)) for _ in range(4)]
     assert came == [1, 1, 1, 0]
     assert taken == [(b"theirs", place.address(1))]
     assert not links[0].holds(sock)

@@ -74,9 +74,9 @@ def test_recvmsg_errors_are_those_of_the_general_path(place: Place) -> None:
         gone.bind((place.address(1), 0))
         sock.connect(gone.getsockname())
     sock.send(b"to nobody")
-    assert link.read_alone(sock, lambda *_: True, 3) == 1
-    assert link.read_alone(sock, lambda *_: True, 3) == 0
+    assert link.poll_single(sock, lambda *_: True, 3) == 1
+    assert link.poll_single(sock, lambda *_: True, 3) == 0
     group = link.inputs[0]
     link.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        link.read_alone(group, lambda *_: True)
+        link.poll_single(group, lambda *_: True)

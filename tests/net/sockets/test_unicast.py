@@ -262,9 +262,9 @@ async def test_unicast_control_dropped_by_a_full_link_is_counted(place: Place, g
         link.sockets.gso = False
         link._send_once = refuse_what_is_more
         before = counters.sends_dropped
-        driver.perform_now([Send(link.segment, bytes(350), 100)])
+        driver.perform([Send(link.segment, bytes(350), 100)])
         assert counters.sends_dropped - before == 4 * len(link.plan.peers) - gone
-        driver.perform_now([Send(link.segment, bytes(350), 100, to=link.plan.peers[0])])
+        driver.perform([Send(link.segment, bytes(350), 100, to=link.plan.peers[0])])
         assert counters.sends_dropped - before == 4 * len(link.plan.peers) - gone + 4
 
 

@@ -50,7 +50,7 @@ def main() -> None:
         link.send(Send(link.segment, bytes(1000), 100))
         answer(link)
         link.send(alone(link.segment, bytes(50)))
-        if not link.send_alone(bytes(80)):
+        if not link.send_packet(bytes(80)):
             link.send(alone(link.segment, bytes(80)))
     print(link.counters.send_errors, link.sockets.gso)
     link.close()
