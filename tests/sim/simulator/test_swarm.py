@@ -14,7 +14,7 @@ from deploy.node.roles import build_core
 from pgm.sim.runs.scenario import scenario
 from pgm.sim.runs.swarm import run
 
-SEEDS = range(24)
+SEEDS = range(12)
 
 # Former failures. A change of the generator gives these seeds other scenarios.
 REMEMBERED = {
@@ -31,17 +31,11 @@ def test_everything_arrives_whatever_happens(seed):
     run(seed, build_core)
 
 
-def test_same_seed_same_run_and_another_seed_another():
-    one = run(3, build_core)
-    assert one == run(3, build_core)
-    assert one.digest != run(4, build_core).digest
-
-
 def test_same_seed_same_run_in_other_processes():
     """The run does not depend on the order of sets, memory addresses or the clock."""
     root = Path(__file__).resolve().parents[3]
     program = (
-        "from deploy.node.roles import build_core; from pgm.sim.runs.swarm import run; print(run(8, build_core).digest)"
+        "from deploy.node.roles import build_core; from pgm.sim.runs.swarm import run; print(run(2, build_core).digest)"
     )
     others = [
         subprocess.Popen(
@@ -52,8 +46,9 @@ def test_same_seed_same_run_in_other_processes():
         )
         for hash_seed in ("0", "4711")
     ]
-    digest = run(8, build_core).digest
+    digest = run(2, build_core).digest
     assert [other.communicate()[0].strip() for other in others] == [digest, digest]
+    assert run(4, build_core).digest != digest
 
 
 def test_scenarios_cover_what_they_promise():
