@@ -28,14 +28,15 @@ from deploy.bench.contenders.registry import CONTENDERS, require_known, select_c
 from deploy.bench.lan import MOST_RECEIVERS
 from deploy.bench.machine import describe, load_warning
 from deploy.bench.peers.messages import NUMBER_OCTETS
-from deploy.bench.plot import plot, require_kind, require_matplotlib
+from deploy.bench.plot import plot, require_kind
 from deploy.bench.ratios import Ratios, ratios_of
-from deploy.bench.settings import SIZES, BenchSettings, Row, allowed_buffer
+from deploy.bench.settings import SIZES, BenchSettings, FilesSettings, Row, ScaleSettings, allowed_buffer
 from deploy.bench.tree import MOST_SIMULATED
 from deploy.bench.view import ratios_table, remarks, rows_table
 from deploy.node.supervisor import heed_signals
 from deploy.terminal.options import PATH, option, parsed
 from deploy.terminal.output import command, print_json
+from deploy.terminal.svg import require_matplotlib
 from deploy.terminal.tables import console
 from pgm.errors import UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
@@ -102,7 +103,7 @@ def _rates(context: click.Context, param: click.Parameter, value: str) -> tuple[
 def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]) -> None:
     """Raise `UsageError` for options that cannot work, before any measurement."""
     if picture is not None:
-        require_matplotlib()
+        require_matplotlib("--plot needs", "bench")
         require_kind(picture)
         if not picture.absolute().parent.is_dir():
             raise UsageError(
@@ -208,7 +209,9 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
     machine = describe()
     rows: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory(prefix="pgm-bench-") as folder:
-        settings = BenchSettings(**options, folder=Path(folder), say=_say)
+        of_scale = ScaleSettings(options.pop("receivers"), options.pop("simulated"))
+        of_files = FilesSettings(*(options.pop(key) for key in ("file_sizes", "file_receivers", "uftp_rates")))
+        settings = BenchSettings(**options, scale=of_scale, files=of_files, folder=Path(folder), say=_say)
         if as_json:
             settings = attrs.evolve(settings, emit=print_json)
         _say(f"{machine['cpu']}, {machine['cpus']} processors; socket buffers of {settings.rcvbuf:,} octets")

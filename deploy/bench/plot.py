@@ -31,16 +31,6 @@ _WIDTH, _HEIGHT = 10.0, 4.5  # inches of one benchmark's picture
 _FILLED = 0.8  # share of a group's width that bars fill
 
 
-def require_matplotlib() -> None:
-    """Raise `UsageError` with the install command if matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "--plot needs matplotlib, which is not installed", remedy="pip install 'pgm-repair-network[bench]'"
-        ) from None
-
-
 def require_kind(file: Path) -> None:
     """Raise `UsageError` if matplotlib cannot write the file's suffix."""
     from matplotlib.backend_bases import FigureCanvasBase

@@ -20,6 +20,23 @@ _LARGEST_ON_ETHERNET = 1472 - 24  # largest message, in octets, that fits one pa
 
 
 @attrs.frozen
+class ScaleSettings:
+    """Numbers of receivers in scale, as processes and simulated."""
+
+    receivers: tuple[int, ...] = (1, 2, 4, 8)
+    simulated: tuple[int, ...] = (100, 1000, 10_000)
+
+
+@attrs.frozen
+class FilesSettings:
+    """Options of files. Sizes are in octets, rates in octets a second."""
+
+    sizes: tuple[int, ...] = (10**9,)
+    receivers: int = 4
+    uftp_rates: tuple[int, ...] = (10**8, 2 * 10**8, 4 * 10**8)
+
+
+@attrs.frozen
 class BenchSettings:
     """Options of the command."""
 
@@ -33,12 +50,9 @@ class BenchSettings:
     window: int = 256 << 20
     loss: float = 0.01
     burst: int = 10_000  # packets
-    receivers: tuple[int, ...] = (1, 2, 4, 8)
-    simulated: tuple[int, ...] = (100, 1000, 10_000)
-    file_sizes: tuple[int, ...] = (10**9,)  # octets
-    file_receivers: int = 4
+    scale: ScaleSettings = ScaleSettings()
+    files: FilesSettings = FilesSettings()
     rates: tuple[int, ...] = (125_000, 12_500_000, 125_000_000, 500_000_000)  # octets a second
-    uftp_rates: tuple[int, ...] = (10**8, 2 * 10**8, 4 * 10**8)  # octets a second
     folder: Path = Path("/tmp")  # for files of this run
     say: Callable[[str], None] = print  # prints a line of progress
     emit: Callable[[Row], None] = lambda _row: None  # prints a complete row

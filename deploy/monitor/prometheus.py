@@ -31,6 +31,7 @@ _SUMS = {
     "pgm_stream_held_octets": ("held_octets", "Octets in the window or cache."),
 }
 _Labels: TypeAlias = tuple[str, ...]
+_Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 
 
 @attrs.define
@@ -128,24 +129,25 @@ def _snapshots(up: Iterable[NodeRecord]) -> Iterator[tuple[_Labels, dict[str, An
         yield _labels(node), node.snapshot
 
 
+def _filled(family: _Family, samples: Iterable[tuple[_Labels, float]]) -> _Family:
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
 def _states(view: TreeView) -> Iterator[Metric]:
-    family = GaugeMetricFamily(
-        "pgm_up", "1 for a node that answers, 0 for a node that has stopped answering.", labels=_NODE
-    )
-    for node in view.nodes:
-        family.add_metric(_labels(node), float(node.is_up))
-    yield family
+    doc = "1 for a node that answers, 0 for a node that has stopped answering."
+    up = ((_labels(node), float(node.is_up)) for node in view.nodes)
+    yield _filled(GaugeMetricFamily("pgm_up", doc, labels=_NODE), up)
     family = GaugeMetricFamily("pgm_monitor_nodes", "Nodes that the monitor knows.", labels=("state",))
-    for state in NodeState:
-        family.add_metric((state.value,), sum(node.state is state for node in view.nodes))
-    family.add_metric(("left out",), view.left_out)
-    yield family
+    counts = (((state.value,), sum(node.state is state for node in view.nodes)) for state in NodeState)
+    yield _filled(family, [*counts, (("left out",), view.left_out)])
     took = "Time needed to ask all nodes."
     yield GaugeMetricFamily("pgm_monitor_look_seconds", took, value=view.took_s)
 
 
 def _processes(up: Iterable[NodeRecord]) -> Iterator[Metric]:
-    families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+    families: dict[str, _Family] = {
         "uptime_s": GaugeMetricFamily("pgm_uptime_seconds", "Time since the node started.", labels=_NODE),
         "rss_bytes": GaugeMetricFamily("pgm_resident_memory_bytes", "Memory of the node's process.", labels=_NODE),
         "cpu_s": CounterMetricFamily("pgm_cpu_seconds", "CPU time of the node's process.", labels=_NODE),
@@ -156,7 +158,7 @@ def _processes(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     yield from families.values()
 
 
-def _family(name: str, unit: str, doc: str, labels: _Labels) -> CounterMetricFamily | GaugeMetricFamily:
+def _family(name: str, unit: str, doc: str, labels: _Labels) -> _Family:
     """Return the family of a counter; a value that can decrease is a gauge."""
     text = f"{doc.rstrip('.')} ({unit})."
     is_gauge = unit.endswith((" now", " at most"))
@@ -167,9 +169,7 @@ def _counters(up: list[NodeRecord]) -> Iterator[Metric]:
     snapshots = list(_snapshots(up))
     for row in ROWS:
         family = _family(f"pgm_{row.name}", row.metadata["unit"], row.metadata["doc"], _NODE)
-        for labels, snapshot in snapshots:
-            family.add_metric(labels, snapshot["counters"].get(row.name, 0))
-        yield family
+        yield _filled(family, ((labels, snapshot["counters"].get(row.name, 0)) for labels, snapshot in snapshots))
     rejects = CounterMetricFamily(
         "pgm_rejects", "Datagrams that are not PGM packets, by reason (packets).", labels=(*_NODE, "reason")
     )
@@ -185,9 +185,7 @@ def _stream_counters(by_stream: dict[_Labels, Counter[str]]) -> Iterator[Metric]
     for name in SESSION_COUNTERS:
         meta = rows[name]
         family = _family(f"pgm_stream_{name}", f"{meta['unit']}, of one stream", meta["doc"], _STREAM)
-        for labels, counts in by_stream.items():
-            family.add_metric(labels, counts[name])
-        yield family
+        yield _filled(family, ((labels, counts[name]) for labels, counts in by_stream.items()))
 
 
 def _stream_gauges(up: Iterable[NodeRecord]) -> Iterator[Metric]:
@@ -197,16 +195,12 @@ def _stream_gauges(up: Iterable[NodeRecord]) -> Iterator[Metric]:
             sums[*labels, session["stream"]].update({key: session[key] for key, _ in _SUMS.values()} | {"sessions": 1})
     for name, (key, doc) in {**_SUMS, "pgm_stream_sessions": ("sessions", "Sessions of the stream now.")}.items():
         family = GaugeMetricFamily(name, doc, labels=_STREAM)
-        for labels, values in sums.items():
-            family.add_metric(labels, values[key])
-        yield family
+        yield _filled(family, [(labels, values[key]) for labels, values in sums.items()])
 
 
 def _buffers(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "pgm_receive_buffer_bytes", "Receive buffer that the kernel granted.", labels=(*_NODE, "segment")
     )
-    for labels, snapshot in _snapshots(up):
-        for segment in snapshot["segments"]:
-            family.add_metric((*labels, segment["segment"]), segment["rcvbuf"])
-    yield family
+    rows = ((labels, segment) for labels, snapshot in _snapshots(up) for segment in snapshot["segments"])
+    yield _filled(family, (((*labels, segment["segment"]), segment["rcvbuf"]) for labels, segment in rows))

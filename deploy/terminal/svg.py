@@ -13,14 +13,13 @@ _BLUE, _ORANGE, _GREEN, _GREY = "#2b6cb0", "#dd6b20", "#2f855a", "#a0aec0"
 COLOURS = (_BLUE, _ORANGE, _GREEN, _GREY)
 
 
-def require_matplotlib() -> None:
+def require_matplotlib(user: str = "pictures need", extra: str = "spark") -> None:
     """Raise `UsageError` with the remedy if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UsageError(
-            "pictures need matplotlib, which is not installed", remedy="pip install 'pgm-repair-network[spark]'"
-        ) from None
+        remedy = f"pip install 'pgm-repair-network[{extra}]'"
+        raise UsageError(f"{user} matplotlib, which is not installed", remedy=remedy) from None
 
 
 def axes(height: float) -> tuple[Any, Any]:

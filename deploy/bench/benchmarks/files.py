@@ -109,8 +109,8 @@ async def files(settings: BenchSettings) -> list[Row]:
     """
     contenders = select_file_contenders(settings.contenders)
     rows: list[Row] = []
-    with open_lan(settings.file_receivers) as lan:
-        for size in settings.file_sizes:
+    with open_lan(settings.files.receivers) as lan:
+        for size in settings.files.sizes:
             with _folder(size, settings) as folder:
                 rows += await _measure_size(contenders, lan, folder, size, settings)
     return rows
@@ -120,7 +120,7 @@ async def files(settings: BenchSettings) -> list[Row]:
 def _folder(size: int, settings: BenchSettings) -> Iterator[Path]:
     """Make a folder for the file and all copies, for a block. Raises `ProcessError` if the disk has too little room."""
     at = settings.folder if "TMPDIR" in os.environ or not _MEMORY.is_dir() else _MEMORY
-    needed, free = size * (settings.file_receivers + 1), shutil.disk_usage(at).free
+    needed, free = size * (settings.files.receivers + 1), shutil.disk_usage(at).free
     if needed > free:
         raise ProcessError(
             f"the file and its copies take {needed:,} octets, and {at} has {free:,}",
@@ -164,10 +164,10 @@ async def _best_rate(
     """Return the rate with the shortest transfer, or 0 if the contender needs none."""
     if not contender.needs_rate:
         return 0
-    if len(settings.uftp_rates) == 1:
-        return settings.uftp_rates[0]
+    if len(settings.files.uftp_rates) == 1:
+        return settings.files.uftp_rates[0]
     seconds_of_rate: dict[int, float] = {}
-    for rate in settings.uftp_rates:
+    for rate in settings.files.uftp_rates:
         transfer = await run_once(contender, rate)
         seconds_of_rate[rate] = transfer.seconds if not transfer.flaw else float("inf")
     return min(seconds_of_rate, key=lambda rate: seconds_of_rate[rate])

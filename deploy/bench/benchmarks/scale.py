@@ -38,10 +38,10 @@ _DELAY = 50 * MICROSECOND
 async def scale(settings: BenchSettings) -> list[Row]:
     """Measure real processes, then simulated trees; return a row for each count."""
     rows = []
-    for count in settings.receivers:
+    for count in settings.scale.receivers:
         rows.append(await _processes(count, settings))
         settings.emit(rows[-1])
-    for count in settings.simulated:
+    for count in settings.scale.simulated:
         rows.append(await trio.to_thread.run_sync(_simulated, count, settings, abandon_on_cancel=True))
         settings.emit(rows[-1])
     return rows
