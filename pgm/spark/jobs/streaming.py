@@ -22,17 +22,6 @@ def windowed_shares(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
     return table.withColumn("window", F.col("window.start"))
 
 
-def windowed_latencies(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
-    """Return repair latencies of receivers. Columns: window (its start), segment, repairs, p50_ms, p95_ms, p99_ms."""
-    repaired = of_kind(stream, "repaired").where("value_us IS NOT NULL AND role = 'receiver'")
-    quantiles = F.percentile_approx("value_us", F.array(F.lit(0.5), F.lit(0.95), F.lit(0.99)))
-    table = repaired.groupBy(F.window("time", window).alias("window"), "segment").agg(
-        F.count("kind").alias("repairs"), quantiles.alias("q")
-    )
-    picked = [(F.col("q")[index] / 1000).alias(name) for index, name in enumerate(("p50_ms", "p95_ms", "p99_ms"))]
-    return table.select(F.col("window.start").alias("window"), "segment", "repairs", *picked)
-
-
 def windowed_losses(stream: DataFrame, *, window: str = WINDOW) -> DataFrame:
     """Return the packets lacked on each segment, and by how many nodes.
 
