@@ -20,7 +20,7 @@ from deploy.node.sample_messages import Account, generate, payloads_of
 from deploy.node.sigterm import SIGTERM_HANDLER
 from deploy.node.supervisor import end_with_supervisor
 from deploy.terminal.event_log import EventPrinter
-from deploy.terminal.options import loss_seed, message_size, option, telemetry_folder, topology_file
+from deploy.terminal.options import generated_messages, loss_seed, message_size, option, telemetry_folder, topology_file
 from deploy.terminal.output import command, log, print_json, warn
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import PayloadTooLarge, UsageError
@@ -230,14 +230,7 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
 @topology_file
 @click.option("--node", required=True, help="Name of the node in the file.")
 @click.option("--stream", help="Stream of a source or receiver that has several.")
-@click.option(
-    "--generate",
-    "messages",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Source: send N test messages instead of standard input. Receiver: check them.",
-)
+@generated_messages("Source: send N test messages instead of standard input. Receiver: check them.")
 @message_size
 @option("--data-seed", type=int, default=1, help="Seed of the test messages.")
 @click.option("--hold", is_flag=True, help="Source: wait for a line on standard input before sending.")

@@ -12,7 +12,7 @@ import trio
 from deploy.node.run import FAULTS, account_text
 from deploy.node.supervisor import Supervisor, heed_signals
 from deploy.terminal.exit_codes import EXIT_FAILED
-from deploy.terminal.options import message_size, telemetry_folder, topology_file
+from deploy.terminal.options import generated_messages, message_size, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.topology.check import load_checked
@@ -62,14 +62,7 @@ async def run_tree(
 
 @click.command()
 @topology_file
-@click.option(
-    "--generate",
-    "messages",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Send N test messages from every source, and check them at the receivers.",
-)
+@generated_messages("Send N test messages from every source, and check them at the receivers.")
 @message_size
 @telemetry_folder
 @command

@@ -23,6 +23,11 @@ message_size = option("--size", type=click.IntRange(8), default=1400, help="Octe
 loss_seed = click.option("--seed", help="Seed of the losses that the topology injects.")
 
 
+def generated_messages(text: str) -> Callable[..., Any]:
+    """Return the option for the number of test messages."""
+    return click.option("--generate", "messages", type=click.IntRange(0), default=0, metavar="N", help=text)
+
+
 def parsed(parse: Callable[[str], Any], _: click.Context, param: click.Parameter, value: str) -> Any:
     """Return the parsed value of an option; the callback of an option is `partial(parsed, parse)`."""
     try:
