@@ -176,6 +176,8 @@ class TrioDriver(EffectPerformer):
         if counters.trains_in == before:
             return 0
         self._consecutive_singles = 0 if octets else singles + 1
+        if octets:  # the core's general path may have changed its deadline without an effect
+            self.reschedule()
         self._serve_late()
         return octets or 1
 
@@ -186,7 +188,6 @@ class TrioDriver(EffectPerformer):
         """
         now_ns = self.now_ns()
         if now_ns < self._timer.until_ns:
-            self.reschedule()
             return
         if self.core.deadline_ns <= now_ns:
             self.perform(self.core.handle_deadline(now_ns))

@@ -1,4 +1,4 @@
-"""What all surfaces of sources and receivers share: the driver and the waits that they need, and their properties."""
+"""Interfaces of drivers and waits, and properties of sources and receivers, for all surfaces."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Waits(Protocol):
     def pause(self, *, yields: bool) -> Awaitable[None]:
         """Begin a wait, or end one. With `yields` other tasks have a turn."""
 
-    async def wait(self, until_ns: int) -> None:
+    def wait(self, until_ns: int) -> Awaitable[None]:
         """Wait for something new from the driver until `until_ns`, or for a shorter time."""
 
     async def catch_up(self) -> None:

@@ -128,10 +128,10 @@ class ReceiverEndpoint(ReceiverView[D]):
             if message is not None:
                 single.message = None
                 return message  # policies are about losses
-            self._driver.require_usable()  # a handler of notices may have closed it
             queued = inbox.pop(drains=drains or inbox.is_closed)
             if queued is None:
                 return None
+            self._driver.require_usable()  # a handler of notices may have closed it
             self._take(queued)
         return self._policies.checked(ready.popleft())
 

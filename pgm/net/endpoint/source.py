@@ -80,7 +80,8 @@ class SourceEndpoint(SourceView[D]):
         `UsageError` for invalid names.
         """
         if self._packer is None and subject is None and to is None:
-            await self._pause()
+            self._sends += 1
+            await self._waits.pause(yields=self._sends % _SENDS_PER_CHECKPOINT == 0)
             now_ns = time.monotonic_ns()
             alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
             # The general path wakes the driver's tasks, once for this message and once for all behind it.
@@ -185,12 +186,9 @@ class SourceEndpoint(SourceView[D]):
             self._core.submit(payloads)
         return sqn
 
-    async def _pause(self) -> None:
+    async def _wait_for_room(self) -> None:
         self._sends += 1
         await self._waits.pause(yields=self._sends % _SENDS_PER_CHECKPOINT == 0)
-
-    async def _wait_for_room(self) -> None:
-        await self._pause()
         while self._core.room_octets <= 0:
             await self._waits.wait(NEVER)
 

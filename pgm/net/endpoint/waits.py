@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -29,19 +29,15 @@ class TrioWaits:
         """Raise `trio.Cancelled` if the task is cancelled. With `yields` other tasks have their turn."""
         return (trio.lowlevel.checkpoint if yields else trio.lowlevel.checkpoint_if_cancelled)()
 
-    async def wait(self, until_ns: int) -> None:
+    def wait(self, until_ns: int) -> Awaitable[None]:
         """Wait for `wake`, for data, or until `until_ns`."""
-        if until_ns == NEVER:
-            await self._sleep()
-            return
-        with trio.move_on_after(max(0, until_ns - time.monotonic_ns()) / SECOND):
-            await self._sleep()
+        reader = self.reader
+        sleep = self._waiters.park if reader is None or reader.is_waiting else reader.wait
+        return sleep() if until_ns == NEVER else self._sleep_until(until_ns, sleep)
 
-    async def _sleep(self) -> None:
-        if self.reader is None or self.reader.is_waiting:
-            await self._waiters.park()
-        else:
-            await self.reader.wait()
+    async def _sleep_until(self, until_ns: int, sleep: Callable[[], Awaitable[None]]) -> None:
+        with trio.move_on_after(max(0, until_ns - time.monotonic_ns()) / SECOND):
+            await sleep()
 
     async def catch_up(self) -> None:
         """Read the sockets once, or let the driver's tasks do it."""

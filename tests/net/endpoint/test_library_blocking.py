@@ -97,6 +97,24 @@ def test_a_time_limit_holds_while_only_what_is_not_wanted_comes(place: Place, bu
         sender.join()
 
 
+@pytest.mark.parametrize("busy_poll", [False, True])
+def test_blocking_surfaces_have_all_calls_and_properties(place: Place, busy_poll: bool) -> None:
+    topology = loads(one_segment(place))
+    options: dict[str, Any] = {"busy_poll": True} if busy_poll else {}
+    with pgm.blocking.open_receiver(topology, node="desk-1", **options) as receiver:
+        with pgm.blocking.open_source(topology, node="source", **options) as source:
+            assert source.try_send(b"one") == 0
+            with pytest.raises(pgm.UsageError, match="not acknowledged"):
+                source.joined(1)
+            while not isinstance(receiver.recv(PATIENCE_S), Message):
+                pass
+            assert receiver.known_sources == 1
+            assert [row.tsi for row in receiver.sessions] == [row.tsi for row in source.sessions]
+            assert source.max_apdu == source.parameters.max_apdu
+        with pytest.raises(pgm.UsageError, match="closed"):
+            _ = source.sessions
+
+
 def test_blocking_calls_raise_in_the_thread_that_called(place: Place) -> None:
     topology = loads(one_segment(place))
     with pytest.raises(pgm.TopologyError, match="no node 'nobody'"), pgm.blocking.open_source(topology, node="nobody"):
