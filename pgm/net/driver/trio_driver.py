@@ -178,10 +178,10 @@ class TrioDriver(EffectPerformer):
         self._consecutive_singles = 0 if octets else singles + 1
         if octets:  # the core's general path may have changed its deadline without an effect
             self.reschedule()
-        self._serve_late()
+        self.serve_late()
         return octets or 1
 
-    def _serve_late(self) -> None:
+    def serve_late(self) -> None:
         """Serve a receiver's timers that have run out while its application reads.
 
         The deadline task gets its turn only when no data waits.

@@ -30,7 +30,7 @@ def take(receiver: Any) -> bytes:
 def use(source: Any, receiver: Any) -> None:
     """Make a receiver's core read, serve its deadline, and receive budget; any call takes a turn of all nodes."""
     source.send_batch([b"behind"] * 3)
-    receiver.driver.serve(receiver._core.deadline_ns)
+    receiver.driver.serve(receiver.driver.core.deadline_ns)
     take(receiver)
 
 
@@ -49,7 +49,7 @@ def test_others_of_the_thread_go_on(place: Place, monkeypatch: pytest.MonkeyPatc
             raise Interrupted
 
         with monkeypatch.context() as patch:
-            patch.setattr(torn._core, what, interrupted)
+            patch.setattr(torn.driver.core, what, interrupted)
             with pytest.raises(Interrupted):
                 use(source, torn)
         for call in (torn.recv, torn.next_batch, torn.poll):

@@ -29,7 +29,7 @@ class _Told:
     def __init__(self, source: BusyPollSource, most: int, patch: pytest.MonkeyPatch) -> None:
         self.left = most
         self.sqns: list[int] = []  # of data, as they went to the link
-        core, link = source._core, source.links[0]
+        core, link = source.driver.core, source.links[0]
         serve, send, send_packet = core.handle_deadline, link.send, link.send_packet
 
         def telling(now_ns: int) -> Effects:

@@ -82,7 +82,7 @@ async def test_a_deadline_that_was_served_by_another_task_wakes_nobody() -> None
         driver.reschedule()
         while driver.now_ns() <= core.at_ns:
             pass
-        driver._serve_late()
+        driver.serve_late()
         assert len(core.served) == 1
         looks, core.is_served = core.looks, trio.Event()
         await trio.testing.wait_all_tasks_blocked(0.01)
