@@ -303,7 +303,7 @@ def test_attack_accepted_ncfs_make_bounded_state(role):
 
 def _ranges(target: Target, session) -> int:
     if target.role == "receiver":
-        return session.missing_ranges
+        return len(session.recovery.missing)
     return len(session.elimination.repairs) if target.role == "aggregator" else len(session._recovery.missing)
 
 

@@ -368,12 +368,12 @@ def test_back_off_poll_numbers_are_circular():
     reader = joined()
     reader.hear(poll(0xFFFFFFFE))
     reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 3)))
-    assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 200 * MS
+    assert reader.core.sessions.get(TSI).recovery.nak_bo_ivl == 200 * MS
     reader = joined()
     reader.hear(poll(3))
     reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 0xFFFFFFFE)))
-    assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 10 * MS
-    assert not reader.core.sessions.get(TSI).may_ask
+    assert reader.core.sessions.get(TSI).recovery.nak_bo_ivl == 10 * MS
+    assert not reader.core.sessions.get(TSI).recovery.may_ask
 
 
 @pytest.mark.rfc("IMP-08", "IMP-05")
@@ -396,7 +396,7 @@ def test_back_off_source_range_bounds_the_interval():
     assert back_off.ivl_ns == 60 * SECOND
     reader = joined()
     reader.hear(spm_packet(2, 0, 0, NakBoRng(max_us=50_000, min_us=40_000), NakBoIvl(1, 0)))
-    assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 40 * MS
+    assert reader.core.sessions.get(TSI).recovery.nak_bo_ivl == 40 * MS
 
 
 @pytest.mark.rfc("IMP-06")

@@ -1,164 +1,146 @@
-"""Fast paths of a receiver's session.
-
-One fast path takes a single plain packet that is next in order and whose payload is taken at once. Others take trains
-in order, trains with gaps, and repairs. Each has the effect of `ReceiverSession.on_data` in a fraction of its calls.
-"""
+"""Data path of one session: ODATA, RDATA and parity from the parser to the window."""
 
 from __future__ import annotations
 
-import attrs
-
-from pgm.core.counters import Counters
-from pgm.core.effects import Effect, Effects
-from pgm.core.parity.recovery import ParityRecovery
+from pgm.core.effects import Effect, Effects, LossCause
+from pgm.core.receiver.delivery import Delivery
+from pgm.core.receiver.feedback import Feedback
 from pgm.core.receiver.phase import SessionPhase
-from pgm.core.receiver.session_view import SessionView
-from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
-from pgm.wire.sequence_numbers import HALF, MASK
-from pgm.wire.single_odata import NEXT_HEAD, NEXT_HEADS, header_as_int
-from pgm.wire.train import Data, DataWithGaps
+from pgm.core.receiver.session_parity import SessionParity
+from pgm.core.receiver.session_start import SessionStart
+from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.recovery.nak_sender import NakSender
+from pgm.core.session_context import SessionContext
+from pgm.wire.formats import Nla, PacketType
+from pgm.wire.options import Fin, find
+from pgm.wire.train import Data, DataWithGaps, Run
 
-_OPEN = SessionPhase.OPEN
-
-
-@attrs.define  # not frozen: one object is made per packet, and making a frozen object takes three times as long
-class PredictedPacket:
-    """A plain ODATA that may be delivered at once: its header and its bookkeeping."""
-
-    session: ShortReceive
-    packet: tuple[Tsi, int]  # and its sqn
-    trail: int
-    octets: int  # with its header
-    head: int  # the packet's `header_as_int`
+_OPEN, _RDATA = SessionPhase.OPEN, PacketType.RDATA  # a look-up in an enum is slow
 
 
-class ShortReceive(SessionView):
-    """The fast paths of `pgm.core.receiver.session.ReceiverSession`."""
+class DataPath:
+    """Data path of one session."""
 
-    front: bytes  # the first octets of packets that the fast path takes; empty if there is no fast path
-    gsi: bytes
-    _parity: ParityRecovery | None
-    _counters: Counters
-    _local_repairers: frozenset[Nla]
+    def __init__(
+        self,
+        context: SessionContext,
+        setup: ReceiverSetup,
+        delivery: Delivery,
+        start: SessionStart,
+        feedback: Feedback,
+        nak_sender: NakSender,
+    ) -> None:
+        self._counters = context.counters
+        self._setup = setup
+        self._state = nak_sender.state
+        self._nak_sender = nak_sender
+        self._parents = nak_sender.parents
+        self._recovery = nak_sender.recovery
+        self._delivery = delivery
+        self._window = delivery.window
+        self._start = start
+        self._feedback = feedback
+        self.parity = SessionParity(context, delivery.window, nak_sender)
 
-    @property
-    def _has_sequels(self) -> bool:
-        """Whether data may cause more than a delivery."""
-        is_ending = self._phase is not _OPEN or self.state.fin_lead is not None
-        return is_ending or self._parity is not None or self.feedback.is_wanted
-
-    def _passes_missing(self, trail: int) -> bool:
-        """Return whether the source's window would leave missing packets behind.
-
-        The window's trail is the larger of `trail` and the known trail. Packets before it would be given up.
-        """
-        trail, window = max(trail, self.state.trail), self.window
-        if trail <= window.next_sqn:
-            return False
-        oldest = self._recovery.missing.oldest
-        return trail > window.gap_detector.end or (oldest is not None and oldest.first < trail)
-
-    def predict(self, wire_sqn: int, wire_trail: int, octets: int) -> PredictedPacket | None:
-        """Predict a plain ODATA packet that may be delivered at once.
-
-        `octets` includes the header. Return None if the packet is not next, or would cause more than its delivery.
-        """
-        state = self.state
-        sqn, trail_distance = state.lead + 1, (wire_sqn - wire_trail) & MASK
-        if (
-            sqn & MASK != wire_sqn
-            or trail_distance >= HALF
-            or self._has_sequels
-            or not self.window.may_pass(sqn, octets)
-        ):
-            return None
-        head = header_as_int(self.front, self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
-        return PredictedPacket(self, (state.tsi, sqn), sqn - trail_distance, octets, head)
-
-    def note_passed(self, passed: PredictedPacket, peer: Nla, now_ns: int) -> PredictedPacket | None:
-        """Note that a packet was delivered, and predict the next packet.
-
-        Return None if no packet can be predicted. The prediction equals the last packet except for its sqn.
-        """
-        state, octets, trail = self.state, passed.octets, passed.trail
-        self.window.note_passed(octets)
-        state.heard_at_ns = now_ns
-        self._nak_sender.parents.heard(peer)
-        state.saw_next(trail)
-        sqn = state.lead + 1
-        if not sqn % NEXT_HEADS or sqn - trail >= HALF:
-            return self.predict(sqn & MASK, trail & MASK, octets)
-        if self._has_sequels or not self.window.may_pass(sqn, octets):
-            return None
-        passed.packet = state.tsi, sqn
-        passed.head += NEXT_HEAD
-        return passed
-
-    def take_scattered(self, pieces: DataWithGaps, peer: Nla, now_ns: int) -> Effects | None:
-        """Take pieces of ODATA or RDATA that are all new or all known.
-
-        Return None and take nothing if the data would cause more than deliveries.
-        """
-        state, window, data = self.state, self.window, pieces.data
-        if self._has_sequels or self._counters.watch is not None or not pieces.is_ascending:
-            return None
-        first, trail = state.place(data.wire_sqn, data.wire_trail)
-        last = first + pieces.spans[-1][1] - 1
-        if state.is_jump(last) or self._passes_missing(trail):
-            return None
-        is_repair = data.type is PacketType.RDATA
-        effects: list[Effect] | None
-        if is_repair:
-            filled = window.fill(pieces, first, now_ns)
-            if filled is None:
-                return None
-            self._count_repairs(filled, data.type, peer)
-            effects = window.advance()
+    def take(self, data: Data | DataWithGaps, peer: Nla, now_ns: int) -> Effects:
+        """Take ODATA or RDATA. Return the deliveries and other effects."""
+        delivery, state, window, counters = self._delivery, self._state, self._window, self._counters
+        pieces: DataWithGaps | None = None
+        if isinstance(data, Data):
+            head, length = data, data.count
         else:
-            effects = window.take_behind(pieces, first, now_ns)
-            if effects is None:
-                return None
+            head, length, pieces = data.data, data.spans[-1][1], data
+        first, trail = state.place(head.wire_sqn, head.wire_trail)
+        end = first + length
+        if pieces is not None and not self._is_plain(pieces, first, end, trail):
+            return [effect for piece in pieces.pieces() for effect in self.take(piece, peer, now_ns)]
+        is_open, is_repair = delivery.phase is _OPEN, head.type is _RDATA
+        if not is_open and delivery.is_dropping:
+            counters.duplicate_packets += data.count
+            return ()
+        if state.is_jump(end - 1):
+            counters.jumps_rejected += data.count
+            return ()
         state.heard_at_ns = now_ns
-        parents = self._nak_sender.parents
-        (parents.answered if is_repair else parents.heard)(peer)
-        state.saw(last, trail)
-        return effects
+        (self._parents.answered if is_repair else self._parents.heard)(peer)
+        effects = [] if is_open else delivery.heard(peer)
+        if head.options:
+            effects += delivery.note_syn(head, first)
+        if not is_open and delivery.phase is SessionPhase.WAITING:
+            if is_repair or (state.has_edges and end <= state.trail):
+                # Another node's repair may be as old as a cache, and packets that left the window are older still. A
+                # start there would request, or report lost, everything since.
+                counters.foreign_packets += data.count
+                self._start.want_spm(peer, now_ns)
+                return effects
+            effects += self._start.on_first_data(head, first, trail, peer, now_ns)
+        state.saw(end - 1, trail)
+        parity, reporter = self.parity, self._feedback.reporter
+        if parity.is_offered:
+            parity.sent(first, end, now_ns)
+        if state.trail > window.next_sqn:
+            self.follow_trail(now_ns)
+        if end <= window.next_sqn:
+            counters.duplicate_packets += data.count
+        else:
+            filled = window.insert(head.run(first) if pieces is None else pieces, first, now_ns)
+            if filled:
+                self._count_repairs(filled, head.type, peer)
+                if end <= state.trail:
+                    self._recovery.old_repair_ns = now_ns
+        if not is_open:
+            window.reveal(state.lead + 1, now_ns)  # an SPM may have announced this before the first data came
+        if parity.is_offered:
+            self._insert_rebuilt(parity.on_data(head, first, now_ns), peer, now_ns)
+        if reporter is not None:
+            effects += reporter.on_data(first, end, now_ns)
+        if head.options and find(head.options, Fin) is not None:
+            state.fin_lead = end - 1
+        return [*effects, *delivery.advance()] if effects else delivery.advance()
 
-    def take_train(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
-        """Take ODATA that is next in order, or beyond all known sqns.
+    def _is_plain(self, pieces: DataWithGaps, first: int, end: int, trail: int) -> bool:
+        """Return whether pieces may be taken as one item: no piece has an effect on the next one."""
+        has_effects = self.parity.is_offered or self._feedback.reporter is not None
+        if has_effects or not pieces.is_ascending or self._delivery.phase is not _OPEN:
+            return False
+        return max(trail, self._state.trail) <= first and not self._state.is_jump(end - 1)
 
-        Return None and take nothing if the data would cause more than a delivery.
-        """
-        if trail > first or self._has_sequels:
-            return None
-        window, state = self.window, self.state
-        delivered = window.pass_on(data, first)
-        if delivered is None:
-            held = None if self._passes_missing(trail) else window.hold_on(data, first, now_ns)
-            if held is None:
-                return None
-        state.heard_at_ns = now_ns
-        self._nak_sender.parents.heard(peer)
-        state.saw(first + data.count - 1, trail)
-        return held if delivered is None else (delivered,)
+    def take_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
+        """Take parity packets, ODATA or RDATA. The packets that they rebuild arrive now."""
+        state = self._state
+        first, trail = state.place(data.wire_sqn, data.wire_trail)
+        is_placed = self.parity.is_offered and self._delivery.is_running
+        if not is_placed or state.is_jump(first + data.count - 1):
+            self._counters.parity_packets_in += data.count
+            self._counters.parity_packets_unused += data.count
+            return ()
+        effects = self.heard(peer, now_ns, answers=data.type is PacketType.RDATA)
+        state.saw(state.lead, trail)
+        self.follow_trail(now_ns)
+        self._insert_rebuilt(self.parity.on_parity(data, first, now_ns), peer, now_ns)
+        if data.options and find(data.options, Fin) is not None:
+            # parity follows all packets of its group, and nothing follows this packet (FEC-13)
+            state.fin_lead = state.lead
+        return [*effects, *self._delivery.advance()]
 
-    def take_repair(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
-        """Take RDATA of known sqns of which none was delivered.
+    def _insert_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
+        for run in runs:
+            self._count_repairs(self._window.insert(run, run.first, now_ns), PacketType.RDATA, peer)
 
-        Return None and take nothing if the data would cause more than deliveries.
-        """
-        state, window = self.state, self.window
-        if self._has_sequels or self._passes_missing(trail):
-            return None
-        repaired = window.repair(data, first, now_ns)
-        if repaired is None:
-            return None
-        effects, filled = repaired
-        self._count_repairs(filled, data.type, peer)
-        state.heard_at_ns = now_ns
-        self._nak_sender.parents.answered(peer)
-        state.saw(first + data.count - 1, trail)
-        return effects
+    def heard(self, peer: Nla, now_ns: int, *, answers: bool) -> list[Effect]:
+        """Note a packet of the session; `answers` if the packet shows that `peer` answers NAKs."""
+        self._state.heard_at_ns = now_ns
+        (self._parents.answered if answers else self._parents.heard)(peer)
+        return [] if self._delivery.phase is _OPEN else self._delivery.heard(peer)
+
+    def follow_trail(self, now_ns: int) -> None:
+        """End the recovery of packets that left the source's window (RCV-11)."""
+        trail = self._state.trail
+        if trail <= self._window.next_sqn:
+            return
+        self._window.reveal(trail, now_ns)
+        if not self._setup.asks_below_trail and self._nak_sender.keeper is None:
+            self._window.give_up_before(trail, LossCause.WINDOW)
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:
         """Count missing packets that came, and the node that sent them."""
@@ -168,5 +150,5 @@ class ShortReceive(SessionView):
             self._counters.late_sqns += filled
             return
         self._counters.repaired_sqns += filled
-        if peer in self._local_repairers:
+        if peer in self._setup.local_repairers:
             self._counters.repaired_locally += filled

@@ -34,7 +34,9 @@ class Feedback:
         parents: Parents,
         segment: Segment,
         is_missing: Callable[[int], bool],
+        routes: HasRoutes | None = None,
     ) -> None:
+        """`routes` are for parents on several segments."""
         self._context = context
         self._state = state
         self._parents = parents
@@ -46,7 +48,7 @@ class Feedback:
         self._acks: AckSender | None = None
         self._flow_ns = 0  # time of the last SPM that requested acks
         self.reporter: Reporter | None = None
-        self.routes: HasRoutes | None = None  # set if parents are on several segments
+        self._routes = routes
 
     @property
     def deadline_ns(self) -> int:
@@ -78,7 +80,7 @@ class Feedback:
             self._flow_ns, terms = now_ns, AckTerms.of_option(flow)
             if self._acks is None:
                 self._acks = AckSender(*common, terms)
-                self._acks.routes = self.routes
+                self._acks.routes = self._routes
             self._acks.follow(terms, now_ns)
         elif self._acks is not None and now_ns - self._flow_ns >= self._parameters.peer_expiry:
             self._counters.ack_terms_changes += 1

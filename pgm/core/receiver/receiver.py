@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.node_id import NodeId
-from pgm.core.receiver.data_path import PredictedPacket
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.receiver.single_packet import SinglePacketLane
 from pgm.core.receiver.source_restarts import restart_of_new_session, restart_of_silent_session
 from pgm.core.segment import Channel
 from pgm.core.session.source_filter import refused_packets
@@ -25,7 +25,6 @@ from pgm.units import NEVER
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import HeldHistory, find
-from pgm.wire.single_odata import is_plain_untrusted, read_plain_untrusted
 from pgm.wire.train import Data, DataWithGaps, Train
 
 _DEADLINE_NS = operator.attrgetter("deadline_ns")
@@ -45,29 +44,23 @@ class ReceiverCore:
         self._room = DeliveryBudget(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
         self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters.max_sessions, self._counters)
-        # The packet that `receive_alone` returned and that is not yet noted, with its sender and time. Then the
-        # prediction of the next packet.
-        self._passed: PredictedPacket | None = None
-        self._passed_peer: Nla = ""
-        self._passed_at_ns = 0
-        self._predicted: PredictedPacket | None = None
+        self.single = SinglePacketLane(self._sessions, is_filtered=bool(setup.allowed))
 
     @property
     def counters(self) -> Counters:
         """Counters of this core, up to date."""
-        self.note_passed()
+        self.single.commit()
         return self._counters
 
     @property
     def sessions(self) -> SessionTable[ReceiverSession]:
-        """Sessions by TSI. A packet of `receive_alone` shows after `note_passed`."""
+        """Sessions by TSI. A packet of the single-packet lane shows after its `commit`."""
         return self._sessions
 
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        if self._passed is not None:
-            self.note_passed()
+        self.single.commit()
         deadline_ns: int = min(map(_DEADLINE_NS, self._sessions), default=NEVER)
         return deadline_ns
 
@@ -81,58 +74,13 @@ class ReceiverCore:
         items, rejects = train.parse_scattered_untrusted()
         if rejects:
             self._counters.rejects.update(rejects)
-        self._settle()
+        self.single.reset()
         if len(items) == 1:
             return self._receive_one(items[0], channel, peer, now_ns)
         effects: list[Effect] = []
         for item in items:
             effects += self._receive_one(item, channel, peer, now_ns)
         return effects
-
-    def receive_alone(self, packet: bytes, peer: Nla, now_ns: int) -> tuple[Tsi, int] | None:
-        """Take a single packet on the fast path. Return its TSI and sqn.
-
-        The packet must be plain data and next in order, and the application must take its payload at once. Return None
-        and take nothing for any other packet; `receive` takes these on the general path. A later call of `note_passed`,
-        or any access to the affected state, notes the packet.
-        """
-        if self._passed is not None:
-            self.note_passed()
-        predicted = self._predicted
-        if predicted is None or not is_plain_untrusted(packet, predicted.head, predicted.octets):
-            predicted = self._predict_untrusted(packet)
-            if predicted is None:
-                return None
-        self._predicted, self._passed, self._passed_peer, self._passed_at_ns = None, predicted, peer, now_ns
-        return predicted.packet
-
-    def _predict_untrusted(self, packet: bytes) -> PredictedPacket | None:
-        plain = read_plain_untrusted(packet)
-        if plain is None or self._setup.allowed:
-            return None
-        front, gsi, wire_sqn, wire_trail = plain
-        self._predicted = None
-        sessions = self._sessions
-        session = sessions.turn
-        if session is None or session.front != front or session.gsi != gsi:
-            session = sessions.get(gsi + front[:2])
-            if session is None or session.front != front:
-                return None
-        return session.predict(wire_sqn, wire_trail, len(packet))
-
-    def note_passed(self) -> None:
-        """Note the packet of the last `receive_alone`, and predict the next packet.
-
-        The application already has the packet at this time.
-        """
-        passed, self._passed = self._passed, None
-        if passed is not None:
-            self._predicted = passed.session.note_passed(passed, self._passed_peer, self._passed_at_ns)
-
-    def _settle(self) -> None:
-        """Note the packet of `receive_alone` and drop the prediction, before the sessions are read or changed."""
-        self.note_passed()
-        self._predicted = None
 
     def _receive_one(self, item: Data | DataWithGaps | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
@@ -153,7 +101,7 @@ class ReceiverCore:
         if isinstance(item, DataWithGaps):
             known = self._sessions.get(item.tsi)
             if known is not None and known.lines is None and not item.data.parity:
-                return known.on_scattered(item, peer, now_ns)
+                return known.on_data(item, peer, now_ns)
             return [effect for piece in item.pieces() for effect in self._receive_one(piece, channel, peer, now_ns)]
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)
@@ -176,7 +124,7 @@ class ReceiverCore:
         """
         session = self._sessions.get(item.tsi)
         if session is not None and item.data_port == session.state.data_port:
-            return session.on_parity(item, peer, now_ns)
+            return session.data_path.take_parity(item, peer, now_ns)
         self._counters.foreign_packets += item.count
         return NOTHING
 
@@ -186,19 +134,19 @@ class ReceiverCore:
         if known is None or item.data_port != known.state.data_port:
             self._counters.foreign_packets += item.packets
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
-            return known.on_ncf(item, channel, peer, now_ns)
+            return known.naks.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NAK:
-            known.on_nak_heard(item, now_ns)
+            known.naks.on_nak_heard(item, now_ns)
         elif isinstance(item, Polr):
-            known.on_offer(item, peer)
+            known.naks.on_offer(item, peer)
         elif isinstance(item, Poll) and (not self._setup.lines or channel.segment == self._setup.segment):
-            known.nak_control.on_poll(item, peer, now_ns)
+            known.naks.on_poll(item, peer, now_ns)
         elif isinstance(item, Ack):
             return known.feedback.on_packet(item, peer, now_ns)
         elif isinstance(item, Spmr) and item.options and (held := find(item.options, HeldHistory)) is not None:
-            return known.on_held(held, peer, now_ns)
+            return known.start.on_held(held, peer, now_ns)
         elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):
-            known.on_spmr_heard(now_ns)
+            known.start.on_spmr_heard(now_ns)
         return NOTHING
 
     def _session(self, item: Data | Spm, now_ns: int) -> tuple[ReceiverSession, Effects]:
@@ -206,11 +154,10 @@ class ReceiverCore:
         if session is not None:
             return session, NOTHING
         context = SessionContext(item.tsi, item.data_port, self._parameters, self._counters, self._rng, self._node_id)
-        session = ReceiverSession(context, self._setup, self._room)
-        session.state.heard_at_ns = session.begun_ns = now_ns
+        session = ReceiverSession(context, self._setup, self._room, now_ns)
         restarted = restart_of_new_session(session, self._sessions)
         evicted = self._sessions.add(item.tsi, session)
-        return session, restarted if evicted is None else [*restarted, *evicted.end(CloseCause.EVICTED)]
+        return session, restarted if evicted is None else [*restarted, *evicted.delivery.end(CloseCause.EVICTED)]
 
     def grant(self, octets: int) -> Effects:
         """Free `octets` that the application took from its queue; deliver more."""
@@ -219,7 +166,7 @@ class ReceiverCore:
         self._room.octets += octets
         if not was_full:
             return NOTHING
-        return self._of_all(lambda session: session.resume())
+        return self._of_all(lambda session: session.delivery.resume())
 
     def charge(self, octets: int) -> None:
         """Note that the application's queue holds `octets` more than was delivered to it.
@@ -227,7 +174,7 @@ class ReceiverCore:
         Parts of messages that had left the queue came back as whole messages.
         """
         self._room.octets -= octets
-        self._predicted = None  # the prediction may have no room any more
+        self.single.forget_prediction()
 
     @property
     def room_octets(self) -> int:
@@ -239,13 +186,13 @@ class ReceiverCore:
 
         Everything undelivered before this packet is lost.
         """
-        self._settle()
+        self.single.reset()
         session = self._sessions.get(tsi)
-        return NOTHING if session is None else session.resync()
+        return NOTHING if session is None else session.delivery.resync()
 
     def end_all(self, cause: CloseCause) -> Effects:
         """End every session that has begun; delivered packets can still be taken."""
-        return self._of_all(lambda session: session.end(cause) if session.is_running else NOTHING)
+        return self._of_all(lambda session: session.delivery.end(cause) if session.delivery.is_running else NOTHING)
 
     def _note_queue(self) -> None:
         counters, octets = self._counters, self._parameters.inbox_bytes - self._room.octets
@@ -259,13 +206,13 @@ class ReceiverCore:
 
     def is_missing(self, tsi: Tsi, sqn: int) -> bool:
         """Return whether a sqn is in recovery now."""
-        self._settle()
+        self.single.reset()
         session = self._sessions.get(tsi)
-        return session is not None and session.is_missing(sqn)
+        return session is not None and session.recovery.is_missing(sqn)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Run what is due: NAKs, giving up, SPMRs, silence."""
-        self._settle()
+        self.single.reset()
         effects: list[Effect] = []
         sessions, is_any_over = self._sessions, False
         for session in sessions.in_turn([session for session in sessions if session.deadline_ns <= now_ns]):
@@ -285,11 +232,11 @@ class ReceiverCore:
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return one row per session."""
         self._note_queue()
-        self._settle()
+        self.single.reset()
         return self._sessions.status(now_ns)
 
     def _of_all(self, act: Callable[[ReceiverSession], Effects]) -> Effects:
-        self._settle()
+        self.single.reset()
         effects: list[Effect] = []
         for session in self._sessions.in_turn():
             effects += act(session)

@@ -14,7 +14,7 @@ from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla
 from pgm.wire.naks import Naks
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, ParityPrm, Rst, find
-from pgm.wire.sequence_numbers import HALF, SPACE, is_newer, unwrap, wrap
+from pgm.wire.sequence_numbers import HALF, MASK, SPACE, is_newer, unwrap, wrap
 
 _MOST_UPPER = 1 << 30  # a quarter of all values: sqns beyond it still fit the signed 64 bits of arrays
 
@@ -86,8 +86,8 @@ class SessionState:
         trail lies one turn of 2^32 below. The numbers then start one turn higher, so that no sqn is negative.
         """
         if self.has_edges:
-            lead = self.lead
-            return unwrap(wire_sqn, lead), unwrap(wire_trail, lead)
+            low = self.lead - HALF  # two calls of `unwrap`, written out for the fast path
+            return low + (wire_sqn - low & MASK), low + (wire_trail - low & MASK)
         trail = min(unwrap(wire_trail, wire_sqn), wire_sqn)  # never ahead of the packet itself
         turn = SPACE if trail < 0 else 0
         return wire_sqn + turn, trail + turn

@@ -206,6 +206,8 @@ class RunStore:
             most_octets -= octets
             self.octets -= octets
             self.packets -= run.count
+        if not taken:
+            return taken
         del self._firsts[: len(taken)], self._runs[: len(taken)]
         for run in taken:
             self._unpin(run)

@@ -7,7 +7,7 @@ that are in recovery (`pgm.core.window.held_runs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import attrs
 
@@ -21,7 +21,7 @@ from pgm.core.structures.run_store import RunStore
 from pgm.core.window.held_runs import HeldRuns
 from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
-from pgm.wire.train import Data, DataWithGaps, Run
+from pgm.wire.train import DataWithGaps, Run
 
 # Reserve memory for at most one missing packet per this many received packets. With more missing, the runs between the
 # gaps are long enough by themselves.
@@ -45,6 +45,8 @@ class LostSpan(SqnRange):
 class ReceiveWindow:
     """The receive window of one session."""
 
+    _HAS_HOLES = True  # a held run may have room for missing packets, because delivery ends before the first of them
+
     def __init__(self, context: SessionContext, recovery: Recovery, room: DeliveryBudget) -> None:
         self._tsi = context.tsi
         self._recovery = recovery
@@ -55,8 +57,9 @@ class ReceiveWindow:
         self._held = HeldRuns()
         self._given_up: RangeTable[LostSpan] = RangeTable()
         self._kernel_drops = KernelDropMonitor(context)
-        self._notices: list[Effect] = []  # for the next call of `advance`
+        self._effects: list[Effect] = []  # for the next call of `advance`
         self.kept: RunStore | None = None  # all data that came, even after delivery, for parity decoding
+        self.is_open = False  # nothing is delivered before the application knows the session
         self.next_sqn = 0  # the first sqn not yet delivered or reported
 
     def begin(self, sqn: int) -> None:
@@ -83,162 +86,100 @@ class ReceiveWindow:
         """Whether all known sqns were delivered or reported."""
         return self.next_sqn == self.gap_detector.end
 
-    def pass_on(self, data: Data, first: int) -> Deliver | None:
-        """Deliver the next packets in order without holding them.
+    def open(self) -> None:
+        """Allow delivery: the application knows the session."""
+        self.is_open = True
 
-        The method is the fast path of `add` and `advance`. Return None and take nothing if an earlier packet waits, if
-        the application lacks room, or if `kept` is in use.
+    def keep(self, store: RunStore) -> None:
+        """Copy references to all later data to `store`, even after delivery."""
+        self.kept = store
+
+    def insert(self, pieces: Run | DataWithGaps, first: int, now_ns: int) -> int:
+        """Take packets in ascending order. Return how many of them had been missing.
+
+        `first` is the sqn of the first packet. The bound on gaps holds after all pieces are in. `advance` returns the
+        deliveries.
         """
-        gap_detector, room, octets = self.gap_detector, self._room, data.count * data.stride
-        if not first == self.next_sqn == gap_detector.end or octets > room.octets or self.kept is not None:
-            return None
-        run = data.run(first)
-        room.octets -= octets
-        self.next_sqn = gap_detector.end = first + data.count
-        counters = self._counters
-        counters.received_packets += data.count
-        counters.received_octets += octets
-        counters.delivered_packets += data.count
-        counters.delivered_octets += octets - data.count * data.payload_at
-        return Deliver(self._tsi, run)
+        gap_detector, counters = self.gap_detector, self._counters
+        known_end = gap_detector.end
+        if first < known_end:
+            return self._insert_known(pieces, first, now_ns)
+        if not isinstance(pieces, Run):
+            self._insert_new(pieces, first, now_ns)
+            return 0
+        counters.received_packets += pieces.count
+        counters.received_octets += pieces.count * pieces.stride
+        gap_detector.end = first + pieces.count
+        if first > known_end:
+            self._recovery.detect(known_end, first, now_ns)
+        if first != self.next_sqn or not self._pass_on(pieces):
+            self._hold([pieces])
+        return 0
 
-    def hold_on(self, data: Data, first: int, now_ns: int) -> list[Effect] | None:
-        """Hold packets beyond all known sqns, and deliver those next in order.
-
-        The method is the fast path of `add` and `advance`. Return None and take nothing if the packets are not beyond
-        the known sqns, a bound is near, or `kept` is in use.
-        """
-        gap_detector, missing = self.gap_detector, self._recovery.missing
-        if (
-            first < gap_detector.end
-            or self.kept is not None
-            or len(missing) >= self._parameters.rxw_gaps
-            or self._held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
-        ):
-            return None
-        if first > gap_detector.end:
-            self._recovery.detect(gap_detector.end, first, now_ns)
-        gap_detector.end = first + data.count
-        self._held.add(data.run(first))
-        self._counters.received_packets += data.count
-        self._counters.received_octets += data.count * data.stride
-        return self._advance_waiting()
-
-    def _advance_waiting(self) -> list[Effect]:
-        """Deliver after more was held.
-
-        A delivery is possible only if the next packets were held up by nothing but the application's room.
-        """
-        is_waiting = self._room.octets > 0 and self._recovery.missing.at(self.next_sqn) is None
-        return self.advance() if is_waiting else []
-
-    def take_behind(self, pieces: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
-        """Take pieces beyond all known sqns, as `pass_on` and `hold_on` take a run.
-
-        `first` is the sqn of the first packet. Return None and take nothing if one of the two would return None.
-        """
-        gap_detector, spans = self.gap_detector, pieces.spans
-        if (
-            first < gap_detector.end
-            or self.kept is not None
-            or len(self._recovery.missing) + len(spans) > self._parameters.rxw_gaps
-            or self._held.pinned_octets + pieces.data.buffer.nbytes > self._parameters.rxw_bytes
-        ):
-            return None
-        has_room = spans[0][1] * pieces.data.stride <= self._room.octets
-        is_next = has_room and first == self.next_sqn == gap_detector.end
-        effects: list[Effect] = []
-        packets = pieces.count
-        runs = [pieces.spread_run(first)] if pieces.open_gaps(packets // _ROOM_SHARE) else pieces.runs(first)
-        if is_next:
-            delivered = self.pass_on(pieces.data, first)
-            assert delivered is not None
-            effects.append(delivered)
-            packets -= pieces.data.count
-            spread = runs.pop(0)
-            if spread.end > gap_detector.end:
-                runs.insert(0, spread.part(gap_detector.end, spread.end))
-        gaps, end = [], gap_detector.end
-        for low, high in spans[is_next:]:
-            if first + low > end:
-                gaps.append((end, first + low))
-            end = first + high
+    def _insert_new(self, pieces: DataWithGaps, first: int, now_ns: int) -> None:
+        """Take packets beyond all known sqns, and note the gaps before and between them."""
+        gaps, known_end = [], self.gap_detector.end
+        for low, end in pieces.spans:
+            if first + low > known_end:
+                gaps.append((known_end, first + low))
+            known_end = first + end
         self._recovery.detect_new(gaps, now_ns)
-        gap_detector.end = end
-        self._held.extend(runs)
-        self._counters.received_packets += packets
-        self._counters.received_octets += packets * pieces.data.stride
-        return effects or self._advance_waiting()
+        self.gap_detector.end = known_end
+        self._counters.received_packets += pieces.count
+        self._counters.received_octets += pieces.count * pieces.data.stride
+        has_room = self._HAS_HOLES and self.kept is None and pieces.open_gaps(pieces.count // _ROOM_SHARE)
+        self._hold([pieces.spread_run(first)] if has_room else pieces.runs(first))
 
-    def fill(self, pieces: DataWithGaps, first: int, now_ns: int) -> int | None:
-        """Hold pieces within the known sqns, as `add` does. Return how many were missing.
-
-        `first` is the sqn of the first packet. Return None and take nothing if not all pieces may be held.
-        """
-        held, data = self._held, pieces.data
-        if (
-            first + pieces.spans[-1][1] > self.gap_detector.end
-            or self.kept is not None
-            # each piece may split a missing range
-            or len(self._recovery.missing) + len(pieces.spans) > self._parameters.rxw_gaps
-            or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
-        ):
-            return None
-        spans = [(first + low, first + end) for low, end in pieces.spans]
-        filled_spans = self._recovery.arrived_each(spans, now_ns)
-        if filled_spans == spans:
-            held.fill(pieces, first)
+    def _insert_known(self, pieces: Run | DataWithGaps, first: int, now_ns: int) -> int:
+        """Take packets of which the first is known. Return how many had been missing."""
+        counters, known_end = self._counters, self.gap_detector.end
+        if isinstance(pieces, Run):
+            stride, spans = pieces.stride, [(first, pieces.end)]
         else:
-            held.insert(list(_within(pieces.runs(first), filled_spans)))
+            stride, spans = pieces.data.stride, [(first + low, first + end) for low, end in pieces.spans]
+        known, new = _parts(spans, known_end)
+        filled_spans = self._recovery.arrived_each(known, now_ns)
         filled = sum([end - low for low, end in filled_spans])
-        self._counters.received_packets += filled
-        self._counters.received_octets += filled * data.stride
-        self._counters.duplicate_packets += pieces.count - filled
+        counters.received_packets += filled
+        counters.received_octets += filled * stride
+        counters.duplicate_packets += sum([end - low for low, end in known]) - filled
+        is_whole = filled == pieces.count
+        if isinstance(pieces, Run):
+            if not is_whole or first != self.next_sqn or not self._pass_on(pieces):
+                self._hold([pieces.part(low, end) for low, end in filled_spans])
+        elif is_whole and self.kept is None:
+            self._held.fill(pieces, first)
+            self._bound_gaps()
+        elif filled_spans:
+            self._hold(_parts_of(pieces.runs(first), filled_spans))
+        if new:
+            runs = [pieces] if isinstance(pieces, Run) else pieces.runs(first)
+            for run in _parts_of(runs, new):
+                self.insert(run, run.first, now_ns)
         return filled
 
-    def repair(self, data: Data, first: int, now_ns: int) -> tuple[list[Effect], int] | None:
-        """Take packets of known sqns, and deliver packets that are now in order.
+    def _pass_on(self, run: Run) -> bool:
+        """Deliver the next run without holding it, if there is room and no held run has holes for it."""
+        if run.count * run.stride > self._room.octets or not self.is_open or self.kept is not None:
+            return False
+        oldest = self._held.oldest if self._held.packets else None
+        if oldest is not None and oldest.first < run.end:
+            return False
+        self._hand_over(run)
+        return True
 
-        The method is the fast path of `add` and `advance` for sqns of which none was delivered. Also return how many
-        packets had been missing. Return None and take nothing if a condition of the fast path fails.
-        """
-        held, end = self._held, first + data.count
-        if (
-            not self.next_sqn <= first < end <= self.gap_detector.end
-            or self.kept is not None
-            or len(self._recovery.missing) >= self._parameters.rxw_gaps  # the packets may split one missing range
-            or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
-        ):
-            return None
-        filled_spans = self._recovery.arrived(first, end, now_ns)
-        filled = data.count if filled_spans == [(first, end)] else sum([high - low for low, high in filled_spans])
-        effects: list[Effect] = []
-        counters, octets = self._counters, filled * data.stride
-        counters.received_packets += filled
-        counters.received_octets += octets
-        counters.duplicate_packets += data.count - filled
-        run = data.run(first)
-        oldest = held.oldest
-        is_behind_all = oldest is None or oldest.first >= end  # otherwise a held run may have a hole for the packets
-        if first == self.next_sqn and filled == data.count and octets <= self._room.octets and is_behind_all:
-            self._room.octets -= octets
-            self.next_sqn = end
-            counters.delivered_packets += filled
-            counters.delivered_octets += octets - filled * data.payload_at
-            effects.append(Deliver(self._tsi, run))
-        else:
-            for low, high in filled_spans:
-                held.add(run.part(low, high))
-        oldest = held.oldest
-        if (oldest is not None and oldest.first == self.next_sqn) or self._given_up:
-            effects += self.advance()
-        return effects, filled
+    def _hold(self, runs: list[Run]) -> None:
+        for run in runs:
+            self._held.add(run)
+            if self.kept is not None:
+                self.kept.add(run)
+        self._bound_gaps()
 
     def may_pass(self, sqn: int, octets: int) -> bool:
         """Return whether a plain packet of `octets` is next and may be delivered at once.
 
-        The method is `pass_on` for an application that takes the packet directly: the packet enters no queue and needs
-        no run. A call of `note_passed` must follow.
+        The packet enters no queue and needs no run, because the application takes its payload directly. A call of
+        `note_passed` must follow.
         """
         return sqn == self.next_sqn == self.gap_detector.end and octets <= self._room.octets and self.kept is None
 
@@ -252,19 +193,6 @@ class ReceiveWindow:
         counters.delivered_octets += octets - DATA_HEADER_OCTETS
         if octets > counters.queue_most_octets:
             counters.queue_most_octets = octets
-
-    def add(self, run: Run, now_ns: int) -> int:
-        """Take data. Return how many of its packets had been missing."""
-        accepted, filled = self.gap_detector.accept(run, now_ns)
-        for part in accepted:
-            self._held.add(part)
-            if self.kept is not None:
-                self.kept.add(part)
-            self._counters.received_packets += part.count
-            self._counters.received_octets += part.octets
-        self._counters.duplicate_packets += run.count - sum(part.count for part in accepted)
-        self._bound_gaps()
-        return filled
 
     def reveal(self, end: int, now_ns: int) -> None:
         """Note that everything below `end` was sent."""
@@ -295,7 +223,7 @@ class ReceiveWindow:
         if passed > first:
             self._counters.lost_sqns += passed - first
             what = f"session {tsi_text(self._tsi)} sqns {first} to {passed - 1}: lost, and skipped before as never sent"
-            self._notices.append(Notice("lost-skipped", what))
+            self._effects.append(Notice("lost-skipped", what))
 
     def end_asking(self, actions: RecoveryActions, trail: int) -> bool:
         """Give up ranges whose recovery failed or had to make room.
@@ -334,9 +262,13 @@ class ReceiveWindow:
             return left.cause is right.cause  # sqns without packets are no loss, and must not hide a loss
         return left.cause is right.cause or len(self._given_up) >= self._parameters.rxw_gaps
 
+    def give_up_before(self, sqn: int, cause: LossCause) -> None:
+        """Stop waiting for all missing packets below `sqn`."""
+        self.give_up(self._recovery.give_up_before(sqn), cause)
+
     def skip_to(self, sqn: int, cause: LossCause) -> None:
         """Continue at `sqn`, far ahead. Everything missing or unseen before it is lost."""
-        self.give_up(self._recovery.give_up_before(sqn), cause)
+        self.give_up_before(sqn, cause)
         if sqn > self.gap_detector.end:
             self.give_up([(self.gap_detector.end, sqn)], cause)
             self.gap_detector.end = sqn
@@ -346,63 +278,60 @@ class ReceiveWindow:
         while self._held.oldest is not None:
             run = self._held.cut_oldest(self._held.oldest.count)
             self.give_up(self._recovery.missing.uncovered(run.first, run.end), cause)
-        self.give_up(self._recovery.give_up_before(self.gap_detector.end), cause)
+        self.give_up_before(self.gap_detector.end, cause)
 
     def advance(self, *, is_last: bool = False) -> list[Effect]:
         """Return the deliveries and losses that are in order now, after pending notices.
 
-        `is_last` returns everything, even without room: the session is about to end.
+        `is_last` returns everything, even without room: the session is about to end. A window that is not open only
+        enforces the memory bound.
         """
-        effects, self._notices = [*self._notices, *self._deliver(is_last=is_last)], []
-        while self._is_too_full:
+        while self.next_sqn != self.gap_detector.end:
+            if self.is_open:
+                self._deliver(is_last=is_last)
+            if self._held.pinned_octets <= self._parameters.rxw_bytes or not self._held.packets:
+                break
             self._give_up_oldest()
-            effects += self._deliver(is_last=is_last)
+        if not self.is_open:
+            return []
+        effects, self._effects = self._effects, []
         return effects
 
-    def keep_bounds(self) -> None:
-        """Enforce the memory bound while nothing may be delivered yet."""
-        while self._is_too_full:
-            self._give_up_oldest()
-
-    def _deliver(self, *, is_last: bool) -> list[Effect]:
-        effects: list[Effect] = []
-        while self._room.octets > 0 or is_last:
-            held, missing, first = self._held, self._recovery.missing.oldest, self.next_sqn
+    def _deliver(self, *, is_last: bool) -> None:
+        held, ranges, room = self._held, self._recovery.missing, self._room
+        while room.octets > 0 or is_last:
+            missing, first = ranges.oldest, self.next_sqn
             end = NEVER if missing is None else missing.first
-            runs = held.take_whole(first, NEVER if is_last else self._room.octets, end)
+            if end == first:
+                break
             oldest = held.oldest
-            if not runs and oldest is not None and oldest.first == first < end:
-                most = NEVER if is_last else max(1, self._room.octets // oldest.stride)
-                runs = [held.cut_oldest(min(most, end - first))]
-            if runs:
-                effects += self._handed_over(runs)
+            if oldest is not None and oldest.first == first:
+                octets = NEVER if is_last else room.octets
+                runs = held.take_whole(first, octets, end)
+                for run in runs or [held.cut_oldest(max(1, min(octets // oldest.stride, end - first)))]:
+                    self._hand_over(run)
                 continue
             gap = self._given_up.oldest
-            if gap is None or gap.first != self.next_sqn:
+            if gap is None or gap.first != first:
                 break
             self._given_up.remove(gap)
             self.next_sqn = gap.end
-            if gap.cause is not None:
-                effects += self._lost(gap, gap.cause)
-        return effects
+            self._report(gap)
 
-    def _lost(self, gap: LostSpan, cause: LossCause) -> list[Effect]:
-        self._counters.lost_sqns += gap.count
-        return [Lost(self._tsi, gap.first, gap.count, cause), *self._kernel_drops.lost()]
+    def _report(self, gap: LostSpan) -> None:
+        """Report a loss; sqns that carry no packets are no loss."""
+        if gap.cause is not None:
+            self._counters.lost_sqns += gap.count
+            self._effects += [Lost(self._tsi, gap.first, gap.count, gap.cause), *self._kernel_drops.lost()]
 
-    def _handed_over(self, runs: list[Run]) -> list[Effect]:
-        """Return deliveries of runs that are next in order."""
-        packets = sum([run.count for run in runs])
-        octets = sum([run.count * run.stride for run in runs])
+    def _hand_over(self, run: Run) -> None:
+        """Deliver a run that is next in order."""
+        octets, count = run.count * run.stride, run.count
         self._room.octets -= octets
-        self._counters.delivered_packets += packets
-        self._counters.delivered_octets += octets - sum([run.count * run.payload_at for run in runs])
-        self.next_sqn = runs[-1].end
-        return [Deliver(self._tsi, run) for run in runs]
-
-    @property
-    def _is_too_full(self) -> bool:
-        return self._held.pinned_octets > self._parameters.rxw_bytes and self._held.oldest is not None
+        self._counters.delivered_packets += count
+        self._counters.delivered_octets += octets - count * run.payload_at
+        self.next_sqn = run.first + count
+        self._effects.append(Deliver(self._tsi, run))
 
     def _give_up_oldest(self) -> None:
         """Give up the gap that holds up delivery, or the oldest octets if no gap does.
@@ -423,15 +352,26 @@ class ReceiveWindow:
         self.give_up(self._recovery.arrived(oldest.first, oldest.end), LossCause.OVERLOAD)
 
 
-def _within(runs: Sequence[Run], spans: Sequence[Span]) -> Iterator[Run]:
-    """Yield the parts of runs that ordered spans select. Each span lies in one run."""
-    remaining = iter(runs)
+def _parts(spans: list[Span], sqn: int) -> tuple[list[Span], list[Span]]:
+    """Return the parts of ordered spans below `sqn`, and the parts from `sqn` on."""
+    if spans[-1][1] <= sqn:
+        return spans, []
+    if spans[0][0] >= sqn:
+        return [], spans
+    below = [(first, min(end, sqn)) for first, end in spans if first < sqn]
+    return below, [(max(first, sqn), end) for first, end in spans if end > sqn]
+
+
+def _parts_of(runs: Sequence[Run], spans: Sequence[Span]) -> list[Run]:
+    """Return the parts of ordered runs that ordered spans select. Each span lies in one run."""
+    parts, remaining = [], iter(runs)
     run = next(remaining, None)
     for first, end in spans:
         while run is not None and run.end <= first:
             run = next(remaining, None)
         assert run is not None, (runs, spans)
-        yield run.part(first, end)
+        parts.append(run.part(first, end))
+    return parts
 
 
 # Report again after this many times as many drops: a slow receiver is warned now and then, not at each loss.

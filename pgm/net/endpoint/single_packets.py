@@ -1,7 +1,7 @@
 """Fast paths for one message in one plain packet: a lane from a core to a socket, and one from a socket to the application.
 
 Each lane asks the core first, moves the packet, and leaves the bookkeeping for later: `sent_alone` runs while the packet
-is on its way, `note_passed` while the application has the message.
+is on its way, `commit` while the application has the message.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SinglePacketReceiver:
             return False
         if self._reassemblers.may_be_assembling and not self._reassemblers.is_between():
             return False
-        key = self._core.receive_alone(packet, peer, time.monotonic_ns())
+        key = self._core.single.begin(packet, peer, time.monotonic_ns())
         if key is None:
             return False
         message = self._spare
@@ -93,6 +93,6 @@ class SinglePacketReceiver:
 
     def prepare(self) -> None:
         """Note the last packet in the core, and make the next message, before the application waits."""
-        self._core.note_passed()
+        self._core.single.commit()
         if self._spare is None:
             self._spare = Message(b"", 0, b"")

@@ -265,7 +265,7 @@ class MemoryBounds(Checker):
         if isinstance(core, ReceiverCore):
             for session in core.sessions:
                 self._check_limit(node, "rxw_bytes", session.window.held_octets)
-                self._check_limit(node, "rxw_gaps", session.missing_ranges)
+                self._check_limit(node, "rxw_gaps", len(session.recovery.missing))
         elif isinstance(core, SourceCore):
             # The application may exceed the limit by one burst; chunks stay pinned in full.
             limit_value = _window_octets(limits) + limits.txw_unsent_bytes + 3 * CHUNK_OCTETS

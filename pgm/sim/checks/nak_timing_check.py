@@ -102,13 +102,11 @@ class ReceiverModel:
         session = self.core.sessions.get(self.tsi)
         if session is None:
             return False
-        is_silenced = session.state.spm is not None and not session.may_ask
-        has_long_back_off = session.nak_bo_ivl_ns > self.limits.nak_bo_ivl
-        return (
-            is_silenced
-            or has_long_back_off
-            or session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
-        )
+        recovery, limits = session.recovery, self.limits
+        is_silenced = session.state.spm is not None and not recovery.may_ask
+        intervals_ns = recovery.ncf_timeout.ivl_ns, recovery.data_timeout.ivl_ns
+        has_long_back_off = recovery.nak_bo_ivl > limits.nak_bo_ivl
+        return is_silenced or has_long_back_off or intervals_ns > (limits.nak_rpt_ivl, limits.nak_rdata_ivl)
 
     @property
     def data_ivl(self) -> int:
@@ -116,7 +114,7 @@ class ReceiverModel:
         session = self.core.sessions.get(self.tsi)
         if session is None:
             return self.limits.nak_rdata_ivl
-        limits, ivl = self.limits, session.intervals_ns[1]
+        limits, ivl = self.limits, session.recovery.data_timeout.ivl_ns
         least, most = min(limits.nak_rdata_ivl, limits.nak_rdata_min_ivl), max(limits.nak_rdata_ivl, limits.nak_max_ivl)
         if not least <= ivl <= most:
             self.node.fail(f"waits {ivl} ns for repairs, which is out of bounds")
@@ -126,13 +124,13 @@ class ReceiverModel:
     def bo_ivl(self) -> int:
         """Longest back-off, ns: the parameter, or the parent's announcement if longer."""
         session = self.core.sessions.get(self.tsi)
-        return self.limits.nak_bo_ivl if session is None else max(self.limits.nak_bo_ivl, session.nak_bo_ivl_ns)
+        return self.limits.nak_bo_ivl if session is None else max(self.limits.nak_bo_ivl, session.recovery.nak_bo_ivl)
 
     @property
     def is_at_limit(self) -> bool:
         """Whether the missing sqns exceed the limit on requests; then the oldest are requested first."""
         session = self.core.sessions.get(self.tsi)
-        return session is not None and session.missing_sqns > self.limits.nak_max_outstanding
+        return session is not None and session.recovery.missing.sqns > self.limits.nak_max_outstanding
 
     def set(self, sqn: int, wait: _Wait, ask_by_ns: int) -> None:
         """Require a NAK or an NCF for a sqn by an instant."""

@@ -510,7 +510,7 @@ def test_25_hostile_input():
         reader.hear(spm_packet(10 * number, 0, lead))
         reader.hear(data_train([lead]))
     session = next(iter(reader.core.sessions))
-    assert session.missing_sqns <= 4096
+    assert session.recovery.missing.sqns <= 4096
     assert reader.next_sqn() == 10
     reader.hear(data_train([10, 11]))
     assert reader.next_sqn() == 12

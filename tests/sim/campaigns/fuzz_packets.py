@@ -261,7 +261,7 @@ class World:
     def _feed(self, node: Node, octets: bytes, stride: int, channel: Channel, peer: str) -> None:
         self.fed += -(-len(octets) // stride)
         if node is self._at_receiver and stride == len(octets) and self._rng.random() < 0.2:
-            passed = self.receiver.receive_alone(octets, peer, self.now)
+            passed = self.receiver.single.begin(octets, peer, self.now)
             if passed is not None:
                 self._told(passed[0], passed[1], 1)
                 self._queued_octets(len(octets))
@@ -274,7 +274,7 @@ class World:
                     node.fail(f"{len(session._recovery.missing)} is over rxw_gaps, {self.limits.rxw_gaps}")
 
     def _queued_octets(self, octets: int) -> None:
-        self.receiver.note_passed()
+        self.receiver.single.commit()
         self.receiver.charge(octets)
         self._queued += octets
 
@@ -385,7 +385,7 @@ class World:
         """
         for session in self.receiver.sessions:
             account = self._accounts.get(session.state.tsi)
-            if account is None or account.is_over or not (session.is_running or session.is_over):
+            if account is None or account.is_over or not (session.delivery.is_running or session.is_over):
                 continue
             if not account.loose and account.next_sqn > session.window.next_sqn:
                 self.fail("receiver", f"{session.status(self.now)}, and the account is {account}")

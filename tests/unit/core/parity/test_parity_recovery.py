@@ -119,7 +119,7 @@ def test_parity_of_many_groups_keeps_ranges_within_limit():
         for one in parity(group, 0):
             reader.hear(one)
     [session] = reader.core.sessions
-    assert session.missing_ranges <= 16
+    assert len(session.recovery.missing) <= 16
     for group in range(0, many * SIZE, SIZE):
         reader.hear(data_train(range(group + 1, group + SIZE), kind=T.RDATA))
     assert reader.delivered() == list(range(many * SIZE + 1))
@@ -131,7 +131,7 @@ def test_parity_full_table_of_ranges_is_not_cut_at_open_group():
     for sqn in (*range(2, 32, 2), 43):
         reader.hear(data_train([sqn]))
     [session] = reader.core.sessions
-    assert session.missing_ranges == 16
+    assert len(session.recovery.missing) == 16
     reader.hear(spm_packet(2, 0, 43, DEMAND))
     reader.wait(100 * MS)
     assert reader.lost() == {}
@@ -145,7 +145,7 @@ def test_a_short_group_inside_a_gap_makes_no_range_too_many():
         reader.hear(data_train([sqn]))
     reader.hear(spm_packet(2, 0, 33, DEMAND, CurrTgsize(2)))  # 34 to 39 never were, and 31 to 42 are missing
     [session] = reader.core.sessions
-    assert session.missing_ranges == 16
+    assert len(session.recovery.missing) == 16
     assert reader.core.counters.skipped_sqns == 6
 
 
@@ -559,14 +559,14 @@ def test_parity_kept_packets_are_bounded():
         reader.hear(data_train(range(group + 2, group + SIZE)))
         reader.hear(parity(group, 0)[0])
     session = next(iter(reader.core.sessions))
-    assert len(session._parity._stock) == 4
+    assert len(session.data_path.parity._recovery._stock) == 4
     for group in range(0, 40 * SIZE, SIZE):
         for one in parity(group, *range(2, SIZE + 1)):
             reader.hear(one)
     assert reader.delivered() == list(range(40 * SIZE))
     reader.hear(data_train([40 * SIZE]))
     assert session.window.kept.packets <= SIZE
-    assert len(session._parity._stock) == 0
+    assert len(session.data_path.parity._recovery._stock) == 0
 
 
 def test_a_hole_is_never_reported_and_never_hides_a_loss():
@@ -588,7 +588,7 @@ def test_parity_store_bounded_in_octets_keeps_oldest_groups(changes):
     count, size = 100, 1000
     reader = reader_of(payload=lambda sqn: payload_of(sqn, size if sqn >= SIZE else 12), **changes)
     reader.hear(spm_packet(2, 0, count * SIZE - 1, DEMAND))
-    stock = next(iter(reader.core.sessions))._parity._stock
+    stock = next(iter(reader.core.sessions)).data_path.parity._recovery._stock
     for group in range((count - 1) * SIZE, 0, -SIZE):  # the newest first: they give way
         for one in parity(group, *range(SIZE - 1), size=size):
             reader.hear(one)

@@ -11,14 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pgm.core.effects import Deliver, Send, alone
-from pgm.core.receiver.data_path import ShortReceive
+from pgm.core.receiver.data_path import DataPath
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
-from pgm.core.window.receive_window import ReceiveWindow
 from pgm.units import NEVER, SECOND
-from pgm.wire.options import Fin, Fragment, Syn
-from pgm.wire.sequence_numbers import wrap
+from pgm.wire.options import Fin
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum
 from tests.unit.core.makers import (
@@ -237,7 +235,7 @@ class Waiting(Reader):
         train = what if isinstance(what, Train) else train_of(what)
         if self.takes and train.length == train.stride:
             packet = next(train.packets())
-            found = self.core.receive_alone(packet, peer, self.now)
+            found = self.core.single.begin(packet, peer, self.now)
             if found is not None:
                 tsi, sqn = found
                 assert packet[24:] == self._payload(sqn)
@@ -258,16 +256,13 @@ one_by_one = st.tuples(st.just("single"), st.just(0), st.just(0))
     small=st.sampled_from([{}, {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400}, {"inbox_bytes": 120}]),
     at_once=st.sampled_from([2, 5, 1008]),
 )
-def test_fast_path_in_order_delivers_like_general_path(history, first, has_epoch, takes, small, at_once):
+def test_single_packets_and_pieces_are_delivered_like_any_other(history, first, has_epoch, takes, small, at_once):
     limits = {**small, "nak_max_outstanding": at_once}  # more may be missing than may be asked for at a time
     told = []
-    for kind, is_short in ((Waiting, True), (Reader, True), (Reader, False)):
+    for kind, is_whole in ((Waiting, True), (Reader, True), (Reader, False)):
         with pytest.MonkeyPatch.context() as patch:
-            if not is_short:
-                patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
-                patch.setattr(ReceiveWindow, "hold_on", lambda *_: None)
-                patch.setattr(ReceiveWindow, "repair", lambda *_: None)
-                patch.setattr(ShortReceive, "take_scattered", lambda *_: None)
+            if not is_whole:
+                patch.setattr(DataPath, "_is_plain", lambda *_: False)  # each piece is an item of its own
             reader = kind(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload, takes=takes, **limits)
             network = Network(reader, first, has_epoch=has_epoch, joins=True)
             reader.hear(network.spm())
@@ -285,7 +280,7 @@ def test_fast_path_in_order_delivers_like_general_path(history, first, has_epoch
 
 def said(core, packet, now, *, is_alone, stride=0):
     """What a packet made a core say; one that was taken alone is a delivery as any other."""
-    if is_alone and (found := core.receive_alone(packet, SOURCE, now)) is not None:
+    if is_alone and (found := core.single.begin(packet, SOURCE, now)) is not None:
         return [(*found, packet[24:])]
     effects, told = list(core.receive(Train.of(packet, stride), BY_GROUP, SOURCE, now)), []
     while effects:
@@ -349,53 +344,10 @@ def test_fast_path_of_single_packets_equals_general_path(first, arriving, inbox,
         if behind_it == "look":
             agree(cores, now)
         elif behind_it == "note":
-            cores[0].note_passed()
+            cores[0].single.commit()
         sqn = cores[1].status(now)[0].lead + 1
         now += MS
     agree(cores, now)
-
-
-OPTIONS = {"plain": (), "fragments": (Fragment,), "first": (Fragment, Syn), "last": (Fragment, Fin), "marked": (Syn,)}
-
-
-def train_with(kind, sqn, count):
-    """Packets of five octets; fragments are those of one message that begins with the first."""
-    packets = []
-    for at in range(count):
-        fragment = Fragment(first_sqn=wrap(sqn), offset=5 * at, apdu_length=5 * count)
-        options = [fragment if option is Fragment else option() for option in OPTIONS[kind]]
-        packets.append(data_packet(wrap(sqn + at), bytes([at] * 5), trail=wrap(sqn - 50), options=options))
-    return b"".join(packets)
-
-
-@given(
-    first=st.sampled_from([1000, (1 << 32) - 9]),
-    arriving=st.lists(
-        st.tuples(
-            st.sampled_from(["plain", "fragments", "fragments", "fragments", "first", "marked"]),
-            st.integers(1, 5),
-            st.sampled_from([0] * 7 + [1, 3, -2]),
-        ),
-        min_size=3,
-        max_size=12,
-    ),
-    inbox=st.sampled_from([200, 1 << 20]),
-    ends=st.booleans(),
-)
-def test_fragments_that_come_next_are_taken_as_anything_else(first, arriving, inbox, ends):
-    """Behind gaps, where the queue is full, and beside options that say more."""
-    cores = [joined(first, trail=first - 100, inbox_bytes=inbox).core for _ in range(2)]
-    sqn, now = first + 10, 1001 * SECOND
-    for kind, count, ahead in [*arriving, *([("last", 2, 0)] if ends else [])]:
-        octets = train_with(kind, sqn + ahead, count)
-        short = said(cores[0], octets, now, is_alone=False, stride=len(octets) // count)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
-            patch.setattr(ReceiveWindow, "hold_on", lambda *_: None)
-            assert short == said(cores[1], octets, now, is_alone=False, stride=len(octets) // count)
-        agree(cores, now)
-        sqn += ahead + count
-        now += MS
 
 
 def test_a_packet_that_comes_alone_takes_the_short_way():
@@ -408,14 +360,3 @@ def test_a_packet_that_comes_alone_takes_the_short_way():
         network.leave(0, 0, again=False)
     assert reader.alone == 6
     assert reader.core.counters.delivered_packets == 6
-
-
-def test_fragments_take_the_short_way(monkeypatch):
-    """Otherwise the same of theirs."""
-    taken, short = [], ReceiveWindow.pass_on
-    monkeypatch.setattr(ReceiveWindow, "pass_on", lambda *what: taken.append(short(*what)) or taken[-1])
-    core = joined(100, trail=50).core
-    octets = [train_with(kind, sqn, 3) for kind, sqn in (("plain", 110), ("fragments", 113), ("last", 116))]
-    for one in octets:
-        core.receive(Train.of(one, len(one) // 3), BY_GROUP, SOURCE, 1001 * SECOND)
-    assert [deliver.run.count for deliver in taken] == [3, 3]

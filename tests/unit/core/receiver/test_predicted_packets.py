@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core.receiver.single_packet import predict
 from pgm.units import SECOND
 from pgm.wire.control_packets import encode
 from pgm.wire.formats import DATA_HEADER_OCTETS
@@ -84,10 +85,10 @@ def test_prediction_equals_general_result():
         [session] = core.sessions
         for sqn in range(first + 10, first + 50):
             packet = data_packet(wrap(sqn), bytes(7), trail=wrap(first - 50))
-            assert core.receive_alone(packet, SOURCE, 1001 * SECOND) is not None
-            core.note_passed()
-            assert core._predicted is not None
-            assert core._predicted == session.predict(wrap(sqn + 1), wrap(first - 50), len(packet))
+            assert core.single.begin(packet, SOURCE, 1001 * SECOND) is not None
+            core.single.commit()
+            assert core.single._predicted is not None
+            assert core.single._predicted == predict(session, wrap(sqn + 1), wrap(first - 50), len(packet))
 
 
 def test_busy_poll_receiver_with_prediction_reads_no_header(monkeypatch):
@@ -95,8 +96,8 @@ def test_busy_poll_receiver_with_prediction_reads_no_header(monkeypatch):
     core = joined(1000, trail=900).core
     for sqn in range(1010, 1020):
         if sqn == 1012:
-            monkeypatch.setattr("pgm.core.receiver.receiver.read_plain_untrusted", None)
-        assert core.receive_alone(data_packet(sqn, bytes(7), trail=950), SOURCE, 1001 * SECOND) == (TSI, sqn)
-        core.note_passed()
+            monkeypatch.setattr("pgm.core.receiver.single_packet.read_plain_untrusted", None)
+        assert core.single.begin(data_packet(sqn, bytes(7), trail=950), SOURCE, 1001 * SECOND) == (TSI, sqn)
+        core.single.commit()
     assert core.counters.delivered_packets - 10 == 10 - core.counters.lost_sqns
     assert core.status(1001 * SECOND)[0].next_sqn == 1020

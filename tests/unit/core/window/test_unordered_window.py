@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import Deliver, Send
-from pgm.core.receiver.data_path import ShortReceive
+from pgm.core.receiver.data_path import DataPath
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT
@@ -66,15 +66,14 @@ things = st.one_of(
     small=st.booleans(),
     at_once=st.sampled_from([2, 5, 1008]),
 )
-def test_repairs_on_fast_and_general_path_are_delivered_alike(history, first, takes, small, at_once):
-    limits = {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400} if small else {}
+def test_pieces_of_a_read_are_delivered_like_single_items(history, first, takes, small, at_once):
+    limits = {"rxw_bytes": 1200, "inbox_bytes": 400} if small else {}
     limits["nak_max_outstanding"] = at_once
     found = []
-    for is_short in (True, False):
+    for is_whole in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            if not is_short:
-                patch.setattr(ShortReceive, "take_repair", lambda *_: None)
-                patch.setattr(ShortReceive, "take_scattered", lambda *_: None)
+            if not is_whole:
+                patch.setattr(DataPath, "_is_plain", lambda *_: False)  # each piece is an item of its own
             reader = Loose(takes=takes, **limits)
             network = Network(reader, first, has_epoch=True, joins=True)
             reader.hear(network.spm())

@@ -1,0 +1,143 @@
+"""NAKs of one session, and the packets of other nodes that answer, suppress or forbid them."""
+
+from __future__ import annotations
+
+from pgm.core.effects import CloseCause, Effect, Effects, LossCause, control
+from pgm.core.receiver.data_path import DataPath
+from pgm.core.receiver.delivery import Delivery
+from pgm.core.receiver.phase import SessionPhase
+from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
+from pgm.core.recovery.nak_self_limit import NakSelfLimit
+from pgm.core.recovery.nak_sender import NakSender
+from pgm.core.recovery.redirect import is_elsewhere, offered
+from pgm.core.segment import Channel
+from pgm.core.session_context import SessionContext
+from pgm.units import NEVER
+from pgm.wire.control_packets import Nak, Poll, Polr, Spm
+from pgm.wire.formats import Nla, tsi_text
+
+
+class NakExchange:
+    """NAKs of one session, with the rules of parents, source and repairers for them."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        setup: ReceiverSetup,
+        delivery: Delivery,
+        data_path: DataPath,
+        nak_sender: NakSender,
+    ) -> None:
+        self._setup = setup
+        self._parameters = context.parameters
+        self._counters = context.counters
+        self._state = nak_sender.state
+        self._recovery = nak_sender.recovery
+        self._nak_sender = nak_sender
+        self._delivery = delivery
+        self._window = delivery.window
+        self._data_path = data_path
+        self._nak_control = NakControl(context, nak_sender.state, nak_sender.parents, nak_sender.recovery)
+        self._nak_self_limit: NakSelfLimit | None = None  # created with the first NAK
+        self._is_unreliable = context.data_port in setup.unreliable_ports
+        if self._is_unreliable:
+            self._recovery.allow_asking(0)  # the stream's timers still run, but no NAKs are sent
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        limit = self._nak_self_limit
+        return min(
+            self._recovery.deadline_ns,
+            self._nak_control.answers.deadline_ns,
+            NEVER if limit is None else limit.deadline_ns,
+        )
+
+    def on_spm(self, spm: Spm, now_ns: int) -> None:
+        """Take a regular SPM: the path is known, and the parents may ask for other back-offs."""
+        self._nak_sender.parents.learn_path(spm.path_nla)
+        self._nak_control.on_spm(spm, now_ns)
+
+    def on_unreachable(self, now_ns: int) -> None:
+        """Take an SPM with OPT_NBR_UNREACH from the parent."""
+        self._nak_control.on_unreachable(now_ns)
+
+    def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
+        """Take a POLL."""
+        self._nak_control.on_poll(poll, peer, now_ns)
+
+    def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take an NCF from any node (RCV-34, RCV-43).
+
+        The NCF suppresses NAKs for the same sqns. An NCF that came by unicast, because its sender cannot be heard, is
+        passed on to the other nodes of the subnet (RCV-53).
+        """
+        self._counters.ncf_packets_in += ncf.packets
+        if self._delivery.phase is not SessionPhase.OPEN or not self._nak_control.on_ncf(ncf, peer, now_ns):
+            return ()
+        effects: list[Effect] = self._data_path.heard(peer, now_ns, answers=True)
+        is_ours_alone = not channel.is_group and channel.segment.peers is None
+        if is_ours_alone and unreachable_neighbour(ncf) is not None:
+            effects.append(control(channel.segment, ncf.octets, hops=1))
+        if ncf.parity:
+            self._recovery.confirmed(self._data_path.parity.answered(ncf), now_ns, peer)
+            return effects
+        for part in self._state.parts_of(ncf):
+            spans = self._state.spans_of(part)
+            effects += self._reveal(spans[-1][1], now_ns)
+            self._recovery.confirmed(spans, now_ns, peer)
+        return effects
+
+    def _reveal(self, end: int, now_ns: int) -> Effects:
+        """Note that all sqns below the end of an NCF were sent."""
+        if end <= self._window.gap_detector.end or not self._state.reveals(end):
+            return ()
+        self._window.reveal(end, now_ns)
+        self._state.revealed(end)
+        return self._delivery.advance()
+
+    def on_nak_heard(self, nak: Nak, now_ns: int) -> None:
+        """Take another receiver's multicast NAK (RCV-35)."""
+        if self._delivery.phase is SessionPhase.OPEN:
+            spans = self._data_path.parity.answered(nak) if nak.parity else self._state.spans_of(nak)
+            self._recovery.overheard(spans, now_ns)
+
+    def on_offer(self, polr: Polr, peer: Nla) -> None:
+        """Take a POLR by which a repairer offers to take NAKs (RFC 9.5.4).
+
+        A POLR is no NCF, so pending requests continue.
+        """
+        nla = offered(polr, peer)
+        if nla is None or not self._parameters.honour_redirects or not is_elsewhere(nla, self._setup.segment):
+            self._counters.redirects_ignored += 1
+        elif nla != self._nak_sender.redirect:
+            self._counters.redirects_taken += 1
+            self._nak_sender.redirect, self._nak_sender.redirect_has_parity = nla, polr.parity
+
+    def handle_deadline(self, now_ns: int) -> list[Effect]:
+        """Send what is due: answers to polls, and NAKs."""
+        effects: list[Effect] = []
+        if self._nak_control.answers.deadline_ns <= now_ns:
+            effects += self._nak_control.answers.handle_deadline(self._setup.segment, now_ns)
+        if self._recovery.deadline_ns <= now_ns:
+            effects += self.send(now_ns)
+        if self._nak_self_limit is not None and self._nak_self_limit.deadline_ns <= now_ns:
+            effects += self._nak_self_limit.asked(0, self._state.lead, now_ns)
+        return effects
+
+    def send(self, now_ns: int) -> Effects:
+        """Send NAKs for packets whose back-off is over, or give packets up."""
+        if self._is_unreliable:
+            self._window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
+            return self._delivery.advance()
+        limit = self._nak_self_limit
+        if limit is None and self._parameters.nagging_window_ivl:
+            name = f"session {tsi_text(self._state.tsi)}"
+            limit = NakSelfLimit(name, self._recovery, self._parameters, self._state.lead, now_ns)
+            self._nak_self_limit = self._nak_sender.nak_self_limit = limit
+        naks, actions = self._nak_sender.ask(self._setup.segment, now_ns)
+        has_given_up = self._window.end_asking(actions, self._state.trail)
+        if limit is not None and limit.wants_close:
+            return [*naks, *self._delivery.end(CloseCause.NAGGING)]
+        return [*naks, *self._delivery.advance()] if has_given_up else naks

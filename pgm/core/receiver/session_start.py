@@ -1,0 +1,129 @@
+"""Start of one session: the request for an SPM, the hold for earlier data, and late joining."""
+
+from __future__ import annotations
+
+from pgm.core.effects import Effect, Effects
+from pgm.core.late_join.joiner import LateJoiner
+from pgm.core.receiver.delivery import Delivery
+from pgm.core.receiver.phase import SessionPhase
+from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.recovery.nak_sender import NakSender
+from pgm.core.recovery.spm_request import SpmRequest
+from pgm.core.session_context import SessionContext
+from pgm.units import NEVER
+from pgm.wire.formats import Nla
+from pgm.wire.options import HeldHistory, Join, find
+from pgm.wire.train import Data
+
+
+class SessionStart:
+    """Start of one session.
+
+    No NAK can be sent before the first SPM, so delivery waits a moment for an SPM. The OPT_JOIN of this SPM may include
+    earlier packets.
+    """
+
+    def __init__(
+        self, context: SessionContext, setup: ReceiverSetup, delivery: Delivery, nak_sender: NakSender
+    ) -> None:
+        self._parameters = context.parameters
+        self._segment = setup.segment
+        self._state = nak_sender.state
+        self._delivery = delivery
+        self._window = delivery.window
+        self._spm_request = SpmRequest(context)
+        self._late_join = LateJoiner(
+            delivery.window, nak_sender, setup.segment, setup.local_repairers, setup.keepers, context.parameters
+        )
+        self._hold_until_ns = NEVER
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return min(self._spm_request.deadline_ns, self._hold_until_ns, self._late_join.deadline_ns)
+
+    def on_first_data(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> list[Effect]:
+        """Start reception at the first data packet (RCV-01) or by OPT_JOIN (RCV-03)."""
+        state, self._delivery.opener = self._state, peer
+        if not state.has_edges:
+            state.begin_at(first + data.count - 1, trail)
+        join = find(data.options, Join)
+        start = first if join is None else min(first, state.unwrap(join.min_sqn))
+        self._window.begin(max(start, state.oldest))
+        if state.spm is not None:
+            return self._open()
+        self.want_spm(peer, now_ns)
+        self._delivery.phase = SessionPhase.HOLDING
+        self._hold_until_ns = now_ns + self._parameters.open_hold_ivl
+        return []
+
+    def want_spm(self, peer: Nla, now_ns: int) -> None:
+        """Request an SPM if none has come (SPMR-01).
+
+        The request goes to the group and to the data's sender.
+        """
+        if self._state.spm is None:
+            self._delivery.opener = peer
+            self._spm_request.want(now_ns)
+
+    def on_spmr_heard(self, now_ns: int) -> None:
+        """Note another receiver's SPMR."""
+        self._spm_request.heard_request(now_ns)
+
+    def on_spm(self, peer: Nla, now_ns: int) -> Effects:
+        """Take an SPM: the session opens here, or at the start that OPT_JOIN allows."""
+        self._spm_request.heard_spm()
+        phase, join_at = self._delivery.phase, self._state.join_at
+        if phase not in (SessionPhase.WAITING, SessionPhase.HOLDING):
+            return ()
+        self._delivery.opener = peer
+        if self._late_join.is_wanted:
+            return self._begin_late(now_ns)
+        if phase is SessionPhase.HOLDING:
+            if join_at is not None:
+                self._window.begin_earlier(join_at, now_ns)
+            return self._open()
+        if join_at is None:
+            return ()
+        self._window.begin(join_at)
+        return self._open()
+
+    def _begin_late(self, now_ns: int) -> Effects:
+        """Hold packets until a repairer has said which history it holds."""
+        join_at = self._state.join_at
+        if self._delivery.phase is SessionPhase.WAITING:
+            if not self._state.has_edges:
+                return ()
+            self._window.begin(self._state.lead + 1 if join_at is None else join_at)
+            self._delivery.phase = SessionPhase.HOLDING
+        elif join_at is not None:
+            self._window.begin_earlier(join_at, now_ns)
+        self._late_join.begin(now_ns)
+        self._hold_until_ns = self._late_join.until_ns
+        return self._late_join.handle_deadline(now_ns)
+
+    def on_held(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
+        """Take an answer about history: begin there, or give up history that is gone."""
+        if self._delivery.is_running:
+            return self._delivery.advance() if self._late_join.on_gone(held, peer) else ()
+        if self._delivery.phase is not SessionPhase.HOLDING:
+            return ()
+        notices = self._late_join.on_answer(held, peer, now_ns)
+        self._hold_until_ns = min(self._hold_until_ns, self._late_join.until_ns)
+        return [*notices, *self._open(), *self._delivery.advance()] if notices else ()
+
+    def _open(self) -> list[Effect]:
+        self._hold_until_ns = NEVER
+        return self._delivery.open()
+
+    def handle_deadline(self, now_ns: int) -> list[Effect]:
+        """Send what is due, or open the session without an SPM."""
+        effects: list[Effect] = []
+        if self._spm_request.deadline_ns <= now_ns:
+            state, request = self._state, self._spm_request
+            effects += request.handle_deadline(state.tsi, state.data_port, self._segment, self._delivery.opener, now_ns)
+        if self._late_join.deadline_ns <= now_ns:
+            effects += self._late_join.handle_deadline(now_ns)
+        if self._hold_until_ns <= now_ns:
+            effects += [*self._open(), *self._delivery.advance()]
+        return effects
