@@ -56,7 +56,12 @@ class _Input:
     def read(self, *, gathers: bool) -> None:
         """Read the socket."""
         if gathers or not self.was_single or not self.poll(1):
-            self.was_single = self._driver.read(self._link, self._sock, gathers=gathers)
+            self._read(gathers=gathers)
+
+    def _read(self, *, gathers: bool) -> None:
+        # An SPM between single packets counts as one packet, so that the next read polls for a single packet again.
+        driver = self._driver
+        _, self.was_single = driver.read_once(self._link, self._sock, driver.take_single, gathers=gathers)
 
     def poll(self, most: int) -> int:
         """Poll at most `most` times for a single packet on the fast path.
@@ -69,7 +74,7 @@ class _Input:
             return 0
         polls = link.poll_single(sock, take, most)
         if polls < 0:
-            self.was_single = driver.read(link, sock, gathers=False)
+            self._read(gathers=False)
         return abs(polls)
 
 
@@ -260,7 +265,6 @@ class BusyPollDriver(EffectPerformer):
         self._warms = reads.warm_ivl > 0
         self._moderation = ReadModeration(reads, 0, core.counters)  # measures the rate; the receiver never rests
         self.loop = BusyPollLoop.of_this_thread()
-        self.expect_by = self.loop.expect_by
         self.thread = self.loop.thread  # the only thread that may use the driver
         self.loop.add(self)
 
@@ -335,14 +339,6 @@ class BusyPollDriver(EffectPerformer):
         """Return when `serve` has something to do, in ns."""
         return 0 if self.held else self.core.deadline_ns
 
-    def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> bool:
-        """Read once, with all packets that this read held back. Return whether it gave at most one packet.
-
-        An SPM between single packets counts as one packet, so that the next read polls for a single packet again.
-        """
-        _, is_single = self.read_once(link, sock, self.take_single, gathers=gathers)
-        return is_single
-
     def _receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         self.loop.expect_change()
         if self._warms:
@@ -371,6 +367,10 @@ class BusyPollDriver(EffectPerformer):
     def reschedule(self) -> None:
         """Check the core's deadline again after a call of the core."""
         self.loop.expect_change()
+
+    def expect_by(self, at_ns: int) -> None:
+        """Note that the core was called and has nothing to do before `at_ns`."""
+        self.loop.expect_by(at_ns)
 
     def push(self) -> None:
         """Send accepted data at once, as far as rate and link allow; in a handler of notices, after it."""

@@ -55,11 +55,27 @@ class EffectPerformer:
         """Return whether the driver may read its links; a handler may have closed it."""
         return True
 
+    @property
+    def is_held_up(self) -> bool:
+        """Return whether data must wait: later data must wait behind it."""
+        raise NotImplementedError
+
+    def require_usable(self) -> None:
+        """Raise `UsageError` if the caller may not use the driver, or not any more."""
+
     def abandon(self) -> None:
         """End the use of a core that was interrupted in the middle of its work, if a signal handler can do that."""
 
     def reschedule(self) -> None:
         """Check the core's deadline again after a call of the core."""
+        raise NotImplementedError
+
+    def push(self) -> None:
+        """Send accepted data, at once or soon."""
+        raise NotImplementedError
+
+    def expect_by(self, at_ns: int) -> None:
+        """Note that the core was called and has nothing to do before `at_ns`."""
         raise NotImplementedError
 
     def call(self, function: Callable[P, Effects], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -41,9 +41,5 @@ def receiver_read_settings(parameters: Parameters) -> ReadSettings:
 
 def element_read_settings(parameters: Parameters) -> ReadSettings:
     """Return the settings for an element in a process of its own; it prefaults no memory."""
-    return ReadSettings(
-        rest_ivl=parameters.rx_rest_ivl,
-        bulk_ivl=parameters.rx_bulk_ivl,
-        bulk_rte=parameters.rx_bulk_rte,
-        bulk_share=parameters.ne_bulk_share,
-    )
+    own = receiver_read_settings(parameters)
+    return attrs.evolve(own, bulk_share=parameters.ne_bulk_share, warm_ivl=0, warm_octets=0)

@@ -96,9 +96,6 @@ class TrioDriver(EffectPerformer):
 
     push = reschedule  # the deadline task sends accepted data
 
-    def require_usable(self) -> None:
-        """Do nothing: a closed receiver still hands out its queue."""
-
     def expect_by(self, at_ns: int) -> None:
         """Note that the core was called and has nothing to do before `at_ns`."""
         if at_ns < self._timer.until_ns:

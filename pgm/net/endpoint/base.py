@@ -1,62 +1,23 @@
-"""Interfaces of drivers and waits, and properties of sources and receivers, for all surfaces."""
+"""Interface of waits, and properties of sources and receivers, for all surfaces."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
 
 from pgm.core.acked.acked_window import AckedWindow
 from pgm.core.counters import Counters
-from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.core.status import SessionStatus
 from pgm.errors import UsageError
+from pgm.net.driver.effects import EffectPerformer
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.zeromq import ZeromqSender
 from pgm.net.link.link import Link
 from pgm.parameters import Parameters
-from pgm.telemetry.observer import Observer
 from pgm.wire.formats import Tsi
-
-P = ParamSpec("P")
-
-
-class EndpointDriver(Protocol):
-    """Parts of a driver that an endpoint needs."""
-
-    links: Sequence[Link]
-    observer: Observer | None
-
-    @staticmethod
-    def now_ns() -> int:
-        """Return the clock of the core, in ns."""
-
-    @property
-    def is_held_up(self) -> bool:
-        """Return whether data must wait: no packet may leave before it."""
-
-    def require_usable(self) -> None:
-        """Raise `UsageError` if the caller may not use the driver, or not any more."""
-
-    def call(self, function: Callable[P, Effects], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call the core, and perform the effects."""
-
-    def perform(self, effects: Effects) -> None:
-        """Perform the effects of a call to the core."""
-
-    def send_now(self, send: Send) -> None:
-        """Send data that the core gave outside of its deadline."""
-
-    def push(self) -> None:
-        """Send accepted data, at once or soon."""
-
-    def reschedule(self) -> None:
-        """Check the core's deadline again after a call of the core."""
-
-    def expect_by(self, at_ns: int) -> None:
-        """Note that the core was called and has nothing to do before `at_ns`."""
 
 
 class Waits(Protocol):
@@ -74,7 +35,7 @@ class Waits(Protocol):
 
 R = TypeVar("R")
 C = TypeVar("C", bound=Core)
-D = TypeVar("D", bound=EndpointDriver)
+D = TypeVar("D", bound=EffectPerformer)
 
 
 class _View(Generic[C, D]):

@@ -16,10 +16,12 @@ from pgm.core.window.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
 from pgm.net.driver.rest_settings import receiver_read_settings
-from pgm.net.endpoint.open import ReceiverParts, SourceParts, Target, ignore, receiving_plan, resolve
+from pgm.net.endpoint.inbox import Inbox
+from pgm.net.endpoint.open import Target, ignore, receiver_parts, resolve, source_parts
 from pgm.net.endpoint.policies import Policies
 from pgm.net.endpoint.receiver import ReceiverEndpoint
 from pgm.net.endpoint.source import SourceEndpoint, SourceOutbox
+from pgm.net.endpoint.start_position import start_parameters
 from pgm.net.endpoint.threads import Runner, ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
 from pgm.telemetry.observer import observing
@@ -130,10 +132,7 @@ class BusyPollSource(ThreadSource[BusyPollDriver]):
         return self._sent(super().send_parts(parts))
 
     def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = True) -> int:
-        """Send many messages at once. Return the first sqn.
-
-        The payloads are a list of byte strings, a (count, size) array of octets, or an Arrow array.
-        """
+        """Send many messages at once. Return the first sqn."""
         return self._sent(super().send_batch(payloads, subject=subject, to=to, flush=True))
 
     def _sent(self, sqn: int) -> int:
@@ -201,17 +200,17 @@ def open_source(
     """Open a source in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_source`."""
     plan = resolve(target, node, Role.SOURCE, parameters)
     with pinned(cpu):
-        with SourceParts.opened(plan, stream, seed) as parts:
-            driver = BusyPollDriver(parts.core, parts.links, SourceOutbox(parts.packer, on_notice))
+        with source_parts(plan, stream, seed) as (core, links, packer):
+            driver = BusyPollDriver(core, links, SourceOutbox(packer, on_notice))
         try:
-            with observing(plan, parts.core, driver.now_ns(), time.time_ns()) as driver.observer:
-                endpoint = SourceEndpoint(parts.core, driver, parts.packer, BusyPollWaits(driver, driver.loop.turn))
+            with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
+                endpoint = SourceEndpoint(core, driver, packer, BusyPollWaits(driver, driver.loop.turn))
                 source = BusyPollSource(endpoint, _CallingThread(driver))
                 source.poll()  # the first SPM
                 yield source
                 source.close()
         except BaseException:
-            driver.perform(parts.core.abort(driver.now_ns()))
+            driver.perform(core.abort(driver.now_ns()))
             raise
         finally:
             driver.close()
@@ -235,20 +234,19 @@ def open_receiver(
 ) -> Iterator[BusyPollReceiver]:
     """Open a receiver in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_receiver`."""
     policies = Policies.of(on_loss, slow)
-    plan = receiving_plan(target, node, start, parameters)
+    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     limits = plan.parameters
     with pinned(cpu):
-        with ReceiverParts.opened(plan, stream, seed, subscribe, subjects) as parts:
-            inbox = parts.inbox(on_notice, policies, wake=lambda: None)
-            reads = receiver_read_settings(limits)
-            driver = BusyPollDriver(parts.core, parts.links, inbox, reads, inbox.singles.take)
+        with receiver_parts(plan, stream, seed, subscribe, subjects) as (core, links, decoders, reassemblers):
+            inbox = Inbox(core, reassemblers, on_notice, lambda: None, policies, is_plain=decoders.is_plain)
+            driver = BusyPollDriver(core, links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:
-            with observing(plan, parts.core, driver.now_ns(), time.time_ns()) as driver.observer:
+            with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_park_ivl)
-                endpoint = ReceiverEndpoint(parts.core, driver, inbox, waits, parts.decoders, policies)
+                endpoint = ReceiverEndpoint(core, driver, inbox, waits, decoders, policies)
                 yield BusyPollReceiver(endpoint, _CallingThread(driver))
         finally:
             try:
-                driver.perform(parts.core.leave(driver.now_ns()))
+                driver.perform(core.leave(driver.now_ns()))
             finally:
                 driver.close()

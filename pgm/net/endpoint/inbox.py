@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.receiver.receiver import ReceiverCore
@@ -41,9 +41,9 @@ class Inbox:
     def __init__(
         self,
         core: ReceiverCore,
+        reassemblers: SessionReassemblers,
         on_notice: Callable[[Notice], None],
         wake: Callable[[], None],
-        unordered_ports: Collection[int] = (),
         policies: Policies = REPORTING,
         *,
         is_plain: bool,
@@ -58,7 +58,7 @@ class Inbox:
         self._policies = policies
         self._has_slow_policy = policies.slow != "block"
         self._queue: deque[QueueItem] = deque()
-        self.reassemblers = SessionReassemblers(core.parameters, unordered_ports)
+        self.reassemblers = reassemblers
         is_open = is_plain and not self._has_slow_policy
         self.singles = SinglePacketReceiver(core, self._queue, self.reassemblers, is_open=is_open)
         self._left_octets = OCTETS_BETWEEN_READS  # that the application may take before the sockets have a turn

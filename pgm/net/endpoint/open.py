@@ -7,7 +7,7 @@ import inspect
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from pgm.net.driver.rest_settings import ReadSettings, receiver_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.policies import Policies
+from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source, SourceOutbox
 from pgm.net.endpoint.start_position import start_parameters
@@ -44,7 +45,7 @@ from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
-from pgm.topology.node_plan import NodePlan, Role, StreamPlan
+from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_node
 from pgm.topology.problems import suggestion
 from pgm.topology.url import is_url, plan_url
@@ -120,31 +121,17 @@ def ignore(_: Notice) -> None:
     """Ignore a notice, by default."""
 
 
-@attrs.frozen
-class SourceParts:
-    """Parts of a source that are the same on all surfaces."""
-
-    core: SourceCore
-    links: list[Link]
-    packer: BatchSender | ZeromqSender | None
-
-    @classmethod
-    @contextmanager
-    def opened(cls, plan: NodePlan, stream: str | None, seed: str | None) -> Iterator[SourceParts]:
-        """Open the links and make the core. If the block fails, which makes the driver, the links are closed."""
-        chosen = stream_of(plan, stream)
-        links = open_links(plan, Arena(), seed)
-        with closed_on_error(links):
-            segments, tsi = [link.segment for link in links], new_tsi(chosen.data_port)
-            core = source_core(plan, chosen, segments, tsi, time.time_ns(), time.monotonic_ns())
-            yield cls(core, links, packer_of(core, plan, chosen))
-
-
-def receiving_plan(
-    target: Target, node: str | None, start: str | int | None, parameters: Mapping[str, Any]
-) -> NodePlan:
-    """Return the plan of a receiver that joins at `start`. Raises as `resolve`."""
-    return resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
+@contextmanager
+def source_parts(
+    plan: NodePlan, stream: str | None, seed: str | None
+) -> Iterator[tuple[SourceCore, list[Link], BatchSender | ZeromqSender | None]]:
+    """Make core, links and packer of a source. If the block fails, which makes the driver, the links are closed."""
+    chosen = stream_of(plan, stream)
+    links = open_links(plan, Arena(), seed)
+    with closed_on_error(links):
+        segments, tsi = [link.segment for link in links], new_tsi(chosen.data_port)
+        core = source_core(plan, chosen, segments, tsi, time.time_ns(), time.monotonic_ns())
+        yield core, links, packer_of(core, plan, chosen)
 
 
 def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
@@ -152,37 +139,22 @@ def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
     return open_links(plan, receiving_arena(plan.parameters), seed, has_single_consumer=True)
 
 
-@attrs.frozen
-class ReceiverParts:
-    """Parts of a receiver that are the same on all surfaces."""
-
-    core: ReceiverCore
-    links: list[Link]
-    decoders: StreamDecoders
-    streams: Sequence[StreamPlan]
-
-    @classmethod
-    @contextmanager
-    def opened(
-        cls,
-        plan: NodePlan,
-        stream: str | None,
-        seed: str | None,
-        subscribe: Iterable[bytes] | None,
-        subjects: Iterable[str] | None,
-    ) -> Iterator[ReceiverParts]:
-        """Open the links and make the core. If the block fails, which makes the driver, the links are closed."""
-        streams = plan.streams if stream is None else (stream_of(plan, stream),)
-        links = receiving_links(plan, seed)
-        with closed_on_error(links):
-            rng = random.Random(_SYSTEM_RANDOM.random())
-            core = receiver_core(plan, streams, [link.segment for link in links], rng)
-            yield cls(core, links, StreamDecoders.of(core, plan, streams, subscribe, subjects), streams)
-
-    def inbox(self, on_notice: Callable[[Notice], None], policies: Policies, wake: Callable[[], None]) -> Inbox:
-        """Make the queue for the application."""
-        ports = unordered_ports(self.streams)
-        return Inbox(self.core, on_notice, wake, ports, policies, is_plain=self.decoders.is_plain)
+@contextmanager
+def receiver_parts(
+    plan: NodePlan,
+    stream: str | None,
+    seed: str | None,
+    subscribe: Iterable[bytes] | None,
+    subjects: Iterable[str] | None,
+) -> Iterator[tuple[ReceiverCore, list[Link], StreamDecoders, SessionReassemblers]]:
+    """Make the parts of a receiver on any surface. If the block fails, which makes the driver, the links are closed."""
+    streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    links = receiving_links(plan, seed)
+    with closed_on_error(links):
+        rng = random.Random(_SYSTEM_RANDOM.random())
+        core = receiver_core(plan, streams, [link.segment for link in links], rng)
+        decoders = StreamDecoders.of(core, plan, streams, subscribe, subjects)
+        yield core, links, decoders, SessionReassemblers(core.parameters, unordered_ports(streams))
 
 
 def receiving_driver(
@@ -255,16 +227,16 @@ async def open_source(
     """
     plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
     waits = TrioWaits()
-    with SourceParts.opened(plan, stream, seed) as parts:
-        outbox = SourceOutbox(parts.packer, on_notice, waits.wake)
-        driver = TrioDriver(parts.core, parts.links, outbox, ReadSettings(rest_ivl=plan.parameters.rx_rest_ivl))
+    with source_parts(plan, stream, seed) as (core, links, packer):
+        outbox = SourceOutbox(packer, on_notice, waits.wake)
+        driver = TrioDriver(core, links, outbox, ReadSettings(rest_ivl=plan.parameters.rx_rest_ivl))
     async with driven(driver, plan, answer):
-        source = Source(parts.core, driver, parts.packer, waits)
+        source = Source(core, driver, packer, waits)
         try:
             yield source
             await source.aclose()
         except BaseException:
-            driver.perform(parts.core.abort(driver.now_ns()))
+            driver.perform(core.abort(driver.now_ns()))
             raise
 
 
@@ -300,21 +272,22 @@ async def open_receiver(
     Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
-    plan, waits = receiving_plan(target, node, start, parameters), TrioWaits()
-    with ReceiverParts.opened(plan, stream, seed, subscribe, subjects) as parts:
-        inbox = parts.inbox(on_notice, policies, waits.wake)
-        driver = receiving_driver(parts.core, parts.links, inbox, plan.parameters)
+    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
+    waits = TrioWaits()
+    with receiver_parts(plan, stream, seed, subscribe, subjects) as (core, links, decoders, reassemblers):
+        inbox = Inbox(core, reassemblers, on_notice, waits.wake, policies, is_plain=decoders.is_plain)
+        driver = receiving_driver(core, links, inbox, plan.parameters)
     async with driven(driver, plan, answer):
-        if len(parts.links) == 1 and not plan.parameters.rx_rest_ivl:
+        if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.singles.take)
             driver.application_reader = waits.reader = ApplicationReader(
-                parts.links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
+                links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
             )
         try:
-            yield Receiver(parts.core, driver, inbox, waits, parts.decoders, policies)
+            yield Receiver(core, driver, inbox, waits, decoders, policies)
         finally:
             try:
-                driver.perform(parts.core.leave(driver.now_ns()))
+                driver.perform(core.leave(driver.now_ns()))
             finally:
                 inbox.close()
                 waits.close()

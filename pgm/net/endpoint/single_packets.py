@@ -14,7 +14,7 @@ from pgm.core.effects import alone
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.core.window.transmit_window import Payload
-from pgm.net.endpoint.base import EndpointDriver
+from pgm.net.driver.effects import EffectPerformer
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.framing.items import Message
@@ -24,7 +24,7 @@ from pgm.wire.formats import DATA_HEADER_OCTETS, Nla
 class SinglePacketSender:
     """Lane of a source: from the core to the socket, past the driver's work."""
 
-    def __init__(self, core: SourceCore, driver: EndpointDriver) -> None:
+    def __init__(self, core: SourceCore, driver: EffectPerformer) -> None:
         self._core = core
         self._driver = driver
         self._segment = core.setup.segment

@@ -51,10 +51,7 @@ class ThreadSource(SourceView[D]):
         return self._runner.run_now(self._endpoint.try_send, payload, subject=subject, to=to, flush=flush)
 
     def send_parts(self, parts: Sequence[Payload]) -> int:
-        """Send one message of several parts in ZeroMQ's framing, and wait for room.
-
-        Returns the sqn of the first packet of the message.
-        """
+        """Send one message of several parts in ZeroMQ's framing. Return the sqn of its first packet."""
         return self._runner.run(self._endpoint.send_parts, parts)
 
     def send_object(
@@ -78,10 +75,7 @@ class ThreadSource(SourceView[D]):
         self._runner.run(self._endpoint.flush)
 
     def stable(self, sqn: int | None = None) -> None:
-        """Wait until every member of an acknowledged stream has all packets up to `sqn`.
-
-        None means all accepted messages.
-        """
+        """Wait until every member of an acknowledged stream has all packets up to `sqn`, or all accepted messages."""
         self._runner.run(self._endpoint.stable, sqn)
 
     def joined(self, members: int) -> None:
@@ -152,10 +146,7 @@ class ThreadReceiver(ReceiverView[D]):
     def subscribe(self, pattern: bytes) -> None: ...
 
     def subscribe(self, pattern: str | bytes, tag: Any = None) -> Subscription | None:
-        """Also deliver messages whose subject matches `pattern`.
-
-        In ZeroMQ's framing `pattern` is a prefix of a message's first part.
-        """
+        """Also deliver messages whose subject, or first part in ZeroMQ's framing, matches `pattern`."""
         endpoint: Any = self._endpoint  # the overloads of its method do not take a union
         subscription: Subscription | None = self._runner.run_now(endpoint.subscribe, pattern, tag)
         return subscription
