@@ -39,7 +39,7 @@ from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untru
 from pgm.wire.packet_run import Run as Run
 from pgm.wire.packet_run import fragment_of as fragment_of
 from pgm.wire.sequence_numbers import HALF, MASK
-from pgm.wire.train_grouping import alike, group_plain, is_one_run, is_plain_data, item_boundaries
+from pgm.wire.train_grouping import group_packets
 
 Octets = npt.NDArray[np.uint8]
 
@@ -365,7 +365,8 @@ def _parse_block_untrusted(
         rejects.extend(["truncated"] * count)
         return
     kind = int(train.buffer[offset + TYPE_AT])
-    if (count == 1 and stride <= checksum.INTEGER_OCTETS) or kind not in _DATA_TYPES:
+    is_short = stride < DATA_HEADER_OCTETS or (count == 1 and stride <= checksum.INTEGER_OCTETS)
+    if is_short or kind not in _DATA_TYPES:
         if count > 1 and kind in _NAK_TYPES:
             naks = naks_untrusted(train.buffer[offset : offset + count * stride].reshape(count, stride))
             if naks is not None:
@@ -375,44 +376,24 @@ def _parse_block_untrusted(
             _parse_one_untrusted(train, at, stride, items, rejects)
         return
     rows = train.buffer[offset : offset + count * stride].reshape(count, stride)
-    residues = checksum.residues(rows)
-    parts = [(0, [0, count])] if is_one_run(rows, residues) else group_plain(rows, residues)
-    if parts is not None:
-        for first, cuts in parts:
-            part = rows[first : first + cuts[-1]]
-            _read_plain_untrusted(train, offset + first * stride, part, cuts, False, items, rejects)
-        return
-    bad = (residues != 0) & (checksum.stored(rows) != 0)
-    if bad.any():
-        rejects.extend(["checksum"] * int(bad.sum()))
-    head = rows[:, :HEADER_OCTETS].copy()
-    absent = checksum.stored(head) == 0
-    checksum.stored(head)[:] = absent  # the checksum tells packets apart only by its absence
-    for first, end in alike(head, bad):
-        part, at = rows[first:end], offset + first * stride
-        cuts = item_boundaries(part)
-        if is_plain_data(part):
-            _read_plain_untrusted(train, at, part, cuts, bool(absent[first]), items, rejects)
-            continue
-        for low, high in itertools.pairwise(cuts):
-            head_octets = train.buffer.data[at + low * stride : at + (low + 1) * stride]
-            try:
-                items.append(_read_untrusted(head_octets, train, at + low * stride, high - low, bool(absent[first])))
-            except WireError as error:
-                rejects.extend([error.reason] * (high - low))
+    wrong = count
+    for first, cuts, no_checksum in group_packets(rows):
+        wrong -= cuts[-1]
+        _read_group_untrusted(train, offset + first * stride, stride, cuts, no_checksum, items, rejects)
+    rejects.extend(["checksum"] * wrong)
 
 
-def _read_plain_untrusted(
+def _read_group_untrusted(
     train: Train,
     at: int,
-    rows: Octets,
+    stride: int,
     cuts: list[int],
     no_checksum: bool,
     items: list[Item | DataWithGaps],
     rejects: list[str],
 ) -> None:
     """Parse packets from `at` on as one item, with gaps where `cuts` says."""
-    count, stride = rows.shape
+    count = cuts[-1]
     try:
         data = _read_untrusted(train.buffer.data[at : at + stride], train, at, cuts[1], no_checksum)
     except WireError as error:

@@ -1,12 +1,8 @@
-"""Grouping of the packets of one read, before they are parsed.
-
-A train is cut wherever adjacent packets differ in more than sqn, trail, checksum and fragment offset. A train is also
-cut wherever sqns or offsets are not consecutive.
-"""
+"""Grouping of the packets of one read, before they are parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +23,19 @@ from pgm.wire.formats import (
 )
 from pgm.wire.options import Fragment
 
+Group = tuple[int, list[int], bool]  # first row, boundaries relative to it, whether the checksums are absent
+
+MOST_ROWS = 1024  # rows that are compared together: packets of the longest read
+
 _DATA_TYPES = frozenset(int(kind) for kind in DATA)
+_FRAGMENT_HEAD = DATA_HEADER_OCTETS + FRAGMENT_OCTETS
+_KIND_AT, _OFFSET_AT = DATA_HEADER_OCTETS + 4, DATA_HEADER_OCTETS + 12  # of OPT_FRAGMENT after OPT_LENGTH
+_OPTIONS_BEGIN = b"\0\4" + FRAGMENT_OCTETS.to_bytes(2, "big")  # OPT_LENGTH of options that have only OPT_FRAGMENT
+# Length of options that have room for OPT_FRAGMENT after another option, whose header alone is four octets.
+_TWO_OCTETS = FRAGMENT_OCTETS + 4
+_STEPS = np.arange(MOST_ROWS, dtype=np.uint32)
+_WRONG, _ABSENT = 1, 2  # replace a checksum in compared headers; a right one is replaced by 0
+_number = int.from_bytes
 
 
 def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
@@ -35,96 +43,61 @@ def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
     return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
 
 
-def group_plain(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[tuple[int, list[int]]] | None:
-    """Group valid data packets without options, of one session and size.
+def group_packets(rows: Octets) -> list[Group]:
+    """Group packets of one size, of which the first is data.
 
-    The packets may be new or repairs, and some may be missing. Each part of the result has its first row, and its
-    `item_boundaries` relative to that row. The packets of a part have one type, and its pieces have one trail. Return
-    None for any other packets. `residues` are the results of `pgm.wire.checksum.residues` for the rows.
+    The boundaries of a group are the first rows of its pieces, and its number of rows. A piece is one control packet,
+    or data packets that differ only in consecutive sqns, trail and the offset of a fragment. A group is one piece, or
+    adjacent pieces without options that differ only in sqns. Packets with a wrong checksum are in no group. `rows` is
+    a (count, size) array, at least as wide as a data header.
     """
+    residues = checksum.residues(rows)
+    is_right = not np.count_nonzero(residues)
     count, stride = rows.shape
-    if stride < DATA_HEADER_OCTETS or rows[0, FLAGS_AT] & OPTIONS_PRESENT or np.count_nonzero(residues):
-        return None
-    words = rows[:, :DATA_HEADER_OCTETS].copy().view(np.uint32)
-    sums = words.view(np.uint16)[:, checksum.CHECKSUM_AT // 2]
-    if np.count_nonzero(sums) != count:
-        return None  # some have no checksum
-    sqns = words[:, SQN_AT // 4].view(">u4").astype(np.uint32)
+    if is_right and _is_one_run(rows):
+        return [(0, [0, count], False)]
+    words = rows[:, :DATA_HEADER_OCTETS].copy().view(np.uint64)
+    sums = words.view(np.uint16)[:, CHECKSUM_AT // 2]
+    are_present = np.count_nonzero(sums) == count
+    sums[:] = 0 if is_right and are_present else np.where(sums == 0, _ABSENT, residues != 0)
+    sqn_words = words.view(np.uint32)[:, SQN_AT // 4]
+    sqns = sqn_words.view(">u4").astype(np.uint32)
+    sqn_words[:] = 0
     breaks = sqns[1:] - sqns[:-1] != 1
-    sums[:] = words[:, SQN_AT // 4] = 0
-    if _are_equal(words):
-        return [(0, _cuts_where(breaks, count))]
-    octets = words.view(np.uint8)
-    kinds, trails = octets[:, TYPE_AT].copy(), words[:, TRAIL_AT // 4].copy()
-    octets[:, TYPE_AT] = words[:, TRAIL_AT // 4] = 0
-    if not _are_equal(words):
-        return None
-    return _parts_of(_cuts_where(breaks | (kinds[1:] != kinds[:-1]), count), kinds, trails)
-
-
-def _are_equal(heads: npt.NDArray[np.uint32]) -> bool:
-    octets = heads.tobytes()
-    return octets == octets[: heads.strides[0]] * len(heads)
-
-
-def _parts_of(
-    cuts: list[int], kinds: npt.NDArray[np.uint8], trails: npt.NDArray[np.uint32]
-) -> list[tuple[int, list[int]]] | None:
-    """Group adjacent pieces of one type with the same trail in their last packets.
-
-    Return None if a piece is no data.
-    """
-    parts: list[tuple[int, list[int]]] = []
-    last_key: tuple[int, int] | None = None
-    ends = np.array(cuts[1:]) - 1
-    for first, end, kind, trail in zip(cuts, cuts[1:], kinds[ends].tolist(), trails[ends].tolist(), strict=False):
-        if kind not in _DATA_TYPES:
-            return None
-        if last_key == (kind, trail):
-            begin, cuts_of_part = parts[-1]
-            cuts_of_part.append(end - begin)
-        else:
-            parts.append((first, [0, end - first]))
-            last_key = kind, trail
-    return parts
+    heads = words.tobytes()
+    if is_right and not heads[FLAGS_AT] & OPTIONS_PRESENT and heads == heads[:DATA_HEADER_OCTETS] * count:
+        return [(0, _cuts_where(breaks, count), not are_present)]
+    ports, addresses = words[:, 0], words[:, 1]
+    differ = (ports[1:] != ports[:-1]) | (addresses[1:] != addresses[:-1])
+    breaks |= differ
+    for first, end in itertools.pairwise(_cuts_where(differ, count)):
+        at = first * DATA_HEADER_OCTETS
+        if heads[at + TYPE_AT] not in _DATA_TYPES:
+            breaks[first : end - 1] = True
+        elif heads[at + FLAGS_AT] & OPTIONS_PRESENT and end - first > 1 and stride >= DATA_HEADER_OCTETS + 4:
+            breaks[first : end - 1] |= _options_differ(rows[first:end])
+    return _merge_plain(_cuts_where(breaks, count), heads)
 
 
 def _cuts_where(breaks: npt.NDArray[np.bool_], count: int) -> list[int]:
     return [0, *(breaks.nonzero()[0] + 1).tolist(), count]
 
 
-def alike(head: Octets, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield half-open row ranges with equal headers, without rows of bad checksum."""
-    count = head.shape[0]
-    if not bad.any() and head.tobytes() == head[0].tobytes() * count:
-        yield 0, count
-        return
-    cuts = np.flatnonzero((head[1:] != head[:-1]).any(axis=1) | (bad[1:] != bad[:-1])) + 1
-    for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), count], strict=True):
-        if not bad[first]:
-            yield first, end
-
-
-def item_boundaries(rows: Octets) -> list[int]:
-    """Return the first rows of items, and the number of rows.
-
-    An item is one control packet, or data packets with consecutive sqns and the same options.
-    """
-    count, stride = rows.shape
-    if count == 1:
-        return [0, 1]
-    if int(rows[0, TYPE_AT]) not in _DATA_TYPES or stride < DATA_HEADER_OCTETS:
-        return list(range(count + 1))
-    sqns = column(rows, SQN_AT, ">u4").astype(np.uint32)
-    breaks = sqns[1:] - sqns[:-1] != 1
-    if rows[0, FLAGS_AT] & OPTIONS_PRESENT and stride >= DATA_HEADER_OCTETS + 4:
-        breaks |= _options_differ(rows)
-    return _cuts_where(breaks, count)
-
-
-# Length of options that have room for OPT_FRAGMENT after another option, whose header alone is four octets.
-_TWO_OCTETS = FRAGMENT_OCTETS + 4
-_OFFSET_AT = 4 + 8  # of OPT_FRAGMENT's offset, in options that begin with OPT_LENGTH and OPT_FRAGMENT
+def _merge_plain(cuts: list[int], heads: bytes) -> list[Group]:
+    """Return pieces as groups; adjacent pieces without options are one group if their last headers are equal."""
+    groups: list[Group] = []
+    head_before = b""
+    for first, end in itertools.pairwise(cuts):
+        head = heads[(end - 1) * DATA_HEADER_OCTETS : end * DATA_HEADER_OCTETS]
+        if head[CHECKSUM_AT] == _WRONG:
+            pass
+        elif head == head_before and head[TYPE_AT] in _DATA_TYPES and not head[FLAGS_AT] & OPTIONS_PRESENT:
+            begin, boundaries, _ = groups[-1]
+            boundaries.append(end - begin)
+        else:
+            groups.append((first, [0, end - first], head[CHECKSUM_AT] == _ABSENT))
+        head_before = head
+    return groups
 
 
 def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
@@ -137,44 +110,16 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
     octets = rows[:, DATA_HEADER_OCTETS:end].copy()
     breaks: npt.NDArray[np.bool_] = np.zeros(len(rows) - 1, np.bool_)
     if octets.shape[1] >= FRAGMENT_OCTETS:
+        at = _OFFSET_AT - DATA_HEADER_OCTETS
         are_fragments = octets[:, 4] & 0x7F == Fragment.TYPE
-        offsets = column(octets, _OFFSET_AT, ">u4").astype(np.uint32)
+        offsets = column(octets, at, ">u4").astype(np.uint32)
         size = int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
         breaks |= are_fragments[1:] & (offsets[1:] - offsets[:-1] != size)
         if octets.shape[1] >= _TWO_OCTETS:  # OPT_FRAGMENT may come later here; its offsets are not compared
             breaks |= ~are_fragments[1:]
-        octets[are_fragments, _OFFSET_AT : _OFFSET_AT + 4] = 0
+        octets[are_fragments, at : at + 4] = 0
     breaks |= (octets[1:] != octets[:-1]).any(axis=1)
     return breaks
-
-
-def is_plain_data(rows: Octets) -> bool:
-    """Return whether packets with equal headers are plain data of one trail.
-
-    Plain data has no options. The packets may be one item regardless of their sqns.
-    """
-    if int(rows[0, TYPE_AT]) not in _DATA_TYPES or rows.shape[1] < DATA_HEADER_OCTETS:
-        return False
-    trails = column(rows, TRAIL_AT, "u4").tobytes()
-    return not rows[0, FLAGS_AT] & OPTIONS_PRESENT and trails == trails[:4] * len(rows)
-
-
-MOST_ROWS = 1024  # rows that are compared together: packets of the longest read
-
-
-_FRAGMENT_HEAD = DATA_HEADER_OCTETS + FRAGMENT_OCTETS
-
-
-_KIND_AT, _FRAGMENT_OFFSET_AT = DATA_HEADER_OCTETS + 4, DATA_HEADER_OCTETS + 12  # of OPT_FRAGMENT after OPT_LENGTH
-
-
-_OPTIONS_BEGIN = b"\0\4" + FRAGMENT_OCTETS.to_bytes(2, "big")  # OPT_LENGTH of options that have only OPT_FRAGMENT
-
-
-_STEPS = np.arange(MOST_ROWS, dtype=np.uint32)
-
-
-_number = int.from_bytes
 
 
 def _run_mask(width: int) -> npt.NDArray[np.uint32]:
@@ -190,16 +135,14 @@ def _run_mask(width: int) -> npt.NDArray[np.uint32]:
 _RUN_MASKS = {width: _run_mask(width) for width in (DATA_HEADER_OCTETS, _FRAGMENT_HEAD)}
 
 
-def is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
-    """Return whether all rows form one run.
+def _is_one_run(rows: Octets) -> bool:
+    """Return whether all rows are one piece of plain data, or of fragments of one message.
 
-    The rows, two at least, must be data packets without options, or fragments of one message. Only sqns and offsets may
-    differ, and must be consecutive. `rows` is a (count, size) array of data packets. `residues` are the results of
-    `pgm.wire.checksum.residues`. The headers are copied, the steps are subtracted, and the result is compared with the
-    first header.
+    The headers are copied, the steps of sqns and offsets are subtracted, and the result is compared with the first
+    header. False says only that this comparison does not suffice.
     """
-    count, stride = rows.shape
-    if stride < DATA_HEADER_OCTETS or count > MOST_ROWS or np.count_nonzero(residues):
+    count = len(rows)
+    if count > MOST_ROWS:
         return False
     head = rows[0, :_FRAGMENT_HEAD].tobytes()
     width = _width(head)
@@ -213,7 +156,7 @@ def is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
     words[:, SQN_AT // 4] = words[:, SQN_AT // 4].view(">u4") - _STEPS[:count]
     if width == _FRAGMENT_HEAD:
         size = np.uint32(_number(head[TSDU_LENGTH_AT:HEADER_OCTETS], "big"))
-        words[:, _FRAGMENT_OFFSET_AT // 4] = words[:, _FRAGMENT_OFFSET_AT // 4].view(">u4") - _STEPS[:count] * size
+        words[:, _OFFSET_AT // 4] = words[:, _OFFSET_AT // 4].view(">u4") - _STEPS[:count] * size
     masked = words.reshape(-1)
     masked &= _RUN_MASKS[width][: len(masked)]
     octets = masked.tobytes()
@@ -221,7 +164,7 @@ def is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
 
 
 def _width(head: bytes) -> int:
-    """Return how many octets of each header to compare; 0 for the general path."""
+    """Return how many octets of each header to compare; 0 if it does not suffice to compare them."""
     if not head[FLAGS_AT] & OPTIONS_PRESENT:
         return DATA_HEADER_OCTETS
     is_fragment = head[DATA_HEADER_OCTETS:_KIND_AT] == _OPTIONS_BEGIN and len(head) == _FRAGMENT_HEAD

@@ -1,4 +1,6 @@
-"""Trains that almost are one run of plain data: what is read at one glance is what is read row by row (W-03, W-10, SEC-06)."""
+"""Groups of the packets of a train: the items are those of the packets one by one (W-03, W-10, SEC-06)."""
+
+import itertools
 
 import attrs
 import numpy as np
@@ -6,15 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pgm.wire import train as train_module
-from pgm.wire.checksum import INTEGER_OCTETS, residues
+from pgm.wire.checksum import INTEGER_OCTETS
+from pgm.wire.control_packets import Nak, encode
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fragment, Join, Syn
 from pgm.wire.sequence_numbers import MASK, unwrap, wrap
 from pgm.wire.single_odata import plain_front, read_plain_untrusted
 from pgm.wire.train import Data, DataWithGaps, Train
-from pgm.wire.train_grouping import group_plain, is_one_run
-from tests.reference import data_packet, sealed, without_checksum
+from pgm.wire.train_grouping import group_packets
+from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum
 
 STRIDE = 24 + 20
 FRAGMENT_STRIDE = 24 + 20 + 4
@@ -129,8 +131,7 @@ def test_a_plain_packet_whose_checksum_would_be_nothing():
 @example(first=5, steps=[1, 1], changed=[(row, FIELDS["flags"], 1, "sealed") for row in range(3)], tail=0)
 @example(first=5, steps=[1, 1], changed=[(row, FIELDS["flags"], 0x40, "sealed") for row in range(3)], tail=0)
 @example(first=5, steps=[1, 1], changed=[(row, 30, 1, "no checksum") for row in range(3)], tail=0)
-def test_the_short_way_reads_what_the_long_way_reads(first, steps, changed, tail):
-    """And both read what the packets say one by one."""
+def test_train_of_changed_packets_is_read_as_its_packets(first, steps, changed, tail):
     read_alike(packets_of(first, steps, changed, tail), STRIDE)
 
 
@@ -145,8 +146,7 @@ def test_the_short_way_reads_what_the_long_way_reads(first, steps, changed, tail
 @example(first=5, steps=[1, 1], changed=[(row, 27, 1, "sealed") for row in range(3)], lengths=[0] * 3)
 @example(first=5, steps=[1, 1], changed=[(2, 43, 1, "sealed")], lengths=[0] * 3)
 @example(first=5, steps=[1] * 3, changed=[(0, 28, 1, "sealed")], lengths=[0, 0, 4, 0])
-def test_fragments_are_read_the_short_way_as_the_long_way(first, steps, changed, lengths):
-    """Also where one of the octets of their options is another."""
+def test_train_of_changed_fragments_is_read_as_its_packets(first, steps, changed, lengths):
     read_alike(fragments_of(first, steps, changed, lengths), FRAGMENT_STRIDE)
 
 
@@ -166,30 +166,31 @@ def test_fragments_whose_offsets_do_not_follow_are_not_read_together(order, offs
     read_alike(packets, len(packets[0]))
 
 
-@pytest.mark.parametrize("count", [2, 9])
-def test_plain_data_takes_fast_path(count):
-    """Both kinds: otherwise nothing above would say anything of it."""
-    for packets, stride in (
-        (packets_of(7, [1] * (count - 1), [], 0), STRIDE),
-        (fragments_of(7, [1] * (count - 1), [], [0] * count), FRAGMENT_STRIDE),
-    ):
-        found = np.frombuffer(b"".join(packets), np.uint8).reshape(count, stride)
-        assert is_one_run(found, residues(found))
-
-
 def read_alike(packets, stride):
-    """Read a train of these packets both ways, and each of them by itself."""
-    octets = b"".join(packets)
-    items, rejects = Train.of(octets, stride).parse_untrusted()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(train_module, "is_one_run", lambda *_: False)
-        patched.setattr(train_module, "group_plain", lambda *_: None)
-        long_items, long_rejects = Train.of(octets, stride).parse_untrusted()
-    assert told(items) == told(long_items)
-    assert rejects == long_rejects
+    """Read a train of these packets, and each of them by itself. Items of a train without rejects cannot be joined."""
+    items, rejects = Train.of(b"".join(packets), stride).parse_untrusted()
     singles = [Train.of(packet).parse_untrusted() for packet in packets]
     assert list(split(items)) == [one for found, _ in singles for one in split(found)]
     assert sorted(rejects) == sorted(reason for _, reasons in singles for reason in reasons)
+    if not rejects:
+        assert not any(continues(item, following) for item, following in itertools.pairwise(items))
+
+
+def continues(item, following):
+    """Return whether two items could be one: adjacent data with consecutive sqns, and fragments with such offsets."""
+    if not (isinstance(item, Data) and isinstance(following, Data)):
+        return False
+    options = item.options
+    if options and isinstance(options[0], Fragment):
+        ahead = item.count * (item.stride - item.payload_at)
+        options = (attrs.evolve(options[0], offset=wrap(options[0].offset + ahead)), *options[1:])
+    elif any(isinstance(option, Fragment) for option in options):
+        return False  # offsets are compared only if OPT_FRAGMENT is the first option
+    names = ("type", "tsi", "data_port", "parity", "stride")
+    return following.wire_sqn == wrap(item.wire_sqn + item.count) and (
+        options,
+        *(getattr(item, name) for name in names),
+    ) == (following.options, *(getattr(following, name) for name in names))
 
 
 @given(first=firsts, steps=st.lists(st.sampled_from([1, 1, 1, 0, 2, 3, -1]), min_size=1, max_size=12), changed=changes)
@@ -248,13 +249,23 @@ def test_repairs_between_new_data_are_read_as_without_them(first, packets):
     read_alike(made, STRIDE)
 
 
-def test_repairs_between_new_data_take_the_short_way():
-    """Neighbouring pieces of one type and trail are one part."""
+def test_pieces_of_one_type_and_trail_are_one_group():
     kinds = [(10, 4, 1), (11, 4, 1), (3, 5, 1), (5, 5, 1), (12, 4, 1), (13, 4, 2), (15, 4, 3)]
     made = [data_packet(sqn, bytes(20), trail=trail, kind=PacketType(kind)) for sqn, kind, trail in kinds]
     found = np.frombuffer(b"".join(made), np.uint8).reshape(len(made), STRIDE)
-    parts = group_plain(found, residues(found))
-    assert parts == [(0, [0, 2]), (2, [0, 1, 2]), (4, [0, 2]), (6, [0, 1])]
+    groups = group_packets(found)
+    assert groups == [(0, [0, 2], False), (2, [0, 1, 2], False), (4, [0, 2], False), (6, [0, 1], False)]
+
+
+@pytest.mark.parametrize("spoilt", [without_checksum, bytes], ids=["absent", "wrong"])
+def test_packet_without_right_checksum_ends_group(spoilt):
+    made = [data_packet(sqn, bytes(20), trail=1) for sqn in (10, 12, 13, 14, 16)]
+    octets = bytearray(made[2])
+    octets[30] += 1
+    made[2] = spoilt(bytes(octets))
+    found = np.frombuffer(b"".join(made), np.uint8).reshape(len(made), STRIDE)
+    absent = [(2, [0, 1], True)] if spoilt is without_checksum else []
+    assert group_packets(found) == [(0, [0, 1, 2], False), *absent, (3, [0, 1, 2], False)]
 
 
 def test_a_length_that_is_wrong_by_what_a_sqn_carries_is_refused():
@@ -265,3 +276,12 @@ def test_a_length_that_is_wrong_by_what_a_sqn_carries_is_refused():
     items, rejects = Train.of(first + sealed(bytes(wrong)), STRIDE).parse_untrusted()
     assert [(item.type, item.wire_sqn, item.count) for item in items] == [(PacketType.ODATA, MASK, 1)]
     assert rejects == ["length"]
+
+
+def test_ncfs_of_consecutive_sqns_after_data_are_items_of_their_own():
+    ends = {"tsi": TSI, "data_port": DATA_PORT, "source_nla": "10.0.0.1", "group_nla": "239.1.1.1"}
+    ncfs = [encode(Nak(kind=PacketType.NCF, sqn=sqn, **ends)) for sqn in (5, 6, 7)]
+    data = data_packet(4, bytes(len(ncfs[0]) - 24))
+    items, rejects = Train.of(b"".join([data, *ncfs]), len(data)).parse_untrusted()
+    assert [getattr(item, "sqn", None) for item in items] == [None, 5, 6, 7]
+    assert not rejects
