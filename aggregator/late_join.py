@@ -6,7 +6,7 @@ to each segment that requested it, or by unicast to a single late joiner. The se
 
 from __future__ import annotations
 
-from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.effects import Effect, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.history_server import HistoryServer
 from pgm.core.late_join.upstream_history import HistoryReply, UpstreamHistory, begins_at
@@ -69,8 +69,6 @@ class AggregatorHistory:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Repeat requests, or answer without upstream history."""
-        if self._above.deadline_ns > now_ns:
-            return NOTHING
         effects, decided = self._above.handle_deadline(now_ns)
         return [*effects, *(self._tell(reply, now_ns) for reply in decided)]
 

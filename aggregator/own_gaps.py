@@ -34,6 +34,7 @@ class OwnGaps:
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._repeat_ivl = SECOND // parameters.ne_nak_rpt_rte
+        self.may_ask = True  # off while the parent cannot be heard
         self._end: int | None = None  # after the newest sqn that was relayed, or should have been
         self._forget()
 
@@ -46,7 +47,12 @@ class OwnGaps:
 
     @property
     def deadline_ns(self) -> int:
-        """When a gap is no mere reordering any more; 0 if a wave can be requested now."""
+        """When a gap is no mere reordering any more; 0 if a wave can be requested now.
+
+        NEVER while no request may be sent.
+        """
+        if not self.may_ask:
+            return NEVER
         return 0 if self.has_room else self._gaps.find_deadline_ns()
 
     @property
@@ -101,7 +107,7 @@ class OwnGaps:
 
     def take_wave(self, now_ns: int) -> list[Span]:
         """Return the gaps to request now, oldest first. A gap stays until it is filled."""
-        if not self.has_room:
+        if not (self.may_ask and self.has_room):
             return []
         wave: list[_Gap] = []
         room = self._parameters.ne_nak_max_outstanding - self._outstanding

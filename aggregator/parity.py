@@ -187,7 +187,7 @@ class ParityElement:
 
     def handle_deadline(self, now_ns: int) -> list[Send]:
         """Repeat NAKs that were not confirmed."""
-        return self._ask(self.elimination.handle_deadline(now_ns)) if self.deadline_ns <= now_ns else []
+        return self._ask(self.elimination.handle_deadline(now_ns))
 
 
 def _with_counts(nak: Nak, asked: Sequence[tuple[int, int]]) -> Nak:

@@ -16,9 +16,9 @@ from aggregator.own_gaps import OwnGaps
 from aggregator.parity import ParityElement
 from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.effects import NOTHING, Effect, Effects, Send, passed_on
+from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
-from pgm.core.polling.children import Children, populations
 from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_control import unreachable_neighbour
 from pgm.core.recovery.nak_packets import OF_HISTORY, nak_packets
@@ -32,7 +32,8 @@ from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
-from pgm.units import NEVER, SECOND
+from pgm.core.timers import Timers
+from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Packet, Poll, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
@@ -51,7 +52,8 @@ class AggregatorSession:
         self._counters = context.counters
         self._parameters = parameters
         self.state = SessionState(context)
-        self.relay = Relay(context, setup)
+        self._children = ElementChildren(context, setup, lasts_ns=parameters.ne_nak_rdata_ivl, searches=True)
+        self.relay = Relay(context, setup, self._children.back_offs)
         self.nak_limits = NakLimits(context)
         self.ncf_sender = NcfSender(context, self.nak_limits)
         self.elimination = Elimination(context)
@@ -64,20 +66,25 @@ class AggregatorSession:
         ]
         self.acks = AckMerger(context, self.state, self._upstream, setup)
         self._all_parents = list({id(parents): parents for parents in (self._upstream, *self._routes)}.values())
-        self._children = [
-            Children(context, down, lasts_ns=parameters.ne_nak_rdata_ivl, searches=True) for down in setup.downs
-        ]
-        self.relay.back_offs = {
-            down.index: children.back_off for down, children in zip(setup.downs, self._children, strict=True)
-        }
-        self._answers = PollResponder(context)
-        self._is_cut_off = False  # the parent has announced that it cannot be heard
+        self._answers = PollResponder(context, setup.up)
         self._redirects = LearntRepairers(context, setup)
         self._null_naks = NullNaks(parameters)
         self.history = AggregatorHistory(context, self.state, setup, self.nak_limits)
         self._homes = setup.homes
         self.parity = ParityElement(
             context, self.state, setup, self.ncf_sender, self.elimination, self._upstream, self._routes
+        )
+        self._timers: Timers[AggregatorSession] = Timers(
+            self.ncf_sender,
+            self.relay,
+            self.nak_limits,
+            self.acks,
+            self.history,
+            (self._gaps, AggregatorSession._handle_gaps),
+            self._answers,
+            self._children.polls(self.relay),
+            self.parity,
+            (self.elimination, AggregatorSession._repeat_naks),
         )
 
     @property
@@ -88,26 +95,7 @@ class AggregatorSession:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return min(
-            self.ncf_sender.deadline_ns,
-            self.nak_limits.deadline_ns,
-            self.elimination.deadline_ns,
-            self.parity.deadline_ns,
-            self.relay.deadline_ns,
-            NEVER if self._is_cut_off else self._gaps.deadline_ns,
-            self._answers.deadline_ns,
-            self.acks.deadline_ns,
-            self.history.deadline_ns,
-            min(children.deadline_ns for children in self._children) if self._polls else NEVER,
-        )
-
-    @property
-    def _polls(self) -> bool:
-        """Whether this node polls the nodes below.
-
-        In a pair of relays, the active one polls.
-        """
-        return self.relay.is_active or not self._setup.is_relay
+        return self._timers.deadline_ns
 
     def note_peer(self, item: Data | Packet, peer: Nla) -> None:
         """Note that the sender of this item is alive."""
@@ -129,7 +117,7 @@ class AggregatorSession:
             silent_ns=now_ns - self.state.heard_at_ns,
             askers=self.nak_limits.askers(),
             acked=self.acks.status,
-            children=populations(*zip(self._setup.downs, self._children, strict=True)),
+            children=self._children.populations,
         )
 
     # From above
@@ -141,15 +129,13 @@ class AggregatorSession:
             return NOTHING
         if verdict is SpmVerdict.UNREACHABLE:
             return self._cut_off(now_ns)
-        self._is_cut_off = False
+        self._gaps.may_ask = True
         if spm.options:
             self.parity.on_spm(spm)
         for parents in self._all_parents:
             parents.learn_path(spm.path_nla)
         self.acks.on_spm(spm, now_ns)
-        for children in self._children:
-            children.begin(now_ns)
-            children.on_regular_spm()
+        self._children.on_regular_spm(now_ns)
         self._note_sent(self.state.lead + 1, self.state.lead + 1, now_ns)
         passed = self.state.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
@@ -160,7 +146,7 @@ class AggregatorSession:
         Forwarding resumes with the next regular SPM. The nodes below get an announcement.
         """
         self._counters.neighbour_unreachable += 1
-        self._is_cut_off = True
+        self._gaps.may_ask = False
         self.elimination.drop_pending()
         self.parity.elimination.drop_pending()
         return self.relay.tell_unreachable(now_ns)
@@ -226,8 +212,7 @@ class AggregatorSession:
 
     def _repaired(self, first: int, end: int) -> list[Repair]:
         """End the repair of these sqns on all segments."""
-        for children in self._children:
-            children.repaired(first, end)
+        self._children.repaired(first, end)
         return self.elimination.repaired_from_above(first, end)
 
     def _first_sending(self, data: Data, first: int, new: Iterable[Span]) -> list[Effect]:
@@ -293,10 +278,10 @@ class AggregatorSession:
         self._counters.nak_packets_in += nak.packets
         self._counters.nak_sqns_in += nak.asked
         index = self._setup.downs.index(segment)
-        reply = self._children[index].on_nak(spans, peer, now_ns)
+        reply = self._children.on(segment).on_nak(spans, peer, now_ns)
         joiner = self.history.history_server.alone(segment) if is_history else None
         effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or reply.to, reply.options)]
-        if self._is_cut_off:
+        if not self._gaps.may_ask:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = (
             (self.history.find_route(), 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
@@ -359,8 +344,9 @@ class AggregatorSession:
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self.parity.on_null_nak(nak, peer)
-        effects = self.parity.on_nak(nak, segment, peer, now_ns, is_cut_off=self._is_cut_off)
-        return [*effects, *self.relay.tell_unreachable(now_ns)] if self._is_cut_off else effects
+        may_ask = self._gaps.may_ask
+        effects = self.parity.on_nak(nak, segment, peer, now_ns, is_cut_off=not may_ask)
+        return effects if may_ask else [*effects, *self.relay.tell_unreachable(now_ns)]
 
     def on_parity(self, data: Data, channel: Channel) -> Effects:
         """Relay parity.
@@ -430,7 +416,7 @@ class AggregatorSession:
 
     def on_polr(self, polr: Polr, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take a child's answer to a poll, or a repairer's answer to the search."""
-        effects, answer = self._children[self._setup.downs.index(segment)].on_polr(polr, now_ns)
+        effects, answer = self._children.on(segment).on_polr(polr, now_ns)
         if answer is not None and offered(polr, peer) is not None:
             self._redirects.learn(peer, segment, is_upstream=False, path_nla=self.state.path_nla)
         return effects
@@ -448,19 +434,20 @@ class AggregatorSession:
             return NOTHING
         return self._pass_repair(data, first, self._repaired(first, end))
 
-    def _count_gaps(self, now_ns: int) -> None:
-        """Count the gaps of this relay."""
+    def _handle_gaps(self, now_ns: int) -> list[Effect]:
+        """Count new gaps of this relay, and request a wave of gaps."""
         for first, end in self._gaps.take_missing(now_ns):
             self._counters.missing_sqns += end - first
             if self._counters.watch is not None:
                 self._counters.watch.missing(self.state.tsi, first, end, now_ns)
+        return self._ask_for_gaps(now_ns)
 
     def _ask_for_gaps(self, now_ns: int) -> list[Effect]:
         """Request this relay's gaps upstream, on behalf of all nodes below.
 
         The nodes below get NCFs.
         """
-        gaps = [] if self._is_cut_off else self._gaps.take_wave(now_ns)
+        gaps = self._gaps.take_wave(now_ns)
         if not gaps:
             return []
         all_segments = (1 << len(self._setup.downs)) - 1
@@ -468,8 +455,8 @@ class AggregatorSession:
         unasked = [span for first, end in gaps for span in self.elimination.unasked(first, end, now_ns)]
         target = self.elimination.admit(gaps, all_segments, self._upstream, now_ns)
         effects: list[Effect] = []
-        for down, children in zip(self._setup.downs, self._children, strict=True):
-            options = children.back_off.options
+        for down in self._setup.downs:
+            options = self._children.on(down).back_off.options
             for listed in nak_packets(self.state, down.group, gaps, PacketType.NCF, options):
                 if self.nak_limits.admit_ncf(now_ns, listed.packets):
                     self._counters.ncf_packets += listed.packets
@@ -479,23 +466,13 @@ class AggregatorSession:
     # Time
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """Send deferred NCFs, relay, request own gaps, poll, and repeat NAKs."""
-        effects: list[Effect] = [*self.ncf_sender.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
-        effects += self.nak_limits.handle_deadline(now_ns)
-        for parents in self._all_parents:
-            effects += parents.take_change(self.state.tsi, now_ns)
-        effects += self.acks.handle_deadline(now_ns)
-        effects += self.history.handle_deadline(now_ns)
-        if not self._is_cut_off and self._gaps.deadline_ns <= now_ns:
-            self._count_gaps(now_ns)
-            effects += self._ask_for_gaps(now_ns)
-        effects += self._answers.handle_deadline(self._setup.up, now_ns)
-        if self._polls:
-            for children in self._children:
-                effects += children.handle_deadline(now_ns)
-        effects += self.parity.handle_deadline(now_ns)
-        if self.elimination.deadline_ns > now_ns:
-            return effects
+        """Run the parts that are due; report a change of parent."""
+        changes = [notice for parents in self._all_parents for notice in parents.take_change(self.state.tsi, now_ns)]
+        return [*changes, *self._timers.handle_deadline(self, now_ns)]
+
+    def _repeat_naks(self, now_ns: int) -> list[Effect]:
+        """Repeat NAKs that were not confirmed."""
+        effects: list[Effect] = []
         for repeat in self.elimination.handle_deadline(now_ns):
             options = OF_HISTORY if repeat.is_history else NO_OPTIONS
             effects += self._own_naks(sorted(repeat.spans), self._home_of(repeat.target), repeat.target, options)

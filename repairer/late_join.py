@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.effects import Effect, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.history_server import HistoryServer
 from pgm.core.late_join.upstream_history import HistoryReply, UpstreamHistory, begins_at
@@ -135,8 +135,6 @@ class RepairerHistory:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Repeat requests, or answer without upstream history."""
-        if self._above.deadline_ns > now_ns:
-            return NOTHING
         effects, decided = self._above.handle_deadline(now_ns)
         self._adopt()
         return [*effects, *(self._tell(reply, now_ns) for reply in decided)]

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.effects import NOTHING, Effect, Effects, passed_on
+from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.polling.children import Children, populations
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
 from pgm.core.recovery.nak_sender import NakSender
@@ -30,7 +30,7 @@ from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span, merged, without
-from pgm.units import NEVER
+from pgm.core.timers import Timers
 from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
@@ -57,7 +57,9 @@ class RepairerSession:
         self._counters = context.counters
         self.cache = cache
         self.state = SessionState(context)
-        self.relay = Relay(context, setup)
+        lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
+        self._children = ElementChildren(context, setup, lasts_ns=lasts_ns)
+        self.relay = Relay(context, setup, self._children.back_offs)
         self.nak_limits = NakLimits(context)
         self._ncf_sender = NcfSender(context, self.nak_limits)
         self._parents = Parents(context, all_parents(setup.parents, setup.lines))
@@ -74,18 +76,25 @@ class RepairerSession:
             )
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
         self._wanted = PendingRequests(setup.downs, parameters.repair_states)
-        self._spm_request = SpmRequest(context)
+        self._spm_request = SpmRequest(context, setup.up)
         self.nak_control = NakControl(
-            context, self.state, self._parents, self._recovery, searches_answered(setup, parameters)
+            context, self.state, self._parents, self._recovery, setup.up, searches_answered(setup, parameters)
         )
         self._offer = RedirectOffer(context, self.state, setup, self.nak_control.answers)
         self._null_naks = NullNaks(parameters)
         self.history = RepairerHistory(context, self.state, cache, self._nak_sender, setup, self.nak_limits)
         self._outlets = Outlets(context, cache, setup.downs, self._pacers, self.history.pacer)
-        lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
-        self._children = {down.index: Children(context, down, lasts_ns=lasts_ns) for down in setup.downs}
-        self.relay.back_offs = {index: children.back_off for index, children in self._children.items()}
-        self._source: Nla = setup.up.address  # the sender of the first data
+        self._timers: Timers[RepairerSession] = Timers(
+            self._ncf_sender,
+            self.relay,
+            self.nak_limits,
+            (self._recovery, RepairerSession._ask),
+            self._spm_request,
+            self.nak_control.answers,
+            self.acks,
+            self.history,
+            self._children.polls(self.relay),
+        )
 
     def open_feed(self) -> ArchiveFeed:
         """Return a feed of all cached packets in order, for an archive."""
@@ -99,26 +108,7 @@ class RepairerSession:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        at = min(
-            self._ncf_sender.deadline_ns,
-            self.nak_limits.deadline_ns,
-            self._recovery.deadline_ns,
-            self.relay.deadline_ns,
-            self._spm_request.deadline_ns,
-            self.nak_control.answers.deadline_ns,
-            self.acks.deadline_ns,
-            self.history.deadline_ns,
-            min(children.deadline_ns for children in self._children.values()) if self._polls else NEVER,
-        )
-        return min(at, self._outlets.ready_ns)
-
-    @property
-    def _polls(self) -> bool:
-        """Whether this node polls the nodes below.
-
-        In a pair of relays, the active one polls.
-        """
-        return self.relay.is_active or not self._setup.is_relay
+        return min(self._timers.deadline_ns, self._outlets.ready_ns)
 
     def status(self, now_ns: int) -> SessionStatus:
         """Return the session's row for operators."""
@@ -136,7 +126,7 @@ class RepairerSession:
             askers=self.nak_limits.askers(),
             acked=self.acks.status,
             lines=[] if self.lines is None else self.lines.status(now_ns),
-            children=populations(*((down, self._children[down.index]) for down in self._setup.downs)),
+            children=self._children.populations,
         )
 
     # Receiving
@@ -155,8 +145,7 @@ class RepairerSession:
                 return NOTHING
             self._begin(first, data.count, trail, now_ns)
             if self.state.spm is None:  # no NAK can be sent before an SPM has come (RCV-22)
-                self._source = peer
-                self._spm_request.want(now_ns)
+                self._spm_request.want(peer, now_ns)
         self.state.saw(first + data.count - 1, trail)
         self._follow_trail()
         parts = self._keep(data, first, peer, now_ns)
@@ -230,9 +219,7 @@ class RepairerSession:
         self._parents.learn_path(spm.path_nla)
         self.nak_control.on_spm(spm, now_ns)
         self.acks.on_spm(spm, now_ns)
-        for children in self._children.values():
-            children.begin(now_ns)
-            children.on_regular_spm()
+        self._children.on_regular_spm(now_ns)
         if verdict is SpmVerdict.JUMPED:
             self._forget_given_up(self._recovery.give_up_before(self.state.trail))
             # otherwise the session continues at its old position: cached packets are not missing
@@ -359,7 +346,7 @@ class RepairerSession:
         if lacking:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
         to = peer if is_parent else joiner
-        reply = self._children[segment.index].on_nak(spans, peer, now_ns)
+        reply = self._children.on(segment).on_nak(spans, peer, now_ns)
         ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or reply.to, reply.options)
         cannot_fetch = lacking and self.nak_control.is_parent_unreachable
         announcements = self.history.history_server.gone(gone, segment, now_ns)
@@ -455,29 +442,19 @@ class RepairerSession:
     # Time
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """Send deferred NCFs and own NAKs, and relay; `next_repair` returns the repairs."""
-        effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
-        effects += self.nak_limits.handle_deadline(now_ns)
-        if self._recovery.deadline_ns <= now_ns:
-            naks, actions = self._nak_sender.ask(self._setup.up, now_ns)
-            effects += naks
-            self.history.given_up(actions.given_up)
-            self._forget_given_up([*actions.given_up, *actions.crowded_out])
-        effects += self._spm_request.handle_deadline(
-            self.state.tsi, self.state.data_port, self._setup.up, self._source, now_ns
-        )
-        if self.nak_control.answers.deadline_ns <= now_ns:
-            effects += self.nak_control.answers.handle_deadline(self._setup.up, now_ns)
-        effects += self.acks.handle_deadline(now_ns)
-        effects += self.history.handle_deadline(now_ns)
-        if self._polls:
-            for children in self._children.values():
-                effects += children.handle_deadline(now_ns)
-        return effects
+        """Run the parts that are due; `next_repair` returns the repairs."""
+        return self._timers.handle_deadline(self, now_ns)
+
+    def _ask(self, now_ns: int) -> list[Effect]:
+        """Send NAKs for packets whose back-off is over, or give packets up."""
+        naks, actions = self._nak_sender.ask(self._setup.up, now_ns)
+        self.history.given_up(actions.given_up)
+        self._forget_given_up([*actions.given_up, *actions.crowded_out])
+        return naks
 
     def on_polr(self, polr: Polr, segment: Segment, now_ns: int) -> Effects:
         """Take a child's answer to a poll."""
-        effects, _ = self._children[segment.index].on_polr(polr, now_ns)
+        effects, _ = self._children.on(segment).on_polr(polr, now_ns)
         return effects
 
     def on_spmr_heard(self, now_ns: int) -> None:

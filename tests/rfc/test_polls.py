@@ -76,7 +76,7 @@ class Child:
         self.said = []
         context = session_context(rng=random.Random(seed))
         self.node_id = context.node_id
-        self.answers = PollResponder(context, dlr_nla)
+        self.answers = PollResponder(context, SEGMENT, dlr_nla)
 
     def hear(self, *polls, after=0):
         self.wait(after)
@@ -88,7 +88,7 @@ class Child:
         until = self.now + ivl
         while self.answers.deadline_ns <= until:
             self.now = max(self.now, self.answers.deadline_ns)
-            for send in self.answers.handle_deadline(SEGMENT, self.now):
+            for send in self.answers.handle_deadline(self.now):
                 [polr] = sent_items([send])
                 self.said.append((self.now, send.to, polr.poll_sqn, polr.poll_round))
         self.now = until
@@ -283,7 +283,7 @@ class Floor:
             if self.parent.deadline_ns <= self.now:
                 self._perform(self.parent.handle_deadline(self.now))
             for child in self.children:
-                for send in child.answers.handle_deadline(SEGMENT, self.now):
+                for send in child.answers.handle_deadline(self.now):
                     self.polrs += 1
                     [polr] = sent_items([send])
                     self._perform(self.parent.on_polr(polr, self.now)[0])

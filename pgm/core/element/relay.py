@@ -11,7 +11,7 @@ does not interrupt. If both are active after a partition, the standby becomes si
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -24,7 +24,7 @@ from pgm.units import NEVER
 from pgm.wire.control_packets import Spm, Spmr, encode, with_path
 from pgm.wire.formats import tsi_text
 from pgm.wire.option_rewriting import with_back_off
-from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options
+from pgm.wire.options import NbrUnreach
 from pgm.wire.sequence_numbers import is_newer
 from pgm.wire.train import Data, Octets
 
@@ -42,16 +42,18 @@ class RelayRole(enum.Enum):
 class Relay:
     """Relay of one session at one node."""
 
-    def __init__(self, context: SessionContext, setup: ElementSetup) -> None:
+    def __init__(
+        self, context: SessionContext, setup: ElementSetup, back_offs: Mapping[int, AdvertisedBackOff]
+    ) -> None:
         self._tsi = context.tsi
         self._data_port = context.data_port
         self._setup = setup
         self._parameters = context.parameters
         self._counters = context.counters
-        self.back_offs: dict[int, AdvertisedBackOff] = {}  # by downstream segment: the back-off that its SPMs advertise
+        self._back_offs = back_offs  # by downstream segment: the back-off that its SPMs advertise
         self._spm: Spm | None = None  # the newest from upstream
         self._partner_spm_sqn: int | None = None
-        self._until_ns = NEVER
+        self.deadline_ns = NEVER  # when to send the next SPMR, or to take over
         self._owed_since_ns = NEVER  # when the first upstream SPM came that the partner has not relayed
         self._questions = 0
         self._unreachable_sent_ns = -NEVER
@@ -68,9 +70,12 @@ class Relay:
         return self.role is RelayRole.SPEAKING
 
     @property
-    def deadline_ns(self) -> int:
-        """When to send the next SPMR, or to take over."""
-        return self._until_ns
+    def may_poll(self) -> bool:
+        """Return whether this node polls the nodes below.
+
+        In a pair of relays, the active one polls.
+        """
+        return self.is_active or not self._setup.is_relay
 
     def on_spm(self, spm: Spm, now_ns: int) -> Effects:
         """Relay an upstream SPM that was in sequence.
@@ -82,14 +87,14 @@ class Relay:
             return self._speak(self._setup.downs)
         if self._is_partner_behind():
             self._owed_since_ns = min(self._owed_since_ns, now_ns)
-        if self._until_ns == NEVER and self._setup.partners:
+        if self.deadline_ns == NEVER and self._setup.partners:
             self._start_wait(now_ns)
         return NOTHING
 
     def _start_wait(self, now_ns: int) -> None:
         self._questions = 0
         is_listening = self.role is RelayRole.LISTENING
-        self._until_ns = now_ns + (0 if is_listening else self._parameters.relay_takeover_ivl)
+        self.deadline_ns = now_ns + (0 if is_listening else self._parameters.relay_takeover_ivl)
 
     def on_partner_spm(self, spm: Spm, now_ns: int) -> Effects:
         """Note an SPM of the partner, heard on a downstream segment."""
@@ -101,7 +106,7 @@ class Relay:
                 return NOTHING
         has_changed = self.role is not RelayRole.SILENT
         self.role = RelayRole.SILENT
-        self._until_ns = now_ns + self._parameters.relay_takeover_ivl
+        self.deadline_ns = now_ns + self._parameters.relay_takeover_ivl
         return (self._notice("relay-silent", "leaves the session to its partner"),) if has_changed else NOTHING
 
     def on_data(self, data: Data) -> Effects:
@@ -131,12 +136,8 @@ class Relay:
         for segment in segments:
             self._counters.spm_packets += 1
             packet = with_path(self._spm, segment.address)
-            sends.append(control(segment, with_back_off(self._spm, packet, self._advertised(segment))))
+            sends.append(control(segment, with_back_off(self._spm, packet, self._back_offs[segment.index].options)))
         return sends
-
-    def _advertised(self, segment: Segment) -> Options:
-        back_off = self.back_offs.get(segment.index)
-        return NO_OPTIONS if back_off is None else back_off.options
 
     def tell_unreachable(self, now_ns: int) -> Effects:
         """Announce that the parent cannot be heard (IMP-24, IMP-25).
@@ -154,26 +155,26 @@ class Relay:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Send another SPMR, become active, or take over."""
-        if now_ns < self._until_ns:
+        if now_ns < self.deadline_ns:
             return NOTHING
         if self.role is RelayRole.LISTENING and self._questions < _QUESTIONS:
             self._questions += 1
-            self._until_ns = now_ns + self._parameters.relay_listen_ivl // _QUESTIONS
+            self.deadline_ns = now_ns + self._parameters.relay_listen_ivl // _QUESTIONS
             question = encode(Spmr(tsi=self._tsi, data_port=self._data_port))
             return [control(segment, question, hops=1) for segment in self._setup.downs]
         if self.role is RelayRole.SILENT and not self._is_partner_behind():
             # The source is slow, not the partner. The next upstream SPM starts the wait again.
-            self._until_ns = NEVER
+            self.deadline_ns = NEVER
             return NOTHING
         if self.role is RelayRole.SILENT and now_ns < self._owed_since_ns + self._parameters.relay_listen_ivl:
             # The upstream segment was silent, not the partner. The packet that just came is still on its way through
             # the partner.
-            self._until_ns = self._owed_since_ns + self._parameters.relay_listen_ivl
+            self.deadline_ns = self._owed_since_ns + self._parameters.relay_listen_ivl
             return NOTHING
         if self.role is RelayRole.SILENT:
             self._counters.takeovers += 1
         self.role = RelayRole.SPEAKING
-        self._until_ns = NEVER
+        self.deadline_ns = NEVER
         return [*self._speak(self._setup.downs), self._notice("relay-speaking", "speaks on the segments below")]
 
     def _is_partner_behind(self) -> bool:

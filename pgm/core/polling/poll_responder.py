@@ -41,7 +41,8 @@ class PollResponder:
     `dlr_nla` is the address that a repairer offers to searches.
     """
 
-    def __init__(self, context: SessionContext, dlr_nla: Nla | None = None) -> None:
+    def __init__(self, context: SessionContext, segment: Segment, dlr_nla: Nla | None = None) -> None:
+        self._segment = segment
         self._node_id = context.node_id
         self._rng = context.rng
         self._counters = context.counters
@@ -100,7 +101,7 @@ class PollResponder:
             return False
         return poll.sub_type == PollType.GENERAL or (poll.sub_type == PollType.DLR and self._dlr_nla is not None)
 
-    def handle_deadline(self, segment: Segment, now_ns: int) -> list[Effect]:
+    def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Return the POLRs that are due."""
         due: list[Effect] = []
         for path_nla, path in self._paths.items():
@@ -120,6 +121,6 @@ class PollResponder:
                 options=options,
             )
             self._counters.polr_packets += 1
-            due.append(control(segment, encode(polr), to=path_nla))
+            due.append(control(self._segment, encode(polr), to=path_nla))
         self._note_due()
         return due

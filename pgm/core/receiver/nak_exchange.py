@@ -38,7 +38,9 @@ class NakExchange:
         self._delivery = delivery
         self._window = delivery.window
         self._data_path = data_path
-        self._nak_control = NakControl(context, nak_sender.state, nak_sender.parents, nak_sender.recovery)
+        self._nak_control = NakControl(
+            context, nak_sender.state, nak_sender.parents, nak_sender.recovery, setup.segment
+        )
         self._nak_self_limit: NakSelfLimit | None = None  # created with the first NAK
         self._is_unreliable = context.data_port in setup.unreliable_ports
         if self._is_unreliable:
@@ -119,7 +121,7 @@ class NakExchange:
         """Send what is due: answers to polls, and NAKs."""
         effects: list[Effect] = []
         if self._nak_control.answers.deadline_ns <= now_ns:
-            effects += self._nak_control.answers.handle_deadline(self._setup.segment, now_ns)
+            effects += self._nak_control.answers.handle_deadline(now_ns)
         if self._recovery.deadline_ns <= now_ns:
             effects += self.send(now_ns)
         if self._nak_self_limit is not None and self._nak_self_limit.deadline_ns <= now_ns:

@@ -27,11 +27,10 @@ class SessionStart:
         self, context: SessionContext, setup: ReceiverSetup, delivery: Delivery, nak_sender: NakSender
     ) -> None:
         self._parameters = context.parameters
-        self._segment = setup.segment
         self._state = nak_sender.state
         self._delivery = delivery
         self._window = delivery.window
-        self._spm_request = SpmRequest(context)
+        self._spm_request = SpmRequest(context, setup.segment)
         self._late_join = LateJoiner(
             delivery.window, nak_sender, setup.segment, setup.local_repairers, setup.keepers, context.parameters
         )
@@ -64,7 +63,7 @@ class SessionStart:
         """
         if self._state.spm is None:
             self._delivery.opener = peer
-            self._spm_request.want(now_ns)
+            self._spm_request.want(peer, now_ns)
 
     def on_spmr_heard(self, now_ns: int) -> None:
         """Note another receiver's SPMR."""
@@ -120,8 +119,7 @@ class SessionStart:
         """Send what is due, or open the session without an SPM."""
         effects: list[Effect] = []
         if self._spm_request.deadline_ns <= now_ns:
-            state, request = self._state, self._spm_request
-            effects += request.handle_deadline(state.tsi, state.data_port, self._segment, self._delivery.opener, now_ns)
+            effects += self._spm_request.handle_deadline(now_ns)
         if self._late_join.deadline_ns <= now_ns:
             effects += self._late_join.handle_deadline(now_ns)
         if self._hold_until_ns <= now_ns:

@@ -14,6 +14,7 @@ from pgm.core.polling.back_off import LearntBackOff
 from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
+from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
 from pgm.wire.control_packets import Nak, Poll, Spm
@@ -41,6 +42,7 @@ class NakControl:
         state: SessionState,
         parents: Parents,
         recovery: Recovery,
+        segment: Segment,
         dlr_nla: Nla | None = None,
     ) -> None:
         self._state = state
@@ -48,7 +50,7 @@ class NakControl:
         self._recovery = recovery
         self._counters = context.counters
         self._back_off = LearntBackOff(context.parameters)
-        self.answers = PollResponder(context, dlr_nla)
+        self.answers = PollResponder(context, segment, dlr_nla)
         self._is_unreachable = False
         self._waits_for_census = False  # no NAK until a census begins
 

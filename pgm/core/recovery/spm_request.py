@@ -7,7 +7,7 @@ from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.control_packets import Spmr, encode
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import Nla
 
 
 class SpmRequest:
@@ -16,15 +16,19 @@ class SpmRequest:
     A request is a random delay, an SPMR and a pause, and is repeated without an SPM.
     """
 
-    def __init__(self, context: SessionContext) -> None:
+    def __init__(self, context: SessionContext, segment: Segment) -> None:
+        self._packet = encode(Spmr(tsi=context.tsi, data_port=context.data_port))
+        self._segment = segment
+        self._source: Nla = segment.address  # the sender of the data
         self._parameters = context.parameters
         self._rng = context.rng
         self._counters = context.counters
         self._is_delaying = False
         self.deadline_ns = NEVER
 
-    def want(self, now_ns: int) -> None:
-        """Start a request, unless one is already under way."""
+    def want(self, source: Nla, now_ns: int) -> None:
+        """Start a request to the sender of the data, unless one is already under way."""
+        self._source = source
         if self.deadline_ns == NEVER:
             self._delay(now_ns)
 
@@ -47,7 +51,7 @@ class SpmRequest:
         self._is_delaying = False
         self.deadline_ns = NEVER
 
-    def handle_deadline(self, tsi: Tsi, data_port: int, segment: Segment, source: Nla, now_ns: int) -> Effects:
+    def handle_deadline(self, now_ns: int) -> Effects:
         """Send SPMRs to the group and the data's sender, or start the next delay.
 
         The hop limit is 1 for the group (SPMR-03). The next delay follows a pause without an SPM (SPMR-06).
@@ -58,6 +62,5 @@ class SpmRequest:
             self._delay(now_ns)
             return NOTHING
         self._pause(now_ns)
-        packet = encode(Spmr(tsi=tsi, data_port=data_port))
         self._counters.spmr_packets += 1
-        return (control(segment, packet, hops=1), control(segment, packet, to=source))
+        return (control(self._segment, self._packet, hops=1), control(self._segment, self._packet, to=self._source))

@@ -7,6 +7,7 @@ import pytest
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Notice
+from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Segment
@@ -29,7 +30,8 @@ SETTINGS = parameters(relay_takeover_ivl=TAKEOVER, relay_listen_ivl=LISTEN)
 def relay(**changes):
     setup = ElementSetup(**{"up": UP, "downs": (DOWN_A, DOWN_B)} | changes)
     counters = Counters()
-    return Relay(session_context(SETTINGS, counters=counters), setup), counters
+    context = session_context(SETTINGS, counters=counters)
+    return Relay(context, setup, ElementChildren(context, setup, lasts_ns=0).back_offs), counters
 
 
 def received(spm_sqn, *options):
