@@ -103,7 +103,7 @@ def _check(rows: Sequence[dict[str, Any]], each: dict[str, list[Part]]) -> None:
 
 @attrs.frozen
 class Held:
-    """Content of a range service: two sessions of 560 sqns each."""
+    """Content of a range service: two sessions of 112 sqns each."""
 
     recorders: str
     each: dict[str, list[Part]]
@@ -121,7 +121,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
     each = {}
     for number, tsi in enumerate(_TSIS):
         parts, first = [], number
-        for turn, (packets, messages, is_large) in enumerate(_CYCLE * 20):
+        for turn, (packets, messages, is_large) in enumerate(_CYCLE * 4):
             parts.append(Part(first, packets, messages, is_large, ends_batch=turn % 3 != number))
             first += packets
         each[tsi] = parts
@@ -136,7 +136,7 @@ def spark_pgm(spark: SparkSession) -> SparkSession:
     return register(spark)
 
 
-@pytest.mark.parametrize("least", [1, 97, 500])
+@pytest.mark.parametrize("least", [1, 20, 100])
 def test_batch_of_any_partitions_gives_each_row_once(spark_pgm: SparkSession, held: Held, least: int) -> None:
     source = spark_pgm.read.format("pgm").option("columns", _COLUMNS).option("minPartitions", least)
     frame = source.load(held.recorders)
@@ -144,7 +144,7 @@ def test_batch_of_any_partitions_gives_each_row_once(spark_pgm: SparkSession, he
     held.check(frame.collect())
 
 
-@pytest.mark.parametrize("most", [97, 4000])
+@pytest.mark.parametrize("most", [20, 800])
 def test_parquet_of_a_stream_has_each_row_once(spark_pgm: SparkSession, held: Held, tmp_path: Path, most: int) -> None:
     source = spark_pgm.readStream.format("pgm").option("columns", _COLUMNS).option("maxOffsetsPerTrigger", most)
     writer = source.load(held.recorders).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
