@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -61,6 +62,9 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         subcommand: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        if not gc.isenabled():  # as `run` leaves it
+            gc.freeze()
+            gc.enable()
         return subcommand
 
     def resolve_command(
