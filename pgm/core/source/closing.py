@@ -8,22 +8,40 @@ from __future__ import annotations
 from pgm.core.window.transmit_window import TransmitWindow
 from pgm.parameters import Parameters
 from pgm.units import NEVER
+from pgm.wire.options import Fin, Options, Rst
 
 
-class ClosingTimer:
-    """Timer between a source's first FIN and its end."""
+class StreamEnd:
+    """Close or abort of a source, and the time from its first FIN to its end."""
 
     def __init__(self, window: TransmitWindow, parameters: Parameters, now_ns: int) -> None:
         self._window = window
         self._parameters = parameters
-        self._fin_at_ns: int | None = None
+        self.is_closed = False  # no more messages are accepted
+        self._reset: tuple[Rst, ...] = ()
+        self._fin_at_ns = NEVER
         self._last_nak_ns = now_ns
         self._was_over = False  # at the last check
 
     @property
     def has_begun(self) -> bool:
         """Whether the first FIN was sent."""
-        return self._fin_at_ns is not None
+        return self._fin_at_ns != NEVER
+
+    def close(self, *reset: Rst) -> None:
+        """Note that the source is closed, or aborted with a reset."""
+        self.is_closed, self._reset = True, reset
+
+    @property
+    def serves_naks(self) -> bool:
+        """Return whether NAKs are answered."""
+        return not any(reset.no_naks for reset in self._reset)
+
+    def spm_options(self) -> Options:
+        """Return OPT_RST after an abort, and OPT_FIN after all data of a closed source was sent."""
+        if self._reset or not self.is_closed or self._window.has_unsent:
+            return self._reset
+        return (Fin(),)
 
     def begin(self, now_ns: int) -> None:
         """Note that the first FIN is sent."""
@@ -51,7 +69,7 @@ class ClosingTimer:
 
     @property
     def _over_at_ns(self) -> int:
-        if self._fin_at_ns is None:
+        if not self.has_begun:
             return NEVER
         if self._window.lead >= self._window.unstable_from:  # some member of an acknowledged stream lacks packets
             return self._fin_at_ns + self._parameters.txw_secs

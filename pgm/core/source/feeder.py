@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pgm.units import NEVER
+
 
 class MessageBatcher(Protocol):
     """Batcher with waiting messages, and a time to submit them."""
@@ -17,3 +19,12 @@ class MessageBatcher(Protocol):
 
     def handle_deadline(self, now_ns: int) -> None:
         """Submit messages that have waited long enough."""
+
+
+class NoBatcher:
+    """Batcher of a source whose messages never wait."""
+
+    deadline_ns = NEVER
+
+    def handle_deadline(self, now_ns: int) -> None:
+        """Do nothing: no message waits."""

@@ -16,7 +16,6 @@ from pgm.core.effects import Effect, Effects, Send, control, passed_on
 from pgm.core.segment import Channel, Segment
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
-from pgm.core.window.transmit_window import Payload
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Spm, with_path
 from pgm.wire.formats import Nla, PacketType
@@ -34,10 +33,6 @@ class MultiLineSource(SourceCore):
     ) -> None:
         super().__init__(setup, parameters, now_ns, rng)
         self._all = (setup.segment, *setup.lines)
-
-    def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
-        """Return None: one packet is several here, and `handle_deadline` returns them."""
-        return None
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take NAKs and SPMRs of any line; a NAK names its line's address and group."""

@@ -7,44 +7,74 @@ Bookkeeping, and the check whether the next packet may follow, come after it.
 
 from __future__ import annotations
 
+from pgm.core.repair.ncf_sender import NcfSender
+from pgm.core.repair.responder import Responder
 from pgm.core.session_context import SessionContext
 from pgm.core.source.send_state import SendState
 from pgm.core.window.transmit_window import Payload
 from pgm.units import NEVER
 
 
-class ShortSend:
-    """Sender of single packets for a source that only rate and window limit.
+class SinglePacketLane:
+    """Lane of single packets for a source that only rate and window limit.
 
-    The sender updates window, rate, counters and heartbeats.
+    The lane updates window, rate, counters and heartbeats.
     """
 
-    def __init__(self, context: SessionContext, sending: SendState) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        sending: SendState,
+        ncf_sender: NcfSender,
+        responder: Responder,
+        *,
+        is_open: bool,
+    ) -> None:
+        self._sending = sending
         self._window = sending.window
-        self._pacer = sending.pacer
-        self._adaptive_rate = sending.adaptive_rate
-        self._schedule = sending.schedule
-        self._counters = context.counters
         self._elapsed_ns = sending.window.strategy.elapsed_ns
+        self._counters = context.counters
+        self._ncf_sender = ncf_sender
+        self._responder = responder
+        self._is_open = is_open
         # When the next packet may follow the last, if nothing else happened since: room for it is already confirmed.
-        self.next_at_ns = NEVER
+        self._next_at_ns = NEVER
+        # Nothing is due before this while only single packets are sent. 0: something else happened.
+        self.next_event_ns = 0
 
-    def first(self, payload: Payload, now_ns: int) -> bytes | None:
-        """Take a message and return its packet.
+    def close(self) -> None:
+        """Take no more messages."""
+        self._is_open, self.next_event_ns = False, 0
 
-        Return None and take nothing if the rate or the window needs the general path.
+    def begin(self, payload: Payload, now_ns: int) -> bytes | None:
+        """Take one message and return its packet.
+
+        A call of `commit` must follow. Return None and take nothing if something is due before the packet, or if the
+        message needs the general path.
         """
-        if self._pacer.packet_ready_at > now_ns or not self._window.has_room_alone(payload, now_ns):
+        if self._next_at_ns <= now_ns < self.next_event_ns:
+            packet = self._window.number_alone(payload)
+            if packet is not None:
+                return packet
+        sending = self._sending
+        due_ns = min(sending.schedule.deadline_ns, self._ncf_sender.deadline_ns, self._responder.deadline_ns)
+        if not self._is_open or not sending.blocked_until_ns <= now_ns < due_ns:
+            return None
+        if sending.pacer.packet_ready_at > now_ns or not self._window.has_room_alone(payload, now_ns):
             return None
         return self._window.number_alone(payload)
 
-    def sent(self, packet: bytes, now_ns: int) -> None:
-        """Note the packet that was sent, before anything else happens."""
-        octets, counters = len(packet), self._counters
+    def commit(self, packet: bytes, now_ns: int) -> bool:
+        """Note the packet that `begin` returned, before anything else happens.
+
+        Return whether the caller must set `next_event_ns` to its next deadline.
+        """
+        sending, octets, counters = self._sending, len(packet), self._counters
         has_room = self._window.keep_alone(packet, now_ns)
-        ready_at_ns = self._pacer.packet_sent(octets, now_ns)
+        ready_at_ns = sending.pacer.packet_sent(octets, now_ns)
         counters.odata_packets += 1
         counters.odata_octets += octets
-        self._adaptive_rate.sent(1, octets)
-        self._schedule.data_sent(now_ns, self._elapsed_ns(now_ns))
-        self.next_at_ns = ready_at_ns if has_room else NEVER
+        sending.adaptive_rate.sent(1, octets)
+        sending.schedule.data_sent(now_ns, self._elapsed_ns(now_ns))
+        self._next_at_ns = ready_at_ns if has_room else NEVER
+        return now_ns >= self.next_event_ns and not sending.schedule.is_data_driven

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, Send, control, data
+from pgm.core.effects import NOTHING, Effect, Effects, control, data
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.source import ParitySource, aligned
@@ -19,12 +19,12 @@ from pgm.core.repair.responder import TIMER_STEP_NS, Responder
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.session_counters import counts_of
 from pgm.core.session_context import SessionContext
-from pgm.core.source.closing import ClosingTimer
-from pgm.core.source.feeder import MessageBatcher
+from pgm.core.source.closing import StreamEnd
+from pgm.core.source.feeder import MessageBatcher, NoBatcher
 from pgm.core.source.flow_control import flow_control_of
 from pgm.core.source.send_state import SendState
 from pgm.core.source.setup import SourceSetup
-from pgm.core.source.single_packet import ShortSend
+from pgm.core.source.single_packet import SinglePacketLane
 from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
@@ -34,7 +34,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Ack, Nak, Polr, Spm, Spmr, encode
 from pgm.wire.formats import Nla, PacketType, tsi_text
-from pgm.wire.options import Epoch, Fin, Join, Option, Rst
+from pgm.wire.options import Epoch, Join, Option, Rst
 from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
 from pgm.wire.sequence_numbers import MASK, unwrap, wrap
 from pgm.wire.train import Data, DataWithGaps, Item, Octets, Train
@@ -66,12 +66,9 @@ class SourceCore:
         self._ncf_sender = NcfSender(context, self._nak_limits)
         self._responder = Responder(context, self.window, setup.segment)
         self.window.owes = self._responder.owes
-        self._pacer = Pacer(parameters)
-        self._adaptive_rate = AdaptiveRate(parameters)
-        self._schedule = SpmSchedule(parameters, now_ns)
-        sending = SendState(self.window, self._pacer, self._adaptive_rate, self._schedule)
-        self._short = ShortSend(context, sending)
-        self.next_event_ns = 0  # nothing is due before this while only `send_alone` is called
+        self._sending = SendState(
+            self.window, Pacer(parameters), AdaptiveRate(parameters), SpmSchedule(parameters, now_ns)
+        )
         # Until a NAK comes, nothing is due before this except SPMs, data, repairs and the batcher's messages. 0:
         # compute it again.
         self._cached_deadline_ns = 0
@@ -82,14 +79,17 @@ class SourceCore:
         self.flow = flow_control_of(setup, context, now_ns)
         # Whether data packets are limited only by rate and window.
         self._is_plain = not self.flow.has_feedback and self._parity is None and not parameters.txw_max_pps
+        self._lane = SinglePacketLane(
+            context,
+            self._sending,
+            self._ncf_sender,
+            self._responder,
+            is_open=self._is_plain and not setup.lines,
+        )
         self._spm_sqn = 0
-        self._is_closing = False
-        self._reset: Rst | None = None
-        self._closing_timer = ClosingTimer(self.window, parameters, now_ns)
-        self._repaired_lead = -NEVER  # the lead when the last repair was sent along with NCFs
+        self._closing = StreamEnd(self.window, parameters, now_ns)
         self._started_ns = now_ns
-        self._is_blocked_until_ns = 0  # a full window has no room before this
-        self.feeder: MessageBatcher | None = None  # set by the owner of messages that wait for others
+        self._batcher: MessageBatcher = NoBatcher()
 
     # The application
 
@@ -104,21 +104,21 @@ class SourceCore:
 
         The rate is the set rate, or less after an automatic reduction.
         """
-        return self._pacer.rate
+        return self._sending.pacer.rate
 
     @property
     def rate_set(self) -> int:
         """Allowed rate in octets per second: txw_max_rte, or the last `set_rate`."""
-        return self._adaptive_rate.most
+        return self._sending.adaptive_rate.most
 
     def set_rate(self, rate: int, now_ns: int) -> None:
         """Set the rate for data and repairs, in octets per second.
 
         Window and receivers are dimensioned for txw_max_rte at most.
         """
-        self._pacer.set_rate(rate, now_ns)
-        self._adaptive_rate.limit_to(rate)
-        self._pacer.go_at(self._adaptive_rate.rate)
+        self._sending.pacer.set_rate(rate, now_ns)
+        self._sending.adaptive_rate.limit_to(rate)
+        self._sending.pacer.go_at(self._sending.adaptive_rate.rate)
         self._invalidate_deadline()
 
     def release(self, child: Nla, now_ns: int) -> int:
@@ -128,6 +128,11 @@ class SourceCore:
         """
         self._invalidate_deadline()
         return int(self._nak_limits.release(child, now_ns))
+
+    def attach(self, batcher: MessageBatcher) -> None:
+        """Serve the deadlines of a batcher, which submits messages later."""
+        self._batcher = batcher
+        self._lane.close()
 
     @property
     def room_octets(self) -> int:
@@ -149,19 +154,17 @@ class SourceCore:
         something is due before the packet, or if the message needs more than a plain packet. The caller then uses the
         general path: `submit` and `handle_deadline`.
         """
-        if self._short.next_at_ns <= now_ns < self.next_event_ns:
-            packet = self.window.number_alone(payload)
-            if packet is not None:
-                return packet
-        due_ns = min(self._schedule.deadline_ns, self._ncf_sender.deadline_ns, self._responder.deadline_ns)
-        is_open = self._is_blocked_until_ns <= now_ns < due_ns and not self._is_closing
-        return self._short.first(payload, now_ns) if is_open and self._is_plain and self.feeder is None else None
+        return self._lane.begin(payload, now_ns)
 
     def sent_alone(self, packet: bytes, now_ns: int) -> None:
         """Note the packet that `send_alone` returned, while the packet is on its way."""
-        self._short.sent(packet, now_ns)
-        if now_ns >= self.next_event_ns and not self._schedule.is_data_driven:
-            self.next_event_ns = min(self.deadline_ns, self._responder.deadline_ns)
+        if self._lane.commit(packet, now_ns):
+            self._lane.next_event_ns = min(self.deadline_ns, self._responder.deadline_ns)
+
+    @property
+    def next_event_ns(self) -> int:
+        """When something is due while only `send_alone` is called."""
+        return self._lane.next_event_ns
 
     def submit_rows(self, payloads: Octets | PayloadRows) -> None:
         """Take messages of equal size: a (count, size) array, or rows yet to be written."""
@@ -169,22 +172,23 @@ class SourceCore:
         self.window.append_rows(payloads)
 
     def _begin_submitting(self) -> None:
-        if self._is_closing:
+        if self._closing.is_closed:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
-        self.next_event_ns = 0
+        self._lane.next_event_ns = 0
         if not self.flow.has_feedback and not self.window.has_unsent:
             # packets that already wait, also for acks, are held up whether or not more follow
-            self._is_blocked_until_ns = 0
+            self._sending.blocked_until_ns = 0
 
     def close(self) -> None:
         """Send accepted messages, announce FIN, and serve repairs until no NAKs come."""
-        self._is_closing = True
+        self._closing.close()
+        self._lane.close()
         self._invalidate_deadline()
         self.window.mark_end()
 
     def _invalidate_deadline(self) -> None:
         """Drop the cached deadlines, because something other than data happened."""
-        self.next_event_ns = self._cached_deadline_ns = 0
+        self._lane.next_event_ns = self._cached_deadline_ns = 0
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
         """Abort the stream: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
@@ -194,7 +198,8 @@ class SourceCore:
         `no_naks` says that no NAK will be answered, which ends all recovery. Leave it out if a repairer may have the
         missing packets.
         """
-        self._is_closing, self._reset = True, Rst(no_naks=no_naks, error=error)
+        self._closing.close(Rst(no_naks=no_naks, error=error))
+        self._lane.close()
         self._invalidate_deadline()
         self.window.drop_unsent()
         return [self._spm(now_ns) for _ in range(_RESETS)]
@@ -204,7 +209,7 @@ class SourceCore:
 
         The source may exit after `fin_quiet_ivl` without NAKs, or after `txw_secs`.
         """
-        return self._closing_timer.is_over(now_ns)
+        return self._closing.is_over(now_ns)
 
     # The network
 
@@ -215,7 +220,7 @@ class SourceCore:
         A driver whose link is blocked requests no data, and would queue ever more repairs.
         """
         lead = self.window.lead
-        may_repair = lead != self._repaired_lead and self._is_calm(now_ns) and self._has_data(now_ns)
+        may_repair = lead != self._sending.repaired_lead and self._is_calm(now_ns) and self._sending.has_data(now_ns)
         self._invalidate_deadline()
         items, rejects = train.parse_scattered_untrusted()
         if rejects:
@@ -247,27 +252,21 @@ class SourceCore:
 
     def _answer(self, wanted: list[list[Span]], peer: Nla, now_ns: int, *, may_repair: bool) -> Effects:
         """Return the repairs that are sent along with NCFs. Owe the others."""
-        pacer, room = self._pacer, (0, 0)
+        pacer, room = self._sending.pacer, (0, 0)
         if may_repair and now_ns < self._nak_limits.deadline_ns:
             room = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
         repair = self._responder.answer(wanted, room, self.window.trail, now_ns, peer)
         if repair is None:
             return NOTHING
-        self._repaired_lead = self.window.lead
-        self._repair_sent(repair, now_ns)
-        self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
+        self._sending.repaired_lead = self.window.lead
+        self._sending.repair_sent(len(repair.octets), len(repair.octets) // repair.stride, now_ns)
+        self._sending.train_sent(now_ns)
         return (repair,)
-
-    def _repair_sent(self, repair: Send, now_ns: int) -> None:
-        octets = len(repair.octets)
-        packets = octets // repair.stride
-        self._pacer.repair_sent(octets, now_ns, packets)
-        self._adaptive_rate.repaired(packets, octets)
 
     def _follow_feedback(self, now_ns: int) -> Effects:
         """Apply what receivers have reported. Return an SPM if the flow control wants one."""
         self.window.unstable_from = self.flow.unstable_from
-        self._is_blocked_until_ns = 0
+        self._sending.blocked_until_ns = 0
         return (self._spm(now_ns),) if self.flow.wants_spm(now_ns) else NOTHING
 
     def _on_nak(self, nak: Nak, peer: Nla, now_ns: int, wanted: list[list[Span]]) -> Effects:
@@ -286,20 +285,20 @@ class SourceCore:
             spans = nak.spans_from(base)
             first, last = spans[0][0], spans[-1][1] - 1
         is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
-        is_served = (self._reset is None or not self._reset.no_naks) and (not nak.parity or self._parity is not None)
+        is_served = self._closing.serves_naks and (not nak.parity or self._parity is not None)
         if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
             self.counters.nak_packets_foreign += nak.packets
             return NOTHING
         if not self._nak_limits.admit_nak(peer, now_ns, asked, lead, nak.packets):
             return NOTHING
         self.counters.nak_packets_in += nak.packets
-        self._closing_timer.on_nak(now_ns)
+        self._closing.on_nak(now_ns)
         self.window.note_nak(first, now_ns)
         if nak.parity:
             last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
             return self._on_parity_nak(nak, last, peer, now_ns)
         self.counters.nak_sqns_in += asked
-        self._adaptive_rate.asked(asked, last, peer)
+        self._sending.adaptive_rate.asked(asked, last, peer)
         wanted.append(spans if self._parity is None else self._parity.instead_of(spans, now_ns))
         was_heard = not self._children.is_unreachable
         reply = self._children.on_nak(spans, peer, now_ns)
@@ -314,7 +313,7 @@ class SourceCore:
         """
         assert self._parity is not None
         asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
-        self._adaptive_rate.asked(asked, newest, peer)
+        self._sending.adaptive_rate.asked(asked, newest, peer)
         return self._ncf_sender.confirm(nak, self._segment, now_ns) if is_served else NOTHING
 
     def _on_spmr(self, now_ns: int) -> Effects:
@@ -334,10 +333,7 @@ class SourceCore:
         if self._parity is not None:
             options += self._parity.options()
         options += (*self._children.back_off.options, *self._children.back_off.range_options)
-        if self._reset is not None:
-            options.append(self._reset)
-        elif self._is_closing and not window.has_unsent:
-            options.append(Fin())
+        options += self._closing.spm_options()
         spm = Spm(
             tsi=self.setup.tsi,
             data_port=self.setup.data_port,
@@ -350,7 +346,7 @@ class SourceCore:
         self._spm_sqn = wrap(self._spm_sqn + 1)
         packet = encode(spm)
         self.counters.spm_packets += 1
-        self._pacer.data_sent(len(packet), now_ns)
+        self._sending.pacer.data_sent(len(packet), now_ns)
         return control(self._segment, packet)
 
     # Time
@@ -358,15 +354,14 @@ class SourceCore:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        at = min(self._cached_deadline_ns or self._compute_deadline(), self._schedule.deadline_ns)
+        sending = self._sending
+        others_ns = self._cached_deadline_ns or self._compute_deadline()
+        at = min(others_ns, sending.schedule.deadline_ns, self._batcher.deadline_ns)
         if (repair_ns := self._responder.deadline_ns) != NEVER:
-            at = min(at, max(self._pacer.repair_ready_at(self._responder.next_octets()), repair_ns))
-        if self.feeder is not None:
-            at = min(at, self.feeder.deadline_ns)
+            at = min(at, max(sending.pacer.repair_ready_at(self._responder.next_octets()), repair_ns))
         if self.window.has_unsent:
-            ready = self._pacer.data_ready_at(self.window.next_octets)
-            at = min(at, max(ready, self._is_blocked_until_ns))
-        elif self._is_closing and not self._closing_timer.has_begun:
+            at = min(at, max(sending.pacer.data_ready_at(self.window.next_octets), sending.blocked_until_ns))
+        elif self._closing.is_closed and not self._closing.has_begun:
             at = 0
         return at
 
@@ -379,86 +374,84 @@ class SourceCore:
         at = min(
             self._ncf_sender.deadline_ns, self._nak_limits.deadline_ns, window.deadline_ns, self._children.deadline_ns
         )
-        if self._is_plain and not self._is_closing and window.trail <= window.lead:
+        if self._is_plain and not self._closing.is_closed and window.trail <= window.lead:
             self._cached_deadline_ns = at
             return at
         if self._parity is not None:
-            at = min(at, self._parity.ready_ns(self._pacer))
-        return min(at, self.flow.deadline_ns, self._closing_timer.deadline_ns)
+            at = min(at, self._parity.ready_ns(self._sending.pacer))
+        return min(at, self.flow.deadline_ns, self._closing.deadline_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Send deferred NCFs, an SPM, a POLL, then one train of data."""
-        self.next_event_ns = 0
+        self._lane.next_event_ns = 0
         effects = [] if self._is_calm(now_ns) else self._run_due(now_ns)
-        parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
+        parity = None if self._parity is None else self._parity.next_train(self._sending.pacer, now_ns)
         train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
-            self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
+            self._sending.train_sent(now_ns)
             effects.append(train)
         return effects
 
     def _is_calm(self, now_ns: int) -> bool:
         """Return whether nothing known is due before data."""
-        due_ns = min(self._cached_deadline_ns, self._schedule.deadline_ns, self._adaptive_rate.review_at_ns)
-        return now_ns < due_ns and (self.feeder is None or now_ns < self.feeder.deadline_ns)
+        sending = self._sending
+        due_ns = min(self._cached_deadline_ns, sending.schedule.deadline_ns, sending.adaptive_rate.review_at_ns)
+        return now_ns < due_ns and now_ns < self._batcher.deadline_ns
 
     def _run_due(self, now_ns: int) -> list[Effect]:
         """Run everything that comes before data."""
         self._cached_deadline_ns = 0
         effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self._nak_limits.handle_deadline(now_ns)]
-        if self.feeder is not None:
-            self.feeder.handle_deadline(now_ns)
+        self._batcher.handle_deadline(now_ns)
         if self.flow.deadline_ns <= now_ns:
             effects += self.flow.handle_deadline(self.window.lead, now_ns)
             effects += self._follow_feedback(now_ns)
         self.window.advance(now_ns)
-        self._closing_timer.check(now_ns)
-        is_ending = self._is_closing and not self._closing_timer.has_begun and not self.window.has_unsent
+        self._closing.check(now_ns)
+        is_ending = self._closing.is_closed and not self._closing.has_begun and not self.window.has_unsent
         if self._parity is not None and (is_ending or self._parity.deadline_ns <= now_ns):
             effects += (self._spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
         if is_ending:
-            self._closing_timer.begin(now_ns)
-            self._schedule.closing(now_ns)
-        if self._schedule.is_due(now_ns):
+            self._closing.begin(now_ns)
+            self._sending.schedule.closing(now_ns)
+        if self._sending.schedule.is_due(now_ns):
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
-        is_held = now_ns < self._is_blocked_until_ns < NEVER  # by NAKs, but not by acks nor by the application
-        effects += self._adaptive_rate.update(self._pacer, self.counters, self.window.lead, now_ns, is_held=is_held)
+        is_held = now_ns < self._sending.blocked_until_ns < NEVER  # by NAKs, but not by acks nor by the application
+        effects += self._sending.adaptive_rate.update(
+            self._sending.pacer, self.counters, self.window.lead, now_ns, is_held=is_held
+        )
         return effects
 
     def _next_repair(self, now_ns: int) -> Effect | None:
-        responder, pacer = self._responder, self._pacer
-        if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._has_data(now_ns):
+        responder, pacer = self._responder, self._sending.pacer
+        if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._sending.has_data(now_ns):
             responder.expedite(now_ns)
         if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
             return None
         send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
         if send is not None:
-            self._repair_sent(send, now_ns)
+            self._sending.repair_sent(len(send.octets), len(send.octets) // send.stride, now_ns)
         return send
 
-    def _has_data(self, now_ns: int) -> bool:
-        is_open = self.window.has_unsent and now_ns >= self._is_blocked_until_ns
-        return is_open and self._pacer.data_ready_at(self.window.next_octets) <= now_ns
-
     def _next_data(self, now_ns: int) -> Effect | None:
-        window, pacer = self.window, self._pacer
-        if not self._has_data(now_ns):
+        window, sending = self.window, self._sending
+        if not sending.has_data(now_ns):
             return None
+        pacer = sending.pacer
         packets = min(pacer.packet_room(now_ns), self.flow.room(window.lead, now_ns))
         rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
         if rows is None:
             self.counters.window_holds += bool(packets)
-            self._is_blocked_until_ns = window.retry_at() if packets else NEVER  # until an ack comes
+            sending.blocked_until_ns = window.retry_at() if packets else NEVER  # until an ack comes
             return None
         count, octets = rows.shape[0], rows.size
-        window.unstable_from = self.flow.unstable_from
         self.flow.data_sent(window.lead + 1 - count, window.lead + 1, now_ns)
         pacer.data_sent(octets, now_ns, count)
         self.counters.odata_packets += count
         self.counters.odata_octets += octets
-        self._adaptive_rate.sent(count, octets)
+        sending.adaptive_rate.sent(count, octets)
         if self._parity is not None:
             self._parity.data_sent(now_ns)
         return data(self._segment, rows)
@@ -469,7 +462,7 @@ class SourceCore:
         row = SessionStatus(
             tsi=tsi_text(self.setup.tsi),
             data_port=self.setup.data_port,
-            state="closing" if self._is_closing else "open",
+            state="closing" if self._closing.is_closed else "open",
             trail=window.trail,
             lead=window.lead,
             next_sqn=window.next_sqn,
@@ -487,7 +480,7 @@ class SourceCore:
         Nothing before the message at `sqn` needs repair.
         """
         self.window.advance_to(sqn)
-        self._is_blocked_until_ns = 0
+        self._sending.blocked_until_ns = 0
         self._invalidate_deadline()
 
     def close_window(self, now_ns: int) -> Effects:

@@ -41,7 +41,8 @@ def packer_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSend
     if stream.framing == "zeromq":
         return ZeromqSender(core, plan.parameters_of(stream).max_apdu)
     if stream.framing == "batch":
-        core.feeder = packer = BatchSender(core, plan.parameters_of(stream))
+        packer = BatchSender(core, plan.parameters_of(stream))
+        core.attach(packer)
         return packer
     return None
 

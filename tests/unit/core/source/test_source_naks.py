@@ -191,7 +191,7 @@ def test_damped_ncfs_leave_before_spms_and_data():
     run(core, now + MS)
     assert list(receive(core, nak(5), now + 2 * MS)) == []
     core.submit([payload_of(20)])
-    core._schedule.closing(now + 5 * MS)
+    core._sending.schedule.closing(now + 5 * MS)
     effects = core.handle_deadline(now + 5 * MS)
     assert [item.type for item in sent_items(effects)][:2] == [T.NCF, T.SPM]
     assert sent_sqns([*effects, *all_effects(run(core, now + 6 * MS))], T.ODATA) == [20]
