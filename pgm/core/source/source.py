@@ -12,31 +12,30 @@ from pgm.core.effects import NOTHING, Effect, Effects, control, data
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.source import ParitySource, aligned
-from pgm.core.polling.children import Children, populations
-from pgm.core.repair.nak_limits import NakLimits
-from pgm.core.repair.ncf_sender import NcfSender
-from pgm.core.repair.responder import TIMER_STEP_NS, Responder
+from pgm.core.polling.children import populations
+from pgm.core.repair.responder import TIMER_STEP_NS
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.session_counters import counts_of
 from pgm.core.session_context import SessionContext
 from pgm.core.source.closing import StreamEnd
 from pgm.core.source.feeder import MessageBatcher, NoBatcher
 from pgm.core.source.flow_control import flow_control_of
+from pgm.core.source.nak_answer import NakAnswerer
 from pgm.core.source.send_state import SendState
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import SinglePacketLane
+from pgm.core.source.spm_builder import SpmBuilder
 from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
 from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
-from pgm.units import NEVER, SECOND
-from pgm.wire.control_packets import Ack, Nak, Polr, Spm, Spmr, encode
-from pgm.wire.formats import Nla, PacketType, tsi_text
-from pgm.wire.options import Epoch, Join, Option, Rst
-from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
-from pgm.wire.sequence_numbers import MASK, unwrap, wrap
+from pgm.units import NEVER
+from pgm.wire.control_packets import Ack, Nak, Polr, Spmr
+from pgm.wire.formats import Nla, tsi_text
+from pgm.wire.options import Rst
+from pgm.wire.parity import MOST_EXTRA_OCTETS
 from pgm.wire.train import Data, DataWithGaps, Item, Octets, Train
 
 _RESETS = 3  # SPMs that announce an abort
@@ -62,33 +61,27 @@ class SourceCore:
         windowed = attrs.evolve(parameters, max_tpdu=self.max_tpdu)
         self.window = TransmitWindow(setup.tsi, setup.data_port, windowed, setup.first_sqn)
         self._parity = ParitySource(context, setup.segment, self.window) if parameters.fec_group else None
-        self._nak_limits = NakLimits(context)
-        self._ncf_sender = NcfSender(context, self._nak_limits)
-        self._responder = Responder(context, self.window, setup.segment)
-        self.window.owes = self._responder.owes
         self._sending = SendState(
             self.window, Pacer(parameters), AdaptiveRate(parameters), SpmSchedule(parameters, now_ns)
         )
         # Until a NAK comes, nothing is due before this except SPMs, data, repairs and the batcher's messages. 0:
         # compute it again.
         self._cached_deadline_ns = 0
-        self._children = Children(
-            context, setup.segment, lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
-        )
-        self._children.begin(now_ns)
+        self._closing = StreamEnd(self.window, parameters, now_ns)
+        self._naks = NakAnswerer(context, setup.segment, self._sending, self._parity, self._closing)
+        self._naks.children.begin(now_ns)
+        self.window.owes = self._naks.responder.owes
         self.flow = flow_control_of(setup, context, now_ns)
         # Whether data packets are limited only by rate and window.
         self._is_plain = not self.flow.has_feedback and self._parity is None and not parameters.txw_max_pps
         self._lane = SinglePacketLane(
             context,
             self._sending,
-            self._ncf_sender,
-            self._responder,
+            self._naks.ncfs,
+            self._naks.responder,
             is_open=self._is_plain and not setup.lines,
         )
-        self._spm_sqn = 0
-        self._closing = StreamEnd(self.window, parameters, now_ns)
-        self._started_ns = now_ns
+        self._spms = SpmBuilder(setup, self.window, self.flow, parameters, now_ns)
         self._batcher: MessageBatcher = NoBatcher()
 
     # The application
@@ -127,7 +120,7 @@ class SourceCore:
         Return the number of sessions in which the child had a reduced budget, 0 or 1.
         """
         self._invalidate_deadline()
-        return int(self._nak_limits.release(child, now_ns))
+        return int(self._naks.limits.release(child, now_ns))
 
     def attach(self, batcher: MessageBatcher) -> None:
         """Serve the deadlines of a batcher, which submits messages later."""
@@ -159,7 +152,7 @@ class SourceCore:
     def sent_alone(self, packet: bytes, now_ns: int) -> None:
         """Note the packet that `send_alone` returned, while the packet is on its way."""
         if self._lane.commit(packet, now_ns):
-            self._lane.next_event_ns = min(self.deadline_ns, self._responder.deadline_ns)
+            self._lane.next_event_ns = min(self.deadline_ns, self._naks.responder.deadline_ns)
 
     @property
     def next_event_ns(self) -> int:
@@ -237,31 +230,18 @@ class SourceCore:
             elif isinstance(item, Spmr):
                 effects += self._on_spmr(now_ns)
             elif isinstance(item, Polr) and not channel.is_group:
-                effects += self._children.on_polr(item, now_ns)[0]
+                effects += self._naks.children.on_polr(item, now_ns)[0]
             elif isinstance(item, Ack) and self.flow.has_feedback and not channel.is_group:
                 effects += self.flow.on_ack(item, self.window.lead, self._segment, peer, now_ns)
                 effects += self._follow_feedback(now_ns)
             else:
                 self._on_foreign(item)
         if wanted:
-            effects += self._answer(wanted, peer, now_ns, may_repair=may_repair)
+            effects += self._naks.answer(wanted, peer, now_ns, may_repair=may_repair)
         return effects
 
     def _on_foreign(self, item: Item | DataWithGaps) -> None:
         self.counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets
-
-    def _answer(self, wanted: list[list[Span]], peer: Nla, now_ns: int, *, may_repair: bool) -> Effects:
-        """Return the repairs that are sent along with NCFs. Owe the others."""
-        pacer, room = self._sending.pacer, (0, 0)
-        if may_repair and now_ns < self._nak_limits.deadline_ns:
-            room = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
-        repair = self._responder.answer(wanted, room, self.window.trail, now_ns, peer)
-        if repair is None:
-            return NOTHING
-        self._sending.repaired_lead = self.window.lead
-        self._sending.repair_sent(len(repair.octets), len(repair.octets) // repair.stride, now_ns)
-        self._sending.train_sent(now_ns)
-        return (repair,)
 
     def _follow_feedback(self, now_ns: int) -> Effects:
         """Apply what receivers have reported. Return an SPM if the flow control wants one."""
@@ -270,81 +250,21 @@ class SourceCore:
         return (self._spm(now_ns),) if self.flow.wants_spm(now_ns) else NOTHING
 
     def _on_nak(self, nak: Nak, peer: Nla, now_ns: int, wanted: list[list[Span]]) -> Effects:
-        """Confirm a NAK within the limits, and add the spans to repair by single packets to `wanted`."""
-        if nak.kind is PacketType.NNAK:
-            self.counters.nnak_packets_in += nak.packets
-            return NOTHING
-        lead = self.window.lead
-        if nak.parity:
-            sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
-            asked = 0 if self._parity is None else sum(count for _, count in self._parity.counts_of(sqns))
-            groups = [group_of(sqn, self._parameters.fec_group or 1) for sqn in sqns]
-            first, last = min(groups), max(groups)
-        else:
-            base, asked = unwrap(nak.sqn, lead), nak.asked
-            spans = nak.spans_from(base)
-            first, last = spans[0][0], spans[-1][1] - 1
-        is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
-        is_served = self._closing.serves_naks and (not nak.parity or self._parity is not None)
-        if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
-            self.counters.nak_packets_foreign += nak.packets
-            return NOTHING
-        if not self._nak_limits.admit_nak(peer, now_ns, asked, lead, nak.packets):
-            return NOTHING
-        self.counters.nak_packets_in += nak.packets
-        self._closing.on_nak(now_ns)
-        self.window.note_nak(first, now_ns)
-        if nak.parity:
-            last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
-            return self._on_parity_nak(nak, last, peer, now_ns)
-        self.counters.nak_sqns_in += asked
-        self._sending.adaptive_rate.asked(asked, last, peer)
-        wanted.append(spans if self._parity is None else self._parity.instead_of(spans, now_ns))
-        was_heard = not self._children.is_unreachable
-        reply = self._children.on_nak(spans, peer, now_ns)
-        ncfs = self._ncf_sender.confirm(nak, self._segment, now_ns, reply.to, reply.options)
+        children = self._naks.children
+        was_heard = not children.is_unreachable
+        ncfs = self._naks.on_nak(nak, self._segment, peer, now_ns, wanted)
         # If multicast works after all, this SPM makes all receivers send NAKs again (IMP-21).
-        return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
-
-    def _on_parity_nak(self, nak: Nak, newest: int, peer: Nla, now_ns: int) -> Effects:
-        """Take a NAK for numbers of packets of one group or several (FEC-15).
-
-        A request that no parity can answer is not confirmed.
-        """
-        assert self._parity is not None
-        asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
-        self._sending.adaptive_rate.asked(asked, newest, peer)
-        return self._ncf_sender.confirm(nak, self._segment, now_ns) if is_served else NOTHING
+        return [*ncfs, self._spm(now_ns)] if was_heard and children.is_unreachable else ncfs
 
     def _on_spmr(self, now_ns: int) -> Effects:
         self.counters.spmr_packets_in += 1
-        return (self._spm(now_ns),) if self._nak_limits.admit_spmr(now_ns) else NOTHING
+        return (self._spm(now_ns),) if self._naks.limits.admit_spmr(now_ns) else NOTHING
 
     def _spm(self, now_ns: int) -> Effect:
-        window = self.window
-        # A joiner that heard this SPM knows its position, so it may request everything after it (RFC 9.4).
-        elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
-        is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= self.setup.first_sqn
-        options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
-        options += self.flow.spm_options()
-        if self._parameters.private_options:
-            start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
-            options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
-        if self._parity is not None:
-            options += self._parity.options()
-        options += (*self._children.back_off.options, *self._children.back_off.range_options)
-        options += self._closing.spm_options()
-        spm = Spm(
-            tsi=self.setup.tsi,
-            data_port=self.setup.data_port,
-            spm_sqn=self._spm_sqn,
-            trail=wrap(window.trail),
-            lead=wrap(window.lead),
-            path_nla=self._segment.address,
-            options=tuple(options),
-        )
-        self._spm_sqn = wrap(self._spm_sqn + 1)
-        packet = encode(spm)
+        back_off = self._naks.children.back_off
+        options = () if self._parity is None else self._parity.options()
+        more = (*options, *back_off.options, *back_off.range_options, *self._closing.spm_options())
+        packet = self._spms.packet(self._segment, more, now_ns)
         self.counters.spm_packets += 1
         self._sending.pacer.data_sent(len(packet), now_ns)
         return control(self._segment, packet)
@@ -357,8 +277,8 @@ class SourceCore:
         sending = self._sending
         others_ns = self._cached_deadline_ns or self._compute_deadline()
         at = min(others_ns, sending.schedule.deadline_ns, self._batcher.deadline_ns)
-        if (repair_ns := self._responder.deadline_ns) != NEVER:
-            at = min(at, max(sending.pacer.repair_ready_at(self._responder.next_octets()), repair_ns))
+        if (repair_ns := self._naks.responder.deadline_ns) != NEVER:
+            at = min(at, max(sending.pacer.repair_ready_at(self._naks.responder.next_octets()), repair_ns))
         if self.window.has_unsent:
             at = min(at, max(sending.pacer.data_ready_at(self.window.next_octets), sending.blocked_until_ns))
         elif self._closing.is_closed and not self._closing.has_begun:
@@ -371,9 +291,7 @@ class SourceCore:
         The result is cached if data does not bring it nearer.
         """
         window = self.window
-        at = min(
-            self._ncf_sender.deadline_ns, self._nak_limits.deadline_ns, window.deadline_ns, self._children.deadline_ns
-        )
+        at = min(self._naks.deadline_ns, window.deadline_ns)
         if self._is_plain and not self._closing.is_closed and window.trail <= window.lead:
             self._cached_deadline_ns = at
             return at
@@ -401,7 +319,7 @@ class SourceCore:
     def _run_due(self, now_ns: int) -> list[Effect]:
         """Run everything that comes before data."""
         self._cached_deadline_ns = 0
-        effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self._nak_limits.handle_deadline(now_ns)]
+        effects: list[Effect] = [*self._naks.ncfs.handle_deadline(now_ns), *self._naks.limits.handle_deadline(now_ns)]
         self._batcher.handle_deadline(now_ns)
         if self.flow.deadline_ns <= now_ns:
             effects += self.flow.handle_deadline(self.window.lead, now_ns)
@@ -416,8 +334,8 @@ class SourceCore:
             self._sending.schedule.closing(now_ns)
         if self._sending.schedule.is_due(now_ns):
             effects.append(self._spm(now_ns))
-            self._children.on_regular_spm()
-        effects += self._children.handle_deadline(now_ns)
+            self._naks.children.on_regular_spm()
+        effects += self._naks.children.handle_deadline(now_ns)
         is_held = now_ns < self._sending.blocked_until_ns < NEVER  # by NAKs, but not by acks nor by the application
         effects += self._sending.adaptive_rate.update(
             self._sending.pacer, self.counters, self.window.lead, now_ns, is_held=is_held
@@ -425,7 +343,7 @@ class SourceCore:
         return effects
 
     def _next_repair(self, now_ns: int) -> Effect | None:
-        responder, pacer = self._responder, self._sending.pacer
+        responder, pacer = self._naks.responder, self._sending.pacer
         if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._sending.has_data(now_ns):
             responder.expedite(now_ns)
         if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
@@ -466,11 +384,11 @@ class SourceCore:
             trail=window.trail,
             lead=window.lead,
             next_sqn=window.next_sqn,
-            pending_sqns=self._responder.pending_sqns,
+            pending_sqns=self._naks.responder.pending_sqns,
             held_octets=window.held_octets,
             counts=counts_of(self.counters),
-            askers=self._nak_limits.askers(),
-            children=populations((self._segment, self._children)),
+            askers=self._naks.limits.askers(),
+            children=populations((self._segment, self._naks.children)),
         )
         return [self.flow.with_status(row)]
 

@@ -90,7 +90,7 @@ def whole_session(first: int, spm_sqn: int) -> tuple[object, ...]:
     def factory(*given_):
         core = build(*given_)
         if isinstance(core, SourceCore):
-            core._spm_sqn = spm_sqn
+            core._spms.spm_sqn = spm_sqn
         return core
 
     world = make_world(
@@ -517,5 +517,5 @@ def test_25_hostile_input():
     core = with_data()
     for sqn in range(0, 1 << 32, 1 << 16)[:2000]:
         receive(core, nak_packet(sqn, source_nla=core.setup.segment.address, group_nla=GROUP), START + SECOND)
-    assert core._responder.pending_sqns <= 20
-    assert len(core._ncf_sender._recent) <= 4096
+    assert core._naks.responder.pending_sqns <= 20
+    assert len(core._naks.ncfs._recent) <= 4096

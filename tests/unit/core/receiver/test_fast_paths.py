@@ -105,9 +105,9 @@ def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_s
 
 def others_due(core):
     """When anything is due of a source whose members send no acks, but SPMs and data: every part is asked."""
-    parts = [core._ncf_sender, core._nak_limits, core.window, core._children, core._closing]
+    parts = [core._naks, core.window, core._closing]
     at = min(part.deadline_ns for part in parts)
-    responder = core._responder
+    responder = core._naks.responder
     if responder.deadline_ns != NEVER:
         at = min(at, max(core._sending.pacer.repair_ready_at(responder.next_octets()), responder.deadline_ns))
     return at if core._parity is None else min(at, core._parity.ready_ns(core._sending.pacer))

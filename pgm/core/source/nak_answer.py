@@ -1,0 +1,105 @@
+"""Answers of a source to NAKs: limits, NCFs, and the repairs that are owed or sent at once (RFC 5.2, 5.3)."""
+
+from __future__ import annotations
+
+from pgm.core.effects import NOTHING, Effects
+from pgm.core.parity.source import ParitySource
+from pgm.core.polling.children import Children
+from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.repair.ncf_sender import NcfSender
+from pgm.core.repair.responder import Responder
+from pgm.core.segment import Segment
+from pgm.core.session_context import SessionContext
+from pgm.core.source.closing import StreamEnd
+from pgm.core.source.send_state import SendState
+from pgm.core.structures.ranges import Span
+from pgm.wire.control_packets import Nak
+from pgm.wire.formats import Nla, PacketType
+from pgm.wire.parity import group_of
+from pgm.wire.sequence_numbers import unwrap
+
+
+class NakAnswerer:
+    """Parts of a source that answer NAKs."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        segment: Segment,
+        sending: SendState,
+        parity: ParitySource | None,
+        closing: StreamEnd,
+    ) -> None:
+        parameters = context.parameters
+        self.limits = NakLimits(context)
+        self.ncfs = NcfSender(context, self.limits)
+        self.responder = Responder(context, sending.window, segment)
+        self.children = Children(context, segment, lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl)
+        self._parameters = parameters
+        self._counters = context.counters
+        self._sending = sending
+        self._window = sending.window
+        self._parity = parity
+        self._closing = closing
+
+    @property
+    def deadline_ns(self) -> int:
+        """Return when an NCF, a notice or a poll is due."""
+        return min(self.ncfs.deadline_ns, self.limits.deadline_ns, self.children.deadline_ns)
+
+    def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int, wanted: list[list[Span]]) -> Effects:
+        """Confirm a NAK within the limits, and add the spans to repair by single packets to `wanted`."""
+        if nak.kind is PacketType.NNAK:
+            self._counters.nnak_packets_in += nak.packets
+            return NOTHING
+        lead = self._window.lead
+        if nak.parity:
+            sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
+            asked = 0 if self._parity is None else sum(count for _, count in self._parity.counts_of(sqns))
+            groups = [group_of(sqn, self._parameters.fec_group or 1) for sqn in sqns]
+            first, last = min(groups), max(groups)
+        else:
+            base, asked = unwrap(nak.sqn, lead), nak.asked
+            spans = nak.spans_from(base)
+            first, last = spans[0][0], spans[-1][1] - 1
+        is_ours = nak.source_nla == segment.address and nak.group_nla == segment.group
+        is_served = self._closing.serves_naks and (not nak.parity or self._parity is not None)
+        if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
+            self._counters.nak_packets_foreign += nak.packets
+            return NOTHING
+        if not self.limits.admit_nak(peer, now_ns, asked, lead, nak.packets):
+            return NOTHING
+        self._counters.nak_packets_in += nak.packets
+        self._closing.on_nak(now_ns)
+        self._window.note_nak(first, now_ns)
+        if nak.parity:
+            last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
+            return self._on_parity_nak(nak, segment, last, peer, now_ns)
+        self._counters.nak_sqns_in += asked
+        self._sending.adaptive_rate.asked(asked, last, peer)
+        wanted.append(spans if self._parity is None else self._parity.instead_of(spans, now_ns))
+        reply = self.children.on_nak(spans, peer, now_ns)
+        return self.ncfs.confirm(nak, segment, now_ns, reply.to, reply.options)
+
+    def _on_parity_nak(self, nak: Nak, segment: Segment, newest: int, peer: Nla, now_ns: int) -> Effects:
+        """Take a NAK for numbers of packets of one group or several (FEC-15).
+
+        A request that no parity can answer is not confirmed.
+        """
+        assert self._parity is not None
+        asked, is_served = self._parity.on_nak([unwrap(sqn, self._window.lead) for sqn in nak.sqns], peer, now_ns)
+        self._sending.adaptive_rate.asked(asked, newest, peer)
+        return self.ncfs.confirm(nak, segment, now_ns) if is_served else NOTHING
+
+    def answer(self, wanted: list[list[Span]], peer: Nla, now_ns: int, *, may_repair: bool) -> Effects:
+        """Return the repairs that are sent along with NCFs. Owe the others."""
+        pacer, room = self._sending.pacer, (0, 0)
+        if may_repair and now_ns < self.limits.deadline_ns:
+            room = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
+        repair = self.responder.answer(wanted, room, self._window.trail, now_ns, peer)
+        if repair is None:
+            return NOTHING
+        self._sending.repaired_lead = self._window.lead
+        self._sending.repair_sent(len(repair.octets), len(repair.octets) // repair.stride, now_ns)
+        self._sending.train_sent(now_ns)
+        return (repair,)
