@@ -74,8 +74,9 @@ class EffectPerformer:
         """Send accepted data, at once or soon."""
         raise NotImplementedError
 
-    def expect_by(self, at_ns: int) -> None:
-        """Note that the core was called and has nothing to do before `at_ns`."""
+    @property
+    def expect_by(self) -> Callable[[int], None]:
+        """Return the function that notes that the core was called, and has nothing to do before the given time."""
         raise NotImplementedError
 
     def call(self, function: Callable[P, Effects], *args: P.args, **kwargs: P.kwargs) -> None:

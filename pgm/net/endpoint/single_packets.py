@@ -29,6 +29,7 @@ class SinglePacketSender:
         self._driver = driver
         self._segment = core.setup.segment
         self._link = driver.links[self._segment.index]
+        self._expect_by = driver.expect_by
 
     def send(self, payload: Payload, now_ns: int) -> int | None:
         """Send a message at once, and return its sqn. Return None, with nothing sent, if the general path must do it.
@@ -44,7 +45,7 @@ class SinglePacketSender:
                 driver.send_now(alone(self._segment, packet))
         finally:  # also if a signal ends the call: data with its sqn can be repaired
             core.sent_alone(packet, now_ns)
-        driver.expect_by(core.next_event_ns)
+        self._expect_by(core.next_event_ns)
         return core.window.lead
 
 
