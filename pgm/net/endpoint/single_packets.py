@@ -85,7 +85,9 @@ class SinglePacketReceiver:
 
     def poll(self, poll: Callable[[], None]) -> Message | None:
         """Return the message that one call of `poll` brings on this lane; None if the general path must go on."""
-        self.prepare()
+        self._core.note_passed()
+        if self._spare is None:
+            self._spare = Message(b"", 0, b"")
         if self._queue:
             return None
         poll()

@@ -116,7 +116,7 @@ class ThreadReceiver(ReceiverView[D]):
         message = self._unpacker.next() if self._unpacker.has_rest else None
         while message is None:
             item = self._next(timeout_s)
-            if not isinstance(item, AnyBatch):
+            if type(item) is Message or not isinstance(item, AnyBatch):  # the quick test first
                 return item
             message = self._unpacker.open(item)
         return message
