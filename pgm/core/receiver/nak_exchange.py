@@ -14,7 +14,7 @@ from pgm.core.recovery.redirect import is_elsewhere, offered
 from pgm.core.segment import Channel
 from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
-from pgm.wire.control_packets import Nak, Poll, Polr, Spm
+from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.formats import Nla, tsi_text
 
 
@@ -38,9 +38,7 @@ class NakExchange:
         self._delivery = delivery
         self._window = delivery.window
         self._data_path = data_path
-        self._nak_control = NakControl(
-            context, nak_sender.state, nak_sender.parents, nak_sender.recovery, setup.segment
-        )
+        self.nak_control = NakControl(context, nak_sender.state, nak_sender.parents, nak_sender.recovery, setup.segment)
         self._nak_self_limit: NakSelfLimit | None = None  # created with the first NAK
         self._is_unreliable = context.data_port in setup.unreliable_ports
         if self._is_unreliable:
@@ -52,22 +50,14 @@ class NakExchange:
         limit = self._nak_self_limit
         return min(
             self._recovery.deadline_ns,
-            self._nak_control.answers.deadline_ns,
+            self.nak_control.answers.deadline_ns,
             NEVER if limit is None else limit.deadline_ns,
         )
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Take a regular SPM: the path is known, and the parents may ask for other back-offs."""
         self._nak_sender.parents.learn_path(spm.path_nla)
-        self._nak_control.on_spm(spm, now_ns)
-
-    def on_unreachable(self, now_ns: int) -> None:
-        """Take an SPM with OPT_NBR_UNREACH from the parent."""
-        self._nak_control.on_unreachable(now_ns)
-
-    def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
-        """Take a POLL."""
-        self._nak_control.on_poll(poll, peer, now_ns)
+        self.nak_control.on_spm(spm, now_ns)
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take an NCF from any node (RCV-34, RCV-43).
@@ -76,7 +66,7 @@ class NakExchange:
         passed on to the other nodes of the subnet (RCV-53).
         """
         self._counters.ncf_packets_in += ncf.packets
-        if self._delivery.phase is not SessionPhase.OPEN or not self._nak_control.on_ncf(ncf, peer, now_ns):
+        if self._delivery.phase is not SessionPhase.OPEN or not self.nak_control.on_ncf(ncf, peer, now_ns):
             return ()
         effects: list[Effect] = self._data_path.heard(peer, now_ns, answers=True)
         is_ours_alone = not channel.is_group and channel.segment.peers is None
@@ -120,8 +110,8 @@ class NakExchange:
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Send what is due: answers to polls, and NAKs."""
         effects: list[Effect] = []
-        if self._nak_control.answers.deadline_ns <= now_ns:
-            effects += self._nak_control.answers.handle_deadline(now_ns)
+        if self.nak_control.answers.deadline_ns <= now_ns:
+            effects += self.nak_control.answers.handle_deadline(now_ns)
         if self._recovery.deadline_ns <= now_ns:
             effects += self.send(now_ns)
         if self._nak_self_limit is not None and self._nak_self_limit.deadline_ns <= now_ns:

@@ -140,7 +140,7 @@ class ReceiverCore:
         elif isinstance(item, Polr):
             known.naks.on_offer(item, peer)
         elif isinstance(item, Poll) and (not self._setup.lines or channel.segment == self._setup.segment):
-            known.naks.on_poll(item, peer, now_ns)
+            known.naks.nak_control.on_poll(item, peer, now_ns)
         elif isinstance(item, Ack):
             return known.feedback.on_packet(item, peer, now_ns)
         elif isinstance(item, Spmr) and item.options and (held := find(item.options, HeldHistory)) is not None:

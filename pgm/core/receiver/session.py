@@ -95,7 +95,7 @@ class ReceiverSession:
             return ()
         effects = self.data_path.heard(peer, now_ns, answers=False)
         if verdict is SpmVerdict.UNREACHABLE:
-            self.naks.on_unreachable(now_ns)
+            self.naks.nak_control.on_unreachable(now_ns)
             return effects
         self.naks.on_spm(spm, now_ns)
         self.data_path.parity.learn_offer(spm)

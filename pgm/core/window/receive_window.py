@@ -127,8 +127,12 @@ class ReceiveWindow:
         self.gap_detector.end = known_end
         self._counters.received_packets += pieces.count
         self._counters.received_octets += pieces.count * pieces.data.stride
-        has_room = self._HAS_HOLES and self.kept is None and pieces.open_gaps(pieces.count // _ROOM_SHARE)
-        self._hold([pieces.spread_run(first)] if has_room else pieces.runs(first))
+        if self._HAS_HOLES and self.kept is None and pieces.open_gaps(pieces.count // _ROOM_SHARE):
+            self._held.add(pieces.spread_run(first))
+        else:
+            self._held.extend(runs := pieces.runs(first))
+            self._keep(runs)
+        self._bound_gaps()
 
     def _insert_known(self, pieces: Run | DataWithGaps, first: int, now_ns: int) -> int:
         """Take packets of which the first is known. Return how many had been missing."""
@@ -151,7 +155,10 @@ class ReceiveWindow:
             self._held.fill(pieces, first)
             self._bound_gaps()
         elif filled_spans:
-            self._hold(_parts_of(pieces.runs(first), filled_spans))
+            runs = _parts_of(pieces.runs(first), filled_spans)
+            self._keep(runs)
+            self._held.insert(runs)
+            self._bound_gaps()
         if new:
             runs = [pieces] if isinstance(pieces, Run) else pieces.runs(first)
             for run in _parts_of(runs, new):
@@ -171,9 +178,13 @@ class ReceiveWindow:
     def _hold(self, runs: list[Run]) -> None:
         for run in runs:
             self._held.add(run)
-            if self.kept is not None:
-                self.kept.add(run)
+        self._keep(runs)
         self._bound_gaps()
+
+    def _keep(self, runs: list[Run]) -> None:
+        if self.kept is not None:
+            for run in runs:
+                self.kept.add(run)
 
     def may_pass(self, sqn: int, octets: int) -> bool:
         """Return whether a plain packet of `octets` is next and may be delivered at once.
