@@ -11,6 +11,7 @@ import attrs
 from pgm.core.counters import ROWS as COUNTERS
 from pgm.core.events import EVENTS
 from pgm.core.recovery.repair_table import RECEIVER
+from pgm.deprecated import TABLES as DEPRECATED
 from pgm.topology import reference as topology_reference
 from pgm.wire.control_packets import CONTROL
 from pgm.wire.formats import UPSTREAM, Kind
@@ -154,10 +155,24 @@ def events_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def deprecated_page() -> str:
+    """Return docs/reference/deprecated.md: former names, present names, and how the former ones still work."""
+    lines = [
+        "# Deprecated names",
+        "",
+        "Printed from `pgm/deprecated.py`. Version 0.3 removes the former names.",
+    ]
+    for title, text, names in DEPRECATED:
+        lines += ["", f"## {title}", "", text, "", "| former name | present name |", "|---|---|"]
+        lines += [f"| `{former}` | `{name}` |" for former, name in names.items()]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/wire.md": wire_page,
     "reference/counters.md": counters_page,
     "reference/events.md": events_page,
+    "reference/deprecated.md": deprecated_page,
     "reference/repair-states.md": repair_states_page,
     "reference/topology.md": topology_reference.render,
 }

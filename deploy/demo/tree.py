@@ -119,7 +119,7 @@ rtt = "50ms"               # twenty processes share a few cores
 repair_budget = "30s"      # as long as the window
 
 [parameters]
-rx_rest_ivl = "20ms"       # a process wakes up at most once in this time, for a batch of packets
+rx_wake_ivl = "20ms"       # a process wakes up at most once in this time, for a batch of packets
 rxw_warm_bytes = "0B"      # a process takes memory only when it needs the memory
 txw_burst_ivl = "20ms"
 txw_min_rte = "{least}"    # the source slows down if the receivers get too little CPU time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection
 
 import attrs
@@ -67,11 +68,17 @@ def check_reading(reading: ParsedTopology) -> CheckReport:
 
 
 def load_checked(path: str | os.PathLike[str]) -> Topology:
-    """Load a topology that passes `check`. Raises `TopologyError` with all errors of form and meaning."""
+    """Load a topology that passes `check`, and warn of former names.
+
+    Raises `TopologyError` with all errors of form and meaning.
+    """
     reading = read(path)
     report = check_reading(reading)
     if reading.topology is None or report.errors:
         raise error_of(report.errors)
+    for problem in report.warnings:
+        if problem.rule == rules_shape.FORMER_NAME:
+            warnings.warn(str(problem), FutureWarning, stacklevel=2)
     return reading.topology
 
 
@@ -85,8 +92,8 @@ def _check(topology: Topology, unread_tables: Collection[KeyPath]) -> CheckRepor
             line = topology.lines.of(finding.path)
             problem = Problem(topology.path, line, rule.name, finding.message, finding.remedy)
             problems[rule.is_warning].append(problem)
-    errors, warnings = (tuple(sorted(problems[kind], key=lambda problem: problem.line)) for kind in (False, True))
-    return CheckReport(errors, warnings)
+    errors, cautions = (tuple(sorted(problems[kind], key=lambda problem: problem.line)) for kind in (False, True))
+    return CheckReport(errors, cautions)
 
 
 def _rests_on_any(finding: RuleFinding, unread_tables: Collection[KeyPath]) -> bool:

@@ -13,9 +13,13 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from pgm.deprecated import PARAMETERS
+
 KeyPath = tuple[str | int, ...]
 
 _DEEPEST = 32  # maximum parts of a key: every prefix is a path of its own, and the format needs 5
+
+_FORMER: Mapping[str | int, str] = {name: former for former, name in PARAMETERS.items()}
 
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'
@@ -39,10 +43,14 @@ class KeyLines:
     def of(self, path: KeyPath) -> int:
         """Return the line of the key or of the nearest table around it, or 1 if neither is known."""
         while path:
-            if path in self._lines:
-                return self._lines[path]
+            for spelling in (path, (*path[:-1], _FORMER.get(path[-1], ""))):
+                if spelling in self._lines:
+                    return self._lines[spelling]
             path = path[:-1]
         return 1
+
+    def __iter__(self) -> Iterator[KeyPath]:
+        return iter(self._lines)
 
     def __contains__(self, path: KeyPath) -> bool:
         return path in self._lines

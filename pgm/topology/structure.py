@@ -15,6 +15,7 @@ from cattrs import BaseValidationError, Converter, IterableValidationError
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
+from pgm.deprecated import PARAMETERS
 from pgm.errors import UnitError
 from pgm.impairments import Impairment
 from pgm.parameters import PROFILES, ROWS, Row, Unit
@@ -115,12 +116,18 @@ def _seconds_of(row: Row) -> Reader:
 
 
 def _overrides(value: object) -> Mapping[str, Any]:
-    def read(key: str, item: object) -> object:
-        if key not in ROWS:
-            raise UnitError(f"unknown parameter {key!r}", remedy=suggestion(key, ROWS))
-        return _from_row(ROWS[key])(item)
+    table = _table(value)
+    names = {key: PARAMETERS.get(key, key) for key in table}
 
-    return _each(Overrides, _table(value).items(), read)
+    def read(key: str, item: object) -> object:
+        name = names[key]
+        if name not in ROWS:
+            raise UnitError(f"unknown parameter {key!r}", remedy=suggestion(key, ROWS))
+        if name != key and name in table:
+            raise UnitError(f"{key} is the former name of {name}, which is set too", remedy=f"remove {key}")
+        return _from_row(ROWS[name])(item)
+
+    return {names[key]: item for key, item in _each(Overrides, table.items(), read).items()}
 
 
 def _table(value: object) -> Mapping[str, object]:

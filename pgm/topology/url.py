@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import attrs
 from cattrs import BaseValidationError
 
+from pgm.deprecated import current_parameter
 from pgm.errors import UnitError, UsageError
 from pgm.parameters import ROWS, Unit
 from pgm.topology.addresses import parse_address
@@ -133,7 +134,7 @@ def _split_zeromq(url: str) -> tuple[str, int, dict[str, str]]:
 
 
 def _query(url: str, text: str) -> dict[str, str]:
-    pairs = parse_qsl(text, keep_blank_values=True)
+    pairs = [(current_parameter(key), value) for key, value in parse_qsl(text, keep_blank_values=True)]
     query = dict(pairs)
     for key in query:
         if key not in KEYS and key not in ROWS:

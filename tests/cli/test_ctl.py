@@ -102,6 +102,7 @@ def test_ctl_shows_settings_of_all_nodes_or_one(tree: Processes) -> None:
     assert {row["name"] for row in rows["source"]["settings"]} == set(SETTINGS)
     named = invoked("ctl", tree.name, "--node", "source", "get", "txw_secs", "--stream", "s")
     assert "txw_secs: cannot be changed while it runs: windows, caches and tables get their size" in named.out
+    assert "rx_wake_ivl: cannot" in invoked("ctl", tree.name, "--node", "source", "get", "rx_rest_ivl").out
 
 
 def test_the_examples_of_the_page(tree: Processes) -> None:

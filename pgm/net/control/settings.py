@@ -17,6 +17,7 @@ import attrs
 from pgm.core.effects import Notice
 from pgm.core.element.element import ElementCore
 from pgm.core.source.source import SourceCore
+from pgm.deprecated import PARAMETERS
 from pgm.errors import UnitError, UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.net.control.rate_setting import START, checked_rate
@@ -105,6 +106,7 @@ class NodeSettings:
         matches = [row for row in rows if row["name"] == name]
         if matches:
             return matches
+        name = PARAMETERS.get(name, name)
         if name not in ROWS:
             raise self._unknown(name)
         row = ROWS[name]

@@ -43,7 +43,7 @@ class ApplicationReader:
         """Duplicate the descriptor of `sock` for the waits.
 
         `read` reads the socket, gathering packets if its argument is true, and returns the octets. `rest_s` returns how
-        long to sleep in any case, in seconds. `poll_ivl` is the parameter `rx_look_ivl`, in ns.
+        long to sleep in any case, in seconds. `poll_ivl` is the parameter `rx_poll_ivl`, in ns.
         """
         self.sock = sock
         self.polling = AdaptivePolling(poll_ivl)

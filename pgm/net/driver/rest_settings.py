@@ -11,12 +11,12 @@ from pgm.parameters import Parameters
 class ReadSettings:
     """Bounds of a driver's reads; the default is no moderation and no prefaulted memory.
 
-    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters with the prefix `rx_`. `bulk_share` is
+    `wake_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters with the prefix `rx_`. `bulk_share` is
     `rx_bulk_share`, or `ne_bulk_share` for an element in a process of its own. At a steady high rate, memory for the
     octets of `warm_ivl` ns, up to `warm_octets`, is prefaulted.
     """
 
-    rest_ivl: int = 0
+    wake_ivl: int = 0
     bulk_ivl: int = 0
     bulk_rte: int = 1
     bulk_share: float = 0.0
@@ -30,7 +30,7 @@ NO_MODERATION = ReadSettings()
 def receiver_read_settings(parameters: Parameters) -> ReadSettings:
     """Return the settings for a receiver's driver."""
     return ReadSettings(
-        rest_ivl=parameters.rx_rest_ivl,
+        wake_ivl=parameters.rx_wake_ivl,
         bulk_ivl=parameters.rx_bulk_ivl,
         bulk_rte=parameters.rx_bulk_rte,
         bulk_share=parameters.rx_bulk_share,

@@ -54,7 +54,7 @@ class TrioDriver(EffectPerformer):
         reads: ReadSettings = NO_MODERATION,
     ) -> None:
         super().__init__(core, links, application)
-        self._rest_ivl = reads.rest_ivl
+        self._wake_ivl = reads.wake_ivl
         self.rates: Rates | None = None  # set if the counters are read regularly
         self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
         self._last_happening: tuple[Happening, float] | None = None  # and its time
@@ -130,7 +130,7 @@ class TrioDriver(EffectPerformer):
             is_empty = await self._drain(link, sock)
             self.reschedule()
             has_rested = False
-            if is_empty and self._rest_ivl:
+            if is_empty and self._wake_ivl:
                 await self._rest()
             elif is_empty:
                 rest_ns = self._rest_ns(link, sock)
@@ -217,11 +217,11 @@ class TrioDriver(EffectPerformer):
         return process_sleep is not None and not is_due and not self.is_held_up and process_sleep.pause(rest_ns)
 
     async def _rest(self) -> None:
-        """Leave the sockets alone until the next multiple of `rest_ivl`.
+        """Leave the sockets alone until the next multiple of `wake_ivl`.
 
         All tasks of all nodes wake at the same times, and so less often.
         """
-        await trio.sleep((self._rest_ivl - self.now_ns() % self._rest_ivl) / SECOND)
+        await trio.sleep((self._wake_ivl - self.now_ns() % self._wake_ivl) / SECOND)
 
     async def _keep_deadlines(self) -> None:
         served = 0

@@ -242,7 +242,7 @@ def open_receiver(
             driver = BusyPollDriver(core, links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_park_ivl)
+                waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_block_ivl)
                 endpoint = ReceiverEndpoint(core, driver, inbox, waits, decoders, policies)
                 yield BusyPollReceiver(endpoint, _CallingThread(driver))
         finally:

@@ -20,6 +20,7 @@ from pgm.core.effects import Notice
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.core.structures.arena import Arena
+from pgm.deprecated import current_parameter
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
@@ -83,9 +84,10 @@ def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[st
 def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
     values: dict[str, Any] = {}
     for key, value in parameters.items():
-        if key not in ROWS:
+        name = current_parameter(key)
+        if name not in ROWS:
             raise _no_parameter(key, plan.role)
-        values[key] = ROWS[key].take(value)
+        values[name] = ROWS[name].take(value)
     return attrs.evolve(plan.parameters, **values)
 
 
@@ -229,7 +231,7 @@ async def open_source(
     waits = TrioWaits()
     with source_parts(plan, stream, seed) as (core, links, packer):
         outbox = SourceOutbox(packer, on_notice, waits.wake)
-        driver = TrioDriver(core, links, outbox, ReadSettings(rest_ivl=plan.parameters.rx_rest_ivl))
+        driver = TrioDriver(core, links, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
     async with driven(driver, plan, answer):
         source = Source(core, driver, packer, waits)
         try:
@@ -278,10 +280,10 @@ async def open_receiver(
         inbox = Inbox(core, reassemblers, on_notice, waits.wake, policies, is_plain=decoders.is_plain)
         driver = receiving_driver(core, links, inbox, plan.parameters)
     async with driven(driver, plan, answer):
-        if len(links) == 1 and not plan.parameters.rx_rest_ivl:
+        if len(links) == 1 and not plan.parameters.rx_wake_ivl:
             read = partial(driver.read_for, inbox.singles.take)
             driver.application_reader = waits.reader = ApplicationReader(
-                links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
+                links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_poll_ivl
             )
         try:
             yield Receiver(core, driver, inbox, waits, decoders, policies)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from pgm.deprecated import PARAMETERS
 from pgm.parameters import ROWS
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import NodeTable, Overrides
@@ -16,6 +17,7 @@ from pgm.topology.problems import suggestion
 from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
+FORMER_NAME = "former-name"  # rule of the names in `pgm.deprecated`
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _ELEMENTS = (Role.AGGREGATOR, Role.REPAIRER)
@@ -248,6 +250,14 @@ def _unread(tree: Tree) -> Iterator[RuleFinding]:
                 yield RuleFinding(("nodes", node.name, "parameters", key), message, remedy)
 
 
+def _former_names(tree: Tree) -> Iterator[RuleFinding]:
+    for path in tree.topology.lines:
+        key = str(path[-1])
+        if path[-2:-1] == ("parameters",) and key in PARAMETERS:
+            message = f"{key} is the former name of {PARAMETERS[key]}, and the next version refuses it"
+            yield RuleFinding(path, message, f"write {PARAMETERS[key]}")
+
+
 def _records(tree: Tree) -> Iterator[RuleFinding]:
     """Find nodes that would record into one directory. The lock of one would block the other."""
     seen: dict[str, str] = {}
@@ -280,5 +290,6 @@ RULES = (
     Rule("data-port", "Every stream has a `data_port` of its own.", _data_ports),
     Rule("disagreement", "The streams and segments of one node do not contradict each other.", _disagreement),
     Rule("unread", "A node sets only parameters that its role reads.", _unread, is_warning=True),
+    Rule(FORMER_NAME, "Parameters have their present names.", _former_names, is_warning=True),
 )
 # fmt: on

@@ -166,7 +166,7 @@ async def test_the_drivers_task_sleeps_while_messages_come_one_by_one(place: Pla
 
 async def test_application_reader_item_by_another_way_ends_the_wait(place: Place) -> None:
     """Otherwise the application would wait for the next packet."""
-    async with pgm.open_receiver(place.url(), rx_look_ivl="10ms") as receiver:
+    async with pgm.open_receiver(place.url(), rx_poll_ivl="10ms") as receiver:
         assert receiver.driver.application_reader is not None
         for sqn in range(20):  # trio draws the order of tasks
             closed = Closed(bytes(8), sqn, CloseCause.FIN)
@@ -223,7 +223,7 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
     """Each wait is at least one pass of the scheduler, although no task sleeps."""
     turns, got = Turns(), 0
     url = place.url(fin_quiet_ivl="50ms")
-    async with pgm.open_receiver(url, rx_look_ivl="10ms") as receiver, pgm.open_source(url) as source:
+    async with pgm.open_receiver(url, rx_poll_ivl="10ms") as receiver, pgm.open_source(url) as source:
         await first_of(receiver, source)
         lead = receiver.driver.application_reader
         assert lead is not None
@@ -248,7 +248,7 @@ async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
     sent = [b"%d" % number for number in range(300)]
     got: list[bytes] = []
     url = place.url(fin_quiet_ivl="50ms")
-    async with pgm.open_receiver(url, rx_look_ivl="300us") as receiver, pgm.open_source(url) as source:
+    async with pgm.open_receiver(url, rx_poll_ivl="300us") as receiver, pgm.open_source(url) as source:
         await first_of(receiver, source)
         lead = receiver.driver.application_reader
         assert lead is not None
@@ -294,7 +294,7 @@ async def test_backlog_is_read_while_the_application_drains_it(place: Place) -> 
 async def test_application_reader_backlog_leaves_reads_to_driver_tasks(place: Place) -> None:
     """With rests a receiver's application does not read its socket itself."""
     turns = Turns()
-    url = place.url(rx_rest_ivl="1ms")
+    url = place.url(rx_wake_ivl="1ms")
     async with pgm.open_receiver(url) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await queue_up(receiver, source)
         async with trio.open_nursery() as nursery:

@@ -239,3 +239,11 @@ def test_library_misplaced_keyword_names_the_right_opener(
     is_blocking = opener not in (pgm.open_source, pgm.open_receiver)
     with pytest.raises(pgm.UsageError, match=f"(?s){says}"):
         use_blocking() if is_blocking else trio.run(use)
+
+
+def test_library_former_keyword_is_taken_with_a_warning(place: Place) -> None:
+    with (
+        pytest.warns(DeprecationWarning, match="rx_park_ivl is now rx_block_ivl"),
+        pgm.blocking.open_receiver(place.url(), rx_park_ivl="2ms", busy_poll=True) as receiver,
+    ):
+        assert receiver.parameters.rx_block_ivl == 2_000_000

@@ -332,7 +332,7 @@ async def test_a_packet_that_was_read_is_not_waited_for(place: Place) -> None:
 async def test_a_node_that_rests_reads_all_that_waits_first(place: Place) -> None:
     """The number of small trains does not matter; a few of them between two rests would overrun the node."""
     rests = 10
-    async with pgm.open_receiver(place.url(gro="false", rx_rest_ivl="100ms")) as receiver:
+    async with pgm.open_receiver(place.url(gro="false", rx_wake_ivl="100ms")) as receiver:
         plan = receiver.links[0].plan
         sent = packets([100 + number for number in range(rests * DRAIN_TRAINS)])
         with sender(place.address(1)) as one:

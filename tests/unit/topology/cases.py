@@ -82,6 +82,7 @@ CASES = [
     case("data-port", ("[segments.core]", "[streams.trades]\ndata_port = 7500 # again\n[segments.core]"), mark="# again", says=("'quotes' and 'trades'", "7500"), remedy="another data_port"),
     case("disagreement", ("[segments.core]", '[streams.trades]\ndata_port = 7501\nparameters = { nak_bo_ivl = "20ms" }\n[streams.quotes.parameters]\nnak_bo_ivl = "10ms"\n[segments.core]'), mark="nodes.core-repairer", says=("nak_bo_ivl = 10ms from stream quotes and 20ms from stream trades",), remedy="set nak_bo_ivl in the parameters of 'core-repairer'"),
     case("unread", ("count = 4", 'count = 4\nparameters = { ambient_spm_ivl = "1s" }'), mark="parameters = {", says=("receiver 'desk-*' sets ambient_spm_ivl",), remedy="at a source"),
+    case("former-name", ("count = 4", 'count = 4\nparameters = { rx_look_ivl = "1ms" }'), mark="parameters = {", says=("rx_look_ivl is the former name of rx_poll_ivl",), remedy="write rx_poll_ivl"),
     case("unread", ("[nodes.core-repairer]", 'parameters = { rx_bulk_ivl = "1ms" }\n[nodes.core-repairer]'), mark="parameters = {", says=("source 'exchange' sets rx_bulk_ivl",), remedy="at a receiver or aggregator or repairer"),
     # The tree
     case("parent-loop", ('parents = ["relay", "standby"]', 'parents = ["relay", "floor-repairer"]'), mark='parents = ["relay", "floor-repairer"]', says=("floor-repairer asks floor-repairer",), remedy="remove 'floor-repairer'"),

@@ -11,6 +11,7 @@ import pytest
 from pgm.errors import TopologyError
 from pgm.topology.check import RULES, check, check_file, load_checked
 from pgm.topology.locate import KeyLines
+from pgm.units import MILLISECOND
 from tests.unit.topology.cases import CASES, Case
 from tests.unit.topology.trees import FILE, GOOD, changed, line_of, report, topology
 
@@ -55,6 +56,25 @@ def test_warnings_do_not_keep_a_tree_from_running(tmp_path):
     path.write_text(changed(('bytes = "4GiB"', 'bytes = "1GiB"')))
     assert check_file(path).warnings
     assert load_checked(path).name == "good"
+
+
+def test_former_name_is_read_as_present_name_with_a_warning(tmp_path):
+    path = tmp_path / FILE
+    text = GOOD + '[nodes."desk-*".parameters]\nrx_look_ivl = "1ms"\n'
+    path.write_text(text)
+    with pytest.warns(FutureWarning, match="rx_look_ivl is the former name of rx_poll_ivl"):
+        topology = load_checked(path)
+    assert topology.nodes["desk-*"].parameters == {"rx_poll_ivl": MILLISECOND}
+    setting = ("nodes", "desk-*", "parameters", "rx_poll_ivl")
+    assert topology.lines.of(setting) == line_of(text, "rx_look_ivl")
+
+
+@pytest.mark.parametrize("first", ["rx_look_ivl", "rx_poll_ivl"])
+def test_former_and_present_name_together_are_refused(first):
+    second = {"rx_look_ivl": "rx_poll_ivl", "rx_poll_ivl": "rx_look_ivl"}[first]
+    found = report(changed(("count = 4", f'count = 4\nparameters = {{ {first} = "1ms", {second} = "2ms" }}')))
+    assert "rx_look_ivl is the former name of rx_poll_ivl, which is set too" in found.errors[0].message
+    assert found.errors[0].remedy == "remove rx_look_ivl"
 
 
 def test_errors_of_form_and_of_meaning_come_together(tmp_path):

@@ -23,6 +23,17 @@ def test_shortest_address():
     assert (plan.role, plan.parents) == (Role.RECEIVER, ())
 
 
+def test_former_name_in_address_is_read_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="rx_look_ivl is now rx_poll_ivl"):
+        plan = plan_url(f"{PLAIN}&rx_look_ivl=1ms", Role.RECEIVER)
+    assert plan.parameters.rx_poll_ivl == MILLISECOND
+    with (
+        pytest.warns(DeprecationWarning, match="rx_look_ivl"),
+        pytest.raises(UsageError, match="rx_poll_ivl is there twice"),
+    ):
+        plan_url(f"{PLAIN}&rx_look_ivl=1ms&rx_poll_ivl=1ms", Role.RECEIVER)
+
+
 def test_every_key():
     plan = plan_url(
         f"{PLAIN}&address=127.0.0.9&unicast_port=3055&nak_bo_ivl=50ms&rxw_gaps=100&gro=false&parents=127.0.0.1,127.0.0.2"
