@@ -85,7 +85,7 @@ class SinglePacketReceiver:
 
     def poll(self, poll: Callable[[], None]) -> Message | None:
         """Return the message that one call of `poll` brings on this lane; None if the general path must go on."""
-        self._core.note_passed()
+        self._core.single.commit()
         if self._spare is None:
             self._spare = Message(b"", 0, b"")
         if self._queue:
