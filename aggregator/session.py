@@ -221,8 +221,7 @@ class AggregatorSession:
         for low, end in new:
             rows = build_first_sending(data.run(first).part(low, end))
             self._counters.late_sqns += end - low
-            if self._counters.watch is not None:
-                self._counters.watch.mended(self.state.tsi, low, end)
+            self._counters.watch.mended(self.state.tsi, low, end)
             sends += self.relay.pass_down(rows.reshape(-1), data.stride, self._setup.downs)
         return sends
 
@@ -438,8 +437,7 @@ class AggregatorSession:
         """Count new gaps of this relay, and request a wave of gaps."""
         for first, end in self._gaps.take_missing(now_ns):
             self._counters.missing_sqns += end - first
-            if self._counters.watch is not None:
-                self._counters.watch.missing(self.state.tsi, first, end, now_ns)
+            self._counters.watch.missing(self.state.tsi, first, end, now_ns)
         return self._ask_for_gaps(now_ns)
 
     def _ask_for_gaps(self, now_ns: int) -> list[Effect]:

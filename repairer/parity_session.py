@@ -94,7 +94,7 @@ class ParitySession(RepairerSession):
         for run in runs:
             parts, filled = self._gap_detector.accept(run, now_ns)
             self._counters.repaired_sqns += filled
-            if filled and self._counters.watch is not None:
+            if filled:
                 self._counters.watch.filled(PacketType.RDATA, peer)
             for part in parts:
                 self.cache.add(part, now_ns)

@@ -176,7 +176,7 @@ class RepairerSession:
     def _keep(self, data: Data, first: int, peer: Nla, now_ns: int) -> list[Run]:
         run = data.run(first)
         parts, filled = self._gap_detector.accept(run, now_ns)
-        if filled and self._counters.watch is not None:
+        if filled:
             self._counters.watch.filled(data.type, peer)
         for part in parts:
             self.cache.add(part, now_ns)

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from pgm.core.loss_observer import LossObserver
+from pgm.core.loss_observer import NO_OBSERVER, LossObserver
 
 
 def _count(unit: str, doc: str) -> Any:
@@ -227,9 +227,8 @@ class Counters:
     socket_drops: int = _count("packets", "Packets that the kernel dropped because a receive buffer was full.")
 
     rejects: collections.Counter[str] = attrs.field(factory=collections.Counter)  # by reason, see pgm.wire.rejects
-    watch: LossObserver | None = attrs.field(
-        default=None, repr=False, eq=False
-    )  # receives single losses, which counters only number
+    # Receives single losses, which counters only number.
+    watch: LossObserver = attrs.field(default=NO_OBSERVER, repr=False, eq=False)
 
     def snapshot(self) -> dict[str, int | dict[str, int]]:
         """Return all rows that are not 0, and the rejects by reason."""

@@ -1,7 +1,7 @@
 """Interface through which a core reports single losses to telemetry.
 
-Counters say how many packets were lost; an observer learns which, when and after how long. There is no observer by
-default. Every call is made after a loss, so sessions without losses and nodes without telemetry pay nothing.
+Counters say how many packets were lost; an observer learns which, when and after how long. `NO_OBSERVER` is the
+default. Every call is made after a loss, so sessions without losses pay nothing.
 """
 
 from __future__ import annotations
@@ -77,3 +77,16 @@ class LossObserver(Protocol):
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
         """Note that requests go to another parent from now on."""
+
+
+class _NoObserver:
+    """Observer that notes nothing, for nodes without telemetry."""
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
+
+    missing = arrived = filled = skipped = gave_up = confirmed = suppressed = timed_out = mended = _ignore
+    line_came = parent_changed = _ignore
+
+
+NO_OBSERVER: LossObserver = _NoObserver()

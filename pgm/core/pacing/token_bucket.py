@@ -6,7 +6,39 @@ time, independent of the times of calls, and without loss by rounding.
 
 from __future__ import annotations
 
-from pgm.units import SECOND
+from typing import Protocol
+
+from pgm.units import NEVER, SECOND
+
+
+class Budget(Protocol):
+    """Limit on a rate: a bucket, or none."""
+
+    @property
+    def most(self) -> int:
+        """Return the capacity, in units."""
+
+    def available(self, now_ns: int) -> int:
+        """Return how many units may be taken now."""
+
+    def charge(self, amount: int, now_ns: int) -> None:
+        """Take units without a check."""
+
+
+class _Unlimited:
+    """Budget without a limit."""
+
+    most = NEVER
+
+    def available(self, now_ns: int) -> int:
+        """Return NEVER, which is more than any amount."""
+        return NEVER
+
+    def charge(self, amount: int, now_ns: int) -> None:
+        """Do nothing."""
+
+
+UNLIMITED = _Unlimited()
 
 
 class TokenBucket:

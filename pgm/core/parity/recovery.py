@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable
 
 from pgm.core.parity.store import ParityStore
 from pgm.core.recovery.gap_detector import GapDetector
-from pgm.core.recovery.group_limit import GroupLimit
-from pgm.core.recovery.group_probe import GroupProbe
+from pgm.core.recovery.group_limit import GroupLimit, GroupProbe
 from pgm.core.recovery.missing_range import MissingRange
 from pgm.core.recovery.repair_table import RepairState
 from pgm.core.repair.responder import RepairStore
@@ -71,7 +70,7 @@ class ParityRecovery:
         self.size = offer.tgsize
         self._is_on_demand = offer.on_demand
         if offer.on_demand:
-            recovery.group_limit = GroupLimit(offer.tgsize, parameters.fec_groups)
+            recovery.admission.groups = GroupLimit(offer.tgsize, parameters.fec_groups)
         self._state = state
         self._gap_detector = gap_detector
         self._recovery = recovery
@@ -142,8 +141,8 @@ class ParityRecovery:
         if next(self._store.parts(first, end), None) is not None:
             return
         self._closes_groups = True
-        if not self._is_on_demand and self._recovery.group_probe is None:
-            self._recovery.group_probe = GroupProbe(self.size)
+        if not self._is_on_demand:
+            self._recovery.admission.groups = GroupProbe(self.size)
         self._shorts[group] = actual
         self._holes.append(group)
         if len(self._shorts) > self._parameters.fec_groups:
@@ -203,11 +202,10 @@ class ParityRecovery:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
             for low, high in spans:
                 self._counters.skipped_sqns += high - low
-                if self._counters.watch is not None:
-                    self._counters.watch.skipped(self._state.tsi, low, high)
+                self._counters.watch.skipped(self._state.tsi, low, high)
             if spans:
                 self._skipped += spans
-                self._recovery.learnt_group(now_ns)
+                self._recovery.admission.learnt_group(now_ns)
                 self._left_out.setdefault(group, []).extend(spans)
             if end < group + self.size:
                 left.append(group)
@@ -322,7 +320,7 @@ class ParityRecovery:
         not count: parity for other receivers would be dropped here.
         """
         asked = [requested(self._state.unwrap(sqn), self.size) for sqn in nak.sqns]
-        end = self._recovery.asks_before_sqn
+        end = self._recovery.admission.groups.end_sqn
         spans = [(group, group + self.size) for group, count in asked if group < end and count >= self.count(group)]
         return merged(spans)
 

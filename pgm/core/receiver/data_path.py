@@ -144,7 +144,7 @@ class DataPath:
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:
         """Count missing packets that came, and the node that sent them."""
-        if filled and self._counters.watch is not None:
+        if filled:
             self._counters.watch.filled(kind, peer)
         if kind is PacketType.ODATA:
             self._counters.late_sqns += filled

@@ -8,7 +8,7 @@ they leave the limit as it is.
 
 from __future__ import annotations
 
-from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.pacing.token_bucket import Budget
 from pgm.core.session_context import SessionContext
 from pgm.wire.naks import LIST_SQNS
 
@@ -31,14 +31,13 @@ class OutstandingLimit:
         self._drops = context.counters.socket_drops  # as of the last wave
         self.sqns = self._most
 
-    def worthwhile(self, sqns: int, budget: TokenBucket | None) -> int:
+    def worthwhile(self, sqns: int, budget: Budget) -> int:
         """Return the least room, in sqns, that is worth a request for `sqns` sqns.
 
         The least room is some whole NAK lists. Without this minimum each arriving repair would free one sqn and cause
-        one NAK. With a `budget` the minimum is at most the largest amount that the budget can hold.
+        one NAK. The minimum is at most the largest amount that the `budget` can hold.
         """
-        most = sqns if budget is None else min(sqns, budget.most)
-        return max(1, min(most, max(LIST_SQNS, self.sqns // _WAVES), self.sqns // 2))
+        return max(1, min(sqns, budget.most, max(LIST_SQNS, self.sqns // _WAVES), self.sqns // 2))
 
     def begin_wave(self) -> None:
         """Adapt the limit to the socket drops since the last wave."""

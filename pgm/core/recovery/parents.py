@@ -135,8 +135,7 @@ class Parents:
         return (Notice("parent-changed", f"session {tsi_text(tsi)}: {text}"),)
 
     def _move_to(self, index: int) -> None:
-        if self._counters.watch is not None:
-            self._counters.watch.parent_changed(self.current, self._order[index])
+        self._counters.watch.parent_changed(self.current, self._order[index])
         self._left = self._left or self.current
         self._changes += 1
         self._index = index

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from pgm.core.pacing.token_bucket import TokenBucket
-from pgm.core.recovery.group_limit import GroupLimit
-from pgm.core.recovery.group_probe import GroupProbe
-from pgm.core.recovery.missing_range import MissingRange, RecoveryActions, parked_in
-from pgm.core.recovery.outstanding_limit import OutstandingLimit
+from pgm.core.recovery.admission import RequestAdmission
+from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
 from pgm.core.recovery.response_timeout import ResponseTimeout
 from pgm.core.session_context import SessionContext
-from pgm.core.structures.ranges import FIRST, Span, TimedRanges
+from pgm.core.structures.ranges import FIRST, Span, TimedRanges, merged
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
-from pgm.wire.naks import LIST_SQNS
 
-_SEVERAL_LISTS = 4  # room for so many NAK lists is used for whole lists only
 _OLD_TRIES = 3  # for data that only caches can have: one NAK may be lost, one may cross a change of parent
 _STATE, _PROMISE = operator.attrgetter("state"), operator.attrgetter("state", "promised_ns", "data_retries")
 
@@ -52,27 +47,17 @@ class Recovery:
         )
         self._source_is_closing = False  # the source will leave soon, so waits are short
         self.missing: TimedRanges[MissingRange] = TimedRanges()
-        self._outstanding_limit = OutstandingLimit(context)
-        self.group_limit: GroupLimit | None = None  # for a session that requests parity
-        self.asks_before_sqn = NEVER  # sqns from this one on wait for room by the group limit
-        # For a session without parity requests whose source ends groups early.
-        self.group_probe: GroupProbe | None = None
-        self._waits_for_group = False  # parked ranges wait for the group limit or the probe alone
-        self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
+        self.admission = RequestAdmission(context, self.missing)
         self.cached_below_sqn = 0  # a repairer has offered all data below this sqn
         self.old_repair_ns = 0  # when a missing packet below the trail last arrived
         self._shared_end_ns = -NEVER  # when the shared back-off ends, and its NAK leaves
-        self._admit_at_ns = NEVER  # when to look for room for parked ranges, NEVER without any
         self.may_ask = False
-        # Limit on the rate of requested sqns, for a receiver with excessive NAKs.
-        self.budget: TokenBucket | None = None
-        self._affordable = NEVER  # sqns that the budget allows now
         self.nak_bo_ivl = parameters.nak_bo_ivl  # ns, unless sources or parents advertise another interval
 
     @property
     def deadline_ns(self) -> int:
         """Return when `handle_deadline` must be called; NEVER while NAKs are off."""
-        return min(self.missing.find_deadline_ns(), self._admit_at_ns) if self.may_ask else NEVER
+        return min(self.missing.find_deadline_ns(), self.admission.at_ns) if self.may_ask else NEVER
 
     @property
     def has_room_at_ns(self) -> int:
@@ -80,7 +65,7 @@ class Recovery:
 
         That time is now if answers have made room.
         """
-        return self._admit_at_ns if self.may_ask else NEVER
+        return self.admission.at_ns if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
         """Allow NAKs, because the path is known.
@@ -138,8 +123,7 @@ class Recovery:
             missing = self.missing.add(MissingRange(low, high, found_at_ns=now_ns))
             self._counters.missing_sqns += high - low
             self.missing.arm(missing, end_ns)
-            if self._counters.watch is not None:
-                self._counters.watch.missing(self._tsi, low, high, now_ns)
+            self._counters.watch.missing(self._tsi, low, high, now_ns)
 
     def detect_new(self, spans: Sequence[Span], now_ns: int) -> None:
         """Note gaps in order, all above every missing sqn.
@@ -171,7 +155,7 @@ class Recovery:
         for missing in self.missing.within(first, end):
             has_asked = missing.state is RepairState.WAIT_NCF and missing.asked is not None
             if is_relied_on and not has_asked:
-                self._outstanding -= missing.outstanding
+                self.admission.outstanding -= missing.outstanding
                 missing.state = RepairState.BACK_OFF
             at_ns = max(now_ns, missing.found_at_ns + self.settle_ivl)
             if missing.state is RepairState.BACK_OFF and at_ns < missing.deadline_ns:
@@ -206,9 +190,8 @@ class Recovery:
             self._note_promise(heard, now_ns, peer)
         backing_off = [missing for missing in heard if missing.state is RepairState.BACK_OFF]
         self._counters.naks_suppressed += len(backing_off)
-        if self._counters.watch is not None:
-            for missing in backing_off:
-                self._counters.watch.suppressed(self._tsi, missing, now_ns)
+        for missing in backing_off:
+            self._counters.watch.suppressed(self._tsi, missing, now_ns)
         self._step(heard, event, now_ns)
         for pieces in cut:
             self._join(pieces)
@@ -223,7 +206,7 @@ class Recovery:
             return exact, []
         inside: list[MissingRange] = []
         several: list[list[MissingRange]] = []
-        for first, end in spans:
+        for first, end in merged(spans):
             if len(self.missing) + 2 > self._parameters.rxw_gaps:
                 break  # a cut would exceed rxw_gaps, and one NAK too many is the lesser evil
             pieces = self.missing.within(first, end)
@@ -241,7 +224,7 @@ class Recovery:
         for missing in heard:
             if missing.asked is None or (peer is not None and peer != missing.asked):
                 continue
-            if watch is not None and missing.state is RepairState.WAIT_NCF:
+            if missing.state is RepairState.WAIT_NCF:
                 watch.confirmed(self._tsi, missing, now_ns)
             if not missing.ncf_retries and missing.since_ns != asked_ns:
                 asked_ns = missing.since_ns
@@ -261,20 +244,20 @@ class Recovery:
         if not self.missing:
             return []
         removed = self.missing.discard_each(spans)
-        if removed and now_ns is not None and self._counters.watch is not None:
+        if removed and now_ns is not None:
             self._counters.watch.arrived(self._tsi, removed, now_ns)
         was_measured = self.data_timeout.is_measured
         for (state, promised_ns, data_retries), group in itertools.groupby(removed, _PROMISE):
             ranges = list(group)
             if state is RepairState.BACK_OFF:
                 continue
-            self._outstanding -= sum([missing.end - missing.first for missing in ranges])
+            self.admission.outstanding -= sum([missing.end - missing.first for missing in ranges])
             if state is RepairState.WAIT_DATA and now_ns is not None:
                 self.data_timeout.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(ranges))
         if now_ns is not None and not was_measured and self.data_timeout.is_measured:
             self._shorten_data_waits(now_ns)
-        if now_ns is not None and now_ns < self._admit_at_ns < NEVER and self._has_room_after(removed):
-            self._admit_at_ns = now_ns  # answers are the clock: parked ranges need not wait for a timer
+        if now_ns is not None:
+            self.admission.arrived(removed, now_ns)
         return [(missing.first, missing.end) for missing in removed]
 
     def _shorten_data_waits(self, now_ns: int) -> None:
@@ -303,9 +286,8 @@ class Recovery:
         due = self.missing.take_due(now_ns)
         for missing in due:
             self.missing.remove(missing)
-            self._uncount(missing)
-            if self._counters.watch is not None:
-                self._counters.watch.gave_up(self._tsi, missing, now_ns)
+            self.admission.outstanding -= missing.outstanding
+            self._counters.watch.gave_up(self._tsi, missing, now_ns)
         return sorted((missing.first, missing.end) for missing in due)
 
     def handle_deadline(self, now_ns: int, *, may_give_up: bool, trail: int = 0) -> RecoveryActions:
@@ -318,12 +300,15 @@ class Recovery:
         actions = RecoveryActions([], [], [])
         due = self.missing.take_due(now_ns)
         if due and due[0].first < trail:
-            due = self._in_order(due, trail)
+            due = self.admission.in_order(due, trail)
         ready = [missing for missing in due if missing.state is RepairState.BACK_OFF]
         waiting, timed_out = (
             self._timed_out(due, actions, now_ns, may_give_up, trail) if len(ready) < len(due) else ([], [])
         )
-        actions.asking = self._admitted(ready, actions, now_ns, trail)
+        actions.asking, dropped = self.admission.admit(ready, now_ns, trail)
+        for missing in dropped:
+            actions.crowded_out.append((missing.first, missing.end))
+            self._counters.watch.gave_up(self._tsi, missing, now_ns)
         self._step(actions.asking, RepairEvent.TIMER, now_ns)
         for response_timeout in timed_out:
             response_timeout.timed_out(now_ns)
@@ -353,15 +338,13 @@ class Recovery:
             missing.asked = None
             response_timeout = self.ncf_timeout if missing.state is RepairState.WAIT_NCF else self.data_timeout
             late.append(response_timeout)
-            if self._counters.watch is not None:
-                self._counters.watch.timed_out(self._tsi, missing, now_ns)
+            self._counters.watch.timed_out(self._tsi, missing, now_ns)
             self._step((missing,), RepairEvent.TIMER, now_ns, back_off, response_timeout if may_give_up else None)
             if may_give_up and (self._is_exhausted(missing) or self._is_beyond_caches(missing, trail, now_ns)):
                 self.missing.remove(missing)
-                self._uncount(missing)
+                self.admission.outstanding -= missing.outstanding
                 actions.given_up.append((missing.first, missing.end))
-                if self._counters.watch is not None:
-                    self._counters.watch.gave_up(self._tsi, missing, now_ns)
+                self._counters.watch.gave_up(self._tsi, missing, now_ns)
             else:
                 waiting.append(missing)
         return waiting, late
@@ -386,176 +369,6 @@ class Recovery:
                 joined.append(piece)
         return joined
 
-    def _admitted(
-        self, ready: list[MissingRange], actions: RecoveryActions, now_ns: int, trail: int
-    ) -> list[MissingRange]:
-        """Return the ranges that may be requested now, oldest first.
-
-        `ready` has the ranges whose back-off is over. The other ranges are parked, without a timer: timers of tens of
-        thousands of ranges would take all processor time. Parked ranges are considered in order once there may be room.
-        A parked range uses up no retries.
-        """
-        if self.budget is not None:
-            self._affordable = self.budget.available(now_ns)
-        if self._admit_at_ns != NEVER:
-            if now_ns < self._admit_at_ns and not self._has_worthwhile_room:
-                return []  # parked ranges come before the ranges that are ready now
-            self._outstanding_limit.begin_wave()  # changes the limit, so it must precede the computation of the room
-            self._limit_groups(trail)
-            ready = self._in_order(self._parked(trail), trail)
-        elif ready:
-            self._outstanding_limit.begin_wave()
-            self._limit_groups(trail)
-        if self.asks_before_sqn != NEVER:
-            ready = self._within_groups(ready)
-        if self.group_probe is not None:
-            ready = self._asked_first(ready, self.group_probe, trail)
-        is_probed = self.group_probe is not None and len(ready) < len(self.missing)
-        self._waits_for_group = is_probed or self.asks_before_sqn != NEVER
-        self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl if self._waits_for_group else NEVER
-        admitted: list[MissingRange] = []
-        room, taken = self._room, 0
-        if sum([missing.end - missing.first for missing in ready]) <= room:
-            admitted, ready = ready, []
-        for missing in ready:
-            if room < self._outstanding_limit.worthwhile(missing.count, self.budget):
-                self._admit_at_ns, self._waits_for_group = now_ns + self._parameters.nak_rpt_ivl, False
-                break
-            if missing.count > room:
-                self._admit_at_ns, self._waits_for_group = now_ns + self._parameters.nak_rpt_ivl, False
-                if self._is_full and not admitted and not self._outstanding:
-                    admitted = self._instead_of_part(missing, room, actions, now_ns)
-                if self._is_full:
-                    break  # answers to outstanding requests will free places in the table
-                # With room for several lists only whole lists are used, since a remainder would take a NAK of its own each time.
-                rest = (room + taken) % LIST_SQNS if room >= _SEVERAL_LISTS * LIST_SQNS else 0
-                self.missing.within(missing.first, missing.first + room - rest)
-                room = missing.count
-            room -= missing.count
-            taken += missing.count
-            admitted.append(missing)
-        if self.budget is not None:
-            self.budget.charge(sum(missing.count for missing in admitted), now_ns)
-        return admitted
-
-    def _instead_of_part(
-        self, missing: MissingRange, room: int, actions: RecoveryActions, now_ns: int
-    ) -> list[MissingRange]:
-        """Return small parked ranges to request whole, in place of a part of `missing`.
-
-        The table is full, so `missing` cannot be cut. No request is outstanding either, so no answer will free a place.
-        The result is empty while all small ranges are still in back-off. Without any small range the oldest other range
-        is dropped, which frees a place for a cut.
-        """
-        worthwhile = self._outstanding_limit.worthwhile(room, self.budget)
-        small = [other for other in self.missing if other.count <= (room if other.is_parked else worthwhile)]
-        if not small:
-            oldest = next(other for other in self.missing if other is not missing)
-            actions.crowded_out += self.arrived(oldest.first, oldest.end)
-            if self._counters.watch is not None:
-                self._counters.watch.gave_up(self._tsi, oldest, now_ns)
-        return parked_in(small, room)
-
-    def _limit_groups(self, trail: int) -> None:
-        if self.group_limit is not None:
-            self.asks_before_sqn = self.group_limit.end(self.missing, trail)
-
-    def _within_groups(self, ready: list[MissingRange]) -> list[MissingRange]:
-        """Return the ranges below `asks_before_sqn`, cut there if they extend beyond.
-
-        A range is not cut if the table has no place for the rest.
-        """
-        end = self.asks_before_sqn
-        within = [missing for missing in ready if missing.first < end]
-        for missing in within:
-            if missing.end > end and not self._is_full:
-                self.missing.within(missing.first, end)
-        return within
-
-    def _asked_first(self, ready: list[MissingRange], probe: GroupProbe, trail: int) -> list[MissingRange]:
-        """Return the parts of ready ranges to request first, within the room.
-
-        Return all ranges if the table is full.
-        """
-        most = min(self._room, (self._parameters.rxw_gaps - len(self.missing)) // 2)
-        if most <= 0:
-            return ready
-        parts: list[MissingRange] = []
-        for missing in ready:
-            if len(parts) >= most:
-                break
-            parts += probe.asked_first(self.missing, missing, trail, most - len(parts))
-        return parts
-
-    def learnt_group(self, now_ns: int) -> None:
-        """Note that a group proved short.
-
-        Ranges that wait for the end of the group may now be admitted.
-        """
-        if self._waits_for_group and self.group_probe is not None and self._has_worthwhile_room:
-            self._admit_at_ns = min(self._admit_at_ns, now_ns)
-
-    @property
-    def _is_full(self) -> bool:
-        """Return whether a cut would exceed the limit on ranges, `rxw_gaps`."""
-        return len(self.missing) >= self._parameters.rxw_gaps
-
-    @property
-    def _room(self) -> int:
-        """Return how many more sqns may be requested now."""
-        room = self._outstanding_limit.sqns - self._outstanding
-        return room if self.budget is None else min(room, self._affordable)
-
-    @property
-    def _has_worthwhile_room(self) -> bool:
-        return self._room >= self._outstanding_limit.worthwhile(self.missing.sqns - self._outstanding, self.budget)
-
-    def _has_room_after(self, arrived: list[MissingRange]) -> bool:
-        """Return whether the arrival of these ranges lets parked ranges be admitted."""
-        if self._waits_for_group and self.group_limit is not None:
-            return self.group_limit.is_freed(self.missing, arrived)
-        if self._waits_for_group and self.group_probe is not None and not self.group_probe.is_freed(arrived):
-            return False
-        return self._has_worthwhile_room
-
-    def _parked(self, trail: int) -> list[MissingRange]:
-        """Return the first parked ranges: enough to exceed the room, at least one if any.
-
-        Ranges from `trail` on come first.
-        """
-        parked: list[MissingRange] = []
-        room, sqns, probe = self._room, 0, self.group_probe
-        for missing in itertools.chain(self._askable(trail), self._askable()):
-            # `is_parked` written out: most ranges take this branch while much is outstanding, and a call is slow.
-            if missing.deadline_ns != NEVER or missing.state is not RepairState.BACK_OFF:
-                continue
-            if probe is not None and probe.is_held(self.missing, missing, trail):
-                continue
-            if parked and (sqns > room or missing is parked[0]):
-                break
-            parked.append(missing)
-            sqns += missing.end - missing.first
-        return parked
-
-    def _askable(self, sqn: int = -NEVER) -> Iterator[MissingRange]:
-        """Return the ranges from the one at `sqn` on, within the group limit."""
-        ranges, end = self.missing.reaching(sqn), self.asks_before_sqn
-        return ranges if end == NEVER else itertools.takewhile(lambda missing: missing.first < end, ranges)
-
-    def _in_order(self, due: list[MissingRange], trail: int) -> list[MissingRange]:
-        """Sort ranges by age (RCV-41), but those below the trail last.
-
-        Only a cache can have the data of the latter. While NAKs for the latter remain without repair, more packets
-        would leave the source's window.
-        """
-        for missing in tuple(due):
-            if missing.first < trail < missing.end and not self._is_full:
-                self.missing.within(missing.first, trail)
-                rest = self.missing.at(trail)
-                assert rest is not None
-                due.append(rest)
-        return sorted(due, key=lambda missing: (missing.first < trail, missing.first))
-
     def _step(
         self,
         ranges: Iterable[MissingRange],
@@ -573,7 +386,7 @@ class Recovery:
             batch, row = list(group), self._table[state, event]
             if row.next_state is not state:
                 more = (row.next_state is not RepairState.BACK_OFF) - (state is not RepairState.BACK_OFF)
-                self._outstanding += more * sum([missing.end - missing.first for missing in batch])
+                self.admission.outstanding += more * sum([missing.end - missing.first for missing in batch])
                 is_promised = row.next_state is RepairState.WAIT_DATA
                 for missing in batch:
                     missing.state, missing.since_ns = row.next_state, now_ns
@@ -617,7 +430,3 @@ class Recovery:
 
     def _nak_rb_ivl(self) -> int:
         return self._rng.randint(1, self.nak_bo_ivl)
-
-    def _uncount(self, missing: MissingRange) -> None:
-        """Subtract a removed range from the outstanding sqns."""
-        self._outstanding -= missing.outstanding

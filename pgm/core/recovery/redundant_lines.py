@@ -184,9 +184,8 @@ class RedundantLines:
             for each in self._lines:
                 each.stands_since_ns = min(each.stands_since_ns, now_ns)  # also lines without any packet so far
         line.stands_since_ns = NEVER if line.end == self._lead else now_ns
-        watch = self._counters.watch
-        if watch is not None:
-            watch.line_came(self._state.tsi, line.setup.segment.name, line.end, line.lost, line.behind_ns, now_ns)
+        name = line.setup.segment.name
+        self._counters.watch.line_came(self._state.tsi, name, line.end, line.lost, line.behind_ns, now_ns)
         if self._recovery.missing:
             self._restart_back_off(now_ns)
 

@@ -195,7 +195,7 @@ def test_nak_limits_child_asking_for_others_is_counted_not_watched():
 def test_a_lowered_demand_is_asked_for_all_the_same(rate, count):
     """However much less that is than what is worth a NAK else: at the rate, and not more."""
     made = recovery(parameters(nak_bo_ivl=1))
-    made.budget = TokenBucket(rate, SECOND)
+    made.admission.limit_rate(TokenBucket(rate, SECOND))
     now = begun = 10 * SECOND
     for first in range(0, 8000, 2 * count):
         made.detect(first, first + count, now)
@@ -214,5 +214,5 @@ def test_nak_self_limit_lowered_budget_holds_at_least_one_packet():
     nak_self_limit = NakSelfLimit("session", made, lowered, 0, 0)
     for now in range(0, 2 * CHECK, 10 * MS):
         nak_self_limit.asked(10, now // MS, now)
-    assert made.budget is not None
-    assert made.budget.available(2 * CHECK) == made.budget.most == 1
+    budget = made.admission.budget
+    assert budget.available(2 * CHECK) == budget.most == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.recovery.group_probe import GroupProbe
+from pgm.core.recovery.group_limit import GroupProbe
 from pgm.core.recovery.missing_range import MissingRange
 from tests.unit.core.recovery.test_group_limit import table_of
 
@@ -43,4 +43,4 @@ def test_group_probe_of_a_group_that_has_partly_left_asks_for_all():
 
 @pytest.mark.parametrize(("arrived", "is_freed"), [((2, 7), False), ((7, 8), True), ((8, 9), False), ((5, 12), True)])
 def test_group_probe_is_freed_by_a_last_sqn(arrived, is_freed):
-    assert PROBE.is_freed([MissingRange(*arrived)]) is is_freed
+    assert PROBE.is_freed(table_of(), [MissingRange(*arrived)]) is is_freed

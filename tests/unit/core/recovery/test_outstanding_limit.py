@@ -61,7 +61,7 @@ def test_outstanding_limit_network_loss_leaves_it_unchanged():
     made.detect(0, 5000, SECOND)
     for _ in range(5):
         now = made.deadline_ns
-        assert made._outstanding in {0, 1008}
+        assert made.admission.outstanding in {0, 1008}
         due(made, now)
-    assert made._outstanding_limit.sqns == 1008
+    assert made.admission.limit.sqns == 1008
     assert made._counters.nak_cuts == 0

@@ -183,7 +183,7 @@ def test_a_repairer_asked_by_its_own_parent_answers_with_a_nak():
         made, found, now = in_state(state)
         made.expedite(10, 13, now + MS, is_relied_on=True)
         assert (found.state, found.deadline_ns) == (S.BACK_OFF, now + MS)
-        assert made._outstanding == 0
+        assert made.admission.outstanding == 0
         assert due(made, now + MS).naks == [[10, 11, 12]]
     made, found, now = in_state(S.WAIT_NCF)
     found.asked = "10.0.0.2"
@@ -311,7 +311,7 @@ def test_recovery_any_sequence_of_events_forgets_nothing(steps, most, trail):
         elif what == "due" and made.deadline_ns != NEVER:
             now = max(now, made.deadline_ns)
             step = due(made, now, trail=trail, may_give_up=False)
-            assert not step.naks or made._outstanding <= most
+            assert not step.naks or made.admission.outstanding <= most
         elif what == "arrive":
             made.arrived(*span, now)
         elif what == "ncf":
@@ -323,7 +323,7 @@ def test_recovery_any_sequence_of_events_forgets_nothing(steps, most, trail):
         elif what == "drop":
             made._counters.socket_drops += 1
         waiting = [one for one in made.missing if one.deadline_ns == NEVER]
-        assert not waiting or made._admit_at_ns <= now + RPT, "somebody looks after what has no timer"
+        assert not waiting or made.admission.at_ns <= now + RPT, "somebody looks after what has no timer"
     until = now + 100 * SECOND
     while made.missing and now < until:
         now = max(now, made.deadline_ns)
@@ -343,9 +343,9 @@ def test_outstanding_is_counted_exactly_through_splits_and_ends():
     made.give_up_before(2)
     made.overheard([(50, 55)], now)
     expected = sum(one.count for one in made.missing if one.state is not S.BACK_OFF)
-    assert made._outstanding == expected == 20 - 7 - 2 + 5
+    assert made.admission.outstanding == expected == 20 - 7 - 2 + 5
     made.arrived(0, 100)
-    assert made._outstanding == 0
+    assert made.admission.outstanding == 0
 
 
 # Ranges that become one again

@@ -129,7 +129,7 @@ def test_recovery_sqns_in_source_window_are_requested_first():
     made.detect(0, 30, SECOND)
     step = due(made, made.deadline_ns, trail=25)
     assert step.naks == [[0, 1, 2, 3, 4, 25, 26, 27, 28, 29]]
-    assert made._outstanding == 10
+    assert made.admission.outstanding == 10
     assert made.missing.sqns == 30
     made.detect(40, 42, SECOND)
     made.arrived(0, 5)

@@ -119,7 +119,7 @@ def test_ranges_behave_like_single_sqns(history: list[tuple[str, Any]]) -> None:
             assert 0 <= model.sqns[sqn].ncf - one.ncf <= 2
             assert 0 <= model.sqns[sqn].data - one.data <= 2
         model.sqns = held
-        assert made._outstanding == sum(one.state is not S.BACK_OFF for one in held.values())
+        assert made.admission.outstanding == sum(one.state is not S.BACK_OFF for one in held.values())
         assert made.deadline_ns == min((one.deadline for one in model.sqns.values()), default=NEVER)
 
 
@@ -145,7 +145,7 @@ def test_pieces_that_are_in_step_again_become_one_range():
     step = due(made, made.deadline_ns)
     assert step.naks == []
     assert due(made, made.deadline_ns).naks == [list(range(40))]
-    assert made._outstanding == 40
+    assert made.admission.outstanding == 40
 
 
 def test_pieces_far_apart_in_tries_stay_apart():
