@@ -49,15 +49,27 @@ class _Spell:
     octets: int = 0
 
 
+@attrs.define
+class _Interval:
+    """Counts of one interval.
+
+    Of the requested sqns, `fresh` were sent since the last cut, and `late` of these were requested late.
+    """
+
+    asked: int = 0
+    fresh: int = 0
+    late: int = 0
+    packets: int = 0
+    octets: int = 0
+
+
 class AdaptiveRate:
     """Rate at which a source sends, in octets a second."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self.rate = self.most = parameters.txw_max_rte
-        # Requested sqns: all, those sent since the last cut, and those of the latter that were requested late.
-        self._asked = self._fresh = self._late = 0
-        self._sent = self._octets = 0
+        self._interval = _Interval()
         self._spell = self._spell_before = _Spell()
         self._was_held = False
         self._usual_packets = self._usual_rate = 0  # packets in an interval, octets a second
@@ -74,7 +86,7 @@ class AdaptiveRate:
         """
         if self.review_at_ns == NEVER:
             return
-        self._asked += sqns
+        self._interval.asked += sqns
         if newest <= self._cut_lead:
             return
         intervals = len(self._leads) - bisect_left(self._leads, newest)
@@ -82,8 +94,8 @@ class AdaptiveRate:
         self._promptest[asker] = promptest
         if len(self._promptest) > self._parameters.max_children:
             self._promptest.popitem(last=False)
-        self._fresh += sqns
-        self._late += sqns if intervals > promptest + _PUNCTUAL else 0
+        self._interval.fresh += sqns
+        self._interval.late += sqns if intervals > promptest + _PUNCTUAL else 0
 
     def sent(self, packets: int, octets: int) -> None:
         """Note data that was sent."""
@@ -95,8 +107,8 @@ class AdaptiveRate:
 
         They count towards the usual rate, which may consist of repairs alone.
         """
-        self._sent += packets
-        self._octets += octets
+        self._interval.packets += packets
+        self._interval.octets += octets
 
     def limit_to(self, most: int) -> None:
         """Set the highest rate.
@@ -132,25 +144,25 @@ class AdaptiveRate:
         """
         if now_ns < self.review_at_ns:
             return False
-        elapsed_ns, before = now_ns - self._reviewed_at_ns, self.rate
+        elapsed_ns, before, interval = now_ns - self._reviewed_at_ns, self.rate, self._interval
         self._reviewed_at_ns, self.review_at_ns = now_ns, now_ns + self._parameters.txw_yield_ivl
         # A NAK concerns earlier packets, and may come when the source sends little or nothing.
         fade_by = NEVER if is_held else _FADE_BY
-        self._usual_packets = max(self._sent, self._usual_packets - self._usual_packets // fade_by)
-        self._usual_rate = max(self._octets * SECOND // elapsed_ns, self._usual_rate - self._usual_rate // fade_by)
+        self._usual_packets = max(interval.packets, self._usual_packets - self._usual_packets // fade_by)
+        self._usual_rate = max(interval.octets * SECOND // elapsed_ns, self._usual_rate - self._usual_rate // fade_by)
         share = self._parameters.txw_yield_share * self._usual_packets
-        weight = _LATE if 2 * self._late > self._fresh else 1
-        is_too_much = self._fresh > max(_CHANCE, share / weight)
+        weight = _LATE if 2 * interval.late > interval.fresh else 1
+        is_too_much = interval.fresh > max(_CHANCE, share / weight)
         if is_too_much:
-            self._cut(self._fresh / max(1, self._usual_packets))
-        elif self._asked * _CALM <= max(_CHANCE, share) and not is_held:
+            self._cut(interval.fresh / max(1, self._usual_packets))
+        elif interval.asked * _CALM <= max(_CHANCE, share) and not is_held:
             self._grow()
         self._note_hold(elapsed_ns, is_held=is_held)
         if is_too_much or self.rate < before:
             self._cut_lead = lead
         if is_held or self._leads[-1:] != [lead]:  # without later packets the loss of the newest one is noticed late
             self._leads = [*self._leads[1 - _OLDEST :], lead]
-        self._asked = self._fresh = self._late = self._sent = self._octets = 0
+        self._interval = _Interval()
         return self.rate != before
 
     def _note_hold(self, elapsed_ns: int, *, is_held: bool) -> None:
@@ -160,7 +172,7 @@ class AdaptiveRate:
         receivers could take. Idle intervals do not count, because they tell nothing about that rate.
         """
         spell, before = self._spell, self._spell_before
-        is_idle = not (self._octets or self._was_held or is_held)
+        is_idle = not (self._interval.octets or self._was_held or is_held)
         spell.ns += elapsed_ns if spell.octets and not is_idle else 0
         has_ended = self._was_held and not is_held
         if has_ended:

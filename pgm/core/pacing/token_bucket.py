@@ -6,39 +6,7 @@ time, independent of the times of calls, and without loss by rounding.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from pgm.units import NEVER, SECOND
-
-
-class Budget(Protocol):
-    """Limit on a rate: a bucket, or none."""
-
-    @property
-    def most(self) -> int:
-        """Return the capacity, in units."""
-
-    def available(self, now_ns: int) -> int:
-        """Return how many units may be taken now."""
-
-    def charge(self, amount: int, now_ns: int) -> None:
-        """Take units without a check."""
-
-
-class _Unlimited:
-    """Budget without a limit."""
-
-    most = NEVER
-
-    def available(self, now_ns: int) -> int:
-        """Return NEVER, which is more than any amount."""
-        return NEVER
-
-    def charge(self, amount: int, now_ns: int) -> None:
-        """Do nothing."""
-
-
-UNLIMITED = _Unlimited()
 
 
 class TokenBucket:
@@ -96,3 +64,8 @@ class TokenBucket:
             return False
         self.charge(amount, now_ns)
         return True
+
+
+def unlimited() -> TokenBucket:
+    """Return a bucket that never runs empty."""
+    return TokenBucket(NEVER, SECOND)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from pgm.core.pacing.token_bucket import UNLIMITED, Budget
+from pgm.core.pacing.token_bucket import TokenBucket, unlimited
 from pgm.core.recovery.group_limit import GroupRule
 from pgm.core.recovery.missing_range import MissingRange, parked_in
 from pgm.core.recovery.outstanding_limit import OutstandingLimit
@@ -36,10 +36,10 @@ class RequestAdmission:
         self._waits_for_group = False  # parked ranges wait for the group rule alone
         self.outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.at_ns = NEVER  # when to look for room for parked ranges, NEVER without any
-        self.budget: Budget = UNLIMITED
+        self.budget = unlimited()
         self._affordable = NEVER  # sqns that the budget allows now
 
-    def limit_rate(self, budget: Budget) -> None:
+    def limit_rate(self, budget: TokenBucket) -> None:
         """Limit the rate of requested sqns, for a receiver with excessive NAKs."""
         self.budget, self._affordable = budget, NEVER
 

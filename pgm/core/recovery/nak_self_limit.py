@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
-from pgm.core.pacing.token_bucket import UNLIMITED, TokenBucket
+from pgm.core.pacing.token_bucket import TokenBucket, unlimited
 from pgm.core.recovery.recovery import Recovery
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
@@ -44,7 +44,7 @@ class NakSelfLimit:
             return NOTHING
         policy = self._parameters.nagging_policy
         if not monitor.is_nagging:
-            self._recovery.admission.limit_rate(UNLIMITED)
+            self._recovery.admission.limit_rate(unlimited())
             return (Notice("nagging-over", f"{self._name}: this receiver sends no more excessive NAKs"),)
         if policy == "lower":
             rate = self._parameters.crying_sqn_rte

@@ -8,7 +8,7 @@ they leave the limit as it is.
 
 from __future__ import annotations
 
-from pgm.core.pacing.token_bucket import Budget
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.session_context import SessionContext
 from pgm.wire.naks import LIST_SQNS
 
@@ -31,7 +31,7 @@ class OutstandingLimit:
         self._drops = context.counters.socket_drops  # as of the last wave
         self.sqns = self._most
 
-    def worthwhile(self, sqns: int, budget: Budget) -> int:
+    def worthwhile(self, sqns: int, budget: TokenBucket) -> int:
         """Return the least room, in sqns, that is worth a request for `sqns` sqns.
 
         The least room is some whole NAK lists. Without this minimum each arriving repair would free one sqn and cause

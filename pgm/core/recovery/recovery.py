@@ -12,6 +12,7 @@ import itertools
 import operator
 from collections.abc import Iterable, Sequence
 
+from pgm.core.loss_observer import NO_OBSERVER
 from pgm.core.recovery.admission import RequestAdmission
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
@@ -221,10 +222,11 @@ class Recovery:
         All ranges of one NAK together are one measured answer.
         """
         watch, asked_ns = self._counters.watch, None
+        is_watched = watch is not NO_OBSERVER
         for missing in heard:
             if missing.asked is None or (peer is not None and peer != missing.asked):
                 continue
-            if missing.state is RepairState.WAIT_NCF:
+            if is_watched and missing.state is RepairState.WAIT_NCF:
                 watch.confirmed(self._tsi, missing, now_ns)
             if not missing.ncf_retries and missing.since_ns != asked_ns:
                 asked_ns = missing.since_ns
