@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import attrs
 
 from aggregator.elimination import Elimination
+from aggregator.nak_routes import NakRoutes
 from aggregator.parity_elimination import ParityElimination, Request
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
 from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.nak_packets import nak_packet
-from pgm.core.recovery.parents import Parents
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
@@ -38,16 +38,15 @@ class ParityElement:
         setup: ElementSetup,
         ncf_sender: NcfSender,
         single: Elimination,
-        upstream: Parents,
-        routes: Sequence[Parents],
+        routes: NakRoutes,
     ) -> None:
         self.size = 0
         self._state = state
         self._setup = setup
         self._ncf_sender = ncf_sender
         self._single = single
-        self._upstream = upstream
-        self._routes = routes
+        self._upstream = routes.upstream
+        self._routes = routes.by_segment
         self._homes = setup.homes
         self._parameters = context.parameters
         self._counters = context.counters

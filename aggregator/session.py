@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from aggregator.elimination import Elimination, Repair
 from aggregator.late_join import AggregatorHistory
-from aggregator.learnt_repairers import LearntRepairers
+from aggregator.nak_routes import NakRoutes
 from aggregator.own_gaps import OwnGaps
 from aggregator.parity import ParityElement
 from pgm.core.acked.ack_merger import AckMerger
@@ -22,7 +22,6 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_control import unreachable_neighbour
 from pgm.core.recovery.nak_packets import OF_HISTORY, nak_packets
-from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redirect import offered
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
@@ -33,7 +32,6 @@ from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
 from pgm.core.timers import Timers
-from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Packet, Poll, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
@@ -50,7 +48,7 @@ class AggregatorSession:
         parameters = context.parameters
         self._setup = setup
         self._counters = context.counters
-        self._parameters = parameters
+        self._honours_redirects = parameters.honour_redirects
         self.state = SessionState(context)
         self._children = ElementChildren(context, setup, lasts_ns=parameters.ne_nak_rdata_ivl, searches=True)
         self.relay = Relay(context, setup, self._children.back_offs)
@@ -58,22 +56,12 @@ class AggregatorSession:
         self.ncf_sender = NcfSender(context, self.nak_limits)
         self.elimination = Elimination(context)
         self._gaps = OwnGaps(parameters)
-        repeat_ivl = SECOND // parameters.ne_nak_rpt_rte
-        self._upstream = Parents(context, setup.parents, repeat_ivl)
-        repairers = setup.repairers or ((),) * len(setup.downs)
-        self._routes = [
-            Parents(context, (*local, *setup.parents), repeat_ivl) if local else self._upstream for local in repairers
-        ]
-        self.acks = AckMerger(context, self.state, self._upstream, setup)
-        self._all_parents = list({id(parents): parents for parents in (self._upstream, *self._routes)}.values())
+        self._routes = NakRoutes(context, setup, self.elimination)
+        self.acks = AckMerger(context, self.state, self._routes.upstream, setup)
         self._answers = PollResponder(context, setup.up)
-        self._redirects = LearntRepairers(context, setup)
         self._null_naks = NullNaks(parameters)
         self.history = AggregatorHistory(context, self.state, setup, self.nak_limits)
-        self._homes = setup.homes
-        self.parity = ParityElement(
-            context, self.state, setup, self.ncf_sender, self.elimination, self._upstream, self._routes
-        )
+        self.parity = ParityElement(context, self.state, setup, self.ncf_sender, self.elimination, self._routes)
         self._timers: Timers[AggregatorSession] = Timers(
             self.ncf_sender,
             self.relay,
@@ -99,10 +87,7 @@ class AggregatorSession:
 
     def note_peer(self, item: Data | Packet, peer: Nla) -> None:
         """Note that the sender of this item is alive."""
-        answers = item.type in (PacketType.NCF, PacketType.RDATA)
-        for parents in self._all_parents:
-            (parents.answered if answers else parents.heard)(peer)
-        self._redirects.note_peer(peer, answers=answers)
+        self._routes.note_peer(peer, answers=item.type in (PacketType.NCF, PacketType.RDATA))
 
     def status(self, now_ns: int) -> SessionStatus:
         """Return the session's row for operators."""
@@ -113,7 +98,7 @@ class AggregatorSession:
             trail=self.state.trail,
             lead=self.state.lead,
             pending_sqns=self.elimination.repairs.sqns,
-            parent=self._upstream.current or "",
+            parent=self._routes.upstream.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
             askers=self.nak_limits.askers(),
             acked=self.acks.status,
@@ -132,8 +117,7 @@ class AggregatorSession:
         self._gaps.may_ask = True
         if spm.options:
             self.parity.on_spm(spm)
-        for parents in self._all_parents:
-            parents.learn_path(spm.path_nla)
+        self._routes.learn_path(spm.path_nla)
         self.acks.on_spm(spm, now_ns)
         self._children.on_regular_spm(now_ns)
         self._note_sent(self.state.lead + 1, self.state.lead + 1, now_ns)
@@ -156,7 +140,7 @@ class AggregatorSession:
 
         The POLL is not relayed.
         """
-        if poll.path_nla == peer or self._upstream.is_parent(poll.path_nla):
+        if poll.path_nla == peer or self._routes.upstream.is_parent(poll.path_nla):
             self._answers.on_poll(poll, now_ns)
         else:
             self._counters.foreign_packets += 1
@@ -233,12 +217,12 @@ class AggregatorSession:
         effects: Effects = NOTHING
         about = unreachable_neighbour(ncf)
         if about is not None:
-            if about not in (self.state.path_nla, self._upstream.current):
+            if about not in (self.state.path_nla, self._routes.upstream.current):
                 self._counters.strangers_unreachable += 1
                 return NOTHING
             effects = self._cut_off(now_ns)
-        confirms_all = is_from_above and (self._setup.is_relay or self._upstream.is_parent(peer))
-        if confirms_all or peer in self._homes or self._redirects.is_off_tree(peer):
+        confirms_all = is_from_above and (self._setup.is_relay or self._routes.upstream.is_parent(peer))
+        if confirms_all or self._routes.is_repairer(peer):
             self._counters.ncf_packets_in += ncf.packets
         else:
             self._counters.ncf_packets_below += ncf.packets
@@ -283,7 +267,9 @@ class AggregatorSession:
         if not self._gaps.may_ask:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = (
-            (self.history.find_route(), 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
+            (self.history.find_route(), 1 << index)
+            if is_history
+            else self._routes.route_for(spans, index, peer, now_ns)
         )
         if route is None:
             return (
@@ -291,17 +277,17 @@ class AggregatorSession:
                 if self.history.seek(now_ns)
                 else [*effects, *self.history.history_server.gone(spans, segment, now_ns)]
             )
-        if spans[-1][1] <= self.state.trail and route is self._upstream and not self._setup.asks_below_trail:
+        if spans[-1][1] <= self.state.trail and route is self._routes.upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += nak.packets
             return effects
         target = self.elimination.admit(spans, bit, route, now_ns, joiner, is_history=is_history)
         if nak.options and not isinstance(nak, Naks):
             nak, is_news = self.acks.reports.renewed(nak)
-            target = target or (self._upstream.current if is_news else None)
+            target = target or (self._routes.upstream.current if is_news else None)
         if target is None:
             self._counters.nak_packets_eliminated += nak.packets
             return effects
-        home = self._home_of(target)
+        home = self._routes.home_of(target)
         if home is self._setup.up:
             self.acks.reports.sent(nak)
         self._counters.nak_packets += nak.packets
@@ -359,33 +345,10 @@ class AggregatorSession:
         self.parity.on_rdata_below(data, channel.segment)
         return NOTHING
 
-    def _route_for(self, spans: list[Span], index: int, peer: Nla, now_ns: int) -> tuple[Parents, int]:
-        """Return the route of a NAK, and the bit of the segment to repair.
-
-        A repairer may request sqns that were requested from it. The repairer then cannot help, and the request goes
-        upstream. An off-tree repairer does not want that repair on its segment; if it does, it sends another NAK
-        (DLR-36).
-        """
-        bit = 1 << index
-        if peer in self._homes:
-            self.elimination.redirect_up(spans, peer, self._upstream, now_ns)
-            return self._upstream, bit
-        if self._redirects.is_off_tree(peer) and self.elimination.has_asked(peer, spans):
-            self.elimination.redirect_up(spans, peer, self._upstream, now_ns)
-            return self._upstream, 0 if self.elimination.covers(spans) else bit
-        if self._routes[index] is not self._upstream:
-            return self._routes[index], bit
-        known = self._redirects.route_for(self.elimination.segments_of(spans) | bit)
-        return known or self._upstream, bit
-
-    def _home_of(self, target: Nla) -> Segment:
-        """Return the segment on which a target is reached."""
-        return self._homes.get(target) or self._redirects.segment_of(target) or self._setup.up
-
     def _on_null_nak(self, nak: Nak, spans: list[Span], peer: Nla, now_ns: int) -> Effects:
         """Forward a null NAK to the source, unless a NAK says the same (DLR-38 - DLR-40)."""
         self._counters.nnak_packets_in += nak.packets
-        to = self._upstream.current
+        to = self._routes.upstream.current
         is_for_us = self.elimination.has_asked(peer, spans)
         if to is None or not (
             is_for_us or (not self.elimination.covers(spans) and self._null_naks.admit(spans, now_ns))
@@ -407,17 +370,17 @@ class AggregatorSession:
 
     def on_offer(self, polr: Polr, segment: Segment, peer: Nla) -> None:
         """Take the offer of a repairer on the upstream segment."""
-        nla = offered(polr, peer) if self._parameters.honour_redirects else None
+        nla = offered(polr, peer) if self._honours_redirects else None
         if nla is None:
             self._counters.redirects_ignored += 1
         else:
-            self._redirects.learn(nla, segment, is_upstream=True, path_nla=self.state.path_nla)
+            self._routes.learnt.learn(nla, segment, is_upstream=True, path_nla=self.state.path_nla)
 
     def on_polr(self, polr: Polr, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take a child's answer to a poll, or a repairer's answer to the search."""
         effects, answer = self._children.on(segment).on_polr(polr, now_ns)
         if answer is not None and offered(polr, peer) is not None:
-            self._redirects.learn(peer, segment, is_upstream=False, path_nla=self.state.path_nla)
+            self._routes.learnt.learn(peer, segment, is_upstream=False, path_nla=self.state.path_nla)
         return effects
 
     def on_rdata_below(self, data: Data, segment: Segment, peer: Nla) -> Effects:
@@ -428,7 +391,7 @@ class AggregatorSession:
         """
         first = self.state.unwrap(data.wire_sqn)
         end = first + data.count
-        if not (self._redirects.is_off_tree(peer) and self.elimination.has_asked(peer, [(first, end)])):
+        if not self._routes.is_off_tree_for(peer, [(first, end)]):
             self.elimination.repaired_below(first, end, 1 << self._setup.downs.index(segment))
             return NOTHING
         return self._pass_repair(data, first, self._repaired(first, end))
@@ -451,7 +414,7 @@ class AggregatorSession:
         all_segments = (1 << len(self._setup.downs)) - 1
         # Sqns that a child requested in the meantime are in flight.
         unasked = [span for first, end in gaps for span in self.elimination.unasked(first, end, now_ns)]
-        target = self.elimination.admit(gaps, all_segments, self._upstream, now_ns)
+        target = self.elimination.admit(gaps, all_segments, self._routes.upstream, now_ns)
         effects: list[Effect] = []
         for down in self._setup.downs:
             options = self._children.on(down).back_off.options
@@ -465,14 +428,13 @@ class AggregatorSession:
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Run the parts that are due; report a change of parent."""
-        changes = [notice for parents in self._all_parents for notice in parents.take_change(self.state.tsi, now_ns)]
-        return [*changes, *self._timers.handle_deadline(self, now_ns)]
+        return [*self._routes.take_changes(now_ns), *self._timers.handle_deadline(self, now_ns)]
 
     def _repeat_naks(self, now_ns: int) -> list[Effect]:
         """Repeat NAKs that were not confirmed."""
         effects: list[Effect] = []
         for repeat in self.elimination.handle_deadline(now_ns):
             options = OF_HISTORY if repeat.is_history else NO_OPTIONS
-            effects += self._own_naks(sorted(repeat.spans), self._home_of(repeat.target), repeat.target, options)
-        self._redirects.drop_failed()
+            effects += self._own_naks(sorted(repeat.spans), self._routes.home_of(repeat.target), repeat.target, options)
+        self._routes.learnt.drop_failed()
         return effects
