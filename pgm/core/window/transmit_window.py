@@ -67,6 +67,39 @@ class _Increment:
     begun_at_ns: int  # by the strategy's clock
 
 
+class _Increments:
+    """Increments of a window in order, and the time of its last packet."""
+
+    def __init__(self, lasts_ns: int) -> None:
+        self._lasts_ns = lasts_ns
+        self._increments: deque[_Increment] = deque()
+        self.last_sent_ns = 0
+
+    def sent(self, first: int, clock_ns: int, now_ns: int) -> None:
+        """Note packets from `first` on, which may begin an increment."""
+        self.last_sent_ns = now_ns
+        increments = self._increments
+        if not increments or clock_ns >= increments[-1].begun_at_ns + self._lasts_ns:
+            increments.append(_Increment(first, clock_ns))
+
+    def end_of_oldest(self, end: int) -> int:
+        """Return the first sqn after the oldest increment. `end` is that of the window."""
+        return self._increments[1].first if len(self._increments) > 1 else end
+
+    def oldest_ended_ns(self) -> int:
+        """Return when the oldest increment ended; NEVER without one."""
+        if not self._increments:
+            return NEVER
+        return self._increments[1].begun_at_ns if len(self._increments) > 1 else self.last_sent_ns
+
+    def drop_before(self, trail: int, end: int) -> None:
+        """Drop what lies before a new trail."""
+        while self._increments and self.end_of_oldest(end) <= trail:
+            self._increments.popleft()
+        if self._increments and self._increments[0].first < trail:
+            self._increments[0].first = trail
+
+
 _LONG = 4  # A full window drops its oldest increment in parts if the increment is longer than 1 / _LONG of the window.
 _PARTS = 8  # Each part is 1 / _PARTS of the window.
 
@@ -84,16 +117,14 @@ class TransmitWindow:
         self._plain = SingleOdataWriter(tsi, data_port)
         self._arena = Arena(warm_octets=parameters.warm_bytes, oldest_first=True)
         self._store = RunStore()
-        self._increments: deque[_Increment] = deque()
-        self._last_sent_ns = 0
-        self._was_full = False  # when room was requested last
+        self._increments = _Increments(parameters.txw_adv_secs)
         self.strategy = strategy_of(parameters)
         self._first = first
         self.trail = first
         self.lead = first - 1
         self.end = first
         self.unsent_octets = 0
-        self._resume_at: int | None = None  # a short group has ended: the sqn of the next packet
+        self._skipped_sqns = 0  # a short group has ended: the next packet leaves out so many sqns
         self._hole: Span = (first, first)  # the sqns after the last short group, until the next packet is sent
         self.owes: Owes = _owes_nothing  # set by the part that sends repairs
         # acknowledged streams: the trail stays below, because some member may still send a NAK
@@ -127,7 +158,7 @@ class TransmitWindow:
                 f"a message of {max(sizes)} octets does not fit: the limit is {limit}",
                 remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
             )
-        if self._resume_at is not None and payloads:
+        if self._skipped_sqns and payloads:
             self._resume()
         at = self._append_first(payloads[0]) if payloads and self._owes_syn else 0
         while at < len(payloads):
@@ -160,7 +191,7 @@ class TransmitWindow:
         if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
             self.append([row.data for row in np.ascontiguousarray(payloads)])
             return
-        if self._resume_at is not None and len(payloads):
+        if self._skipped_sqns and len(payloads):
             self._resume()
         at = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
         while at < payloads.shape[0]:
@@ -177,7 +208,7 @@ class TransmitWindow:
                 payloads.write(rows, at)
                 self.append_rows(rows)
             else:
-                if self._resume_at is not None:
+                if self._skipped_sqns:
                     self._resume()
                 run = self._room_for(until - at, DATA_HEADER_OCTETS, size)
                 payloads.write(run.payloads, at)
@@ -187,18 +218,18 @@ class TransmitWindow:
     @property
     def next_sqn(self) -> int:
         """The sqn of the next message."""
-        return self.end if self._resume_at is None else self._resume_at
+        return self.end + self._skipped_sqns
 
     def resume_at(self, sqn: int) -> None:
         """Leave out the sqns before `sqn`, because a group has ended early (FEC-21).
 
         Everything accepted must have been sent.
         """
-        self._resume_at = sqn
+        self._skipped_sqns = sqn - self.end
 
     def _resume(self) -> None:
-        assert self._resume_at is not None
-        self._hole, self.end, self._resume_at = (self.end, self._resume_at), self._resume_at, None
+        self._hole = (self.end, self.next_sqn)
+        self.end, self._skipped_sqns = self.next_sqn, 0
 
     @property
     def _first_unsent(self) -> int:
@@ -357,7 +388,7 @@ class TransmitWindow:
             and type(payload) in _OCTETS
             and self.end == self.lead + 1
             and not self._owes_syn
-            and self._resume_at is None
+            and not self._skipped_sqns
             and self._make_room(DATA_HEADER_OCTETS + len(payload), now_ns) > 0
         )
 
@@ -390,10 +421,7 @@ class TransmitWindow:
 
     def _note_sent(self, first: int, last: int, octets: int, now_ns: int) -> None:
         self.lead = last
-        self._last_sent_ns = now_ns
-        clock_ns = self.strategy.elapsed_ns(now_ns)
-        if not self._increments or clock_ns >= self._increments[-1].begun_at_ns + self._parameters.txw_adv_secs:
-            self._increments.append(_Increment(first, clock_ns))
+        self._increments.sent(first, self.strategy.elapsed_ns(now_ns), now_ns)
         self.strategy.sent(octets)
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
@@ -426,7 +454,6 @@ class TransmitWindow:
         """Make room for a packet if there is none. Return for how many there is room now."""
         room = self._room_packets(stride)
         if not room:
-            self._was_full = True
             if self.strategy.holds(now_ns, is_owed=self.owes(self.trail, self._watched_end)):
                 return 0
             while not room:
@@ -435,9 +462,7 @@ class TransmitWindow:
                     return 0
                 self._move_trail(trail)
                 room = self._room_packets(stride)
-        if self._was_full:
-            self._was_full = False
-            self.strategy.moved()
+        self.strategy.moved()
         return room
 
     def _trail_for_room(self) -> int:
@@ -472,14 +497,14 @@ class TransmitWindow:
     @property
     def deadline_ns(self) -> int:
         """When the oldest increment leaves a window that has room."""
-        if not self._increments or self._next_trail > self.unstable_from:
+        ended_ns = self._increments.oldest_ended_ns()
+        if ended_ns == NEVER or self._next_trail > self.unstable_from:
             return NEVER
-        ended = self._increments[1].begun_at_ns if len(self._increments) > 1 else self._last_sent_ns
-        return self.strategy.expires_at(ended, self._last_sent_ns)
+        return self.strategy.expires_at(ended_ns, self._increments.last_sent_ns)
 
     @property
     def _next_trail(self) -> int:
-        return self._increments[1].first if len(self._increments) > 1 else self.lead + 1
+        return self._increments.end_of_oldest(self.lead + 1)
 
     def advance(self, now_ns: int) -> None:
         """Drop expired increments; an idle window closes completely (SRC-13)."""
@@ -498,10 +523,4 @@ class TransmitWindow:
     def _move_trail(self, trail: int) -> None:
         self.trail = max(self.trail, trail)
         self._store.drop_before(self.trail)
-        while (
-            self._increments
-            and (self._increments[1].first if len(self._increments) > 1 else self.lead + 1) <= self.trail
-        ):
-            self._increments.popleft()
-        if self._increments and self._increments[0].first < self.trail:
-            self._increments[0].first = self.trail
+        self._increments.drop_before(self.trail, self.lead + 1)
