@@ -243,7 +243,9 @@ async def test_a_leg_on_one_machine(place: Place) -> None:
         assert tree.core("west").counters.odata_packets == 1000  # counted once, regardless of the copies
         assert tree.receivers["other"].counters.repaired_sqns > 0
         assert {session.state.path_nla for session in tree.core("east").sessions} == {place.address(3)}
-        assert {session.state.path_nla for session in tree.receivers["other"]._core.sessions} == {place.address(3)}
+        assert {session.state.path_nla for session in tree.receivers["other"].driver.core.sessions} == {
+            place.address(3)
+        }
 
 
 @pytest.mark.parametrize("gone", [0, 3, 4, 6])
