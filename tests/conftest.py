@@ -29,3 +29,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def place() -> Place:
     """Return addresses and ports that no other test uses."""
     return Place.new()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return two workers more than processors: half of the time, a worker waits for processes of its test."""
+    return len(os.sched_getaffinity(0)) + 2
