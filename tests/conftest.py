@@ -5,6 +5,7 @@ The profile `ci` is quick and repeats exactly; `thorough` is for long runs.
 
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # numpy would start threads in each of the many interpreters that tests start, and the threads would keep processors busy.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Tests start hundreds of interpreters, each of which would compile this package for itself.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # nohup makes a process ignore a closed terminal, and a shell makes a background process ignore Ctrl-C. Processes that
 # tests start would inherit both.
