@@ -13,9 +13,11 @@ left the window, or requests for parity remained without success.
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+import attrs
+
+from pgm.core.parity.short_groups import ShortGroups
 from pgm.core.parity.store import ParityStore
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.group_limit import GroupLimit, GroupProbe
@@ -45,6 +47,14 @@ def offer_of(spm: Spm, state: SessionState) -> ParityPrm | None:
     if offer is None or not state.group_size or not state.keeps_group_size:
         return None
     return offer if offer.tgsize <= code.LARGEST_GROUP and code.is_available() else None
+
+
+@attrs.define
+class _OpenGroup:
+    """The first open group as of the last review, and the end of the hold of its losses."""
+
+    first: int
+    hold_until_ns: int = 0
 
 
 class ParityRecovery:
@@ -81,15 +91,10 @@ class ParityRecovery:
         self._kept = kept
         self._regain = regain
         self._skipped: list[Span] = []
-        self._left_out: dict[int, list[Span]] = {}  # skipped spans of each short group
-        self._open_from = group_of(gap_detector.end, self.size)  # the first open group, as of the last review
-        self._hold_until_ns = 0  # end of the hold of losses in the first open group
-        self._shorts: OrderedDict[int, int] = OrderedDict()  # number of packets in each short group
-        self._holes: list[int] = []  # short groups without a packet from a later group so far
+        self._open = _OpenGroup(group_of(gap_detector.end, self.size))
+        self._shorts = ShortGroups(parameters.fec_groups)
         self._stock = ParityStore(self.size, parameters.fec_groups, context.counters)
-        self._corrupt: OrderedDict[int, None] = OrderedDict()
         self._usual = 0  # proactive parity packets of a group
-        self._closes_groups = False  # the source has ended a group early
 
     # Sizes and ends of groups
 
@@ -108,9 +113,10 @@ class ParityRecovery:
 
         A group that has any of these sqns cannot end before them.
         """
-        if self._shorts:
+        sizes = self._shorts.sizes
+        if sizes:
             for group in range(group_of(first, self.size), end, self.size):
-                if group in self._shorts and group + self._shorts[group] < end:
+                if group in sizes and group + sizes[group] < end:
                     self._reopen(group, self.size, now_ns)
 
     def _reopen(self, group: int, actual: int, now_ns: int) -> None:
@@ -118,10 +124,8 @@ class ParityRecovery:
 
         Its skipped sqns are missing again, or lost.
         """
-        del self._shorts[group]
-        self._holes = [hole for hole in self._holes if hole != group]
         self._counters.short_groups_denied += 1
-        for span in self._left_out.pop(group, ()):
+        for span in self._shorts.remove(group):
             self._regain(span, now_ns)
         self._learn(group, actual)
 
@@ -136,22 +140,16 @@ class ParityRecovery:
         A group cannot be short by a sqn that has come, or that the source has announced.
         """
         first, end = group + actual, group + self.size
-        if not 0 < actual < self.size or group in self._shorts or self._state.was_told_of(first, end):
+        if not 0 < actual < self.size or group in self._shorts.sizes or self._state.was_told_of(first, end):
             return
         if next(self._store.parts(first, end), None) is not None:
             return
-        self._closes_groups = True
         if not self._is_on_demand:
             self._recovery.admission.groups = GroupProbe(self.size)
-        self._shorts[group] = actual
-        self._holes.append(group)
-        if len(self._shorts) > self._parameters.fec_groups:
-            oldest, _ = self._shorts.popitem(last=False)
-            self._holes = [hole for hole in self._holes if hole != oldest]
-            self._left_out.pop(oldest, None)
+        self._shorts.add(group, actual)
 
     def _actual(self, group: int) -> int:
-        return self._shorts.get(group, self.size)
+        return self._shorts.sizes.get(group, self.size)
 
     def _has_ended(self, group: int) -> bool:
         """Return whether all packets of a group were sent (FEC-25, FEC-31)."""
@@ -187,18 +185,18 @@ class ParityRecovery:
         """
         if not self._gap_detector.has_begun:
             return
-        if self._holes and self._state.keeps_group_size:
+        if self._shorts.holes and self._state.keeps_group_size:
             self._skip_holes(now_ns)
         if not self._recovery.missing:
             self._stock.clear()
-            self._open_from = group_of(self._gap_detector.end, self.size)
+            self._open.first = group_of(self._gap_detector.end, self.size)
         else:
             self._rearm(now_ns)
         self._prune()
 
     def _skip_holes(self, now_ns: int) -> None:
         end, left = self._gap_detector.end, []
-        for group in self._holes:
+        for group in self._shorts.holes:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
             for low, high in spans:
                 self._counters.skipped_sqns += high - low
@@ -206,25 +204,25 @@ class ParityRecovery:
             if spans:
                 self._skipped += spans
                 self._recovery.admission.learnt_group(now_ns)
-                self._left_out.setdefault(group, []).extend(spans)
+                self._shorts.left_out.setdefault(group, []).extend(spans)
             if end < group + self.size:
                 left.append(group)
-        self._holes = left
+        self._shorts.holes = left
 
     def _rearm(self, now_ns: int) -> None:
-        missing, first_open = self._recovery.missing, self._first_open
-        if first_open > self._open_from:
-            self._release(self._cut_at(self._open_from, first_open), now_ns)
-            self._open_from, self._hold_until_ns = first_open, 0
+        missing, first_open, known = self._recovery.missing, self._first_open, self._open
+        if first_open > known.first:
+            self._release(self._cut_at(known.first, first_open), now_ns)
+            known.first, known.hold_until_ns = first_open, 0
         held = [gap for gap in self._cut_at(first_open, self._gap_detector.end) if gap.first >= first_open]
-        if held and not self._hold_until_ns:
+        if held and not known.hold_until_ns:
             # A source that ends its groups when idle will end this one too (FEC-24).
-            is_sure = self._closes_groups and not self._has_ended(first_open)
+            is_sure = self._shorts.have_come and not self._has_ended(first_open)
             ivl = self._parameters.stall_ivl if is_sure else self._parameters.fec_hold_ivl
-            self._hold_until_ns = now_ns + ivl
+            known.hold_until_ns = now_ns + ivl
         for gap in held:
-            if gap.state is RepairState.BACK_OFF and not gap.is_parked and gap.deadline_ns < self._hold_until_ns:
-                missing.arm(gap, self._hold_until_ns)
+            if gap.state is RepairState.BACK_OFF and not gap.is_parked and gap.deadline_ns < known.hold_until_ns:
+                missing.arm(gap, known.hold_until_ns)
 
     def _cut_at(self, first: int, end: int) -> list[MissingRange]:
         """Cut missing ranges at `first` and `end`, and return those between.
@@ -304,7 +302,7 @@ class ParityRecovery:
         return (
             not self._is_on_demand
             or group < self._state.trail
-            or group in self._corrupt
+            or self._stock.is_refused(group)
             or not self._has_ended(group)
             or turn % 2 == 1
         )
@@ -370,7 +368,7 @@ class ParityRecovery:
         if (
             (packet.actual or self.size) != self._actual(group)
             or not self._lacks(group)
-            or group in self._corrupt
+            or self._stock.is_refused(group)
             or packet.index >= code.parity_limit(self.size)
         ):
             return False
@@ -400,9 +398,7 @@ class ParityRecovery:
         runs = groups.decode(parts, parity, group, self.size, actual, header)
         if runs is None:
             self._counters.parity_corrupt += 1
-            self._corrupt[group] = None
-            if len(self._corrupt) > self._parameters.fec_groups:
-                self._corrupt.popitem(last=False)
+            self._stock.refuse(group)
             return []
         wanted = [run for run in runs if self._recovery.is_missing(run.first)]
         self._counters.parity_sqns += len(wanted)

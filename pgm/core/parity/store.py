@@ -35,6 +35,7 @@ class ParityStore:
         self._most_groups = most_groups
         self._counters = counters
         self._groups: dict[int, _ParityGroup] = {}
+        self._refused: dict[int, None] = {}  # groups whose packets did not fit together, oldest first
         self.octets = 0
 
     def __len__(self) -> int:
@@ -88,6 +89,16 @@ class ParityStore:
         collected = self._groups.pop(group, None)
         if collected is not None:
             self.octets -= collected.octets
+
+    def refuse(self, group: int) -> None:
+        """Note that the packets of a group do not fit together."""
+        self._refused[group] = None
+        if len(self._refused) > self._most_groups:
+            del self._refused[next(iter(self._refused))]
+
+    def is_refused(self, group: int) -> bool:
+        """Return whether the packets of a group did not fit together."""
+        return group in self._refused
 
     def drop_before(self, sqn: int) -> None:
         """Forget the groups that begin before this sqn."""
