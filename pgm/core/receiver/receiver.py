@@ -12,7 +12,7 @@ from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.node_id import NodeId
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
-from pgm.core.receiver.single_packet import SinglePacketLane
+from pgm.core.receiver.single_packet import SingleReceiveLane
 from pgm.core.receiver.source_restarts import restart_of_new_session, restart_of_silent_session
 from pgm.core.segment import Channel
 from pgm.core.session.source_filter import refused_packets
@@ -44,7 +44,7 @@ class ReceiverCore:
         self._room = DeliveryBudget(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
         self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters.max_sessions, self._counters)
-        self.single = SinglePacketLane(self._sessions, is_filtered=bool(setup.allowed))
+        self.single = SingleReceiveLane(self._sessions, is_filtered=bool(setup.allowed))
 
     @property
     def counters(self) -> Counters:

@@ -1,6 +1,6 @@
 """Fast path of a receiver for single plain packets, which dominate round trips.
 
-`SinglePacketLane.begin` takes a packet whose payload the application takes at once. `commit` notes the packet later, and
+`SingleReceiveLane.begin` takes a packet whose payload the application takes at once. `commit` notes the packet later, and
 predicts the next packet. Both together have the effect of `ReceiverSession.on_data` in a fraction of its calls.
 """
 
@@ -60,7 +60,7 @@ def _may_pass(session: ReceiverSession, sqn: int, octets: int) -> bool:
     )
 
 
-class SinglePacketLane:
+class SingleReceiveLane:
     """Fast path for single packets of all sessions of a receiver."""
 
     def __init__(self, sessions: SessionTable[ReceiverSession], *, is_filtered: bool) -> None:

@@ -15,7 +15,7 @@ from pgm.core.window.transmit_window import Payload
 from pgm.units import NEVER
 
 
-class SinglePacketLane:
+class SingleSendLane:
     """Lane of single packets for a source that only rate and window limit.
 
     The lane updates window, rate, counters and heartbeats.

@@ -23,7 +23,7 @@ from pgm.core.source.flow_control import flow_control_of
 from pgm.core.source.nak_answer import NakAnswerer
 from pgm.core.source.send_state import SendState
 from pgm.core.source.setup import SourceSetup
-from pgm.core.source.single_packet import SinglePacketLane
+from pgm.core.source.single_packet import SingleSendLane
 from pgm.core.source.spm_builder import SpmBuilder
 from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
@@ -74,7 +74,7 @@ class SourceCore:
         self.flow = flow_control_of(setup, context, now_ns)
         # Whether data packets are limited only by rate and window.
         self._is_plain = not self.flow.has_feedback and self._parity is None and not parameters.txw_max_pps
-        self._lane = SinglePacketLane(
+        self._lane = SingleSendLane(
             context,
             self._sending,
             self._naks.ncfs,

@@ -24,7 +24,7 @@ SETUP = ElementSetup(SEGMENT, (SEGMENT,))
 
 
 def receiver():
-    return ReceiverSession(session_context(SETTINGS), ReceiverSetup(SEGMENT), DeliveryBudget(1))
+    return ReceiverSession(session_context(SETTINGS), ReceiverSetup(SEGMENT), DeliveryBudget(1), begun_ns=SECOND)
 
 
 def repairer():
