@@ -75,17 +75,17 @@ class RepairerCore(ElementCore[ParitySession]):
             self.counters.foreign_packets += data.count
             return NOTHING
         session, effects = self._session(data, now_ns)
-        if session.lines is None:
+        if session.upstream.lines is None:
             return [*effects, *session.on_data(data, channel, peer, now_ns)]
         take = functools.partial(session.on_data, data, channel, peer, now_ns)
-        return [*effects, *session.lines.on_data(data, channel, take, now_ns)]
+        return [*effects, *session.upstream.lines.on_data(data, channel, take, now_ns)]
 
     def _on_spm(self, spm: Spm, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         if channel.segment.upstream:
             session, effects = self._session(spm, now_ns)
             effects = [*effects, *session.on_spm(spm, peer, now_ns)]
-            if session.lines is not None:
-                session.lines.on_spm(spm, channel, now_ns)
+            if session.upstream.lines is not None:
+                session.upstream.lines.on_spm(spm, channel, now_ns)
             return effects
         known = self.sessions.get(spm.tsi)
         if known is not None and peer in self._setup.partners:
@@ -102,9 +102,9 @@ class RepairerCore(ElementCore[ParitySession]):
         elif isinstance(item, Nak) and item.kind is PacketType.NNAK:
             return known.on_null_nak(item, peer, now_ns)
         elif isinstance(item, Nak) and channel.segment.downstream and not channel.is_group:
-            return [*known.acks.on_nak(item), *known.on_nak(item, channel.segment, peer, now_ns)]
+            return [*known.upstream.acks.on_nak(item), *known.on_nak(item, channel.segment, peer, now_ns)]
         elif isinstance(item, Ack):
-            return known.acks.on_packet(item, channel, peer, now_ns)
+            return known.upstream.acks.on_packet(item, channel, peer, now_ns)
         elif isinstance(item, Spmr):
             held = find(item.options, HeldHistory) if item.options else None
             if held is None:
@@ -114,7 +114,7 @@ class RepairerCore(ElementCore[ParitySession]):
             if channel.segment.upstream and held.answers:
                 return known.on_answer(held, peer, now_ns)
         elif isinstance(item, Poll) and channel.segment.upstream:
-            known.nak_control.on_poll(item, peer, now_ns)
+            known.upstream.nak_control.on_poll(item, peer, now_ns)
         elif isinstance(item, Polr) and channel.segment.downstream and not channel.is_group:
             return known.on_polr(item, channel.segment, now_ns)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -58,12 +58,12 @@ class Outlets:
         context: SessionContext,
         cache: SessionCache,
         downs: Sequence[Segment],
-        pacers: Mapping[int, Pacer],
+        pacers: Sequence[Pacer],
         history_pacer: Callable[[Segment], Pacer],
     ) -> None:
         self._context = context
         self._cache = cache
-        self._pacers = pacers
+        self.pacers = {segment.index: pacer for segment, pacer in zip(downs, pacers, strict=True)}
         self._history_pacer = history_pacer
         self._counters = context.counters
         self._outlets = {(segment.index, TO_ALL): self._outlet(segment, TO_ALL, is_history=False) for segment in downs}
@@ -71,7 +71,7 @@ class Outlets:
     def _outlet(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
         only = None if to == TO_JOINERS else to
         responder = Responder(self._context, self._cache, segment, only)
-        pacer = self._pacers[segment.index]
+        pacer = self.pacers[segment.index]
         return Outlet(responder, (pacer, self._history_pacer(segment)) if is_history else (pacer,))
 
     def __len__(self) -> int:

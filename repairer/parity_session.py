@@ -29,7 +29,9 @@ class ParitySession(RepairerSession):
         self, context: SessionContext, setup: ElementSetup, cache: SessionCache, pacers: Sequence[Pacer]
     ) -> None:
         super().__init__(context, setup, cache, pacers)
-        self.parity = RepairerParity(context, self.state, setup, cache, self._gap_detector, self._pacers)
+        self.parity = RepairerParity(
+            context, self.state, setup, cache, self.upstream.gap_detector, self._outlets.pacers
+        )
 
     @property
     def deadline_ns(self) -> int:
@@ -44,7 +46,7 @@ class ParitySession(RepairerSession):
         if spm.options and self.state.spm is spm:
             new = self.parity.on_spm(spm, now_ns)
             if new is not None:
-                self._nak_sender.parity, self._offer.has_parity = new, True
+                self.upstream.nak_sender.parity, self._offer.has_parity = new, True
             self._forget_skipped()
             self._keep_bounds()
         return effects
@@ -52,7 +54,7 @@ class ParitySession(RepairerSession):
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take data of any kind, which may complete a group."""
         receiver = self.parity.receiver
-        if receiver is None or not self._gap_detector.has_begun:
+        if receiver is None or not self.upstream.gap_detector.has_begun:
             return super().on_data(data, channel, peer, now_ns)
         first = self.state.unwrap(data.wire_sqn)
         receiver.sent(first, first + data.count, now_ns)
@@ -64,17 +66,17 @@ class ParitySession(RepairerSession):
     def on_parity(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take parity of the source, an upstream element, or another repairer."""
         effects: list[Effect] = []
-        is_new = self.lines is None or self.lines.is_new_parity(data)
+        is_new = self.upstream.lines is None or self.upstream.lines.is_new_parity(data)
         if data.type is PacketType.ODATA and channel.segment.upstream and is_new:
             effects += self.relay.on_data(data)
         first, _ = self.state.place(data.wire_sqn, data.wire_trail)
-        is_placed = self.parity.receiver is not None and self._gap_detector.has_begun
+        is_placed = self.parity.receiver is not None and self.upstream.gap_detector.has_begun
         if not is_placed or self.state.is_jump(first + data.count - 1):
             self._counters.parity_packets_in += data.count
             self._counters.parity_packets_unused += data.count
             return effects
         self.state.heard_at_ns = now_ns
-        (self._parents.answered if data.type is PacketType.RDATA else self._parents.heard)(peer)
+        (self.upstream.parents.answered if data.type is PacketType.RDATA else self.upstream.parents.heard)(peer)
         rebuilt = self.parity.on_parity(data, first, channel.segment, now_ns)
         effects += self._take_rebuilt(rebuilt, first, first + data.count, peer, now_ns)
         self._keep_bounds()
@@ -92,13 +94,13 @@ class ParitySession(RepairerSession):
         self._forget_skipped()
         sends: list[Effect] = []
         for run in runs:
-            parts, filled = self._gap_detector.accept(run, now_ns)
+            parts, filled = self.upstream.gap_detector.accept(run, now_ns)
             self._counters.repaired_sqns += filled
             if filled:
                 self._counters.watch.filled(PacketType.RDATA, peer)
             for part in parts:
                 self.cache.add(part, now_ns)
-                if self.relay.is_active and part.first >= self._gap_detector.first:
+                if self.relay.is_active and part.first >= self.upstream.gap_detector.first:
                     sends += self.relay.pass_down(part.rows.reshape(-1), part.stride, self._setup.downs)
             self._serve_wanted(parts, now_ns)
         self.parity.serve_whole(first, end, now_ns)
@@ -109,8 +111,8 @@ class ParitySession(RepairerSession):
         if self.parity.receiver is None or asked is None:
             return NOTHING
         spans = [(group, group + self.parity.receiver.size) for group, _ in asked]
-        effects = self._offer.on_ncf(spans, self._recovery, now_ns) if channel.is_group else NOTHING
-        self._recovery.confirmed(self.parity.receiver.answered(ncf), now_ns, peer)
+        effects = self._offer.on_ncf(spans, self.upstream.recovery, now_ns) if channel.is_group else NOTHING
+        self.upstream.recovery.confirmed(self.parity.receiver.answered(ncf), now_ns, peer)
         if not (self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group):
             return effects
         hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
@@ -132,14 +134,16 @@ class ParitySession(RepairerSession):
                 return super().on_nak(nak, segment, peer, now_ns)
             rest = super().on_nak(_about(nak, single_sqns), segment, peer, now_ns) if single_sqns else NOTHING
             return [
-                *self._ncf_sender.confirm(nak, segment, now_ns, peer if self._parents.is_parent(peer) else None),
+                *self._ncf_sender.confirm(
+                    nak, segment, now_ns, peer if self.upstream.parents.is_parent(peer) else None
+                ),
                 *rest,
             ]
         asked = self.parity.asked(nak)
         if asked is None or self._offer.is_off_tree_for(peer):
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        is_parent = self._parents.is_parent(peer)
+        is_parent = self.upstream.parents.is_parent(peer)
         requested = sum(count for _, count in asked)
         if not self.nak_limits.admit_nak(peer, now_ns, requested, self.state.lead, is_watched=not is_parent):
             return NOTHING
@@ -159,7 +163,7 @@ class ParitySession(RepairerSession):
             self._counters.nak_packets_foreign += 1
             return NOTHING
         self._counters.nnak_packets_in += 1
-        to = self._parents.current
+        to = self.upstream.parents.current
         if to in (None, peer) or not self.nak_limits.admit_nak(peer, now_ns):
             self._counters.nnak_packets_eliminated += 1
             return NOTHING

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.effects import NOTHING, Effect, Effects, passed_on
 from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.recovery.gap_detector import GapDetector
-from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
-from pgm.core.recovery.nak_sender import NakSender
-from pgm.core.recovery.parents import Parents
-from pgm.core.recovery.recovery import Recovery
-from pgm.core.recovery.redundant_lines import LineSetup, RedundantLines, all_parents
-from pgm.core.recovery.spm_request import SpmRequest
+from pgm.core.recovery.nak_control import unreachable_neighbour
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
@@ -42,7 +35,8 @@ from repairer.cache import SessionCache
 from repairer.late_join import RepairerHistory
 from repairer.outlets import TO_ALL, TO_JOINERS, Outlets
 from repairer.pending_requests import PendingRequests
-from repairer.redirect_offer import RedirectOffer, searches_answered
+from repairer.redirect_offer import RedirectOffer
+from repairer.upstream import Upstream
 
 
 class RepairerSession:
@@ -62,43 +56,27 @@ class RepairerSession:
         self.relay = Relay(context, setup, self._children.back_offs)
         self.nak_limits = NakLimits(context)
         self._ncf_sender = NcfSender(context, self.nak_limits)
-        self._parents = Parents(context, all_parents(setup.parents, setup.lines))
-        self.acks = AckMerger(context, self.state, self._parents, setup)
-        self._recovery = Recovery(context, self._parents.response_timeout)
-        self._gap_detector = GapDetector(self._recovery)
-        self._nak_sender = NakSender(context, self.state, self._parents, self._recovery)
-        self._nak_sender.more = self.acks.reports
-        self.lines: RedundantLines | None = None  # upstream, if several lines bring the session
-        if setup.lines:
-            lines = (LineSetup(setup.up, setup.parents), *setup.lines)
-            self.lines = self._nak_sender.routes = self.acks.routes = RedundantLines(
-                context, lines, self.state, self._recovery
-            )
-        self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
+        self.upstream = upstream = Upstream(context, self.state, setup)
         self._wanted = PendingRequests(setup.downs, parameters.repair_states)
-        self._spm_request = SpmRequest(context, setup.up)
-        self.nak_control = NakControl(
-            context, self.state, self._parents, self._recovery, setup.up, searches_answered(setup, parameters)
-        )
-        self._offer = RedirectOffer(context, self.state, setup, self.nak_control.answers)
+        self._offer = RedirectOffer(context, self.state, setup, upstream.nak_control.answers)
         self._null_naks = NullNaks(parameters)
-        self.history = RepairerHistory(context, self.state, cache, self._nak_sender, setup, self.nak_limits)
-        self._outlets = Outlets(context, cache, setup.downs, self._pacers, self.history.pacer)
+        self.history = RepairerHistory(context, self.state, cache, upstream.nak_sender, setup, self.nak_limits)
+        self._outlets = Outlets(context, cache, setup.downs, pacers, self.history.pacer)
         self._timers: Timers[RepairerSession] = Timers(
             self._ncf_sender,
             self.relay,
             self.nak_limits,
-            (self._recovery, RepairerSession._ask),
-            self._spm_request,
-            self.nak_control.answers,
-            self.acks,
+            (upstream.recovery, RepairerSession._ask),
+            upstream.spm_request,
+            upstream.nak_control.answers,
+            upstream.acks,
             self.history,
             self._children.polls(self.relay),
         )
 
     def open_feed(self) -> ArchiveFeed:
         """Return a feed of all cached packets in order, for an archive."""
-        return ArchiveFeed(self.state, self._gap_detector, self._recovery, self.cache)
+        return ArchiveFeed(self.state, self.upstream.gap_detector, self.upstream.recovery, self.cache)
 
     @property
     def is_over(self) -> bool:
@@ -118,14 +96,14 @@ class RepairerSession:
             state=self.relay.role.name.lower() if self._setup.is_relay else "on-lan",
             trail=self.state.trail,
             lead=self.state.lead,
-            missing_sqns=self._recovery.missing.sqns,
+            missing_sqns=self.upstream.recovery.missing.sqns,
             pending_sqns=self._outlets.pending_sqns,
             held_octets=self.cache.store.pinned_octets,
-            parent=self._parents.current or "",
+            parent=self.upstream.parents.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
             askers=self.nak_limits.askers(),
-            acked=self.acks.status,
-            lines=[] if self.lines is None else self.lines.status(now_ns),
+            acked=self.upstream.acks.status,
+            lines=[] if self.upstream.lines is None else self.upstream.lines.status(now_ns),
             children=self._children.populations,
         )
 
@@ -139,19 +117,19 @@ class RepairerSession:
             return NOTHING
         self.state.heard_at_ns = now_ns
         is_repair = data.type is PacketType.RDATA
-        (self._parents.answered if is_repair else self._parents.heard)(peer)
-        if not self._gap_detector.has_begun:
+        (self.upstream.parents.answered if is_repair else self.upstream.parents.heard)(peer)
+        if not self.upstream.gap_detector.has_begun:
             if is_repair:
                 return NOTHING
             self._begin(first, data.count, trail, now_ns)
             if self.state.spm is None:  # no NAK can be sent before an SPM has come (RCV-22)
-                self._spm_request.want(peer, now_ns)
+                self.upstream.spm_request.want(peer, now_ns)
         self.state.saw(first + data.count - 1, trail)
         self._follow_trail()
         parts = self._keep(data, first, peer, now_ns)
         is_from_above = channel.segment.upstream
         if is_from_above and not is_repair:
-            self.acks.came(first, first + data.count)
+            self.upstream.acks.came(first, first + data.count)
         effects: list[Effect] = []
         if is_repair and channel.segment.downstream:
             self._responder(channel.segment).heard_repair(first, first + data.count, now_ns)
@@ -167,15 +145,15 @@ class RepairerSession:
 
         Later sqns that an SPM announced are missing, and may already be requested.
         """
-        self._gap_detector.begin(max(first, self.state.trail))
+        self.upstream.gap_detector.begin(max(first, self.state.trail))
         if self.state.has_edges:
-            self._gap_detector.reveal(self.state.lead + 1, now_ns)
+            self.upstream.gap_detector.reveal(self.state.lead + 1, now_ns)
         else:
             self.state.begin_at(first + count - 1, trail)
 
     def _keep(self, data: Data, first: int, peer: Nla, now_ns: int) -> list[Run]:
         run = data.run(first)
-        parts, filled = self._gap_detector.accept(run, now_ns)
+        parts, filled = self.upstream.gap_detector.accept(run, now_ns)
         if filled:
             self._counters.watch.filled(data.type, peer)
         for part in parts:
@@ -191,12 +169,12 @@ class RepairerSession:
 
     def _pass_down(self, data: Data, parts: list[Run], now_ns: int) -> list[Effect]:
         if data.type is PacketType.ODATA and (
-            self.lines is None or sum(part.count for part in parts) == data.count
+            self.upstream.lines is None or sum(part.count for part in parts) == data.count
         ):  # otherwise another line brought some packets first, and those were relayed
             return list(self.relay.on_data(data))
         sends: list[Effect] = []
         for part in parts:
-            if part.first < self._gap_detector.first:
+            if part.first < self.upstream.gap_detector.first:
                 continue  # older than this relay: fetched for a child, and only the child wants it
             rows = build_first_sending(part)
             sends += self.relay.pass_down(rows.reshape(-1), part.stride, self._setup.downs)
@@ -212,38 +190,38 @@ class RepairerSession:
             return NOTHING
         self.state.heard_at_ns = now_ns
         if verdict is SpmVerdict.UNREACHABLE:
-            self.nak_control.on_unreachable(now_ns)
+            self.upstream.nak_control.on_unreachable(now_ns)
             return self.relay.tell_unreachable(now_ns)
-        self._spm_request.heard_spm()
-        self._parents.heard(peer)
-        self._parents.learn_path(spm.path_nla)
-        self.nak_control.on_spm(spm, now_ns)
-        self.acks.on_spm(spm, now_ns)
+        self.upstream.spm_request.heard_spm()
+        self.upstream.parents.heard(peer)
+        self.upstream.parents.learn_path(spm.path_nla)
+        self.upstream.nak_control.on_spm(spm, now_ns)
+        self.upstream.acks.on_spm(spm, now_ns)
         self._children.on_regular_spm(now_ns)
         if verdict is SpmVerdict.JUMPED:
-            self._forget_given_up(self._recovery.give_up_before(self.state.trail))
+            self._forget_given_up(self.upstream.recovery.give_up_before(self.state.trail))
             # otherwise the session continues at its old position: cached packets are not missing
-            if self.state.trail > self._gap_detector.end:
-                self._gap_detector.begin(self.state.trail)
-        if not self._gap_detector.has_begun and self.state.join_at is not None:
-            self._gap_detector.begin(self.state.join_at)
+            if self.state.trail > self.upstream.gap_detector.end:
+                self.upstream.gap_detector.begin(self.state.trail)
+        if not self.upstream.gap_detector.has_begun and self.state.join_at is not None:
+            self.upstream.gap_detector.begin(self.state.join_at)
         self._follow_trail()
-        self._gap_detector.reveal(self.state.lead + 1, now_ns)
+        self.upstream.gap_detector.reveal(self.state.lead + 1, now_ns)
         if self.state.fin_lead is not None:
-            self._recovery.source_leaves(now_ns)
+            self.upstream.recovery.source_leaves(now_ns)
         if self.state.reset is not None and self.state.reset.no_naks:
-            self._forget_given_up(self._recovery.give_up_before(self.state.lead + 1))
+            self._forget_given_up(self.upstream.recovery.give_up_before(self.state.lead + 1))
         passed = self.state.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
 
     def _follow_trail(self) -> None:
         if not self._setup.asks_below_trail:
             self._forget_given_up(
-                self._recovery.arrived(
-                    self._nak_sender.history_end, max(self._nak_sender.history_end, self.state.trail)
+                self.upstream.recovery.arrived(
+                    self.upstream.nak_sender.history_end, max(self.upstream.nak_sender.history_end, self.state.trail)
                 )
             )
-        self._gap_detector.end = max(self._gap_detector.end, self.state.trail)
+        self.upstream.gap_detector.end = max(self.upstream.gap_detector.end, self.state.trail)
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take an NCF: an answer from upstream, or a sign of a loss nearby (RFC 5.2).
@@ -252,23 +230,23 @@ class RepairerSession:
         the upstream segment. An NCF from downstream concerns only this node's children.
         """
         is_answer = channel.segment.upstream and (
-            self._setup.is_relay or self._parents.is_parent(peer) or peer == self._nak_sender.keeper
+            self._setup.is_relay or self.upstream.parents.is_parent(peer) or peer == self.upstream.nak_sender.keeper
         )
         if not is_answer:
             self._counters.ncf_packets_below += ncf.packets
             return NOTHING
-        if not self.nak_control.on_ncf(ncf, peer, now_ns):
+        if not self.upstream.nak_control.on_ncf(ncf, peer, now_ns):
             return NOTHING
         self._counters.ncf_packets_in += ncf.packets
         self.state.heard_at_ns = now_ns
-        self._parents.answered(peer)
+        self.upstream.parents.answered(peer)
         if ncf.parity:
             return self._on_parity_ncf(ncf, channel, peer, now_ns)
         spans = self.state.spans_of(ncf)
-        effects = self._offer.on_ncf(spans, self._recovery, now_ns) if channel.is_group else NOTHING
+        effects = self._offer.on_ncf(spans, self.upstream.recovery, now_ns) if channel.is_group else NOTHING
         for part in self.state.parts_of(ncf):
             self._reveal(self.state.spans_of(part)[-1][1], now_ns)
-        self._recovery.confirmed(spans, now_ns, peer)
+        self.upstream.recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
         return effects if unreachable_neighbour(ncf) is None else [*effects, *self.relay.tell_unreachable(now_ns)]
@@ -296,7 +274,7 @@ class RepairerSession:
         An upstream node has mentioned these packets, but they have not come.
         """
         if self.state.reveals(end):
-            self._gap_detector.reveal(end, now_ns)
+            self.upstream.gap_detector.reveal(end, now_ns)
             self.state.revealed(end)
             self._keep_bounds()
 
@@ -311,15 +289,15 @@ class RepairerSession:
         spans = self.state.spans_of(nak)
         newest = spans[-1][1]
         # perhaps only some lists of the train are ahead
-        is_ahead = newest > self.state.lead + 1 and not self._parents.is_parent(peer)
+        is_ahead = newest > self.state.lead + 1 and not self.upstream.parents.is_parent(peer)
         if isinstance(nak, Naks) and (is_ahead or self.history.history_server.splits(peer, spans)):
             return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
-        if self._parents.is_parent(peer):
+        if self.upstream.parents.is_parent(peer):
             self._reveal(newest, now_ns)
         if nak.parity or not self.state.has_edges or newest > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
-        is_parent = self._parents.is_parent(peer)
+        is_parent = self.upstream.parents.is_parent(peer)
         is_history = self.history.history_server.is_history(nak, segment, peer, newest, now_ns)
         is_own = not (is_parent or is_history)  # a parent's NAKs are for a whole subnet
         if not self.nak_limits.admit_nak(peer, now_ns, nak.asked, self.state.lead, nak.packets, is_watched=is_own):
@@ -342,13 +320,13 @@ class RepairerSession:
             lacking, gone = self.history.split(lacking, now_ns)
         null_naks: list[Effect] = []
         if responder.pending_sqns > owed:
-            null_naks = self._offer.null_naks(without(spans, lacking), self._parents.current)
+            null_naks = self._offer.null_naks(without(spans, lacking), self.upstream.parents.current)
         if lacking:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
         to = peer if is_parent else joiner
         reply = self._children.on(segment).on_nak(spans, peer, now_ns)
         ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or reply.to, reply.options)
-        cannot_fetch = lacking and self.nak_control.is_parent_unreachable
+        cannot_fetch = lacking and self.upstream.nak_control.is_parent_unreachable
         announcements = self.history.history_server.gone(gone, segment, now_ns)
         return [*ncfs, *null_naks, *announcements, *(self.relay.tell_unreachable(now_ns) if cannot_fetch else NOTHING)]
 
@@ -371,17 +349,17 @@ class RepairerSession:
         if not self.state.has_edges or not self.nak_limits.admit_nak(peer, now_ns):
             return NOTHING
         self.state.asked_at_ns = now_ns
-        may_ask = not self._parents.is_parent(peer)  # a parent that asks this node is not asked in turn
+        may_ask = not self.upstream.parents.is_parent(peer)  # a parent that asks this node is not asked in turn
         return self.history.on_question(held, segment, peer, now_ns, may_ask=may_ask)
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Take an answer about history from upstream, or the news that history is gone."""
         if not (held.nothing and held.by_sqn):
             return self.history.on_answer(held, peer, now_ns)
-        if peer != self._nak_sender.keeper:
+        if peer != self.upstream.nak_sender.keeper:
             return NOTHING
         first = self.state.unwrap(held.amount)
-        spans = self._recovery.arrived(first, min(first + held.number, self._nak_sender.history_end))
+        spans = self.upstream.recovery.arrived(first, min(first + held.number, self.upstream.nak_sender.history_end))
         effects: list[Effect] = []
         for segment in self._setup.downs:
             effects += self.history.history_server.gone(spans, segment, now_ns)
@@ -395,7 +373,7 @@ class RepairerSession:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         self._counters.nnak_packets_in += nak.packets
-        to = self._parents.current
+        to = self.upstream.parents.current
         if (
             to in (None, peer)
             or not self.nak_limits.admit_nak(peer, now_ns)
@@ -412,21 +390,21 @@ class RepairerSession:
     ) -> None:
         for first, end in lacking:
             self._counters.cache_misses += end - first
-            if not self._setup.asks_below_trail and first >= self._nak_sender.history_end:
+            if not self._setup.asks_below_trail and first >= self.upstream.nak_sender.history_end:
                 first = max(first, self.state.trail)  # no upstream node has packets that left the source's window
             if first >= end:
                 continue
             self._wanted.add(first, end, segment, joiner)
-            self._recovery.expedite(first, end, now_ns, is_relied_on=is_relied_on)
-            self._recovery.detect(first, end, now_ns, at_once=True)
+            self.upstream.recovery.expedite(first, end, now_ns, is_relied_on=is_relied_on)
+            self.upstream.recovery.detect(first, end, now_ns, at_once=True)
         self._keep_bounds()
 
     def _keep_bounds(self) -> None:
         """Bound the missing ranges and the pending requests: the oldest are dropped."""
-        while len(self._recovery.missing) > self._parameters.rxw_gaps:
-            gap = self._recovery.missing.oldest
+        while len(self.upstream.recovery.missing) > self._parameters.rxw_gaps:
+            gap = self.upstream.recovery.missing.oldest
             assert gap is not None
-            self._forget_given_up(self._recovery.arrived(gap.first, gap.end))
+            self._forget_given_up(self.upstream.recovery.arrived(gap.first, gap.end))
         self._counters.states_refused += self._wanted.keep_bound()
 
     def _serve_wanted(self, parts: list[Run], now_ns: int) -> None:
@@ -447,7 +425,7 @@ class RepairerSession:
 
     def _ask(self, now_ns: int) -> list[Effect]:
         """Send NAKs for packets whose back-off is over, or give packets up."""
-        naks, actions = self._nak_sender.ask(self._setup.up, now_ns)
+        naks, actions = self.upstream.nak_sender.ask(self._setup.up, now_ns)
         self.history.given_up(actions.given_up)
         self._forget_given_up([*actions.given_up, *actions.crowded_out])
         return naks
@@ -459,7 +437,7 @@ class RepairerSession:
 
     def on_spmr_heard(self, now_ns: int) -> None:
         """Note that a node of the upstream segment has requested an SPM."""
-        self._spm_request.heard_request(now_ns)
+        self.upstream.spm_request.heard_request(now_ns)
 
     def next_repair(self, now_ns: int) -> Effect | None:
         """Return one train of RDATA if one is due and the rate allows it.

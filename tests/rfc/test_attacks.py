@@ -304,7 +304,7 @@ def test_attack_accepted_ncfs_make_bounded_state(role):
 def _ranges(target: Target, session) -> int:
     if target.role == "receiver":
         return len(session.recovery.missing)
-    return len(session.elimination.repairs) if target.role == "aggregator" else len(session._recovery.missing)
+    return len(session.elimination.repairs) if target.role == "aggregator" else len(session.upstream.recovery.missing)
 
 
 # Floods

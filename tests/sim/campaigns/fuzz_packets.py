@@ -270,8 +270,8 @@ class World:
         if self.fed % 16 == 0:
             self._bounds.called(node)  # type: ignore[arg-type]
             for session in self._repairer.core.sessions if node is self._repairer else ():
-                if len(session._recovery.missing) > self.limits.rxw_gaps:
-                    node.fail(f"{len(session._recovery.missing)} is over rxw_gaps, {self.limits.rxw_gaps}")
+                if len(session.upstream.recovery.missing) > self.limits.rxw_gaps:
+                    node.fail(f"{len(session.upstream.recovery.missing)} is over rxw_gaps, {self.limits.rxw_gaps}")
 
     def _queued_octets(self, octets: int) -> None:
         self.receiver.single.commit()

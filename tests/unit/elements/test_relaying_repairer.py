@@ -172,7 +172,7 @@ def test_gaps_of_full_table_are_requested_within_the_bound():
     ends = range(200, 3400, 200)
     made.receive(data_train([0, *(end - 1 for end in ends)], size=20), Channel(UP, True), SOURCE, SECOND)
     [session] = made.sessions
-    missing = session._recovery.missing
+    missing = session.upstream.recovery.missing
     assert len(missing) == 16
     wanted = set(range(1, 3200)) - {end - 1 for end in ends}
     now, asked = SECOND, set()

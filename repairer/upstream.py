@@ -1,0 +1,36 @@
+"""Upstream side of one session at a repairer: reception, recovery, and what goes to the parents."""
+
+from __future__ import annotations
+
+from pgm.core.acked.ack_merger import AckMerger
+from pgm.core.element.setup import ElementSetup
+from pgm.core.recovery.gap_detector import GapDetector
+from pgm.core.recovery.nak_control import NakControl
+from pgm.core.recovery.nak_sender import NakSender
+from pgm.core.recovery.parents import Parents
+from pgm.core.recovery.recovery import Recovery
+from pgm.core.recovery.redundant_lines import LineSetup, RedundantLines, all_parents
+from pgm.core.recovery.spm_request import SpmRequest
+from pgm.core.session.state import SessionState
+from pgm.core.session_context import SessionContext
+from repairer.redirect_offer import searches_answered
+
+
+class Upstream:
+    """Parts of one session that face the upstream segment."""
+
+    def __init__(self, context: SessionContext, state: SessionState, setup: ElementSetup) -> None:
+        self.parents = parents = Parents(context, all_parents(setup.parents, setup.lines))
+        self.acks = AckMerger(context, state, parents, setup)
+        self.recovery = recovery = Recovery(context, parents.response_timeout)
+        self.gap_detector = GapDetector(recovery)
+        self.nak_sender = NakSender(context, state, parents, recovery)
+        self.nak_sender.more = self.acks.reports
+        self.lines: RedundantLines | None = None  # if several lines bring the session
+        if setup.lines:
+            lines = (LineSetup(setup.up, setup.parents), *setup.lines)
+            self.lines = RedundantLines(context, lines, state, recovery)
+            self.nak_sender.routes = self.acks.routes = self.lines
+        self.spm_request = SpmRequest(context, setup.up)
+        dlr_nla = searches_answered(setup, context.parameters)
+        self.nak_control = NakControl(context, state, parents, recovery, setup.up, dlr_nla)
