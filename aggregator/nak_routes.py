@@ -29,6 +29,7 @@ class NakRoutes:
         ]
         self.learnt = LearntRepairers(context, setup)
         self._all = list({id(parents): parents for parents in (self.upstream, *self.by_segment)}.values())
+        self.honours_redirects = context.parameters.honour_redirects
         self._tsi = context.tsi
         self._up = setup.up
         self._homes = setup.homes

@@ -48,7 +48,6 @@ class AggregatorSession:
         parameters = context.parameters
         self._setup = setup
         self._counters = context.counters
-        self._honours_redirects = parameters.honour_redirects
         self.state = SessionState(context)
         self._children = ElementChildren(context, setup, lasts_ns=parameters.ne_nak_rdata_ivl, searches=True)
         self.relay = Relay(context, setup, self._children.back_offs)
@@ -370,7 +369,7 @@ class AggregatorSession:
 
     def on_offer(self, polr: Polr, segment: Segment, peer: Nla) -> None:
         """Take the offer of a repairer on the upstream segment."""
-        nla = offered(polr, peer) if self._honours_redirects else None
+        nla = offered(polr, peer) if self._routes.honours_redirects else None
         if nla is None:
             self._counters.redirects_ignored += 1
         else:

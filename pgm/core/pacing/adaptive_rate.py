@@ -53,7 +53,7 @@ class _Spell:
 class _Interval:
     """Counts of one interval.
 
-    Of the requested sqns, `fresh` were sent since the last cut, and `late` of these were requested late.
+    `fresh` are requested sqns that were sent since the last cut, and `late` are those of them that were requested late.
     """
 
     asked: int = 0
