@@ -310,7 +310,7 @@ class RepairerSession:
         # Repairs for a child with excessive NAKs go to that child alone: the other nodes need not receive them, nor
         # wait for them.
         joiner = self.history.history_server.alone(segment) if is_history else None
-        responder = self._responder(segment, peer if self.nak_limits.is_crying(peer) else TO_ALL)
+        responder = self._responder(segment, peer if self.nak_limits.has_excess_naks(peer) else TO_ALL)
         if is_history:
             responder = self._responder(segment, joiner or TO_JOINERS, is_history=True)
         owed = responder.pending_sqns

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from deploy.monitor.nodes import NodeRecord, NodeState, TreeView
 from pgm.core.counters import ROWS
 from pgm.core.session.session_counters import SESSION_COUNTERS
+from pgm.deprecated import COUNTERS
 from pgm.wire.rejects import REASONS
 
 _NODE = ("topology", "node", "role")
@@ -167,9 +168,11 @@ def _family(name: str, unit: str, doc: str, labels: _Labels) -> _Family:
 
 def _counters(up: list[NodeRecord]) -> Iterator[Metric]:
     snapshots = list(_snapshots(up))
-    for row in ROWS:
-        family = _family(f"pgm_{row.name}", row.metadata["unit"], row.metadata["doc"], _NODE)
-        yield _filled(family, ((labels, snapshot["counters"].get(row.name, 0)) for labels, snapshot in snapshots))
+    rows = {row.name: row.metadata for row in ROWS}
+    former_rows = {former: {**rows[name], "doc": f"Deprecated: now pgm_{name}."} for former, name in COUNTERS.items()}
+    for name, meta in (rows | former_rows).items():
+        family = _family(f"pgm_{name}", meta["unit"], meta["doc"], _NODE)
+        yield _filled(family, ((labels, snapshot["counters"].get(name, 0)) for labels, snapshot in snapshots))
     rejects = CounterMetricFamily(
         "pgm_rejects", "Datagrams that are not PGM packets, by reason (packets).", labels=(*_NODE, "reason")
     )

@@ -192,7 +192,7 @@ def _verdict(verdict: str) -> str:
 def _excessive_naks(summary: dict[str, Any]) -> str:
     rows = [
         (row["child"], row["node"], row["window"][11:19], row["asked"], f"{row['usual']:.0f}", _times(row["times"]))
-        for row in summary["crying_babies"]
+        for row in summary["excess_naks"]
     ]
     if not rows:
         return "<h2>Excessive NAKs</h2><p>No node sent far more NAKs than the other children of its parent.</p>"

@@ -130,7 +130,7 @@ _TABLES: tuple[tuple[str, Callable[[dict[str, Any]], Rows], tuple[tuple[str, int
         ("NAKs", 0, _key("nak_packets", ",")),
         ("sqns requested", 0, _key("nak_sqns", ",")),
         ("dropped", 0, _key("braked", ",")),
-        ("excessive", 0, lambda _, child: "yes" if child["is_crying"] else ""),
+        ("excessive", 0, lambda _, child: "yes" if child["has_excess_naks"] else ""),
     )),
     ("acknowledged positions", _members, (
         ("stream", 0, _name),

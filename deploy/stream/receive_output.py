@@ -162,6 +162,6 @@ _ENDINGS = {
     CloseCause.SILENT: "is silent for now",
     CloseCause.EXPIRED: "is closed after a long silence",
     CloseCause.EVICTED: "is closed to make room for newer sessions",
-    CloseCause.NAGGING: "is closed because it needs too many repairs here",
+    CloseCause.EXCESS_NAKS: "is closed because it needs too many repairs here",
     CloseCause.OVERRUN: "is closed because its messages are not read fast enough",
 }

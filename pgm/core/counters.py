@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from pgm.core.loss_observer import NO_OBSERVER, LossObserver
+from pgm.deprecated import COUNTERS, with_former_names
 
 
 def _count(unit: str, doc: str) -> Any:
@@ -143,8 +144,8 @@ class Counters:
     redirects_dropped: int = _count(
         "events", "Repairers learnt from OPT_REDIRECT that did not answer and receive no more NAKs."
     )
-    nak_packets_of_crying: int = _count("packets", "NAKs dropped above the small limit of a child with excessive NAKs.")
-    children_crying: int = _count("children", "Times that a child was found to send excessive NAKs.")
+    excess_nak_packets: int = _count("packets", "NAKs dropped above the small limit of a child with excessive NAKs.")
+    excess_nak_children: int = _count("children", "Times that a child was found to send excessive NAKs.")
     children_unreachable: int = _count(
         "events", "Times that multicast to a segment below was considered failed because of duplicate NAKs."
     )
@@ -231,13 +232,13 @@ class Counters:
     watch: LossObserver = attrs.field(default=NO_OBSERVER, repr=False, eq=False)
 
     def snapshot(self) -> dict[str, int | dict[str, int]]:
-        """Return all rows that are not 0, and the rejects by reason."""
+        """Return all rows that are not 0, also under former names, and the rejects by reason."""
         values: dict[str, int | dict[str, int]] = {
             row.name: getattr(self, row.name) for row in ROWS if getattr(self, row.name)
         }
         if self.rejects:
             values["rejects"] = dict(self.rejects)
-        return values
+        return with_former_names(values, COUNTERS)
 
 
 ROWS = [field for field in attrs.fields(Counters) if "doc" in field.metadata]

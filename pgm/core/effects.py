@@ -31,7 +31,10 @@ class LossCause(enum.Enum):
     SOURCE_GONE = "source_gone"  # the session expired
     JUMP = "jump"  # the stream continued far ahead
     RESYNC = "resync"  # skipped after another loss, as the application requested
-    NAGGING = "nagging"  # this receiver sent excessive NAKs and closed the session, as its nagging_policy says
+    EXCESS_NAKS = (
+        "excess_naks"  # this receiver sent excessive NAKs and closed the session, as its excess_nak_policy says
+    )
+    NAGGING = EXCESS_NAKS  # deprecated
     RECORDER = "recorder"  # archives only: the disk was full or too slow, or the recorder did not run
 
 
@@ -43,7 +46,8 @@ class CloseCause(enum.Enum):
     SILENT = "silent"  # nothing heard for peer_expiry; the session may return as Opened(resumed=True)
     EXPIRED = "expired"  # nothing heard for session_expiry
     EVICTED = "evicted"  # more sources than max_sessions
-    NAGGING = "nagging"  # this receiver sent excessive NAKs, and its nagging_policy is to close
+    EXCESS_NAKS = "excess_naks"  # this receiver sent excessive NAKs, and its excess_nak_policy is to close
+    NAGGING = EXCESS_NAKS  # deprecated
     OVERRUN = "overrun"  # the application did not keep up, and its receiver was opened with slow="close"
 
 

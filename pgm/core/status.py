@@ -50,7 +50,7 @@ class AskerStatus:
     nak_packets: int
     nak_sqns: int
     braked: int = 0  # NAKs that were dropped
-    is_crying: bool = False  # the child sends excessive NAKs, and has a small budget of its own
+    has_excess_naks: bool = False  # the child sends excessive NAKs, and has a small budget of its own
 
 
 @attrs.frozen(kw_only=True)

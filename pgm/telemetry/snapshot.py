@@ -14,6 +14,7 @@ import attrs
 
 from pgm.core.interface import Core
 from pgm.core.status import SessionStatus
+from pgm.deprecated import KEYS, with_former_names
 from pgm.telemetry.rates import Rates
 from pgm.topology.node_plan import NodePlan
 
@@ -61,7 +62,9 @@ def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
     stream = next((stream for stream in plan.streams if stream.data_port == row.data_port), None)
     names = {"stream": "" if stream is None else stream.name, "source": (stream and stream.source) or ""}
     names["framing"] = "" if stream is None else stream.framing
-    return names | attrs.asdict(row)
+    values = names | attrs.asdict(row)
+    values["askers"] = [with_former_names(asker, KEYS) for asker in values["askers"]]
+    return values
 
 
 def rss_octets() -> int:

@@ -43,7 +43,7 @@ PAGE = (ROOT / "docs/guide/operations.md").read_text()
 def tree() -> Iterator[Processes]:
     """Run a source that sends continuously, and a receiver that loses some packets."""
     place = Place.new()
-    text = one_segment(place, loss='{ loss = "5%" }', rate=RATE, parameters='nagging_window_ivl = "0s"')
+    text = one_segment(place, loss='{ loss = "5%" }', rate=RATE, parameters='excess_nak_window_ivl = "0s"')
     with processes(text, f"t{place.number}") as running:
         running.start_all(["desk-1"])
         running.start("source", "--generate", "100000000")
@@ -235,7 +235,7 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-_NAMES = st.sampled_from([*SETTINGS, "txw_secs", "so_rcvbuf", "nagging_policy", "x"]) | st.text(max_size=5)
+_NAMES = st.sampled_from([*SETTINGS, "txw_secs", "so_rcvbuf", "excess_nak_policy", "x"]) | st.text(max_size=5)
 
 
 @given(

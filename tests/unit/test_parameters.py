@@ -129,7 +129,7 @@ def test_profiles_follow_the_round_trip():
         ("rdata_share", 0.5, 0.5),
         ("nak_ncf_retries", 3, 3),
         ("private_options", False, False),
-        ("nagging_policy", "lower", "lower"),
+        ("excess_nak_policy", "lower", "lower"),
     ],
 )
 def test_row_accepts_numbers_of_a_program(key, value, taken):
@@ -148,7 +148,7 @@ def test_row_accepts_numbers_of_a_program(key, value, taken):
         ("rdata_share", float("nan")),
         ("nak_ncf_retries", "3"),
         ("private_options", 1),
-        ("nagging_policy", "weep"),
+        ("excess_nak_policy", "weep"),
     ],
 )
 def test_row_refuses_unsuitable_numbers(key, value):

@@ -124,12 +124,12 @@ class NakExchange:
             self._window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
             return self._delivery.advance()
         limit = self._nak_self_limit
-        if limit is None and self._parameters.nagging_window_ivl:
+        if limit is None and self._parameters.excess_nak_window_ivl:
             name = f"session {tsi_text(self._state.tsi)}"
             limit = NakSelfLimit(name, self._recovery, self._parameters, self._state.lead, now_ns)
             self._nak_self_limit = self._nak_sender.nak_self_limit = limit
         naks, actions = self._nak_sender.ask(self._setup.segment, now_ns)
         has_given_up = self._window.end_asking(actions, self._state.trail)
         if limit is not None and limit.wants_close:
-            return [*naks, *self._delivery.end(CloseCause.NAGGING)]
+            return [*naks, *self._delivery.end(CloseCause.EXCESS_NAKS)]
         return [*naks, *self._delivery.advance()] if has_given_up else naks

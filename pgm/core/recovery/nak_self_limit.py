@@ -1,6 +1,6 @@
 """Reaction of a receiver to its own excessive NAKs.
 
-The model is Distributor's nagging monitor. `pgm.core.pacing.nak_monitor` defines excessive NAKs. Parents watch their
+`pgm.core.pacing.nak_monitor` defines excessive NAKs. Parents watch their
 children by the same rule.
 """
 
@@ -17,7 +17,7 @@ from pgm.units import NEVER, SECOND
 class NakSelfLimit:
     """Limit that a receiver puts on its own excessive NAKs.
 
-    `nagging_policy` decides: a notice alone, a lower rate of NAKs, or the end of the session.
+    `excess_nak_policy` decides: a notice alone, a lower rate of NAKs, or the end of the session.
     """
 
     def __init__(self, name: str, recovery: Recovery, parameters: Parameters, lead: int, now_ns: int) -> None:
@@ -30,7 +30,7 @@ class NakSelfLimit:
     @property
     def wants_close(self) -> bool:
         """Return whether the session must end."""
-        return self._monitor.is_nagging and self._parameters.nagging_policy == "close"
+        return self._monitor.is_excessive and self._parameters.excess_nak_policy == "close"
 
     def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
         """Count requested sqns; 0 checks the time alone.
@@ -39,16 +39,16 @@ class NakSelfLimit:
         """
         monitor = self._monitor
         has_changed = monitor.asked(sqns, lead, now_ns) if sqns else monitor.look(lead, now_ns)
-        self.deadline_ns = monitor.ends_ns if monitor.is_nagging else NEVER
+        self.deadline_ns = monitor.ends_ns if monitor.is_excessive else NEVER
         if not has_changed:
             return NOTHING
-        policy = self._parameters.nagging_policy
-        if not monitor.is_nagging:
+        policy = self._parameters.excess_nak_policy
+        if not monitor.is_excessive:
             self._recovery.admission.limit_rate(unlimited())
-            return (Notice("nagging-over", f"{self._name}: this receiver sends no more excessive NAKs"),)
+            return (Notice("excess-naks-over", f"{self._name}: this receiver sends no more excessive NAKs"),)
         if policy == "lower":
-            rate = self._parameters.crying_sqn_rte
+            rate = self._parameters.excess_nak_sqn_rte
             one_sqn_ns = -(-SECOND // rate)  # a bucket must hold at least one sqn
             bucket = TokenBucket(rate, max(self._parameters.brake_burst_ivl, one_sqn_ns))
             self._recovery.admission.limit_rate(bucket)
-        return (Notice("nagging", f"{self._name}: this receiver sends excessive NAKs ({policy})"),)
+        return (Notice("excess-naks", f"{self._name}: this receiver sends excessive NAKs ({policy})"),)

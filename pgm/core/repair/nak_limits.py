@@ -50,7 +50,7 @@ class NakLimits:
         self._ncfs = self._bucket(parameters.session_ncf_rte)
         self._spmr_free_at_ns = 0
         self._children: OrderedDict[Nla, _Child] = OrderedDict()
-        self._crying: dict[Nla, _Child] = {}
+        self._excessive: dict[Nla, _Child] = {}
         self._lead = 0
         self._notices: list[Notice] = []
         self._noticed_ns = -NEVER  # when the last notice of a storm was made
@@ -59,9 +59,9 @@ class NakLimits:
         return TokenBucket(rate, self._parameters.brake_burst_ivl)
 
     @property
-    def crying(self) -> tuple[Nla, ...]:
+    def excessive(self) -> tuple[Nla, ...]:
         """Return the children with excessive NAKs."""
-        return tuple(self._crying)
+        return tuple(self._excessive)
 
     def askers(self) -> list[AskerStatus]:
         """Return the remembered children that have requested the most packets."""
@@ -72,25 +72,25 @@ class NakLimits:
                 nak_packets=known.nak_packets,
                 nak_sqns=known.nak_sqns,
                 braked=known.braked,
-                is_crying=child in self._crying,
+                has_excess_naks=child in self._excessive,
             )
             for child, known in most
         ]
 
-    def is_crying(self, child: Nla) -> bool:
+    def has_excess_naks(self, child: Nla) -> bool:
         """Return whether a child's NAKs are excessive."""
-        return child in self._crying
+        return child in self._excessive
 
     def release(self, child: Nla, now_ns: int) -> bool:
         """Restore the normal budget of a child with excessive NAKs.
 
         The child's monitor starts again. Return whether the child's NAKs were excessive.
         """
-        known = self._crying.pop(child, None)
+        known = self._excessive.pop(child, None)
         if known is None:
             return False
         known.small_budget, known.monitor = None, ExcessiveNakMonitor(self._parameters, self._lead, now_ns)
-        self._notices.append(Notice("crying-child-over", f"{self._name}: {child} was released"))
+        self._notices.append(Notice("child-excess-naks-over", f"{self._name}: {child} was released"))
         return True
 
     @property
@@ -98,11 +98,15 @@ class NakLimits:
         """Return when a child's NAKs may be no longer excessive, or a notice waits."""
         if self._notices:
             return 0
-        return min((known.monitor.ends_ns for known in self._crying.values()), default=NEVER) if self._crying else NEVER
+        return (
+            min((known.monitor.ends_ns for known in self._excessive.values()), default=NEVER)
+            if self._excessive
+            else NEVER
+        )
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Release children whose NAKs are no longer excessive. Return the notices."""
-        for child, known in tuple(self._crying.items()):
+        for child, known in tuple(self._excessive.items()):
             if known.monitor.look(self._lead, now_ns):
                 self._changed(child, known)
         if not self._notices:
@@ -125,16 +129,16 @@ class NakLimits:
             )
             if len(self._children) > self._parameters.max_children:
                 forgotten, _ = self._children.popitem(last=False)
-                self._crying.pop(forgotten, None)
+                self._excessive.pop(forgotten, None)
         self._children.move_to_end(child)
         known.nak_packets += packets
         known.nak_sqns += sqns
-        if sqns and is_watched and self._parameters.nagging_window_ivl:
+        if sqns and is_watched and self._parameters.excess_nak_window_ivl:
             self._lead = lead
             if known.monitor.asked(sqns, lead, now_ns):
                 self._changed(child, known)
             if known.small_budget is not None and not known.small_budget.take(sqns, now_ns):
-                self._counters.nak_packets_of_crying += packets
+                self._counters.excess_nak_packets += packets
                 known.braked += packets
                 return False
         if known.naks.take(packets, now_ns) and self._naks.take(packets, now_ns):
@@ -145,17 +149,19 @@ class NakLimits:
         return False
 
     def _changed(self, child: Nla, known: _Child) -> None:
-        if known.monitor.is_nagging:
-            self._counters.children_crying += 1
-            rate = self._parameters.crying_sqn_rte
+        if known.monitor.is_excessive:
+            self._counters.excess_nak_children += 1
+            rate = self._parameters.excess_nak_sqn_rte
             known.small_budget = self._bucket(rate)
-            self._crying[child] = known
+            self._excessive[child] = known
             text = f"{self._name}: {child} sends excessive NAKs and now gets at most {rate} repairs a second"
-            self._notices.append(Notice("crying-child", text))
+            self._notices.append(Notice("child-excess-naks", text))
         else:
             known.small_budget = None
-            self._crying.pop(child, None)
-            self._notices.append(Notice("crying-child-over", f"{self._name}: {child} sends no more excessive NAKs"))
+            self._excessive.pop(child, None)
+            self._notices.append(
+                Notice("child-excess-naks-over", f"{self._name}: {child} sends no more excessive NAKs")
+            )
 
     def _notice_storm(self, kind: str, child: Nla, now_ns: int) -> None:
         """Give notice that a budget is exceeded, at most once in `notice_ivl`."""

@@ -201,7 +201,12 @@ class NodeSettings:
         sessions = core.release(child, self._driver.now_ns())
         if not sessions:
             restricted = sorted(
-                {asker.address for row in core.status(self._driver.now_ns()) for asker in row.askers if asker.is_crying}
+                {
+                    asker.address
+                    for row in core.status(self._driver.now_ns())
+                    for asker in row.askers
+                    if asker.has_excess_naks
+                }
             )
             raise UsageError(
                 f"{child[:_QUOTE_LENGTH]} has its normal budget at {self._plan.name}",

@@ -22,7 +22,7 @@ from pgm.wire.formats import Tsi
 # buffer overflown.
 OCTETS_BETWEEN_READS = 128 * KIB
 # Causes that follow from another loss or from a request: no reason to skip more.
-_CONSEQUENTIAL_CAUSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
+_CONSEQUENTIAL_CAUSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.EXCESS_NAKS})
 
 
 def _octets_of(content: WholeMessages | LargeMessage | Lost) -> int:

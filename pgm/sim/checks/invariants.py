@@ -133,7 +133,7 @@ def _refused(node: SimulatedNode) -> int:
     counters = node.core.counters
     return (
         counters.nak_packets_braked
-        + counters.nak_packets_of_crying
+        + counters.excess_nak_packets
         + counters.nak_packets_late
         + counters.nak_packets_foreign
         + counters.ncf_packets_braked

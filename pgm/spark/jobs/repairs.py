@@ -128,7 +128,7 @@ def duplicates(events: DataFrame) -> DataFrame:
     )
 
 
-def crying_babies(events: DataFrame, *, window: str = "10 seconds") -> DataFrame:
+def excess_naks(events: DataFrame, *, window: str = "10 seconds") -> DataFrame:
     """Return children with far more requests than the others of the same parent.
 
     Columns: window, node (the parent), child, asked, usual, times. `usual` is the median of the children of that parent
@@ -156,6 +156,9 @@ def crying_babies(events: DataFrame, *, window: str = "10 seconds") -> DataFrame
     child = F.coalesce("name", "child").alias("child")
     start = F.col("window.start").alias("window")
     return named.select(start, "node", "segment", child, "asked", "usual", times).orderBy("window", F.desc("asked"))
+
+
+crying_babies = excess_naks  # deprecated
 
 
 def traffic(events: DataFrame, keys: Sequence[str] = ("node", "role")) -> DataFrame:

@@ -10,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
+from pgm.deprecated import KEYS, with_former_names
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.spark.jobs import losses, repairs, timers
@@ -64,7 +65,7 @@ def summarise(
         summary["shares"] = rows_of(repairs.shares_again(parts, "segment").orderBy("segment"))
         summary["duplicates"] = rows_of(doubled)
         progress("excessive NAKs and timers")
-        summary["crying_babies"] = rows_of(repairs.crying_babies(events).limit(_MAX_EXCESS_ROWS))
+        summary["excess_naks"] = rows_of(repairs.excess_naks(events).limit(_MAX_EXCESS_ROWS))
         summary["timers"] = rows_of(timers.timers(events, doubled))
         progress("traffic")
         summary["traffic"] = rows_of(repairs.traffic(events))
@@ -72,7 +73,7 @@ def summarise(
         summary["left_out"] = rows_of(
             events.where("kind = 'overflow'").groupBy("node").agg(F.sum("count").alias("rows")).orderBy("node")
         )
-        return summary
+        return with_former_names(summary, KEYS)
     finally:
         doubled.unpersist()
 

@@ -27,6 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from deploy.monitor.http_service import MOST_REQUESTS, AccessControl
 from deploy.monitor.monitor import DEFAULT_PORT, warn_of_others
 from pgm.core.counters import ROWS
+from pgm.deprecated import COUNTERS
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
 from tests.net.support.lab import ROOT
@@ -132,6 +133,8 @@ def _says_the_counters_table(port: int) -> None:
             "gauge" if " now" in row.metadata["unit"] or " at most" in row.metadata["unit"] else "counter"
         )
         assert {tuple(sorted(sample.labels)) for sample in family.samples} == {("node", "role", "topology")}
+    for former, name in COUNTERS.items():
+        assert families[f"pgm_{former}"].documentation.startswith(f"Deprecated: now pgm_{name}")
     openmetrics = get(port, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert openmetrics[1]["content-type"].startswith("application/openmetrics-text")
     assert openmetrics[2].endswith(b"# EOF\n")

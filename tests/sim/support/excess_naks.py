@@ -1,7 +1,7 @@
 """One receiver with excessive NAKs: its cost for other receivers, with a small budget and without.
 
 `python -m tests.sim.support.excess_naks` prints the table of docs/guide/receiving.md. With `--write` it also draws
-docs/pictures/crying.svg. A repairer's subnet has 10 receivers with 1 % loss. One more receiver loses 60 % from the fifth second on.
+docs/pictures/excess-naks.svg. A repairer's subnet has 10 receivers with 1 % loss. One more receiver loses 60 % from the fifth second on.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pgm.wire.formats import PacketType, Tsi
 from pgm.wire.train import Data, Train
 from tests.sim.support.worlds import lossy, parameters, traffic
 
-PICTURE = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "crying.svg"
-BABY, REPAIRER = "baby", "repairer"
-LOSS, CRYING_LOSS, CRIES_FROM_S = 0.01, 0.6, 5
+PICTURE = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "excess-naks.svg"
+BAD, REPAIRER = "bad", "repairer"
+LOSS, EXCESS_LOSS, EXCESS_FROM_S = 0.01, 0.6, 5
 FROM_S, TO_S = 20, 30  # the measured interval
 RATE, SIZE = 1000, 1000
 
@@ -57,7 +57,7 @@ class OthersOnly(RepairLatency):
     """Repair latency of all receivers but the one with excessive NAKs."""
 
     def started(self, node: SimulatedNode) -> None:
-        if node.name != BABY:
+        if node.name != BAD:
             super().started(node)
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
@@ -78,9 +78,9 @@ class Outcome:
 
 def _set_loss(world: World, loss: float) -> None:
     """Set the loss of the receiver with excessive NAKs from now on."""
-    [attachment] = world.nodes[BABY].attachments
+    [attachment] = world.nodes[BAD].attachments
     attachment.ingress = SimulatedLink(
-        LinkSetup(delay=50 * MICROSECOND, impairment=Impairment(loss=loss)), f"{BABY}:{loss}"
+        LinkSetup(delay=50 * MICROSECOND, impairment=Impairment(loss=loss)), f"{BAD}:{loss}"
     )
 
 
@@ -94,7 +94,7 @@ def run(
     tree.repairer(REPAIRER, "core", "floor", parents=("source",))
     for index in range(receivers):
         tree.receiver(f"desk-{index}", "floor", REPAIRER)
-    tree.receiver(BABY, "floor", REPAIRER)
+    tree.receiver(BAD, "floor", REPAIRER)
     world = World(build_core, seed=seed)
     repairs, others = Repairs(), OthersOnly()
     for checker in (*cheap_checkers(), repairs, others):
@@ -104,11 +104,11 @@ def run(
         offered = traffic(seconds * RATE, size=SIZE, rate=RATE, burst=10) if is_source else None
         wiring = lossy(LOSS) if plan.role is Role.RECEIVER else None
         world.add_node(plan, wiring=wiring, traffic=offered)
-    for at_s, loss in ((CRIES_FROM_S, CRYING_LOSS), (heals_at_s, LOSS)):
+    for at_s, loss in ((EXCESS_FROM_S, EXCESS_LOSS), (heals_at_s, LOSS)):
         if at_s is not None:
             world.at(at_s * SECOND, functools.partial(_set_loss, world, loss))
     world.run_until((seconds + 1) * SECOND)
-    lost = sum(one.lost_sqns for node in world.receivers if node.name != BABY for one in node.application.all_streams)
+    lost = sum(one.lost_sqns for node in world.receivers if node.name != BAD for one in node.application.all_streams)
     return Outcome(
         repairs=dict(repairs.by_second),
         p50_ms=others.quantile_ns(0.5) / MILLISECOND,
@@ -119,9 +119,9 @@ def run(
 
 
 MODES: dict[str, dict[str, object]] = {
-    "nobody looks": {"nagging_window_ivl": 0},
+    "nobody looks": {"excess_nak_window_ivl": 0},
     "a small budget": {},
-    "and it asks for less itself": {"nagging_policy": "lower"},
+    "and it asks for less itself": {"excess_nak_policy": "lower"},
 }
 SECONDS, HEALS_AT_S = 60, 30
 

@@ -50,7 +50,7 @@ def test_blame(spark: SparkSession, tmp_path: Path) -> None:
         "floor > desk-4": (0, 0),
     }
     assert [rows["floor > desk-1"][f"pairs_{lag}"] for lag in losses.LAGS] == [4, 3, 1, 0]
-    babies = repairs.crying_babies(table).collect()
-    assert [(baby["node"], baby["child"], baby["asked"], baby["times"]) for baby in babies] == [
+    children = repairs.excess_naks(table).collect()
+    assert [(child["node"], child["child"], child["asked"], child["times"]) for child in children] == [
         ("relay", "desk-3", 400, 40)
     ]

@@ -127,7 +127,7 @@ def test_repairs_add_up_to_the_account(simulated: tuple[DataFrame, Truth, sim_re
     for side in ("north", "south"):
         assert doubled[side]["repairs"] == sent[f"{side}-repairer"] + sent[f"{side}-relay"]
         assert 1 <= doubled[side]["repair_ratio"] < 1.2
-    assert repairs.crying_babies(table).count() == 0
+    assert repairs.excess_naks(table).count() == 0
 
 
 def test_jobs_unsent_packets_are_not_missing(spark: SparkSession, tmp_path: Path) -> None:

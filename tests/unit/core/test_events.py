@@ -40,7 +40,7 @@ def test_ids():
     assert id_of(Closed(TSI, 1, CloseCause.SILENT)) == "closed-silent"
     assert id_of(Opened(TSI, 1, "10.0.0.1", 7500)) == "opened"
     assert id_of(Opened(TSI, 1, "10.0.0.1", 7500, resumed=True)) == "resumed"
-    assert pgm.event_of(Notice("nagging", "")).remedy
+    assert pgm.event_of(Notice("excess-naks", "")).remedy
     assert kind_of(Notice("of-the-future", "")).id == "of-the-future"
 
 

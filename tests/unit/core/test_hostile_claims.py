@@ -335,7 +335,7 @@ def greedy(groups, first=0):
 def test_large_parity_nak_is_bounded_and_leaves_others_their_share():
     """8,064 packets are asked for in one packet, ten times a second; somebody else asks for a group of 128."""
     rates = {"rdata_share": 0.25, "txw_max_rte": 4 * PER_SECOND * STRIDE, "txw_secs": 3600 * SECOND}
-    core = source(fec_group=GROUP_SIZE, nagging_window_ivl=0, **rates, **NO_SPMS)
+    core = source(fec_group=GROUP_SIZE, excess_nak_window_ivl=0, **rates, **NO_SPMS)
     core.submit([payload_of(sqn, STRIDE - DATA_HEADER_OCTETS) for sqn in range(63 * GROUP_SIZE)])
     run(core, START + 100 * SECOND)
     responder, counters = core._parity.responder, core.counters

@@ -17,11 +17,11 @@ from tests.unit.core.recovery.recoveries import due, recovery
 
 WINDOW, CHECK = 100 * MS, 300 * MS
 SOON = {
-    "nagging_window_ivl": WINDOW,
-    "nagging_check_ivl": CHECK,
-    "nagging_max_sqns": 50,
-    "nagging_share": 0.2,
-    "crying_sqn_rte": 100,
+    "excess_nak_window_ivl": WINDOW,
+    "excess_nak_check_ivl": CHECK,
+    "excess_nak_min_sqns": 50,
+    "excess_nak_share": 0.2,
+    "excess_nak_sqn_rte": 100,
     "brake_burst_ivl": SECOND,
 }
 
@@ -33,68 +33,68 @@ def asks(monitor: ExcessiveNakMonitor, sqns: int, sent: int, until: int, every: 
 
 
 @pytest.mark.parametrize(
-    ("sqns", "sent", "nags"),
+    ("sqns", "sent", "is_excessive"),
     [(3, 10, True), (1, 10, False), (1, 4, False), (2, 4, True), (1, 0, False), (2, 0, True)],
     ids=["a third", "a tenth", "few", "a half", "few of an idle stream", "much of an idle stream"],
 )
-def test_both_the_number_and_the_share_count(sqns, sent, nags):
+def test_both_the_number_and_the_share_count(sqns, sent, is_excessive):
     monitor = ExcessiveNakMonitor(parameters(**SOON), 0, 0)
     asks(monitor, sqns, sent, CHECK - MS)
-    assert not monitor.is_nagging
+    assert not monitor.is_excessive
     asks(monitor, sqns, sent, 2 * CHECK, since=CHECK)
-    assert monitor.is_nagging == nags
+    assert monitor.is_excessive == is_excessive
 
 
 def test_a_window_without_a_request_begins_anew():
-    """A burst of losses is no nagging, however large."""
+    """A burst of losses is not excessive, however large."""
     monitor = ExcessiveNakMonitor(parameters(**SOON), 0, 0)
     for start in range(0, 5 * CHECK, CHECK):
         monitor.asked(10_000, start // MS, start + 1)
         monitor.asked(10_000, start // MS, start + WINDOW)
-        assert not monitor.is_nagging
+        assert not monitor.is_excessive
 
 
 def test_it_ends_with_a_quiet_window():
     monitor = ExcessiveNakMonitor(parameters(**SOON), 0, 0)
     asks(monitor, 10, 10, 2 * CHECK)
-    assert monitor.is_nagging
+    assert monitor.is_excessive
     assert monitor.look(1000, 2 * CHECK + 2 * WINDOW)
-    assert not monitor.is_nagging
+    assert not monitor.is_excessive
 
 
 def test_nak_monitor_demand_at_small_budget_stays_excessive():
     """A receiver that lowers its demand would otherwise be let go and begin again, for ever."""
-    changes = {**SOON, "nagging_max_sqns": 100}
+    changes = {**SOON, "excess_nak_min_sqns": 100}
     monitor = ExcessiveNakMonitor(parameters(**changes), 0, 0)
     asks(monitor, 10, 10, 2 * CHECK)
-    assert monitor.is_nagging
+    assert monitor.is_excessive
     asks(monitor, 1, 10, 4 * CHECK, since=2 * CHECK)  # all of the budget
-    assert monitor.is_nagging
+    assert monitor.is_excessive
     asks(monitor, 1, 10, 8 * CHECK, every=50 * MS, since=4 * CHECK)  # a fifth of it
-    assert not monitor.is_nagging
+    assert not monitor.is_excessive
 
 
-def crying(nak_limits: NakLimits, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
+def ask_often(nak_limits: NakLimits, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
     """NAKs taken in of a child that asks every 10 ms."""
     return sum(nak_limits.admit_nak(child, now, sqns, now // MS) for now in range(since, until, 10 * MS))
 
 
-def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
+def test_child_with_excess_naks_gets_small_budget_of_its_own():
     counters = Counters()
     nak_limits = NakLimits(session_context(parameters(**SOON), counters=counters))
-    assert crying(nak_limits, "baby", CHECK) == 30
-    crying(nak_limits, "baby", 2 * CHECK, since=CHECK)
-    assert nak_limits.is_crying("baby")
+    assert ask_often(nak_limits, "bad", CHECK) == 30
+    ask_often(nak_limits, "bad", 2 * CHECK, since=CHECK)
+    assert nak_limits.has_excess_naks("bad")
     begun = 2 * CHECK
     taken = sum(
-        nak_limits.admit_nak("baby", now, 10, now // MS) + 0 * nak_limits.admit_nak("desk", now, 1, now // MS)
+        nak_limits.admit_nak("bad", now, 10, now // MS) + 0 * nak_limits.admit_nak("desk", now, 1, now // MS)
         for now in range(begun, begun + 2 * SECOND, 10 * MS)
     )
     assert taken <= 10 + 20  # the bucket, and 100 sqns a second
-    assert counters.nak_packets_of_crying >= 170
+    assert counters.excess_nak_packets >= 170
     assert counters.nak_packets_braked == 0
-    assert not nak_limits.is_crying("desk")
-    assert [one.code for one in nak_limits.handle_deadline(begun)] == ["crying-child"]
+    assert not nak_limits.has_excess_naks("desk")
+    assert [one.code for one in nak_limits.handle_deadline(begun)] == ["child-excess-naks"]
     assert not nak_limits.handle_deadline(begun)
 
 
@@ -102,21 +102,21 @@ def test_nak_limits_released_child_has_normal_budget():
     counters = Counters()
     nak_limits = NakLimits(session_context(parameters(**SOON), counters=counters))
     assert not nak_limits.release("10.0.0.1", 0)
-    crying(nak_limits, "10.0.0.1", 2 * CHECK)
+    ask_often(nak_limits, "10.0.0.1", 2 * CHECK)
     nak_limits.handle_deadline(2 * CHECK)
-    assert nak_limits.is_crying("10.0.0.1")
+    assert nak_limits.has_excess_naks("10.0.0.1")
     assert nak_limits.release("10.0.0.1", 2 * CHECK)
     assert not nak_limits.release("10.0.0.1", 2 * CHECK)
     (notice,) = nak_limits.handle_deadline(2 * CHECK)
-    assert (notice.code, nak_limits.crying) == ("crying-child-over", ())
-    assert crying(nak_limits, "10.0.0.1", 2 * CHECK + WINDOW, since=2 * CHECK) == WINDOW // (10 * MS)
-    crying(nak_limits, "10.0.0.1", 4 * CHECK, since=2 * CHECK + WINDOW)
-    assert (nak_limits.is_crying("10.0.0.1"), counters.children_crying) == (True, 2)
+    assert (notice.code, nak_limits.excessive) == ("child-excess-naks-over", ())
+    assert ask_often(nak_limits, "10.0.0.1", 2 * CHECK + WINDOW, since=2 * CHECK) == WINDOW // (10 * MS)
+    ask_often(nak_limits, "10.0.0.1", 4 * CHECK, since=2 * CHECK + WINDOW)
+    assert (nak_limits.has_excess_naks("10.0.0.1"), counters.excess_nak_children) == (True, 2)
 
 
 def test_a_quiet_child_is_released_without_asking_for_it():
     nak_limits = NakLimits(session_context(parameters(**SOON)))
-    crying(nak_limits, "baby", 2 * CHECK)
+    ask_often(nak_limits, "bad", 2 * CHECK)
     nak_limits.handle_deadline(2 * CHECK)
     told: list[str] = []
     now = 2 * CHECK
@@ -125,20 +125,20 @@ def test_a_quiet_child_is_released_without_asking_for_it():
         if now > 100 * SECOND:
             break
         told += [one.code for one in nak_limits.handle_deadline(now)]
-    assert told == ["crying-child-over"]
-    assert not nak_limits.is_crying("baby")
+    assert told == ["child-excess-naks-over"]
+    assert not nak_limits.has_excess_naks("bad")
     assert nak_limits.deadline_ns > 100 * SECOND
 
 
-def test_children_that_are_forgotten_cry_no_more():
+def test_forgotten_children_have_no_excess_naks():
     nak_limits = NakLimits(session_context(parameters(**SOON, max_children=2)))
-    crying(nak_limits, "baby", 2 * CHECK)
+    ask_often(nak_limits, "bad", 2 * CHECK)
     nak_limits.admit_nak("a", 2 * CHECK)
     nak_limits.admit_nak("b", 2 * CHECK)
-    assert not nak_limits.crying
+    assert not nak_limits.excessive
 
 
-def nagging(**changes: object) -> tuple[Reader, list[Notice]]:
+def reader_with_losses(**changes: object) -> tuple[Reader, list[Notice]]:
     """A receiver that loses nine of ten packets and gets no repair."""
     reader = joined(**{**SOON, "nak_max_outstanding": 1000, **changes})
     notices: list[Notice] = []
@@ -150,30 +150,30 @@ def nagging(**changes: object) -> tuple[Reader, list[Notice]]:
     return reader, notices
 
 
-def test_a_receiver_that_nags_says_so_and_goes_on():
-    reader, notices = nagging()
-    assert notices[0].code == "nagging"
+def test_receiver_with_excess_naks_reports_and_goes_on():
+    reader, notices = reader_with_losses()
+    assert notices[0].code == "excess-naks"
     assert reader.closed() is None
     assert reader.core.counters.nak_sqns > 1000
 
 
-def test_a_receiver_that_nags_lowers_its_demand():
-    eager, _ = nagging()
-    modest, notices = nagging(nagging_policy="lower")
-    assert notices[0].code == "nagging"
+def test_receiver_with_excess_naks_lowers_its_requests():
+    eager, _ = reader_with_losses()
+    modest, notices = reader_with_losses(excess_nak_policy="lower")
+    assert notices[0].code == "excess-naks"
     assert modest.closed() is None
     assert modest.core.counters.nak_sqns < eager.core.counters.nak_sqns / 2
 
 
-def test_a_receiver_that_nags_closes_the_session():
-    reader, notices = nagging(nagging_policy="close")
-    assert [one.code for one in notices] == ["nagging"]
-    assert reader.closed() is CloseCause.NAGGING
-    assert LossCause.NAGGING in {fate for fate in reader.fates.popitem()[1].values() if isinstance(fate, LossCause)}
+def test_receiver_with_excess_naks_closes_session():
+    reader, notices = reader_with_losses(excess_nak_policy="close")
+    assert [one.code for one in notices] == ["excess-naks"]
+    assert reader.closed() is CloseCause.EXCESS_NAKS
+    assert LossCause.EXCESS_NAKS in {fate for fate in reader.fates.popitem()[1].values() if isinstance(fate, LossCause)}
 
 
 def test_nobody_looks_where_the_window_is_zero():
-    reader, notices = nagging(nagging_window_ivl=0)
+    reader, notices = reader_with_losses(excess_nak_window_ivl=0)
     assert not notices
     assert reader.core.counters.nak_sqns > 1000
 
@@ -184,7 +184,7 @@ def test_nak_limits_child_asking_for_others_is_counted_not_watched():
     for now in range(0, 4 * CHECK, 10 * MS):
         nak_limits.admit_nak("relay", now, 10, now // MS, is_watched=False)
         nak_limits.admit_nak("desk", now, 1, now // MS)
-    assert not nak_limits.is_crying("relay")
+    assert not nak_limits.has_excess_naks("relay")
     first, second = nak_limits.askers()
     assert (first.address, first.nak_sqns) == ("relay", 10 * first.nak_packets)
     assert (second.address, second.nak_sqns) == ("desk", second.nak_packets)
@@ -210,7 +210,7 @@ def test_a_lowered_demand_is_asked_for_all_the_same(rate, count):
 def test_nak_self_limit_lowered_budget_holds_at_least_one_packet():
     """Also where a bucket of `brake_burst_ivl` would hold a part of one."""
     made = recovery()
-    lowered = parameters(**SOON | {"crying_sqn_rte": 10, "brake_burst_ivl": MS}, nagging_policy="lower")
+    lowered = parameters(**SOON | {"excess_nak_sqn_rte": 10, "brake_burst_ivl": MS}, excess_nak_policy="lower")
     nak_self_limit = NakSelfLimit("session", made, lowered, 0, 0)
     for now in range(0, 2 * CHECK, 10 * MS):
         nak_self_limit.asked(10, now // MS, now)

@@ -166,14 +166,14 @@ def test_a_lost_packet_costs_no_delivery_of_its_own():
 def test_session_with_excessive_naks_reports_losses_at_close(seed, has_room):
     """What was asked for in vain and given up by the ask that closes the session is told, not delivered from an empty place."""
     limits = {
-        "nagging_window_ivl": 100 * MS,
-        "nagging_check_ivl": 300 * MS,
-        "nagging_max_sqns": 1,
-        "nagging_share": 0.001,
+        "excess_nak_window_ivl": 100 * MS,
+        "excess_nak_check_ivl": 300 * MS,
+        "excess_nak_min_sqns": 1,
+        "excess_nak_share": 0.001,
     }
     retries = {"nak_ncf_retries": 2, "nak_data_retries": 2}
     setup = ReceiverSetup(SEGMENT, parents=(REPAIRER,))
-    reader = Reader(setup, seed=seed, nagging_policy="close", **limits, **retries)
+    reader = Reader(setup, seed=seed, excess_nak_policy="close", **limits, **retries)
     reader.hear(spm_packet(1, 1000, 999))
     reader.hear(data_train([1000], trail=1000))
     first = 1001
@@ -184,5 +184,5 @@ def test_session_with_excessive_naks_reports_losses_at_close(seed, has_room):
         reader.now += 10 * MS  # a driver that is late
         reader._take(reader.core.handle_deadline(reader.now))
         assert first < 5000
-    assert reader.closed() is CloseCause.NAGGING
+    assert reader.closed() is CloseCause.EXCESS_NAKS
     assert reader.marks[-1].next_sqn == first
