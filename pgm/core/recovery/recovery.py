@@ -127,15 +127,15 @@ class Recovery:
             self._counters.watch.missing(self._tsi, low, high, now_ns)
 
     def detect_new(self, spans: Sequence[Span], now_ns: int) -> None:
-        """Note gaps in order, all above every missing sqn.
-
-        Only for cores without an observer of losses.
-        """
+        """Note gaps in order, all above every missing sqn."""
         if not spans:
             return
         end_ns, before = self._back_off_end_ns(now_ns + self.settle_ivl), self.missing.sqns
         self.missing.extend([MissingRange(first, end, deadline_ns=end_ns, found_at_ns=now_ns) for first, end in spans])
         self._counters.missing_sqns += self.missing.sqns - before
+        if self._counters.watch is not NO_OBSERVER:
+            for first, end in spans:
+                self._counters.watch.missing(self._tsi, first, end, now_ns)
 
     def _back_off_end_ns(self, begins_ns: int) -> int:
         """Return the end of a back-off that starts at `begins_ns`.
