@@ -21,16 +21,16 @@ class Upstream:
 
     def __init__(self, context: SessionContext, state: SessionState, setup: ElementSetup) -> None:
         self.parents = parents = Parents(context, all_parents(setup.parents, setup.lines))
-        self.acks = AckMerger(context, state, parents, setup)
         self.recovery = recovery = Recovery(context, parents.response_timeout)
         self.gap_detector = GapDetector(recovery)
         self.nak_sender = NakSender(context, state, parents, recovery)
-        self.nak_sender.more = self.acks.reports
         self.lines: RedundantLines | None = None  # if several lines bring the session
         if setup.lines:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
             self.lines = RedundantLines(context, lines, state, recovery)
-            self.nak_sender.routes = self.acks.routes = self.lines
+            self.nak_sender.routes = self.lines
+        self.acks = AckMerger(context, state, parents, setup, self.lines)
+        self.nak_sender.more = self.acks.reports
         self.spm_request = SpmRequest(context, setup.up)
         dlr_nla = searches_answered(setup, context.parameters)
         self.nak_control = NakControl(context, state, parents, recovery, setup.up, dlr_nla)

@@ -50,6 +50,9 @@ class DepartedChild:
     has_left: bool  # the child said goodbye
 
 
+_NOT_DEPARTED = DepartedChild(acked=-NEVER, members=0, stalled_ns=0, has_left=False)
+
+
 class AckCollector:
     """Acks of one node's children in one session."""
 
@@ -113,25 +116,27 @@ class AckCollector:
         """
         self._counters.ack_packets_in += 1
         place, said = (segment.index, peer), report.members
-        before = self.table.get(place)
-        if not self._counts(place, report, is_known=before is not None):
+        is_known = place in self.table
+        if not self._counts(place, report, is_known=is_known):
             self._counters.acks_refused += 1
             return NOTHING
         members = self._members_of(said)
-        if said.leaves and before is not None:
-            members = max(members, before.members)  # an element that has just lost all its children reports 0
+        if said.leaves and is_known:
+            members = max(
+                members, self.table[place].members
+            )  # an element that has just lost all its children reports 0
         child = AckChild(
             acked=report.acked,
             members=members,
             holder=said.holder if said.is_element else peer,
             is_element=said.is_element,
             heard_ns=now_ns,
-            moved_ns=self._moved_ns(place, before, report, now_ns),
+            moved_ns=self._moved_ns(place, report, now_ns),
         )
         if said.leaves:
-            self._counters.members_left += before is not None
+            self._counters.members_left += is_known
         else:
-            self._counters.members_joined += before is None
+            self._counters.members_joined += not is_known
             self._owed.add(segment.index)
             self._confirm_ns = min(self._confirm_ns, max(now_ns, self._confirmed_ns + terms.keepalive))
             self._review_ns = min(self._review_ns, now_ns + terms.keepalive)
@@ -141,23 +146,23 @@ class AckCollector:
     def _members_of(self, said: Members) -> int:
         return min(said.members, self._most_members) if said.is_element else 1
 
-    def _moved_ns(self, place: Place, before: AckChild | None, report: AckReport, now_ns: int) -> int:
+    def _moved_ns(self, place: Place, report: AckReport, now_ns: int) -> int:
         """Return when a child last made progress, or lacked nothing."""
-        if report.acked >= report.lead:
-            return now_ns
-        if before is not None:
-            return now_ns if report.acked > before.acked else before.moved_ns
-        former = self._former.get(place)
-        return now_ns if former is None or report.acked > former.acked else now_ns - former.stalled_ns
+        if place in self.table:
+            acked, moved_ns = self.table[place].acked, self.table[place].moved_ns
+        else:
+            former = self._former.get(place, _NOT_DEPARTED)
+            acked, moved_ns = former.acked, now_ns - former.stalled_ns
+        return now_ns if report.acked > acked or report.acked >= report.lead else moved_ns
 
     def forget(self, segment: Segment, peer: Nla) -> None:
         """Forget a child that has left, after its last ack was taken into account."""
-        self._remove((segment.index, peer), has_left=True)
+        place = (segment.index, peer)
+        if place in self.table:
+            self._remove(place, has_left=True)
 
     def _remove(self, place: Place, *, has_left: bool = False) -> None:
         child = self.table.remove(place)
-        if child is None:
-            return
         self._former[place] = DepartedChild(child.acked, child.members, child.heard_ns - child.moved_ns, has_left)
         self._former.move_to_end(place)
         if len(self._former) > self._limit:
@@ -165,7 +170,7 @@ class AckCollector:
 
     def _counts(self, place: Place, report: AckReport, *, is_known: bool) -> bool:
         if place in self._stuck:
-            if report.acked < (report.lead if self.table.low is None else self.table.low):
+            if report.acked < self.table.low_or(report.lead):
                 return False
             del self._stuck[place]
         return is_known or report.members.leaves or not self.table.is_full
@@ -221,7 +226,6 @@ class AckCollector:
 
     def _confirmation(self, segment: Segment, lead: int, to: Nla | None = None) -> Effect:
         self._counters.ack_confirmations += 1
-        low = self.table.low
         said = Members(members=self.table.members, holder=segment.address, confirms=True, joins=to is not None)
-        packet = ack_packet(self._tsi, self._data_port, lead if low is None else low, said)
+        packet = ack_packet(self._tsi, self._data_port, self.table.low_or(lead), said)
         return control(segment, packet, to=to, hops=1 if to is None else None)

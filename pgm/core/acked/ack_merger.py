@@ -19,65 +19,76 @@ from pgm.core.segment import Channel
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
 from pgm.core.status import AckStatus
+from pgm.core.timers import Timers
 from pgm.units import NEVER
 from pgm.wire.control_packets import Ack, Nak, Spm
 from pgm.wire.formats import Nla
 from pgm.wire.options import Flow, Members, PgmccFeedback, find
 
-_SETTLED = -1
 _SETTLES = 2  # keepalive intervals in which every child is expected to send an ack
+
+
+class _Settling:
+    """Time in which a child may still be unknown, even if all known children have left."""
+
+    def __init__(self) -> None:
+        self.deadline_ns = NEVER
+        self._ends_ns = NEVER
+
+    def begin(self, ivl: int, now_ns: int) -> None:
+        """Begin with the first ack of any child."""
+        if self._ends_ns == NEVER:
+            self._ends_ns = self.deadline_ns = now_ns + ivl
+
+    def lasts(self, now_ns: int) -> bool:
+        """Return whether a child may be unknown."""
+        return now_ns < self._ends_ns
 
 
 class AckMerger:
     """Acks that pass one element in one session.
 
-    Idle until an SPM announces an acknowledged stream.
+    Idle until an SPM announces an acknowledged stream. `routes` are for parents on several segments.
     """
 
-    def __init__(self, context: SessionContext, state: SessionState, parents: Parents, setup: ElementSetup) -> None:
-        self._context = context
+    def __init__(
+        self,
+        context: SessionContext,
+        state: SessionState,
+        parents: Parents,
+        setup: ElementSetup,
+        routes: HasRoutes | None = None,
+    ) -> None:
         self._state = state
-        self._parents = parents
-        self._setup = setup
         self._counters = context.counters
-        self.routes: HasRoutes | None = None  # None: all parents are on one segment
-        self._below: AckCollector | None = None
-        self._above: AckSender | None = None
+        self._below = AckCollector(context, setup.downs)
+        self._above = AckSender(context, state, parents, setup.up, routes, is_element=True)
+        self._settling = _Settling()
         self.reports = ReportRelay(state, parents, setup.up, context.counters)
-        self._settles_ns: int | None = None  # until then a child may be unknown, and _SETTLED after that
+        self._timers: Timers[AckMerger] = Timers(
+            (self._below, AckMerger._review),
+            (self._settling, AckMerger._settle),
+            (self._above, AckMerger._send_ack),
+        )
 
     @property
     def status(self) -> AckStatus | None:
         """Return the status for operators; None if the stream is not acknowledged."""
-        if self._below is None or self._above is None:
+        if not self._above.is_wanted:
             return None
-        low = self._below.table.low
-        stable = self._state.lead if low is None else low
-        return self._below.status(stable, self._above.terms, self._above.parent or "")
+        return self._below.status(self._below.table.low_or(self._state.lead), self._above.terms, self._above.parent)
 
     @property
     def deadline_ns(self) -> int:
         """Return when `handle_deadline` must be called."""
-        if self._below is None or self._above is None:
-            return NEVER
-        settles_ns = self._settles_ns
-        if settles_ns is None or settles_ns == _SETTLED:
-            settles_ns = NEVER
-        return min(self._below.deadline_ns, self._above.deadline_ns, settles_ns)
+        return self._timers.deadline_ns if self._above.is_wanted else NEVER  # at once for plain streams
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Take the terms of an acknowledged stream from an SPM."""
         self.reports.on_spm(spm)
         flow = find(spm.options, Flow)
-        if flow is None:
-            return
-        terms = AckTerms.of_option(flow)
-        if self._above is not None:
-            self._above.follow(terms, now_ns)
-            return
-        self._below = AckCollector(self._context, self._setup.downs)
-        self._above = AckSender(self._context, self._state, self._parents, self._setup.up, terms, is_element=True)
-        self._above.routes = self.routes
+        if flow is not None:
+            self._above.follow(AckTerms.of_option(flow), now_ns)
 
     def on_packet(self, ack: Ack, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take an ack of a child, or a confirmation of the parent."""
@@ -85,7 +96,7 @@ class AckMerger:
         if feedback is not None and channel.segment.downstream and not channel.is_group:
             return self.reports.on_ack(ack, feedback)
         said, below, above = find(ack.options, Members), self._below, self._above
-        if said is None or below is None or above is None or not self._state.has_edges:
+        if said is None or not above.is_wanted or not self._state.has_edges:
             self._counters.foreign_packets += 1
             return NOTHING
         segment = channel.segment
@@ -95,13 +106,12 @@ class AckMerger:
         if channel.is_group or not segment.downstream or not self._state.reveals(acked + 1):
             self._counters.foreign_packets += 1
             return NOTHING
-        if self._settles_ns is None and not len(below.table):
-            self._settles_ns = now_ns + _SETTLES * above.terms.keepalive
+        self._settling.begin(_SETTLES * above.terms.keepalive, now_ns)
         effects = below.on_ack(AckReport(acked, said, self._state.lead), segment, peer, above.terms, now_ns)
-        self._follow(above, below, now_ns)
+        self._follow(now_ns)
         if said.leaves:
             below.forget(segment, peer)
-            self._follow(above, below, now_ns)
+            self._follow(now_ns)
         return effects
 
     def came(self, first: int, end: int) -> None:
@@ -113,46 +123,45 @@ class AckMerger:
         """Return a NAK's congestion report, for the nodes above."""
         return self.reports.on_nak(nak) if nak.options else NOTHING
 
-    def _follow(self, above: AckSender, below: AckCollector, now_ns: int) -> None:
-        low = below.table.low
-        if self._is_settling(now_ns):
+    def _follow(self, now_ns: int) -> None:
+        """Acknowledge what all receivers below have."""
+        below, above = self._below, self._above
+        if self._settling.lasts(now_ns):
             least = self._state.trail - 1  # an unknown child has at least this
-            low = least if low is None else min(low, least)
-        if low is None:
+            low = min(least, below.table.low_or(least))
+        elif len(below.table):
+            low = below.table.low_or(above.acked)
+        else:
             departed = below.departed()
-            if above.acked is not None and departed > above.acked:
+            if departed > above.acked and not above.is_idle:
                 above.reached(departed, now_ns)  # the children that left had this, and the others are gone
             above.leave(now_ns)
             return
-        above.stay(now_ns)
+        above.stay()
         above.reached(low, now_ns)
 
-    def _is_settling(self, now_ns: int) -> bool:
-        """Return whether a child may still be unknown.
-
-        This may be so even if all known children have left.
-        """
-        return self._settles_ns is not None and now_ns < self._settles_ns
-
-    def _members(self, below: AckCollector, acked: int, now_ns: int) -> int:
+    def _members(self, now_ns: int) -> int:
         """Return how many receivers an ack speaks for.
 
-        A goodbye speaks for the receivers below that said goodbye and had acknowledged `acked`.
+        A goodbye speaks for the receivers below that said goodbye and had the same packets.
         """
-        is_goodbye = not len(below.table) and not self._is_settling(now_ns)
-        return below.goodbyes(acked) if is_goodbye else below.table.members
+        is_goodbye = not len(self._below.table) and not self._settling.lasts(now_ns)
+        return self._below.goodbyes(self._above.acked) if is_goodbye else self._below.table.members
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Return confirmations, notices of removed children, and the ack of this element."""
-        below, above = self._below, self._above
-        if below is None or above is None or self.deadline_ns > now_ns:
-            return []
-        effects = below.handle_deadline(above.terms, self._state.lead, now_ns)
-        if self._settles_ns is not None and now_ns >= self._settles_ns:
-            self._settles_ns = _SETTLED
-        if above.acked is not None:
-            self._follow(above, below, now_ns)
-        if above.deadline_ns <= now_ns:
-            members = 0 if above.acked is None else self._members(below, above.acked, now_ns)
-            effects += above.handle_deadline(now_ns, members, below.table.holder)
+        return self._timers.handle_deadline(self, now_ns)
+
+    def _review(self, now_ns: int) -> Effects:
+        effects = self._below.handle_deadline(self._above.terms, self._state.lead, now_ns)
+        self._follow(now_ns)
         return effects
+
+    def _settle(self, now_ns: int) -> Effects:
+        self._settling.deadline_ns = NEVER
+        self._follow(now_ns)
+        return NOTHING
+
+    def _send_ack(self, now_ns: int) -> Effects:
+        self._follow(now_ns)
+        return self._above.handle_deadline(now_ns, self._members(now_ns), self._below.table.holder)

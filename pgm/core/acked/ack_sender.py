@@ -1,17 +1,14 @@
-"""Acks of one node to its parent: their times, and the choice of the parent.
+"""Acks of one node to its parent: when they are due, and what they say.
 
 An ack is due after `every` packets, or an interval after the first packet without an ack, whichever is sooner. Keepalive
 acks come in addition. The parent confirms the first ack by unicast, so that the child knows of its adoption. After that
 the parent's confirmations to all its children are enough.
-
-A child changes to the next parent after half of `ack_expiry` without a confirmation. A parent that never answers is left
-after `AckTerms.search`. The change is complete before the nodes above forget the old parent, so no packet that the child
-lacks is released meanwhile.
 """
 
 from __future__ import annotations
 
-from pgm.core.acked.ack_terms import AckTerms, ack_packet
+from pgm.core.acked.ack_parent import AckParent
+from pgm.core.acked.ack_terms import NOT_ACKED, AckTerms, ack_packet
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
@@ -23,12 +20,11 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import Members
 
-_MOST_DOUBLINGS = 16  # far beyond any keepalive
 _FAREWELLS = 16  # acks with a goodbye until one is confirmed: enough to try two parents
 
 
 class AckSender:
-    """Acks of one node in one session.
+    """Acks of one node in one session; idle until an SPM asks for acks.
 
     With `is_element` the node speaks for receivers below it.
     """
@@ -39,192 +35,139 @@ class AckSender:
         state: SessionState,
         parents: Parents,
         segment: Segment,
-        terms: AckTerms,
+        routes: HasRoutes | None = None,
         *,
         is_element: bool = False,
     ) -> None:
-        self._terms = terms
+        """`routes` are for parents on several segments."""
+        self.terms = NOT_ACKED  # from the source's last SPM
         self._state = state
-        self._parents = parents
+        self._parent = AckParent(parents, context.counters)
         self._segment = segment
-        self._parameters = context.parameters
+        self._peer_expiry = context.parameters.peer_expiry
         self._counters = context.counters
         self._is_element = is_element
-        self.routes: HasRoutes | None = None  # None: all parents are on one segment
+        self._routes = routes
         self._rng = context.rng
-        self._draw()
-        self._acked: int | None = None
-        self._sent = -1
+        self._ivl = 0
+        self._mark_by = 0
         self._mark = 0  # an ack is due when this sqn is reached
-        self._due_ns = NEVER
-        self.parent: Nla | None = None
-        self._is_adopted = False
-        self._tries = 0  # acks to this parent without an adoption
-        self._heard_ns = 0  # when the parent last confirmed, or the first ack to it
-        self._former: Nla | None = None  # the old parent, which gets a goodbye once the new one has adopted this node
-        self._retry_ns = 0  # when a better parent may be tried again
+        self._sent = -1
+        self.acked = -1  # the newest sqn up to which no packet is missing here and below
+        self.deadline_ns = NEVER  # when the next ack is due; NEVER before the first and after the last ack
         self._farewells = 0
 
-    def _draw(self) -> None:
-        """Draw the interval and the mark of acks at random.
-
-        Thousands of receivers get the same train at the same time, and their acks must not coincide.
-        """
-        self._ivl = self._rng.randint(self._terms.ivl // 2, self._terms.ivl)
-        self._mark_by = self._rng.randint(1, self._terms.every)
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether an SPM has asked for acks."""
+        return self.terms is not NOT_ACKED
 
     @property
-    def terms(self) -> AckTerms:
-        """Return the source's terms, from its last SPM."""
-        return self._terms
+    def is_idle(self) -> bool:
+        """Return whether the first ack was not yet due, or the last one was sent."""
+        return self.deadline_ns == NEVER
+
+    @property
+    def parent(self) -> Nla:
+        """Return the node that receives the acks; empty before the first ack."""
+        return self._parent.address
 
     def follow(self, terms: AckTerms, now_ns: int) -> None:
         """Take the terms of an SPM.
 
         The next SPM of the source thereby corrects a forged one.
         """
-        if terms == self._terms:
+        if terms == self.terms:
             return
-        self._counters.ack_terms_changes += 1
-        self._terms = terms
-        self._draw()
-        if self._acked is not None and self._due_ns != NEVER:
+        self._counters.ack_terms_changes += self.is_wanted
+        self.terms = terms
+        # Thousands of receivers get the same train at the same time, and their acks must not coincide.
+        self._ivl = self._rng.randint(terms.ivl // 2, terms.ivl)
+        self._mark_by = self._rng.randint(1, terms.every)
+        if not self.is_idle:
             self._mark = min(self._mark, max(self._sent, 0) + terms.every)
-            self._due_ns = min(self._due_ns, now_ns + self._ivl)
+            self.deadline_ns = min(self.deadline_ns, now_ns + self._ivl)
 
     @property
-    def deadline_ns(self) -> int:
-        """Return when an ack is due."""
-        return self._due_ns
+    def status(self) -> AckStatus | None:
+        """Return the status of a receiver's acks, for operators; None if the stream has no acks."""
+        if not self.is_wanted:
+            return None
+        stable = -1 if self.is_idle else self.acked
+        return AckStatus(stable=stable, members=1, parent=self.parent, window=self.terms.window)
 
-    @property
-    def acked(self) -> int | None:
-        """Return the newest sqn up to which no packet is missing here and below.
-
-        Return None before the first ack.
-        """
-        return self._acked
-
-    @property
-    def status(self) -> AckStatus:
-        """Return the status of a receiver's acks, for operators."""
-        stable = -1 if self._acked is None else self._acked
-        return AckStatus(stable=stable, members=1, parent=self.parent or "", window=self.terms.window)
-
-    def reached(self, acked: int, now_ns: int | None = None) -> None:
+    def reached(self, acked: int, now_ns: int) -> None:
         """Note the newest sqn without a gap below it.
 
         The sqn falls when an element adopts a slower child.
         """
-        if acked == self._acked:
+        if not self.is_wanted or (acked == self.acked and not self.is_idle):
             return
-        now_ns = self._state.heard_at_ns if now_ns is None else now_ns
-        if self._acked is None:
+        if self.is_idle:
             self._mark = acked + self._mark_by
-            self._due_ns = now_ns
+            self.deadline_ns = now_ns
         elif acked >= self._mark or acked < self._sent:
-            self._due_ns = now_ns
+            self.deadline_ns = now_ns
         else:
-            self._due_ns = min(self._due_ns, now_ns + self._ivl)
-        self._acked = acked
+            self.deadline_ns = min(self.deadline_ns, now_ns + self._ivl)
+        self.acked = acked
 
-    def leave(self, now_ns: int | None = None) -> None:
+    def leave(self, now_ns: int) -> None:
         """Say goodbye at once, because no receiver here or below counts any more."""
-        if self._acked is not None and self.parent is not None and not self._farewells:
-            self._farewells = _FAREWELLS
-            self._due_ns = self._state.heard_at_ns if now_ns is None else now_ns
+        if self.parent and not self.is_idle and not self._farewells:
+            self._farewells, self.deadline_ns = _FAREWELLS, now_ns
 
-    def stay(self, now_ns: int) -> None:
-        """Cancel a goodbye, because a receiver counts again."""
-        if self._farewells or self._acked is None:
-            self._farewells, self._is_adopted, self._acked = 0, False, None
-            self._due_ns = now_ns
+    def stay(self) -> None:
+        """Cancel a goodbye, because a receiver counts again: the next ack is a first one."""
+        if self._farewells or self.is_idle:
+            self._farewells, self._parent.has_adopted, self.deadline_ns = 0, False, NEVER
 
     def handle_deadline(self, now_ns: int, members: int = 1, holder: Nla = "") -> Effects:
         """Return the ack that is due."""
-        if now_ns < self._due_ns:
+        if now_ns < self.deadline_ns:
             return NOTHING
         terms = self.terms
-        is_silent = now_ns - self._state.heard_at_ns >= self._parameters.peer_expiry
-        if self._acked is None or is_silent or not self._find_parent(now_ns):
-            self._due_ns = now_ns + terms.keepalive
+        is_silent = now_ns - self._state.heard_at_ns >= self._peer_expiry
+        if is_silent or not self._parent.choose(terms, now_ns):
+            self.deadline_ns = now_ns + terms.keepalive
             return NOTHING
-        self._sent, self._mark = self._acked, self._acked + terms.every
+        self._sent, self._mark = self.acked, self.acked + terms.every
         leaves = self._farewells > 0
-        if leaves:
-            self._farewells -= 1
-        is_last = leaves and not self._farewells
-        self._due_ns = NEVER if is_last else now_ns + (terms.keepalive if self._is_adopted else self._next_try())
-        if is_last:
-            self._acked = None
-        return (self._ack(self._sent, members, holder, self.parent, leaves=leaves),)
+        self._farewells -= leaves
+        if leaves and not self._farewells:
+            self.deadline_ns = NEVER
+        elif self._parent.has_adopted:
+            self.deadline_ns = now_ns + terms.keepalive
+        else:
+            self.deadline_ns = now_ns + self._parent.count_try(terms, self._ivl)
+        return (self._ack(members, holder, self.parent, leaves=leaves),)
 
-    def _next_try(self) -> int:
-        """Return the wait for a parent without an answer, which doubles with each try.
-
-        A forged SPM may name any address, and all receivers would send acks to that address.
-        """
-        self._tries += 1
-        return max(self._ivl, min(self.terms.keepalive, self._ivl << min(self._tries - 1, _MOST_DOUBLINGS)))
-
-    def _ack(self, acked: int, members: int, holder: Nla, to: Nla | None, *, leaves: bool = False) -> Effect:
+    def _ack(self, members: int, holder: Nla, to: Nla, *, leaves: bool) -> Effect:
         self._counters.ack_packets += 1
-        segment = self._segment if self.routes is None else self.routes.route(to, self._segment)[0]
+        segment = self._segment if self._routes is None else self._routes.route(to, self._segment)[0]
         said = Members(
             members=members,
             holder=holder or segment.address,
             is_element=self._is_element,
             leaves=leaves,
-            joins=not self._is_adopted,
+            joins=not self._parent.has_adopted,
         )
-        return control(segment, ack_packet(self._state.tsi, self._state.data_port, acked, said), to=to)
-
-    def _find_parent(self, now_ns: int) -> bool:
-        """Choose the parent for the next ack, and leave a silent one.
-
-        Return False without any parent.
-        """
-        order = self._parents.all
-        if not order:
-            return False
-        if self.parent not in order:
-            self._go_to(order[0], now_ns)
-        elif now_ns - self._heard_ns >= (self.terms.response_timeout if self._is_adopted else self.terms.search):
-            at = order.index(self.parent)
-            self._retry_ns = now_ns + self.terms.expiry
-            self._go_to(order[(at + 1) % len(order)], now_ns)
-        return True
-
-    def _go_to(self, parent: Nla, now_ns: int) -> None:
-        if parent != self.parent:
-            self._tries = 0
-        if parent != self.parent and self.parent is not None:
-            self._counters.ack_parent_changes += 1
-            if self._is_adopted:
-                self._former = self.parent
-        self.parent, self._is_adopted, self._heard_ns = parent, False, now_ns
+        return control(segment, ack_packet(self._state.tsi, self._state.data_port, self.acked, said), to=to)
 
     def on_confirmation(self, peer: Nla, now_ns: int, *, is_for_us: bool) -> Effects:
         """Take a parent's confirmation.
 
         With `is_for_us` it came by unicast and confirms this node's own ack.
         """
-        order = self._parents.all
         if peer != self.parent:
-            is_better = peer in order and self.parent in order and order.index(peer) < order.index(self.parent)
-            if is_better and now_ns >= self._retry_ns and self._due_ns != NEVER:
-                self._retry_ns = now_ns + self.terms.expiry
-                self._go_to(peer, now_ns)
-                self._due_ns = now_ns
+            if not self.is_idle and self._parent.prefer(peer, self.terms, now_ns):
+                self.deadline_ns = now_ns
             return NOTHING
-        if self._is_adopted or is_for_us:
-            self._heard_ns = now_ns
+        self._parent.confirmed(now_ns, is_for_us=is_for_us)
         if not is_for_us:
             return NOTHING
         if self._farewells:
-            self._farewells, self._acked, self._due_ns = 0, None, NEVER
+            self._farewells, self.deadline_ns = 0, NEVER
             return NOTHING
-        former, self._former, self._is_adopted, self._tries = self._former, None, True, 0
-        if former is None or former == peer or self._acked is None:
-            return NOTHING
-        return (self._ack(self._acked, 0, "", former, leaves=True),)
+        former = self._parent.adopt()
+        return (self._ack(0, "", former, leaves=True),) if former and not self.is_idle else NOTHING

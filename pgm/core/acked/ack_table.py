@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from pgm.units import NEVER
 from pgm.wire.formats import Nla
 
 Place = tuple[int, Nla]  # index of the segment, address there
@@ -29,13 +30,16 @@ class AckChild:
     moved_ns: int  # when the child last made progress, or lacked nothing
 
 
+_UNKNOWN = AckChild(acked=NEVER, members=0, holder="", is_element=False, heard_ns=0, moved_ns=0)  # holds up no sqn
+
+
 class AckTable:
     """Table of at most `limit` children (JG-07)."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._children: dict[Place, AckChild] = {}
-        self._low: int | None = None
+        self._low = NEVER  # NEVER without children
         self._at_low = 0  # children at the minimum
         self.members = 0
 
@@ -45,25 +49,25 @@ class AckTable:
     def __iter__(self) -> Iterator[tuple[Place, AckChild]]:
         return iter(self._children.items())
 
-    def get(self, place: Place) -> AckChild | None:
-        """Return the newest ack of a child; None if the child is unknown."""
-        return self._children.get(place)
+    def __contains__(self, place: Place) -> bool:
+        return place in self._children
+
+    def __getitem__(self, place: Place) -> AckChild:
+        return self._children[place]
 
     @property
     def is_full(self) -> bool:
         """Return whether there is no room for another child."""
         return len(self._children) >= self._limit
 
-    @property
-    def low(self) -> int | None:
-        """Return the sqn that all children have acknowledged; None without children."""
-        return self._low
+    def low_or(self, default: int) -> int:
+        """Return the sqn that all children have acknowledged; `default` without children."""
+        return self._low if self._children else default
 
     @property
     def holder(self) -> Nla:
         """Return the receiver that is furthest behind; empty without children."""
-        slowest = min(self._children.values(), key=lambda child: child.acked, default=None)
-        return "" if slowest is None else slowest.holder
+        return min(self._children.values(), key=lambda child: child.acked, default=_UNKNOWN).holder
 
     def slowest(self, most: int) -> dict[str, int]:
         """Return the addresses and ack positions of the slowest children, for operators."""
@@ -75,27 +79,23 @@ class AckTable:
 
         An element that adopts a slower child acknowledges less than before.
         """
-        before = self._children.get(place)
+        before = self._children.get(place, _UNKNOWN)
         self._children[place] = child
-        self.members += child.members - (0 if before is None else before.members)
-        self._changed(None if before is None else before.acked, child.acked)
+        self._changed(before, child)
 
-    def remove(self, place: Place) -> AckChild | None:
-        """Forget a child. Return its newest ack; None if the child is unknown."""
-        child = self._children.pop(place, None)
-        if child is not None:
-            self.members -= child.members
-            self._changed(child.acked, None)
+    def remove(self, place: Place) -> AckChild:
+        """Forget a child. Return its newest ack."""
+        child = self._children.pop(place)
+        self._changed(child, _UNKNOWN)
         return child
 
-    def _changed(self, before: int | None, after: int | None) -> None:
-        if before is not None and before == self._low:
-            self._at_low -= 1
-        if after is not None:
-            if self._low is None or after < self._low:
-                self._low, self._at_low = after, 1
-            elif after == self._low:
-                self._at_low += 1
+    def _changed(self, before: AckChild, after: AckChild) -> None:
+        self.members += after.members - before.members
+        self._at_low -= before.acked == self._low
+        if after.acked < self._low:
+            self._low, self._at_low = after.acked, 1
+        elif after.acked == self._low:
+            self._at_low += 1
         if not self._at_low:
-            self._low = min((child.acked for child in self._children.values()), default=None)
+            self._low = min((child.acked for child in self._children.values()), default=NEVER)
             self._at_low = sum(child.acked == self._low for child in self._children.values())

@@ -94,6 +94,9 @@ class AckTerms:
         return min(self.expiry // 4, max(self.keepalive, 2 * self.ivl))
 
 
+NOT_ACKED = AckTerms(window=0, every=1, ivl=0, expiry=0, stall=0)  # of a stream without acks
+
+
 def ack_packet(tsi: Tsi, data_port: int, acked: int, members: Members) -> bytes:
     """Return a cumulative ack, or a parent's confirmation, as octets.
 

@@ -39,7 +39,7 @@ class AckedWindow:
         self._quorum = parameters.ack_quorum
         self._children = AckCollector(context, segments)
         self.stable = first_sqn - 1  # the newest sqn that all members have
-        self._full_since_ns: int | None = None
+        self._full_since_ns = NEVER  # NEVER while there is room
         self._has_news = False  # `stable` has grown, so the deadline is now, to wake its waiters
 
     def spm_options(self) -> Options:
@@ -70,8 +70,7 @@ class AckedWindow:
 
         A new member does not lower the edge: the source does not wait for packets that the member missed before.
         """
-        low = self._children.table.low
-        return self.stable if low is None else max(self.stable, low)
+        return max(self.stable, self._children.table.low_or(self.stable))
 
     @property
     def unstable_from(self) -> int:
@@ -88,14 +87,15 @@ class AckedWindow:
         return room
 
     def _note_full(self, is_full: bool, now_ns: int) -> None:
-        if is_full and self._full_since_ns is None:
+        was_full = self._full_since_ns != NEVER
+        if is_full and not was_full:
             self._full_since_ns = now_ns
             self._counters.window_blockings += 1
-        elif not is_full and self._full_since_ns is not None:
+        elif was_full and not is_full:
             blocked_us = (now_ns - self._full_since_ns) // MICROSECOND
             self._counters.window_blocked_us += blocked_us
             self._counters.window_blocked_most_us = max(self._counters.window_blocked_most_us, blocked_us)
-            self._full_since_ns = None
+            self._full_since_ns = NEVER
 
     def data_sent(self, first: int, end: int, now_ns: int) -> None:
         """Do nothing: only acks move the window."""
@@ -118,11 +118,10 @@ class AckedWindow:
         return effects
 
     def _follow(self) -> None:
-        low = self._children.table.low
-        if low is None:
+        if not len(self._children.table):
             low = self._children.departed(self._quorum)  # the acks of the children that left count if no child remains
-        elif self.members < self._quorum:
-            return
+        else:
+            low = self._base if self.members >= self._quorum else self.stable
         if low > self.stable:
             self.stable, self._has_news = low, True
 

@@ -38,6 +38,7 @@ class Feedback:
     ) -> None:
         """`routes` are for parents on several segments."""
         self._context = context
+        self._routes = routes
         self._state = state
         self._parents = parents
         self._segment = segment
@@ -45,23 +46,24 @@ class Feedback:
         self._counters = context.counters
         self._is_missing = is_missing
         self.is_wanted = False  # False for plain streams, which test nothing else
-        self._acks: AckSender | None = None
+        self._acks = self._new_acks()
         self._flow_ns = 0  # time of the last SPM that requested acks
         self.reporter: Reporter | None = None
-        self._routes = routes
+
+    def _new_acks(self) -> AckSender:
+        return AckSender(self._context, self._state, self._parents, self._segment, self._routes)
 
     @property
     def deadline_ns(self) -> int:
         """When something is due."""
         if not self.is_wanted:
             return NEVER
-        acks_ns = NEVER if self._acks is None else self._acks.deadline_ns
-        return min(acks_ns, NEVER if self.reporter is None else self.reporter.deadline_ns)
+        return min(self._acks.deadline_ns, NEVER if self.reporter is None else self.reporter.deadline_ns)
 
     @property
     def status(self) -> AckStatus | None:
         """Status of the acks for operators."""
-        return None if self._acks is None else self._acks.status
+        return self._acks.status
 
     @property
     def nak_options(self) -> Options:
@@ -75,48 +77,40 @@ class Feedback:
         requested acks for `peer_expiry`: a single SPM with or without the option may be forged.
         """
         flow = find(spm.options, Flow)
-        common = (self._context, self._state, self._parents, self._segment)
         if flow is not None:
-            self._flow_ns, terms = now_ns, AckTerms.of_option(flow)
-            if self._acks is None:
-                self._acks = AckSender(*common, terms)
-                self._acks.routes = self._routes
-            self._acks.follow(terms, now_ns)
-        elif self._acks is not None and now_ns - self._flow_ns >= self._parameters.peer_expiry:
+            self._flow_ns = now_ns
+            self._acks.follow(AckTerms.of_option(flow), now_ns)
+        elif self._acks.is_wanted and now_ns - self._flow_ns >= self._parameters.peer_expiry:
             self._counters.ack_terms_changes += 1
-            self._acks = None
+            self._acks = self._new_acks()
         if self.reporter is None and find(spm.options, Acker) is not None:
-            self.reporter = Reporter(*common, self._is_missing)
-        self.is_wanted = self._acks is not None or self.reporter is not None
+            self.reporter = Reporter(self._context, self._state, self._parents, self._segment, self._is_missing)
+        self.is_wanted = self._acks.is_wanted or self.reporter is not None
         if self.reporter is not None:
             self.reporter.on_spm(spm, now_ns)
 
     def on_packet(self, ack: Ack, peer: Nla, now_ns: int) -> Effects:
         """Take an ACK by which a parent confirms acks."""
         members = find(ack.options, Members)
-        if self._acks is None or members is None or not members.confirms:
+        if members is None or not members.confirms:
             return NOTHING
         return self._acks.on_confirmation(peer, now_ns, is_for_us=members.joins)
 
     def reached(self, acked: int) -> None:
         """Note that everything up to `acked` was delivered."""
-        if self._acks is not None:
-            self._acks.reached(acked)
+        self._acks.reached(acked, self._state.heard_at_ns)
 
     def ends(self) -> None:
         """Send a goodbye: the session is over."""
-        if self._acks is not None:
-            self._acks.leave()
+        self._acks.leave(self._state.heard_at_ns)
 
     def leave(self, now_ns: int) -> Effects:
         """Send a goodbye: the application leaves, and no node needs to wait for its acks."""
         effects = NOTHING if self.reporter is None else self.reporter.leave(now_ns)
-        if self._acks is None:
-            return effects
         self._acks.leave(now_ns)
         return [*effects, *self._acks.handle_deadline(now_ns)]
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Return an ack or a report that is due."""
-        effects = NOTHING if self._acks is None else self._acks.handle_deadline(now_ns)
+        effects = self._acks.handle_deadline(now_ns)
         return effects if self.reporter is None else [*effects, *self.reporter.handle_deadline(now_ns)]
