@@ -116,8 +116,7 @@ class AckMerger:
 
     def came(self, first: int, end: int) -> None:
         """Note ODATA from above."""
-        if self.reports.wanted is not None:
-            self.reports.links.above.came(first, end)
+        self.reports.came(first, end)
 
     def on_nak(self, nak: Nak) -> Effects:
         """Return a NAK's congestion report, for the nodes above."""

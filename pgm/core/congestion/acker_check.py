@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pgm.core.congestion.link_reports import moved
 from pgm.core.congestion.window import MAP_BITS
-from pgm.units import MILLISECOND
+from pgm.units import MILLISECOND, NEVER
 
 RTT_WEIGHT = 0.125
 _SQNS = 512  # length of a disagreement before it counts: four times the memory of a loss rate, so older losses drop out
@@ -24,15 +24,15 @@ class AckerCheck:
     def __init__(self) -> None:
         self.loss = 0.0
         self.rtt_ns = 0  # smoothed
-        self._rx_max: int | None = None
-        self._differs_from: int | None = None  # the sqn since which reports and acks disagree
+        self._rx_max = -NEVER  # before the first ack
+        self._differs_from = NEVER  # the sqn since which reports and acks disagree
 
-    def acked(self, rx_max: int, bitmap: int, reported_loss: float, took_ns: int | None) -> None:
+    def acked(self, rx_max: int, bitmap: int, reported_loss: float, took_ns: int) -> None:
         """Take an ack. Only sqns above the last `rx_max` count.
 
-        `took_ns` is the time since the newest of them was sent; None if unknown.
+        `took_ns` is the time since the newest of them was sent; -1 if unknown.
         """
-        if self._rx_max is None:
+        if self._rx_max == -NEVER:
             self._rx_max, self.loss = rx_max, reported_loss  # the first report is believed
             return
         new = rx_max - self._rx_max
@@ -44,19 +44,15 @@ class AckerCheck:
         if not bitmap >> (MAP_BITS - 1) & 1:
             missing += new - mapped  # a gap that extends beyond the map
         self.loss = moved(self.loss, missing, new - missing)
-        if took_ns is not None:
+        if took_ns >= 0:
             self.rtt_ns = round((1 - RTT_WEIGHT) * self.rtt_ns + RTT_WEIGHT * took_ns) if self.rtt_ns else took_ns
 
     def differs(self, reported_loss: float, reported_rtt_ns: int) -> bool:
-        """Return whether reports and acks have disagreed for `_SQNS` sqns."""
+        """Return whether reports and acks have disagreed for `_SQNS` sqns. There must be an ack."""
         agrees = _are_close(self.loss, reported_loss, _LOSS_SLACK) and (
             not self.rtt_ns or _are_close(self.rtt_ns, reported_rtt_ns, _RTT_SLACK_NS)
         )
-        if agrees or self._rx_max is None:
-            self._differs_from = None
-            return False
-        if self._differs_from is None:
-            self._differs_from = self._rx_max
+        self._differs_from = NEVER if agrees else min(self._differs_from, self._rx_max)
         return self._rx_max - self._differs_from >= _SQNS
 
 

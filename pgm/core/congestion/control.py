@@ -15,7 +15,7 @@ from collections import OrderedDict
 import attrs
 
 from pgm.core.congestion.acker_check import RTT_WEIGHT, AckerCheck
-from pgm.core.congestion.link_reports import ALL_LOST, LossReport
+from pgm.core.congestion.link_reports import ALL_LOST, WorstLinks
 from pgm.core.congestion.window import CongestionWindow, slowness
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.segment import Segment
@@ -77,8 +77,7 @@ class CongestionControl:
         self._acker = _Acker()
         self._timeouts = 0
         self._barred: OrderedDict[Nla, int] = OrderedDict()  # distrusted receivers, and the end of the distrust in ns
-        self._worst_link = LossReport()
-        self._worst_path = LossReport()
+        self._worst = WorstLinks()
         self._waits_since_ns = now_ns  # time of the last ack, or of the first packet in flight after that
         self._is_announced = True  # an SPM has named the acker
         self._announced_ns = -NEVER  # time of the last SPM that announced an acker at once
@@ -142,8 +141,7 @@ class CongestionControl:
             return NOTHING
         acker = self._acker
         acker.has_acked, acker.loss = True, loss
-        sent_ns = self.window.sent_at(sqn)
-        acker.check.acked(sqn, ack.bitmap, loss, None if sent_ns is None else max(0, now_ns - sent_ns))
+        acker.check.acked(sqn, ack.bitmap, loss, self.window.elapsed_ns(sqn, now_ns))
         got, lost = self.window.acked(sqn, ack.bitmap, lead)
         self._counters.cc_losses += lost
         if got or lost:
@@ -166,10 +164,7 @@ class CongestionControl:
             return True
         self._counters.cc_reports_in += 1
         sqn = min(unwrap(cr.lead, lead), lead)
-        if cr.has_ne_wl:
-            self._worst_link.send(max(self._worst_link.aged(sqn), cr.ne_wl / ALL_LOST), sqn)
-        if cr.has_ne_wp:
-            self._worst_path.send(max(self._worst_path.aged(sqn), cr.ne_wp / ALL_LOST), sqn)
+        self._worst.heard(cr, sqn)
         if cr.has_rx_wp:
             self._report(cr.receiver, sqn, cr.rx_wp / ALL_LOST, now_ns, now_ns)
         return True
@@ -183,12 +178,13 @@ class CongestionControl:
         if not self._may_acknowledge(reporter, now_ns):
             self._counters.cc_reports_refused += 1
             return
-        sent_ns = self.window.sent_at(sqn)
+        elapsed_ns = self.window.elapsed_ns(sqn, at_ns)
+        is_measured = elapsed_ns >= 0
         longest_ns = _LONGEST_RTT * self._parameters.cc_timeout_ivl
         acker = self._acker
-        rtt_ns = acker.rtt_ns if sent_ns is None else min(longest_ns, max(0, at_ns - sent_ns))
+        rtt_ns = min(longest_ns, elapsed_ns) if is_measured else acker.rtt_ns
         if reporter == acker.address:
-            if sent_ns is not None:
+            if is_measured:
                 smoothed_ns = round((1 - RTT_WEIGHT) * acker.rtt_ns + RTT_WEIGHT * rtt_ns)
                 acker.rtt_ns = smoothed_ns if acker.rtt_ns else rtt_ns
             acker.slowness = slowness(acker.rtt_ns / SECOND, loss)
@@ -209,8 +205,8 @@ class CongestionControl:
             loss=round(self.loss, 6),
             round_trip_ns=self.rtt_ns,
             window=round(self.window.window, 3),
-            worst_link=round(self._worst_link.aged(row.lead), 6),
-            worst_path=round(self._worst_path.aged(row.lead), 6),
+            worst_link=round(self._worst.link.aged(row.lead), 6),
+            worst_path=round(self._worst.path.aged(row.lead), 6),
         )
         return attrs.evolve(row, congestion=status)
 

@@ -36,14 +36,14 @@ class CongestionWindow:
         self._in_flight.update(dict.fromkeys(range(first, end)))
         self._times.append((first, end, now_ns))
 
-    def sent_at(self, sqn: int) -> int | None:
-        """Return when a packet was sent, in ns; None if that was too long ago."""
-        for first, end, at_ns in reversed(self._times):
+    def elapsed_ns(self, sqn: int, at_ns: int) -> int:
+        """Return the time since a packet was sent, at least 0; -1 if that was too long ago."""
+        for first, end, sent_ns in reversed(self._times):
             if first <= sqn < end:
-                return at_ns
+                return max(0, at_ns - sent_ns)
             if end <= sqn:
-                return None
-        return None
+                return -1
+        return -1
 
     def acked(self, rx_max: int, bitmap: int, lead: int) -> tuple[int, int]:
         """Take an ack, and return the newly acknowledged and the lost packets as counts.

@@ -92,7 +92,7 @@ class DataPath:
             window.reveal(state.lead + 1, now_ns)  # an SPM may have announced this before the first data came
         if parity.is_offered:
             self._insert_rebuilt(parity.on_data(head, first, now_ns), peer, now_ns)
-        if reporter is not None:
+        if reporter.is_wanted:
             effects += reporter.on_data(first, end, now_ns)
         if head.options and find(head.options, Fin) is not None:
             state.fin_lead = end - 1
@@ -100,7 +100,7 @@ class DataPath:
 
     def _is_plain(self, pieces: DataWithGaps, first: int, end: int, trail: int) -> bool:
         """Return whether pieces may be taken as one item: no piece has an effect on the next one."""
-        has_effects = self.parity.is_offered or self._feedback.reporter is not None
+        has_effects = self.parity.is_offered or self._feedback.reporter.is_wanted
         if has_effects or not pieces.is_ascending or self._delivery.phase is not _OPEN:
             return False
         return max(trail, self._state.trail) <= first and not self._state.is_jump(end - 1)

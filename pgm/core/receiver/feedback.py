@@ -21,7 +21,7 @@ from pgm.core.status import AckStatus
 from pgm.units import NEVER
 from pgm.wire.control_packets import Ack, Spm
 from pgm.wire.formats import Nla
-from pgm.wire.options import NO_OPTIONS, Acker, Flow, Members, Options, find
+from pgm.wire.options import Flow, Members, Options, find
 
 
 class Feedback:
@@ -44,11 +44,10 @@ class Feedback:
         self._segment = segment
         self._parameters = context.parameters
         self._counters = context.counters
-        self._is_missing = is_missing
         self.is_wanted = False  # False for plain streams, which test nothing else
         self._acks = self._new_acks()
         self._flow_ns = 0  # time of the last SPM that requested acks
-        self.reporter: Reporter | None = None
+        self.reporter = Reporter(context, state, parents, segment, is_missing)
 
     def _new_acks(self) -> AckSender:
         return AckSender(self._context, self._state, self._parents, self._segment, self._routes)
@@ -58,7 +57,7 @@ class Feedback:
         """When something is due."""
         if not self.is_wanted:
             return NEVER
-        return min(self._acks.deadline_ns, NEVER if self.reporter is None else self.reporter.deadline_ns)
+        return min(self._acks.deadline_ns, self.reporter.deadline_ns)
 
     @property
     def status(self) -> AckStatus | None:
@@ -68,7 +67,7 @@ class Feedback:
     @property
     def nak_options(self) -> Options:
         """Options that NAKs carry in addition."""
-        return NO_OPTIONS if self.reporter is None else self.reporter.options
+        return self.reporter.options
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Learn from an SPM whether acks and reports are wanted.
@@ -83,11 +82,8 @@ class Feedback:
         elif self._acks.is_wanted and now_ns - self._flow_ns >= self._parameters.peer_expiry:
             self._counters.ack_terms_changes += 1
             self._acks = self._new_acks()
-        if self.reporter is None and find(spm.options, Acker) is not None:
-            self.reporter = Reporter(self._context, self._state, self._parents, self._segment, self._is_missing)
-        self.is_wanted = self._acks.is_wanted or self.reporter is not None
-        if self.reporter is not None:
-            self.reporter.on_spm(spm, now_ns)
+        self.reporter.on_spm(spm, now_ns)
+        self.is_wanted = self._acks.is_wanted or self.reporter.is_wanted
 
     def on_packet(self, ack: Ack, peer: Nla, now_ns: int) -> Effects:
         """Take an ACK by which a parent confirms acks."""
@@ -106,11 +102,10 @@ class Feedback:
 
     def leave(self, now_ns: int) -> Effects:
         """Send a goodbye: the application leaves, and no node needs to wait for its acks."""
-        effects = NOTHING if self.reporter is None else self.reporter.leave(now_ns)
+        effects = self.reporter.leave(now_ns)
         self._acks.leave(now_ns)
         return [*effects, *self._acks.handle_deadline(now_ns)]
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Return an ack or a report that is due."""
-        effects = self._acks.handle_deadline(now_ns)
-        return effects if self.reporter is None else [*effects, *self.reporter.handle_deadline(now_ns)]
+        return [*self._acks.handle_deadline(now_ns), *self.reporter.handle_deadline(now_ns)]

@@ -54,9 +54,9 @@ def test_acker_check_false_reports_differ(real, said, rtt):
 def test_a_break_of_the_line_is_no_lie():
     """A thousand sqns are lost at once: the map shows the end of that gap alone."""
     check, rate = AckerCheck(), 0.0
-    check.acked(0, ALL, rate, None)
+    check.acked(0, ALL, rate, -1)
     rate = moved(rate, 1000, 1)
-    check.acked(1001, 1, rate, None)
+    check.acked(1001, 1, rate, -1)
     assert check.loss == pytest.approx(rate)
 
 
