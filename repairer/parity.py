@@ -124,7 +124,7 @@ class RepairerParity:
     def _is_whole(self, group: int) -> bool:
         assert self.receiver is not None
         actual = self.receiver.ended_size(group)
-        return actual is not None and whole_group(self._cache, group, actual) is not None
+        return actual is not None and bool(whole_group(self._cache, group, actual))
 
     def _owe(
         self, group: int, count: int, segment: int, now_ns: int, hold_ns: int | None, asker: Nla | None = None

@@ -42,10 +42,10 @@ class ParityFormat:
         return index if index < self.limit else 0
 
 
-def whole_group(store: RepairStore, group: int, actual: int) -> list[Run] | None:
-    """Return all packets of a group; None if the store lacks any."""
+def whole_group(store: RepairStore, group: int, actual: int) -> list[Run]:
+    """Return all packets of a group; an empty list if the store lacks any."""
     parts = list(store.parts(group, group + actual))
-    return parts if sum(part.count for part in parts) == actual else None
+    return parts if sum(part.count for part in parts) == actual else []
 
 
 def parity_packets(
@@ -89,7 +89,7 @@ class _PendingParity:
     sent: int = 0
     ignore_until_ns: int = -NEVER
     due_ns: int = NEVER
-    actual: int | None = None  # packets in the group, None while it is not complete
+    actual: int = 0  # packets in the group, 0 while it is not complete
 
 
 class ParityResponder:
@@ -106,13 +106,8 @@ class ParityResponder:
         self._to = to
         self._groups: OrderedDict[int, _PendingParity] = OrderedDict()
         self._pending: OrderedDict[int, _PendingParity] = OrderedDict()
-        self._due_ns = NEVER
+        self.deadline_ns = NEVER  # when the hold of the first owed packet ends; NEVER when none is owed
         self._shares = FairShare(context)
-
-    @property
-    def deadline_ns(self) -> int:
-        """Return when the hold of the first owed packet ends; NEVER when none is owed."""
-        return self._due_ns
 
     @property
     def pending(self) -> int:
@@ -121,15 +116,17 @@ class ParityResponder:
 
     def granted(self, asker: Nla, group: int, count: int, now_ns: int) -> int:
         """Return how many more packets of a group an asker may have."""
-        part = next(self._store.parts(group, group + self._form.size), None)
-        stride = self._parameters.max_tpdu if part is None else part.stride
-        return self._shares.grant(asker, count, stride, now_ns)
+        return self._shares.grant(asker, count, self._stride(group, self._parameters.max_tpdu), now_ns)
+
+    def _stride(self, group: int, default: int) -> int:
+        """Return the octets of a packet of a group; `default` if the store has none."""
+        return next((part.stride for part in self._store.parts(group, group + self._form.size)), default)
 
     def request(
         self,
         group: int,
         count: int,
-        actual: int | None,
+        actual: int,
         now_ns: int,
         hold_ns: int | None = None,
         asker: Nla | None = None,
@@ -137,18 +134,18 @@ class ParityResponder:
         """Owe `count` parity packets, relative to a full group.
 
         Return False if they cannot be made. The packets are due `hold_ns` from now at the latest, by default
-        `rdata_hold_ivl`. `actual` is the number of packets in the group. For an incomplete group `actual` is None, and
-        the packets wait for its completion (FEC-16).
+        `rdata_hold_ivl`. `actual` is the number of packets in the group. For an incomplete group `actual` is 0, and the
+        packets wait for its completion (FEC-16).
 
         At least one packet is sent, because it tells receivers the size of a short group (FEC-22). An `asker` gets no
         more than its share.
         """
-        if actual is not None and whole_group(self._store, group, actual) is None:
+        if actual and not whole_group(self._store, group, actual):
             return False
         owed = self._group(group)
         if now_ns >= owed.ignore_until_ns:
             owed.sent = 0
-        offset = 0 if actual is None else self._form.size - actual
+        offset = self._form.size - actual if actual else 0
         wanted = max(1, count - offset) - owed.sent
         if wanted <= owed.pending:
             self._counters.repairs_ignored += 1  # confirmed all the same (FEC-18)
@@ -159,11 +156,11 @@ class ParityResponder:
                 return True  # confirmed: the parity exists, and the asker must request it again
             wanted = owed.pending + more
         owed.pending, owed.actual = wanted, actual
-        if actual is not None:
+        if actual:
             hold = self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns
             owed.due_ns = min(owed.due_ns, now_ns + hold)
         self._pending[group] = owed
-        self._due_ns = min(self._due_ns, owed.due_ns)
+        self.deadline_ns = min(self.deadline_ns, owed.due_ns)
         return True
 
     def is_exhausted(self, group: int) -> bool:
@@ -171,39 +168,38 @@ class ParityResponder:
 
         Receivers may then already have any further parity packet, so single packets are the better repair.
         """
-        owed = self._groups.get(group)
-        return owed is not None and self._form.start + owed.given >= self._form.limit
+        return group in self._groups and self._form.start + self._groups[group].given >= self._form.limit
 
     def _group(self, group: int) -> _PendingParity:
-        owed = self._groups.get(group)
-        if owed is None:
-            owed = self._groups[group] = _PendingParity(self._form.start)
+        if group not in self._groups:
+            self._groups[group] = _PendingParity(self._form.start)
             if len(self._groups) > self._parameters.repair_states:
                 oldest, _ = self._groups.popitem(last=False)
-                if self._pending.pop(oldest, None) is not None:
+                if oldest in self._pending:
+                    del self._pending[oldest]
                     self._counters.states_refused += 1
                     self._reschedule()  # the dropped group may have been the first one due
-        return owed
+        return self._groups[group]
 
     def ended(self, group: int, actual: int, now_ns: int) -> None:
         """Release the owed parity of a group that is now complete.
 
         Scheduled parity of the group goes first.
         """
-        owed = self._pending.get(group)
-        if owed is not None:
+        if group in self._pending:
+            owed = self._pending[group]
             owed.pending, owed.actual = max(1, owed.pending - (self._form.size - actual)), actual
             owed.due_ns = now_ns
-            self._due_ns = min(self._due_ns, now_ns)
+            self.deadline_ns = min(self.deadline_ns, now_ns)
 
     def heard(self, group: int, index: int, now_ns: int) -> None:
         """Note a parity packet of another node on the segment.
 
         One packet less is owed, and the packet's number is used.
         """
-        owed = self._groups.get(group)
-        if owed is None:
+        if group not in self._groups:
             return
+        owed = self._groups[group]
         if index >= owed.next_index:
             owed.next_index = self._form.following(index + 1)
         if owed.pending:
@@ -220,14 +216,13 @@ class ParityResponder:
         self._reschedule()
 
     def _reschedule(self) -> None:
-        self._due_ns = min((owed.due_ns for owed in self._pending.values()), default=NEVER)
+        self.deadline_ns = min((owed.due_ns for owed in self._pending.values()), default=NEVER)
 
     def next_octets(self) -> int:
         """Return an estimate of the next train's octets, for pacing."""
         for group, owed in self._pending.items():
-            if owed.due_ns == self._due_ns:
-                part = next(self._store.parts(group, group + self._form.size), None)
-                return 0 if part is None else min(owed.pending, MAX_CONVOY_PACKETS) * part.stride
+            if owed.due_ns == self.deadline_ns:
+                return min(owed.pending, MAX_CONVOY_PACKETS) * self._stride(group, 0)
         return 0
 
     def next_train(
@@ -239,14 +234,14 @@ class ParityResponder:
         """
         due = [(group, owed) for group, owed in self._pending.items() if owed.due_ns <= now_ns]
         for group, owed in due:
-            parts = whole_group(self._store, group, owed.actual or self._form.size)
-            if parts is None:  # it has left the window meanwhile
+            actual = owed.actual or self._form.size
+            parts = whole_group(self._store, group, actual)
+            if not parts:  # it has left the window meanwhile
                 self._account(group, owed, owed.pending, now_ns)
                 continue
             longest = max(part.stride for part in parts) + MOST_EXTRA_OCTETS
             count = max(1, min(owed.pending, most_packets, most_octets // longest))
             indexes = self._numbers(owed.next_index, count)
-            actual = owed.actual or self._form.size
             packets = parity_packets(parts, group, self._form, indexes, actual, PacketType.RDATA, trail)
             count = train_length(packets)
             owed.next_index = self._form.following(indexes[count - 1] + 1)

@@ -52,7 +52,7 @@ class ParitySource:
         self._shorts: dict[int, int] = {}  # number of packets in each short group
         self._scheduled: deque[int] = deque()  # groups with proactive parity still to be encoded
         self._encoded: list[bytes] = []  # proactive parity packets that are still to be sent
-        self._close_at_ns = NEVER
+        self.deadline_ns = NEVER  # when the open group must be closed
 
     # SPMs
 
@@ -64,16 +64,14 @@ class ParitySource:
         offer = ParityPrm(
             self._size, proactive=self._proactive > 0, on_demand=self._parameters.fec_on_demand or not self._proactive
         )
-        actual = self._shorts.get(group_of(self._window.lead, self._size))
-        return [offer] if actual is None else [offer, CurrTgsize(size=actual)]
+        actual = self._shorts.get(group_of(self._window.lead, self._size), 0)
+        return [offer, CurrTgsize(size=actual)] if actual else [offer]
 
     # Groups
 
-    def _actual(self, group: int) -> int | None:
-        """Return the number of packets in a group; None while it is not complete."""
-        if group >= self._group:
-            return None
-        return self._shorts.get(group, self._size)
+    def _actual(self, group: int) -> int:
+        """Return the number of packets in a group; 0 while it is not complete."""
+        return self._shorts.get(group, self._size) if group < self._group else 0
 
     def data_sent(self, now_ns: int) -> None:
         """Note a train of data that was sent."""
@@ -81,14 +79,14 @@ class ParitySource:
         while self._group + self._size <= end:
             self._end_group(self._size, now_ns)
         is_open = end > self._group and not self._window.has_unsent
-        self._close_at_ns = now_ns + self._parameters.fec_close_ivl if is_open else NEVER
+        self.deadline_ns = now_ns + self._parameters.fec_close_ivl if is_open else NEVER
 
     def close_group(self, now_ns: int) -> bool:
         """End the open group early, because no more data comes for now (FEC-20).
 
         Return whether one was ended.
         """
-        self._close_at_ns = NEVER
+        self.deadline_ns = NEVER
         actual = self._window.lead + 1 - self._group
         if actual <= 0 or self._window.has_unsent:
             return False
@@ -105,11 +103,6 @@ class ParitySource:
         self.responder.ended(self._group, actual, now_ns)
         self._group += self._size
 
-    @property
-    def deadline_ns(self) -> int:
-        """Return when the open group must be closed."""
-        return self._close_at_ns
-
     # Proactive parity
 
     def scheduled_octets(self) -> int:
@@ -121,7 +114,7 @@ class ParitySource:
             group = self._scheduled.popleft()
             actual = self._shorts.get(group, self._size)
             parts = whole_group(self._window, group, actual)
-            if parts is not None:  # else the group has left the window meanwhile
+            if parts:  # else the group has left the window meanwhile
                 indexes, trail = range(self._proactive), self._window.trail
                 self._encoded = parity_packets(parts, group, self._form, indexes, actual, PacketType.ODATA, trail)
         return sum(map(len, self._encoded))
@@ -174,11 +167,11 @@ class ParitySource:
             while first < end:
                 group = group_of(first, self._size)
                 upto, actual = min(end, group + self._size), self._actual(group)
-                if actual is not None and upto > group + actual:
+                if actual and upto > group + actual:
                     self.responder.request(group, 1 + self._size - actual, actual, now_ns)
-                part = (first, upto if actual is None else min(upto, group + actual))
+                part = (first, min(upto, group + (actual or self._size)))
                 if part[0] < part[1]:
-                    is_alone = actual is None or is_single or self.responder.is_exhausted(group)
+                    is_alone = not actual or is_single or self.responder.is_exhausted(group)
                     target = single if is_alone else wanted.setdefault(group, [])
                     target.append(part)
                 first = upto

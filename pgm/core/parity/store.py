@@ -5,22 +5,13 @@ The bounds are the number of groups, the packets of each group, and the octets.
 
 from __future__ import annotations
 
-import attrs
+from itertools import islice
 
 from pgm.core.counters import Counters
-from pgm.fec import groups
+from pgm.fec.groups import ParityShape
 from pgm.wire.parity import ParityPacket
 
 PACKET_OCTETS = 256  # memory of the objects around a packet, so that small packets count too
-
-
-@attrs.define
-class _ParityGroup:
-    """Parity packets of one group, all of one shape."""
-
-    shape: groups.ParityShape
-    packets: dict[int, ParityPacket] = attrs.field(factory=dict)
-    octets: int = 0
 
 
 class ParityStore:
@@ -34,7 +25,7 @@ class ParityStore:
         self._size = size
         self._most_groups = most_groups
         self._counters = counters
-        self._groups: dict[int, _ParityGroup] = {}
+        self._groups: dict[int, dict[int, ParityPacket]] = {}  # by group and number; no group is empty
         self._refused: dict[int, None] = {}  # groups whose packets did not fit together, oldest first
         self.octets = 0
 
@@ -43,13 +34,11 @@ class ParityStore:
 
     def count(self, group: int) -> int:
         """Return the number of packets of a group."""
-        collected = self._groups.get(group)
-        return 0 if collected is None else len(collected.packets)
+        return len(self.of(group))
 
     def of(self, group: int) -> dict[int, ParityPacket]:
         """Return the packets of a group by number."""
-        collected = self._groups.get(group)
-        return {} if collected is None else collected.packets
+        return self._groups.get(group, {})
 
     def within(self, first: int, end: int) -> list[int]:
         """Return the groups that have any of `first` to `end - 1`."""
@@ -60,24 +49,18 @@ class ParityStore:
 
         Return whether it was stored. `room` is the limit for all groups together, in octets.
         """
-        shape, group, octets = groups.ParityShape.of(packet), packet.group, PACKET_OCTETS + _octets(packet)
-        collected = self._groups.get(group)
-        if collected is not None and (
-            collected.shape != shape or packet.index in collected.packets or len(collected.packets) >= self._size
-        ):
+        group, octets = packet.group, _octets(packet)
+        collected = self.of(group)
+        if packet.index in collected or len(collected) >= self._size or not _has_shape_of(packet, collected):
             return False
-        is_new = collected is None
-        while not self._has_room(octets, room, is_new=is_new):
+        while not self._has_room(octets, room, is_new=not collected):
             newest = max(self._groups, default=group)
             if group >= newest:
                 self._counters.parity_packets_dropped += 1
                 return False
             self._counters.parity_packets_dropped += self.count(newest)
             self.drop(newest)
-        if collected is None:
-            collected = self._groups[group] = _ParityGroup(shape)
-        collected.packets[packet.index] = packet
-        collected.octets += octets
+        self._groups.setdefault(group, {})[packet.index] = packet
         self.octets += octets
         return True
 
@@ -86,9 +69,7 @@ class ParityStore:
 
     def drop(self, group: int) -> None:
         """Forget a group."""
-        collected = self._groups.pop(group, None)
-        if collected is not None:
-            self.octets -= collected.octets
+        self.octets -= sum(map(_octets, self._groups.pop(group, {}).values()))
 
     def refuse(self, group: int) -> None:
         """Note that the packets of a group do not fit together."""
@@ -112,4 +93,9 @@ class ParityStore:
 
 
 def _octets(packet: ParityPacket) -> int:
-    return len(packet.payload) + (0 if packet.fragment is None else len(packet.fragment))
+    return PACKET_OCTETS + len(packet.payload) + len(packet.fragment or b"")
+
+
+def _has_shape_of(packet: ParityPacket, group: dict[int, ParityPacket]) -> bool:
+    shape = ParityShape.of(packet)
+    return all(ParityShape.of(other) == shape for other in islice(group.values(), 1))
