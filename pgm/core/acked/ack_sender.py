@@ -101,11 +101,13 @@ class AckSender:
 
         The sqn falls when an element adopts a slower child.
         """
-        if not self.is_wanted or (acked == self.acked and not self.is_idle):
-            return
         if self.is_idle:
+            if not self.is_wanted:
+                return
             self._mark = acked + self._mark_by
             self.deadline_ns = now_ns
+        elif acked == self.acked:
+            return
         elif acked >= self._mark or acked < self._sent:
             self.deadline_ns = now_ns
         else:
