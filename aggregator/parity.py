@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
 from aggregator.elimination import Elimination
 from aggregator.nak_routes import NakRoutes
 from aggregator.parity_elimination import ParityElimination, Request
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
 from pgm.core.element.setup import ElementSetup
-from pgm.core.recovery.nak_packets import nak_packet
+from pgm.core.recovery.nak_packets import forwarded, nak_packet, with_sqns
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
-from pgm.wire.control_packets import Nak, Spm, with_addresses
+from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import Nla
-from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, find
+from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, find
 from pgm.wire.parity import counts_of, group_of, request_sqn
-from pgm.wire.sequence_numbers import unwrap, wrap
+from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Data
 
 
@@ -86,7 +84,11 @@ class ParityElement:
         asked = self._asked(nak)
         self._counters.nak_sqns_in += sum(count for _, count in asked)
         known = [(group, max(count, self.elimination.known(group, index))) for group, count in asked]
-        effects: list[Effect] = [*self._ncf_sender.confirm(_with_counts(nak, known), segment, now_ns)]
+        effects: list[Effect] = [
+            *self._ncf_sender.confirm(
+                with_sqns(nak, [request_sqn(group, count) for group, count in known]), segment, now_ns
+            )
+        ]
         if is_cut_off:
             return effects
         route = self._upstream if peer in self._homes else self._routes[index]
@@ -96,10 +98,8 @@ class ParityElement:
                 self._counters.nak_packets_late += 1
                 continue
             if peer in self._homes:
-                self.elimination.redirect_up(group, peer, self._upstream, now_ns)
-            request = self.elimination.admit(group, count, index, route, now_ns)
-            if request is not None:
-                requests.append(request)
+                self.elimination.forwarder.redirect_up(group, group + 1, peer, self._upstream, now_ns)
+            requests += self.elimination.admit(group, count, index, route, now_ns)
         self._counters.nak_packets_eliminated += not requests
         return [*effects, *self._ask(requests)]
 
@@ -121,12 +121,11 @@ class ParityElement:
         """Forward a null NAK unless a larger count was requested (DLR-41)."""
         self._counters.nnak_packets_in += 1
         to = self._upstream.current
-        if to is None or all(self.elimination.largest(group) > count for group, count in self._asked(nak)):
+        if not to or all(self.elimination.largest(group) > count for group, count in self._asked(nak)):
             self._counters.nnak_packets_eliminated += 1
             return NOTHING
         self._counters.nnak_packets += 1
-        packet = with_addresses(nak, self._state.path_nla or nak.source_nla, self._setup.up.group)
-        return (control(self._setup.up, packet, to=to),)
+        return (forwarded(nak, self._state, self._setup.up, to),)
 
     def on_rdata_below(self, data: Data, segment: Segment) -> None:
         """Note that a local repairer sent parity on its segment."""
@@ -135,10 +134,10 @@ class ParityElement:
 
     # From above
 
-    def on_ncf(self, ncf: Nak, now_ns: int, of: Nla | None) -> None:
+    def on_ncf(self, ncf: Nak, now_ns: int, of: Nla) -> None:
         """Take an NCF for counts of packets.
 
-        The NCF answers requests to one node `of`, or to all upstream nodes if `of` is None.
+        The NCF answers requests to one node `of`, or to all upstream nodes if `of` is `NOBODY`.
         """
         for group, count in self._asked(ncf) if self.size else ():
             if self._state.reveals(group + 1):
@@ -152,8 +151,9 @@ class ParityElement:
         """
         sends: list[Effect] = []
         for at, (group, offset) in enumerate(self._packets(data)):
-            segments = self.elimination.repaired(group, offset)
-            if segments is None:
+            if self.elimination.has_state(group):
+                segments = self.elimination.repaired(group, offset)
+            else:
                 bits = self._single.segments_of([(group, group + self.size)])
                 segments = [index for index in range(len(self._setup.downs)) if bits >> index & 1]
             if not segments:
@@ -182,15 +182,8 @@ class ParityElement:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return self.elimination.deadline_ns
+        return self.elimination.forwarder.deadline_ns
 
     def handle_deadline(self, now_ns: int) -> list[Send]:
         """Repeat NAKs that were not confirmed."""
-        return self._ask(self.elimination.handle_deadline(now_ns))
-
-
-def _with_counts(nak: Nak, asked: Sequence[tuple[int, int]]) -> Nak:
-    """Return the same NAK with other counts."""
-    sqns = [wrap(request_sqn(group, count)) for group, count in asked]
-    options = (NakList(sqns=tuple(sqns[1:])),) if len(sqns) > 1 else ()
-    return attrs.evolve(nak, sqn=sqns[0], options=options)
+        return self._ask(self.elimination.take_repeats(now_ns))

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aggregator.elimination import Elimination, Repair
+from aggregator.nak_forwarder import NOBODY
 from aggregator.late_join import AggregatorHistory
 from aggregator.nak_routes import NakRoutes
 from aggregator.own_gaps import OwnGaps
 from aggregator.parity import ParityElement
 from pgm.core.acked.ack_merger import AckMerger
-from pgm.core.effects import NOTHING, Effect, Effects, Send, passed_on
+from pgm.core.effects import NOTHING, Effect, Effects, Send
 from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_control import unreachable_neighbour
-from pgm.core.recovery.nak_packets import OF_HISTORY, nak_packets
+from pgm.core.recovery.nak_packets import OF_HISTORY, forwarded, nak_packets
 from pgm.core.recovery.redirect import offered
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
@@ -71,7 +72,7 @@ class AggregatorSession:
             self._answers,
             self._children.polls(self.relay),
             self.parity,
-            (self.elimination, AggregatorSession._repeat_naks),
+            (self.elimination.forwarder, AggregatorSession._repeat_naks),
         )
 
     @property
@@ -130,8 +131,8 @@ class AggregatorSession:
         """
         self._counters.neighbour_unreachable += 1
         self._gaps.may_ask = False
-        self.elimination.drop_pending()
-        self.parity.elimination.drop_pending()
+        self.elimination.forwarder.drop_pending()
+        self.parity.elimination.forwarder.drop_pending()
         return self.relay.tell_unreachable(now_ns)
 
     def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
@@ -230,7 +231,7 @@ class AggregatorSession:
             return confirms_all or repair.target == peer
 
         if ncf.parity:
-            self.parity.on_ncf(ncf, now_ns, None if confirms_all else peer)
+            self.parity.on_ncf(ncf, now_ns, NOBODY if confirms_all else peer)
             return effects
         parts = self.state.parts_of(ncf)
         spans = [(low, end) for part in parts for low, end in self.state.spans_of(part) if self.state.reveals(end)]
@@ -282,8 +283,9 @@ class AggregatorSession:
         target = self.elimination.admit(spans, bit, route, now_ns, joiner, is_history=is_history)
         if nak.options and not isinstance(nak, Naks):
             nak, is_news = self.acks.reports.renewed(nak)
-            target = target or (self._routes.upstream.current if is_news else None)
-        if target is None:
+            if is_news:
+                target = target or self._routes.upstream.current or NOBODY
+        if not target:
             self._counters.nak_packets_eliminated += nak.packets
             return effects
         home = self._routes.home_of(target)
@@ -291,7 +293,7 @@ class AggregatorSession:
             self.acks.reports.sent(nak)
         self._counters.nak_packets += nak.packets
         self._counters.nak_sqns += nak.asked
-        return [*effects, passed_on(home, nak, self.state.path_nla or nak.source_nla, home.group, target)]
+        return [*effects, forwarded(nak, self.state, home, target)]
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take a late joiner's request for history.
@@ -349,14 +351,11 @@ class AggregatorSession:
         self._counters.nnak_packets_in += nak.packets
         to = self._routes.upstream.current
         is_for_us = self.elimination.has_asked(peer, spans)
-        if to is None or not (
-            is_for_us or (not self.elimination.covers(spans) and self._null_naks.admit(spans, now_ns))
-        ):
+        if not to or not (is_for_us or (not self.elimination.covers(spans) and self._null_naks.admit(spans, now_ns))):
             self._counters.nnak_packets_eliminated += nak.packets
             return NOTHING
         self._counters.nnak_packets += nak.packets
-        up = self._setup.up
-        return (passed_on(up, nak, self.state.path_nla or nak.source_nla, up.group, to),)
+        return (forwarded(nak, self.state, self._setup.up, to),)
 
     def _own_naks(self, spans: Sequence[Span], home: Segment, target: Nla, options: Options = NO_OPTIONS) -> list[Send]:
         """Return this node's own NAKs for spans, and count them."""
@@ -421,7 +420,7 @@ class AggregatorSession:
                 if self.nak_limits.admit_ncf(now_ns, listed.packets):
                     self._counters.ncf_packets += listed.packets
                     effects.append(listed.send(down))
-        return effects if target is None else [*effects, *self._own_naks(unasked, self._setup.up, target)]
+        return [*effects, *self._own_naks(unasked, self._setup.up, target)] if target else effects
 
     # Time
 
@@ -432,7 +431,7 @@ class AggregatorSession:
     def _repeat_naks(self, now_ns: int) -> list[Effect]:
         """Repeat NAKs that were not confirmed."""
         effects: list[Effect] = []
-        for repeat in self.elimination.handle_deadline(now_ns):
+        for repeat in self.elimination.take_repeats(now_ns):
             options = OF_HISTORY if repeat.is_history else NO_OPTIONS
             effects += self._own_naks(sorted(repeat.spans), self._routes.home_of(repeat.target), repeat.target, options)
         self._routes.learnt.drop_failed()

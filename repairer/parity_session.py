@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
-from pgm.core.effects import NOTHING, Effect, Effects, control
+from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
+from pgm.core.recovery.nak_packets import forwarded, with_sqns
 from pgm.core.segment import Channel, Segment
 from pgm.core.session_context import SessionContext
-from pgm.wire.control_packets import Nak, Spm, with_addresses
+from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.naks import Naks
-from pgm.wire.options import NakList
-from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
 from repairer.parity import RepairerParity
@@ -132,7 +129,7 @@ class ParitySession(RepairerSession):
             single_sqns = self.parity.answer_for_unused(nak, segment, now_ns)
             if len(single_sqns) == len(nak.sqns):
                 return super().on_nak(nak, segment, peer, now_ns)
-            rest = super().on_nak(_about(nak, single_sqns), segment, peer, now_ns) if single_sqns else NOTHING
+            rest = super().on_nak(with_sqns(nak, single_sqns), segment, peer, now_ns) if single_sqns else NOTHING
             return [
                 *self._ncf_sender.confirm(
                     nak, segment, now_ns, peer if self.upstream.parents.is_parent(peer) else None
@@ -168,8 +165,7 @@ class ParitySession(RepairerSession):
             self._counters.nnak_packets_eliminated += 1
             return NOTHING
         self._counters.nnak_packets += 1
-        packet = with_addresses(nak, self.state.path_nla or nak.source_nla, self._setup.up.group)
-        return (control(self._setup.up, packet, to=to),)
+        return (forwarded(nak, self.state, self._setup.up, to),)
 
     def next_repair(self, now_ns: int) -> Effect | None:
         """Return one train of repairs: parity, or single packets."""
@@ -178,9 +174,3 @@ class ParitySession(RepairerSession):
             if parity is not None:
                 return parity
         return super().next_repair(now_ns)
-
-
-def _about(nak: Nak, sqns: list[int]) -> Nak:
-    """Return the same NAK for fewer sqns."""
-    more = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else ()
-    return attrs.evolve(nak, sqn=wrap(sqns[0]), options=more, octets=b"")

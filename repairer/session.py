@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgm.core.effects import NOTHING, Effect, Effects, passed_on
+from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.recovery.nak_control import unreachable_neighbour
+from pgm.core.recovery.nak_packets import forwarded
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
@@ -382,8 +383,7 @@ class RepairerSession:
             self._counters.nnak_packets_eliminated += nak.packets
             return NOTHING
         self._counters.nnak_packets += nak.packets
-        up = self._setup.up
-        return (passed_on(up, nak, self.state.path_nla or nak.source_nla, up.group, to),)
+        return (forwarded(nak, self.state, self._setup.up, to),)
 
     def _fetch(
         self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool, joiner: Nla | None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.effects import Send, control, control_train
+from pgm.core.effects import Send, control, control_train, passed_on
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span, lists_of
@@ -109,3 +109,14 @@ def nak_packets(
 
 
 OF_HISTORY = (HeldHistory(amount=0),)  # options of NAKs for history
+
+
+def with_sqns(nak: Nak, sqns: Sequence[int]) -> Nak:
+    """Return the same NAK for other sqns."""
+    more = (NakList(sqns=tuple(sqn & MASK for sqn in sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
+    return attrs.evolve(nak, sqn=sqns[0] & MASK, options=more, octets=b"")
+
+
+def forwarded(nak: Nak, state: SessionState, home: Segment, to: Nla) -> Send:
+    """Return the effect that forwards a child's NAK or NNAK on the segment of its target."""
+    return passed_on(home, nak, state.path_nla or nak.source_nla, home.group, to)
