@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aggregator.elimination import Elimination, Repair
-from aggregator.nak_forwarder import NOBODY
 from aggregator.late_join import AggregatorHistory
+from aggregator.nak_forwarder import NOBODY
 from aggregator.nak_routes import NakRoutes
 from aggregator.own_gaps import OwnGaps
 from aggregator.parity import ParityElement

@@ -20,10 +20,10 @@ from pgm.wire.options import HeldHistory, find
 from pgm.wire.train import Data, Train
 from repairer.archive_feed import ArchiveFeed
 from repairer.cache import RepairCache
-from repairer.parity_session import ParitySession
+from repairer.session import RepairerSession
 
 
-class RepairerCore(ElementCore[ParitySession]):
+class RepairerCore(ElementCore[RepairerSession]):
     """A designated local repairer, relaying or on-LAN, for any number of sessions.
 
     With `records`, the core also returns `Deliver`, `Lost` and `Closed` effects in order, for an archive of the cached
@@ -121,7 +121,7 @@ class RepairerCore(ElementCore[ParitySession]):
             self.counters.foreign_packets += item.packets
         return NOTHING
 
-    def _on_spmr(self, known: ParitySession, channel: Channel, now_ns: int) -> Effects:
+    def _on_spmr(self, known: RepairerSession, channel: Channel, now_ns: int) -> Effects:
         if channel.segment.upstream:
             known.on_spmr_heard(now_ns)
         if not channel.segment.downstream:
@@ -131,20 +131,20 @@ class RepairerCore(ElementCore[ParitySession]):
             return known.relay.answer_spmr(channel.segment)
         return NOTHING
 
-    def _session(self, item: Data | Spm, now_ns: int) -> tuple[ParitySession, Effects]:
+    def _session(self, item: Data | Spm, now_ns: int) -> tuple[RepairerSession, Effects]:
         session = self.sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
-        session = ParitySession(self._context_of(item), self._setup, self.cache.open_session(), self._pacers)
+        session = RepairerSession(self._context_of(item), self._setup, self.cache.open_session(), self._pacers)
         session.state.heard_at_ns = now_ns
         self.counters.sessions_opened += 1
         evicted = self.sessions.add(item.tsi, session)
         return session, self._gone(evicted, "evicted") if evicted is not None else NOTHING
 
-    def _gone(self, session: ParitySession, how: str) -> Effects:
+    def _gone(self, session: RepairerSession, how: str) -> Effects:
         feed = self._feeds.pop(session.state.tsi, None) if self._feeds is not None else None
         ending = feed.end(CloseCause(how)) if feed is not None else NOTHING
-        self.cache.close_session(session.cache)
+        self.cache.close_session(session.intake.cache)
         return [*ending, *super()._gone(session, how)]
 
     def handle_deadline(self, now_ns: int) -> Effects:

@@ -87,6 +87,10 @@ class Outlets:
         """Number of repairs owed."""
         return sum(outlet.responder.pending_sqns for outlet in self._outlets.values())
 
+    def to_all(self, segment: Segment) -> Responder:
+        """Return the responder for all nodes of a segment."""
+        return self._outlets[segment.index, TO_ALL].responder
+
     def responder(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Responder:
         """Return the responder for a segment, for its late joiners, or for one node."""
         outlet = self._outlets.get((segment.index, to))

@@ -8,113 +8,134 @@ parity of both therefore holds different packets.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 
-from pgm.core.effects import Effect
+from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
-from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.recovery import ParityRecovery, offer_of
 from pgm.core.parity.responder import ParityFormat, ParityResponder, whole_group
-from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.segment import Segment
-from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
 from pgm.fec import code
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Spm
-from pgm.wire.formats import Nla
+from pgm.wire.formats import Nla, PacketType
+from pgm.wire.options import ParityPrm
 from pgm.wire.parity import counts_of, group_of, read_parity
 from pgm.wire.train import Data, Run
-from repairer.cache import SessionCache
+from repairer.intake import PacketIntake
 
 _SOURCE_SHARE = 4  # The source starts with the first indexes; a repairer leaves it one of this many parts of them.
 
 
-class RepairerParity:
-    """The parity of one session; inactive until an SPM announces parity."""
+class NoParity:
+    """Parity of a session whose source has announced none so far."""
 
-    def __init__(
-        self,
-        context: SessionContext,
-        state: SessionState,
-        setup: ElementSetup,
-        cache: SessionCache,
-        gap_detector: GapDetector,
-        pacers: Mapping[int, Pacer],
-    ) -> None:
-        self.receiver: ParityRecovery | None = None
+    deadline_ns = NEVER
+
+    def __init__(self, context: SessionContext, setup: ElementSetup, intake: PacketIntake) -> None:
         self._context = context
-        self._state = state
         self._setup = setup
-        self._cache = cache
-        self._gap_detector = gap_detector
-        self._recovery = gap_detector.recovery
-        self._pacers = pacers
+        self._intake = intake
+
+    def on_spm(self, spm: Spm, now_ns: int) -> NoParity | RepairerParity:
+        """Return the parity of the session, which begins if this SPM offers it."""
+        offer = offer_of(spm, self._intake.state)
+        if offer is None:
+            return self
+        return RepairerParity(self._context, self._setup, self._intake, offer).on_spm(spm, now_ns)
+
+    def on_parity(self, data: Data, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Count parity that no group is known for."""
+        self._context.counters.parity_packets_in += data.count
+        self._context.counters.parity_packets_unused += data.count
+        return NOTHING
+
+    def asked(self, nak: Nak) -> list[tuple[int, int]]:
+        """Return no groups: none is known."""
+        return []
+
+    def next_repair(self, now_ns: int) -> Effect | None:
+        """Return None: no parity is owed."""
+        return None
+
+
+class RepairerParity:
+    """The parity of one session."""
+
+    def __init__(self, context: SessionContext, setup: ElementSetup, intake: PacketIntake, offer: ParityPrm) -> None:
+        self.size = offer.tgsize
+        self._setup = setup
+        self._intake = intake
+        self._state = state = intake.state
+        self._cache = intake.cache
+        self._recovery = intake.recovery
         self._parameters = context.parameters
-        self._rng = context.rng
         self._counters = context.counters
-        self._responders: dict[int, ParityResponder] = {}  # by downstream segment
+        gap_detector = intake.gap_detector
+        self._receiver = ParityRecovery(
+            context, offer, state, gap_detector, store=intake.cache, kept=None, regain=gap_detector.regain
+        )
+        intake.upstream.nak_sender.parity = self._receiver
+        limit = code.parity_limit(offer.tgsize)
+        start = context.rng.randrange(limit // _SOURCE_SHARE, limit)
+        form = ParityFormat(state.tsi, state.data_port, offer.tgsize, start, limit)
+        self._responders = {  # by downstream segment
+            down.index: ParityResponder(context, intake.cache, down, form) for down in setup.downs
+        }
         # group -> packets by segment, until the group is complete
         self._wanted: OrderedDict[int, dict[int, int]] = OrderedDict()
 
-    def on_spm(self, spm: Spm, now_ns: int) -> ParityRecovery | None:
-        """Learn the offer once, and where groups end.
+    def on_spm(self, spm: Spm, now_ns: int) -> RepairerParity:
+        """Learn where groups end.
 
-        Return the new parity recovery when the offer is first learnt.
+        Requests whose packets will not come any more are dropped here too, because SPMs are rare.
         """
-        new: ParityRecovery | None = None
-        offer = offer_of(spm, self._state) if self.receiver is None else None
-        if offer is not None:
-            new = self.receiver = ParityRecovery(
-                self._context,
-                offer,
-                self._state,
-                self._gap_detector,
-                store=self._cache,
-                kept=None,
-                regain=self._gap_detector.regain,
-            )
-            limit = code.parity_limit(offer.tgsize)
-            start = self._rng.randrange(limit // _SOURCE_SHARE, limit)
-            form = ParityFormat(self._state.tsi, self._state.data_port, offer.tgsize, start, limit)
-            self._responders = {
-                down.index: ParityResponder(self._context, self._cache, down, form) for down in self._setup.downs
-            }
-        if self.receiver is not None:
-            self.receiver.on_spm(spm, now_ns)
-            # The SPM may say where a group ends. Requests whose packets will not come any more are dropped here too,
-            # because SPMs are rare.
-            for group in list(self._wanted):
-                self._serve_if_whole(group, now_ns)
-                if not self._is_coming(group):
-                    self._wanted.pop(group, None)
-        return new
+        self._receiver.on_spm(spm, now_ns)
+        for group in list(self._wanted):
+            self._serve_if_whole(group, now_ns)
+            if not self._is_coming(group):
+                self._wanted.pop(group, None)
+        self._intake.forget(self._receiver.take_skipped())
+        return self
 
     # Receiving
 
-    def on_parity(self, data: Data, first: int, segment: Segment, now_ns: int) -> list[Run]:
+    def sent(self, first: int, end: int, now_ns: int) -> None:
+        """Note that `first` to `end - 1` were sent, before these packets are taken."""
+        self._receiver.sent(first, end, now_ns)
+
+    def on_data(self, data: Data, first: int, peer: Nla, now_ns: int) -> Effects:
+        """Take data, which may complete a group."""
+        return self._take_rebuilt(self._receiver.on_data(data, first, now_ns), data, first, peer, now_ns)
+
+    def on_parity(self, data: Data, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take parity of another node.
 
-        The parity may already repair sqns that this node owes on the segment. Return the packets that the parity
-        rebuilds here.
+        The parity may already repair sqns that this node owes on the segment.
         """
-        assert self.receiver is not None
-        responder = self._responders.get(segment.index)
-        if responder is not None:
-            for packet in read_parity(data, first, self.receiver.size):
-                responder.heard(packet.group, packet.index, now_ns)
-        return self.receiver.on_parity(data, first, now_ns)
+        first, _ = self._state.place(data.wire_sqn, data.wire_trail)
+        if not self._intake.gap_detector.has_begun or self._state.is_jump(first + data.count - 1):
+            self._counters.parity_packets_in += data.count
+            self._counters.parity_packets_unused += data.count
+            return NOTHING
+        self._state.heard_at_ns = now_ns
+        parents = self._intake.upstream.parents
+        (parents.answered if data.type is PacketType.RDATA else parents.heard)(peer)
+        if segment.index in self._responders:
+            for packet in read_parity(data, first, self.size):
+                self._responders[segment.index].heard(packet.group, packet.index, now_ns)
+        return self._take_rebuilt(self._receiver.on_parity(data, first, now_ns), data, first, peer, now_ns)
 
-    def serve_whole(self, first: int, end: int, now_ns: int) -> None:
-        """Owe parity of requested groups that are complete now that new sqns came.
-
-        The new sqns are `first` to `end - 1`.
-        """
-        assert self.receiver is not None
+    def _take_rebuilt(self, runs: list[Run], data: Data, first: int, peer: Nla, now_ns: int) -> Effects:
+        """Take the packets that `data` has rebuilt, and owe parity of requested groups that are now complete."""
+        self._intake.forget(self._receiver.take_skipped())
+        sends = self._intake.take_rebuilt(runs, peer, now_ns)
         if self._wanted:
-            for group in range(group_of(first, self.receiver.size), end, self.receiver.size):
+            for group in range(group_of(first, self.size), first + data.count, self.size):
                 self._serve_if_whole(group, now_ns)
+        self._intake.keep_bounds()
+        return sends
 
     def _serve_if_whole(self, group: int, now_ns: int) -> None:
         if group in self._wanted and self._is_whole(group):
@@ -122,25 +143,29 @@ class RepairerParity:
                 self._owe(group, count, index, now_ns, 0)
 
     def _is_whole(self, group: int) -> bool:
-        assert self.receiver is not None
-        actual = self.receiver.ended_size(group)
+        actual = self._receiver.ended_size(group)
         return actual is not None and bool(whole_group(self._cache, group, actual))
 
     def _owe(
         self, group: int, count: int, segment: int, now_ns: int, hold_ns: int | None, asker: Nla | None = None
     ) -> bool:
-        assert self.receiver is not None
-        actual = self.receiver.ended_size(group)
+        actual = self._receiver.ended_size(group)
         return actual is not None and self._responders[segment].request(group, count, actual, now_ns, hold_ns, asker)
 
     # Serving
 
-    def asked(self, nak: Nak) -> list[tuple[int, int]] | None:
-        """Return groups and counts of a parity NAK; None if some group was never sent."""
-        if self.receiver is None or not self._state.has_edges:
-            return None
-        asked = counts_of([self._state.unwrap(sqn) for sqn in nak.sqns], self.receiver.size)
-        return asked if all(group <= self._state.lead for group, _ in asked) else None
+    def asked(self, nak: Nak) -> list[tuple[int, int]]:
+        """Return groups and counts of a parity NAK; none if some group was never sent."""
+        asked = counts_of([self._state.unwrap(sqn) for sqn in nak.sqns], self.size)
+        return asked if self._state.has_edges and all(group <= self._state.lead for group, _ in asked) else []
+
+    def spans_of(self, asked: list[tuple[int, int]]) -> list[Span]:
+        """Return the sqns of requested groups."""
+        return [(group, group + self.size) for group, _ in asked]
+
+    def answered(self, ncf: Nak) -> list[Span]:
+        """Return the groups of a parity NCF that cover the losses here."""
+        return self._receiver.answered(ncf)
 
     def answer_for_unused(self, nak: Nak, segment: Segment, now_ns: int) -> list[int]:
         """Answer sqns that short groups left out with parity.
@@ -148,20 +173,16 @@ class RepairerParity:
         The parity carries the group's size. Return the other sqns of the NAK.
         """
         sqns = [self._state.unwrap(sqn) for sqn in nak.sqns]
-        if self.receiver is None or not self._state.has_edges:
-            return sqns
-        left = []
-        for sqn in sqns:
-            group = self.receiver.short_group(sqn)
-            if group is None or not self._owe(group, 1, segment.index, now_ns, None):
-                left.append(sqn)
-        return left
+        return [sqn for sqn in sqns if not (self._state.has_edges and self._answers_unused(sqn, segment, now_ns))]
+
+    def _answers_unused(self, sqn: int, segment: Segment, now_ns: int) -> bool:
+        group = self._receiver.short_group(sqn)
+        return group is not None and self._owe(group, 1, segment.index, now_ns, None)
 
     def on_nak(
         self, asked: list[tuple[int, int]], segment: Segment, peer: Nla, now_ns: int, *, is_relied_on: bool
     ) -> None:
         """Owe parity of cached groups, and recover groups that the cache lacks."""
-        assert self.receiver is not None
         for group, count in asked:
             if self._owe(group, count, segment.index, now_ns, None, peer):
                 continue
@@ -179,14 +200,12 @@ class RepairerParity:
 
     def _is_coming(self, group: int) -> bool:
         """Return whether the rest of a group is requested, or is still to be sent."""
-        assert self.receiver is not None
-        actual = self.receiver.ended_size(group)
+        actual = self._receiver.ended_size(group)
         return actual is None or self._recovery.missing.overlaps(group, group + actual)
 
     def _fetch(self, group: int, now_ns: int, *, is_relied_on: bool) -> None:
         """Request the packets that this node lacks of a group, if the group has ended."""
-        assert self.receiver is not None
-        actual = self.receiver.ended_size(group)
+        actual = self._receiver.ended_size(group)
         if actual is None:
             return
         first = group if self._setup.asks_below_trail else max(group, self._state.trail)
@@ -219,7 +238,9 @@ class RepairerParity:
         responder = self._responders[segment]
         due_ns = responder.deadline_ns
         return (
-            due_ns if due_ns == NEVER else max(due_ns, self._pacers[segment].repair_ready_at(responder.next_octets()))
+            due_ns
+            if due_ns == NEVER
+            else max(due_ns, self._intake.outlets.pacers[segment].repair_ready_at(responder.next_octets()))
         )
 
     def next_repair(self, now_ns: int) -> Effect | None:
@@ -227,7 +248,7 @@ class RepairerParity:
         for index, responder in self._responders.items():
             if self._ready_ns(index) > now_ns:
                 continue
-            pacer = self._pacers[index]
+            pacer = self._intake.outlets.pacers[index]
             room, packets = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
             send = responder.next_train(room, self._state.trail, now_ns, packets)
             if send is not None:

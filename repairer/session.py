@@ -14,28 +14,27 @@ from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.recovery.nak_control import unreachable_neighbour
-from pgm.core.recovery.nak_packets import forwarded
+from pgm.core.recovery.nak_packets import forwarded, with_sqns
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
-from pgm.core.repair.responder import Responder
 from pgm.core.segment import Channel, Segment
-from pgm.core.session.state import SessionState, SpmVerdict
+from pgm.core.session.state import SpmVerdict
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
-from pgm.core.structures.ranges import Span, merged, without
+from pgm.core.structures.ranges import Span, without
 from pgm.core.timers import Timers
 from pgm.wire.control_packets import Nak, Polr, Spm
-from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.naks import Naks
 from pgm.wire.options import HeldHistory
-from pgm.wire.train import Data, Run
+from pgm.wire.train import Data
 from repairer.archive_feed import ArchiveFeed
 from repairer.cache import SessionCache
+from repairer.intake import PacketIntake
 from repairer.late_join import RepairerHistory
 from repairer.outlets import TO_ALL, TO_JOINERS, Outlets
-from repairer.pending_requests import PendingRequests
+from repairer.parity import NoParity, RepairerParity
 from repairer.redirect_offer import RedirectOffer
 from repairer.upstream import Upstream
 
@@ -50,19 +49,19 @@ class RepairerSession:
         self._setup = setup
         self._parameters = parameters
         self._counters = context.counters
-        self.cache = cache
-        self.state = SessionState(context)
+        self.upstream = upstream = Upstream(context, setup)
+        self.state = upstream.state
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         self._children = ElementChildren(context, setup, lasts_ns=lasts_ns)
         self.relay = Relay(context, setup, self._children.back_offs)
         self.nak_limits = NakLimits(context)
         self._ncf_sender = NcfSender(context, self.nak_limits)
-        self.upstream = upstream = Upstream(context, self.state, setup)
-        self._wanted = PendingRequests(setup.downs, parameters.repair_states)
         self._offer = RedirectOffer(context, self.state, setup, upstream.nak_control.answers)
         self._null_naks = NullNaks(parameters)
         self.history = RepairerHistory(context, self.state, cache, upstream.nak_sender, setup, self.nak_limits)
         self._outlets = Outlets(context, cache, setup.downs, pacers, self.history.pacer)
+        self.intake = PacketIntake(context, setup, upstream, self.relay, cache, self._outlets)
+        self.parity: NoParity | RepairerParity = NoParity(context, setup, self.intake)
         self._timers: Timers[RepairerSession] = Timers(
             self._ncf_sender,
             self.relay,
@@ -77,7 +76,7 @@ class RepairerSession:
 
     def open_feed(self) -> ArchiveFeed:
         """Return a feed of all cached packets in order, for an archive."""
-        return ArchiveFeed(self.state, self.upstream.gap_detector, self.upstream.recovery, self.cache)
+        return ArchiveFeed(self.state, self.upstream.gap_detector, self.upstream.recovery, self.intake.cache)
 
     @property
     def is_over(self) -> bool:
@@ -87,7 +86,7 @@ class RepairerSession:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return min(self._timers.deadline_ns, self._outlets.ready_ns)
+        return min(self._timers.deadline_ns, self._outlets.ready_ns, self.parity.deadline_ns)
 
     def status(self, now_ns: int) -> SessionStatus:
         """Return the session's row for operators."""
@@ -99,7 +98,7 @@ class RepairerSession:
             lead=self.state.lead,
             missing_sqns=self.upstream.recovery.missing.sqns,
             pending_sqns=self._outlets.pending_sqns,
-            held_octets=self.cache.store.pinned_octets,
+            held_octets=self.intake.cache.store.pinned_octets,
             parent=self.upstream.parents.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
             askers=self.nak_limits.askers(),
@@ -111,6 +110,15 @@ class RepairerSession:
     # Receiving
 
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take data of any kind, which may complete a transmission group."""
+        if isinstance(self.parity, NoParity) or not self.upstream.gap_detector.has_begun:
+            return self._on_data(data, channel, peer, now_ns)
+        first = self.state.unwrap(data.wire_sqn)
+        self.parity.sent(first, first + data.count, now_ns)
+        effects = self._on_data(data, channel, peer, now_ns)
+        return [*effects, *self.parity.on_data(data, first, peer, now_ns)]
+
+    def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Cache and relay ODATA and RDATA from upstream or from another repairer."""
         first, trail = self.state.place(data.wire_sqn, data.wire_trail)
         if self.state.is_jump(first + data.count - 1):
@@ -122,67 +130,30 @@ class RepairerSession:
         if not self.upstream.gap_detector.has_begun:
             if is_repair:
                 return NOTHING
-            self._begin(first, data.count, trail, now_ns)
+            self.intake.begin(first, data.count, trail, now_ns)
             if self.state.spm is None:  # no NAK can be sent before an SPM has come (RCV-22)
                 self.upstream.spm_request.want(peer, now_ns)
         self.state.saw(first + data.count - 1, trail)
-        self._follow_trail()
-        parts = self._keep(data, first, peer, now_ns)
+        self.intake.follow_trail()
+        parts = self.intake.keep(data, first, peer, now_ns)
         is_from_above = channel.segment.upstream
         if is_from_above and not is_repair:
             self.upstream.acks.came(first, first + data.count)
         effects: list[Effect] = []
         if is_repair and channel.segment.downstream:
-            self._responder(channel.segment).heard_repair(first, first + data.count, now_ns)
-            self._wanted.came_on(first, first + data.count, channel.segment)
+            self.intake.came_on(first, first + data.count, channel.segment, now_ns)
         if is_from_above and self.relay.is_active:
-            effects += self._pass_down(data, parts, now_ns)
-        self._serve_wanted(parts, now_ns)
-        self._keep_bounds()
+            effects += self.intake.pass_down(data, parts, now_ns)
+        self.intake.serve_wanted(parts, now_ns)
+        self.intake.keep_bounds()
         return effects
 
-    def _begin(self, first: int, count: int, trail: int, now_ns: int) -> None:
-        """Begin the cache with the first data.
-
-        Later sqns that an SPM announced are missing, and may already be requested.
-        """
-        self.upstream.gap_detector.begin(max(first, self.state.trail))
-        if self.state.has_edges:
-            self.upstream.gap_detector.reveal(self.state.lead + 1, now_ns)
-        else:
-            self.state.begin_at(first + count - 1, trail)
-
-    def _keep(self, data: Data, first: int, peer: Nla, now_ns: int) -> list[Run]:
-        run = data.run(first)
-        parts, filled = self.upstream.gap_detector.accept(run, now_ns)
-        if filled:
-            self._counters.watch.filled(data.type, peer)
-        for part in parts:
-            self.cache.add(part, now_ns)
-            self._counters.received_packets += part.count
-            self._counters.received_octets += part.octets
-        self._counters.duplicate_packets += run.count - sum(part.count for part in parts)
-        if data.type is PacketType.RDATA:
-            self._counters.repaired_sqns += filled
-        else:
-            self._counters.late_sqns += filled
-        return parts
-
-    def _pass_down(self, data: Data, parts: list[Run], now_ns: int) -> list[Effect]:
-        if data.type is PacketType.ODATA and (
-            self.upstream.lines is None or sum(part.count for part in parts) == data.count
-        ):  # otherwise another line brought some packets first, and those were relayed
-            return list(self.relay.on_data(data))
-        sends: list[Effect] = []
-        for part in parts:
-            if part.first < self.upstream.gap_detector.first:
-                continue  # older than this relay: fetched for a child, and only the child wants it
-            rows = build_first_sending(part)
-            sends += self.relay.pass_down(rows.reshape(-1), part.stride, self._setup.downs)
-            for segment in self._setup.downs:
-                self._responder(segment).heard_repair(part.first, part.end, now_ns)
-                self._wanted.came_on(part.first, part.end, segment)
-        return sends
+    def on_parity(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take parity of the source, an upstream element, or another repairer."""
+        is_new = self.upstream.lines is None or self.upstream.lines.is_new_parity(data)
+        relayed = data.type is PacketType.ODATA and channel.segment.upstream and is_new
+        effects = self.relay.on_data(data) if relayed else NOTHING
+        return [*effects, *self.parity.on_parity(data, channel.segment, peer, now_ns)]
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
         """Take an SPM from upstream."""
@@ -200,29 +171,24 @@ class RepairerSession:
         self.upstream.acks.on_spm(spm, now_ns)
         self._children.on_regular_spm(now_ns)
         if verdict is SpmVerdict.JUMPED:
-            self._forget_given_up(self.upstream.recovery.give_up_before(self.state.trail))
+            self.intake.forget(self.upstream.recovery.give_up_before(self.state.trail))
             # otherwise the session continues at its old position: cached packets are not missing
             if self.state.trail > self.upstream.gap_detector.end:
                 self.upstream.gap_detector.begin(self.state.trail)
         if not self.upstream.gap_detector.has_begun and self.state.join_at is not None:
             self.upstream.gap_detector.begin(self.state.join_at)
-        self._follow_trail()
+        self.intake.follow_trail()
         self.upstream.gap_detector.reveal(self.state.lead + 1, now_ns)
         if self.state.fin_lead is not None:
             self.upstream.recovery.source_leaves(now_ns)
         if self.state.reset is not None and self.state.reset.no_naks:
-            self._forget_given_up(self.upstream.recovery.give_up_before(self.state.lead + 1))
+            self.intake.forget(self.upstream.recovery.give_up_before(self.state.lead + 1))
+        if spm.options:
+            self.parity = self.parity.on_spm(spm, now_ns)
+            self._offer.has_parity = isinstance(self.parity, RepairerParity)
+            self.intake.keep_bounds()
         passed = self.state.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
-
-    def _follow_trail(self) -> None:
-        if not self._setup.asks_below_trail:
-            self._forget_given_up(
-                self.upstream.recovery.arrived(
-                    self.upstream.nak_sender.history_end, max(self.upstream.nak_sender.history_end, self.state.trail)
-                )
-            )
-        self.upstream.gap_detector.end = max(self.upstream.gap_detector.end, self.state.trail)
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take an NCF: an answer from upstream, or a sign of a loss nearby (RFC 5.2).
@@ -246,15 +212,26 @@ class RepairerSession:
         spans = self.state.spans_of(ncf)
         effects = self._offer.on_ncf(spans, self.upstream.recovery, now_ns) if channel.is_group else NOTHING
         for part in self.state.parts_of(ncf):
-            self._reveal(self.state.spans_of(part)[-1][1], now_ns)
+            self.intake.reveal(self.state.spans_of(part)[-1][1], now_ns)
         self.upstream.recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
         return effects if unreachable_neighbour(ncf) is None else [*effects, *self.relay.tell_unreachable(now_ns)]
 
     def _on_parity_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take an NCF that promises numbers of packets; nothing to do without parity."""
-        return NOTHING
+        """Take an NCF that promises numbers of packets."""
+        asked = self.parity.asked(ncf)
+        if not asked or isinstance(self.parity, NoParity):
+            return NOTHING
+        spans = self.parity.spans_of(asked)
+        effects = self._offer.on_ncf(spans, self.upstream.recovery, now_ns) if channel.is_group else NOTHING
+        self.upstream.recovery.confirmed(self.parity.answered(ncf), now_ns, peer)
+        if not (self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group):
+            return effects
+        hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
+        self.parity.assist(asked, channel.segment, hold, now_ns)
+        repair = self.parity.next_repair(now_ns) if not hold else None
+        return effects if repair is None else [*effects, repair]
 
     def _assist(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Effect]:
         """Repair losses of other nodes.
@@ -265,24 +242,49 @@ class RepairerSession:
         deadline.
         """
         hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
-        self._responder(segment).request(spans, now_ns, hold)
+        self._outlets.to_all(segment).request(spans, now_ns, hold)
         repair = self.next_repair(now_ns) if not hold else None
         return [] if repair is None else [repair]
-
-    def _reveal(self, end: int, now_ns: int) -> None:
-        """Note that packets up to `end` exist, unless they are too far ahead.
-
-        An upstream node has mentioned these packets, but they have not come.
-        """
-        if self.state.reveals(end):
-            self.upstream.gap_detector.reveal(end, now_ns)
-            self.state.revealed(end)
-            self._keep_bounds()
 
     # Serving
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Confirm a NAK, repair cached packets, and request missing packets upstream.
+
+        Sqns that short groups left out are answered with parity.
+        """
+        if nak.parity:
+            return self._on_parity_nak(nak, segment, peer, now_ns)
+        if isinstance(self.parity, NoParity):
+            return self._on_nak(nak, segment, peer, now_ns)
+        if isinstance(nak, Naks):
+            return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
+        single_sqns = self.parity.answer_for_unused(nak, segment, now_ns)
+        if len(single_sqns) == len(nak.sqns):
+            return self._on_nak(nak, segment, peer, now_ns)
+        rest = self._on_nak(with_sqns(nak, single_sqns), segment, peer, now_ns) if single_sqns else NOTHING
+        to = peer if self.upstream.parents.is_parent(peer) else None
+        return [*self._ncf_sender.confirm(nak, segment, now_ns, to), *rest]
+
+    def _on_parity_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        asked = self.parity.asked(nak)
+        if not asked or isinstance(self.parity, NoParity) or self._offer.is_off_tree_for(peer):
+            self._counters.nak_packets_foreign += 1
+            return NOTHING
+        is_parent = self.upstream.parents.is_parent(peer)
+        requested = sum(count for _, count in asked)
+        if not self.nak_limits.admit_nak(peer, now_ns, requested, self.state.lead, is_watched=not is_parent):
+            return NOTHING
+        self._counters.nak_packets_in += 1
+        self._counters.parity_naks_in += 1
+        self._counters.nak_sqns_in += requested
+        self.state.asked_at_ns = now_ns
+        self.parity.on_nak(asked, segment, peer, now_ns, is_relied_on=is_parent)
+        self.intake.keep_bounds()
+        return self._ncf_sender.confirm(nak, segment, now_ns, peer if is_parent else None)
+
+    def _on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Take a NAK for single packets.
 
         A NAK of the own parent comes from an aggregator that asks this node first. The NAK is confirmed by unicast,
         because the parent has already confirmed it on the segment.
@@ -292,10 +294,10 @@ class RepairerSession:
         # perhaps only some lists of the train are ahead
         is_ahead = newest > self.state.lead + 1 and not self.upstream.parents.is_parent(peer)
         if isinstance(nak, Naks) and (is_ahead or self.history.history_server.splits(peer, spans)):
-            return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
+            return [effect for single in nak.singles() for effect in self._on_nak(single, segment, peer, now_ns)]
         if self.upstream.parents.is_parent(peer):
-            self._reveal(newest, now_ns)
-        if nak.parity or not self.state.has_edges or newest > self.state.lead + 1:
+            self.intake.reveal(newest, now_ns)
+        if not self.state.has_edges or newest > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         is_parent = self.upstream.parents.is_parent(peer)
@@ -311,9 +313,11 @@ class RepairerSession:
         # Repairs for a child with excessive NAKs go to that child alone: the other nodes need not receive them, nor
         # wait for them.
         joiner = self.history.history_server.alone(segment) if is_history else None
-        responder = self._responder(segment, peer if self.nak_limits.has_excess_naks(peer) else TO_ALL)
+        responder = self._outlets.responder(
+            segment, peer if self.nak_limits.has_excess_naks(peer) else TO_ALL, is_history=False
+        )
         if is_history:
-            responder = self._responder(segment, joiner or TO_JOINERS, is_history=True)
+            responder = self._outlets.responder(segment, joiner or TO_JOINERS, is_history=True)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns, asker=None if is_parent else peer)
         gone: list[Span] = []
@@ -323,7 +327,7 @@ class RepairerSession:
         if responder.pending_sqns > owed:
             null_naks = self._offer.null_naks(without(spans, lacking), self.upstream.parents.current)
         if lacking:
-            self._fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
+            self.intake.fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
         to = peer if is_parent else joiner
         reply = self._children.on(segment).on_nak(spans, peer, now_ns)
         ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or reply.to, reply.options)
@@ -336,7 +340,7 @@ class RepairerSession:
 
         The NAK is for a segment that this node is not on. All packets go to the parent by unicast, the null NAK first.
         """
-        responder = self._responder(segment, parent)
+        responder = self._outlets.responder(segment, parent, is_history=False)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns)
         effects: list[Effect] = [*self._ncf_sender.confirm(nak, segment, now_ns, parent)]
@@ -364,58 +368,28 @@ class RepairerSession:
         effects: list[Effect] = []
         for segment in self._setup.downs:
             effects += self.history.history_server.gone(spans, segment, now_ns)
-        self._forget_given_up(spans)
+        self.intake.forget(spans)
         return effects
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """Forward a downstream repairer's null NAK once (DLR-07, DLR-39)."""
         spans = self.state.spans_of(nak)
-        if nak.parity or not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
+        is_known = bool(self.parity.asked(nak)) if nak.parity else spans[-1][1] <= self.state.lead + 1
+        if not self.state.has_edges or not is_known:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         self._counters.nnak_packets_in += nak.packets
         to = self.upstream.parents.current
         if (
-            to in (None, peer)
+            not to
+            or to == peer
             or not self.nak_limits.admit_nak(peer, now_ns)
-            or not self._null_naks.admit(spans, now_ns)
+            or not (nak.parity or self._null_naks.admit(spans, now_ns))
         ):
             self._counters.nnak_packets_eliminated += nak.packets
             return NOTHING
         self._counters.nnak_packets += nak.packets
         return (forwarded(nak, self.state, self._setup.up, to),)
-
-    def _fetch(
-        self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool, joiner: Nla | None
-    ) -> None:
-        for first, end in lacking:
-            self._counters.cache_misses += end - first
-            if not self._setup.asks_below_trail and first >= self.upstream.nak_sender.history_end:
-                first = max(first, self.state.trail)  # no upstream node has packets that left the source's window
-            if first >= end:
-                continue
-            self._wanted.add(first, end, segment, joiner)
-            self.upstream.recovery.expedite(first, end, now_ns, is_relied_on=is_relied_on)
-            self.upstream.recovery.detect(first, end, now_ns, at_once=True)
-        self._keep_bounds()
-
-    def _keep_bounds(self) -> None:
-        """Bound the missing ranges and the pending requests: the oldest are dropped."""
-        while len(self.upstream.recovery.missing) > self._parameters.rxw_gaps:
-            gap = self.upstream.recovery.missing.oldest
-            assert gap is not None
-            self._forget_given_up(self.upstream.recovery.arrived(gap.first, gap.end))
-        self._counters.states_refused += self._wanted.keep_bound()
-
-    def _serve_wanted(self, parts: list[Run], now_ns: int) -> None:
-        if self._wanted.is_empty:
-            return
-        for part in parts:
-            for request, segment in self._wanted.came(part.first, part.end):
-                self._responder(segment, request.joiner).request([(request.first, request.end)], now_ns, 0)
-
-    def _forget_given_up(self, spans: list[Span]) -> None:
-        self._wanted.forget(merged(spans))
 
     # Time
 
@@ -427,7 +401,7 @@ class RepairerSession:
         """Send NAKs for packets whose back-off is over, or give packets up."""
         naks, actions = self.upstream.nak_sender.ask(self._setup.up, now_ns)
         self.history.given_up(actions.given_up)
-        self._forget_given_up([*actions.given_up, *actions.crowded_out])
+        self.intake.forget([*actions.given_up, *actions.crowded_out])
         return naks
 
     def on_polr(self, polr: Polr, segment: Segment, now_ns: int) -> Effects:
@@ -440,11 +414,8 @@ class RepairerSession:
         self.upstream.spm_request.heard_request(now_ns)
 
     def next_repair(self, now_ns: int) -> Effect | None:
-        """Return one train of RDATA if one is due and the rate allows it.
+        """Return one train of repairs, parity or single packets, if one is due and the rate allows it.
 
         Each segment has its own rate.
         """
-        return self._outlets.next_train(self.state.trail, now_ns)
-
-    def _responder(self, segment: Segment, to: Nla | None = TO_ALL, *, is_history: bool = False) -> Responder:
-        return self._outlets.responder(segment, to, is_history=is_history)
+        return self.parity.next_repair(now_ns) or self._outlets.next_train(self.state.trail, now_ns)

@@ -19,7 +19,8 @@ from repairer.redirect_offer import searches_answered
 class Upstream:
     """Parts of one session that face the upstream segment."""
 
-    def __init__(self, context: SessionContext, state: SessionState, setup: ElementSetup) -> None:
+    def __init__(self, context: SessionContext, setup: ElementSetup) -> None:
+        self.state = state = SessionState(context)
         self.parents = parents = Parents(context, all_parents(setup.parents, setup.lines))
         self.recovery = recovery = Recovery(context, parents.response_timeout)
         self.gap_detector = GapDetector(recovery)

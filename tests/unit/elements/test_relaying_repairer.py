@@ -159,7 +159,7 @@ def test_packets_requested_before_first_data_are_cached_once(first: int) -> None
     for kind in (PacketType.RDATA, PacketType.ODATA):
         made.receive(data_train(range(8, 14), kind=kind), Channel(UP, True), SOURCE, SECOND)
     [session] = made.sessions
-    assert merged((run.first, run.end) for run in session.cache.store) == [(8, 14)]
+    assert merged((run.first, run.end) for run in session.intake.cache.store) == [(8, 14)]
     assert made.counters.received_packets == 6
 
 

@@ -16,7 +16,7 @@ from pgm.core.window.receive_window import DeliveryBudget
 from pgm.units import SECOND
 from pgm.wire.options import Join, ParityPrm
 from repairer.cache import RepairCache
-from repairer.parity_session import ParitySession
+from repairer.session import RepairerSession
 from tests.unit.core.makers import PEER, SEGMENT, parameters, session_context, spm_packet
 
 SETTINGS = parameters(poll_ivl=SECOND, poll_dlr_ivl=SECOND, nak_bo_tuning="polls", dup_nak_max=3)
@@ -29,7 +29,7 @@ def receiver():
 
 def repairer():
     cache, pacers = RepairCache(SETTINGS).open_session(), [Pacer(SETTINGS)]
-    return ParitySession(session_context(SETTINGS), SETUP, cache, pacers)
+    return RepairerSession(session_context(SETTINGS), SETUP, cache, pacers)
 
 
 def aggregator():
