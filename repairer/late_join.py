@@ -75,7 +75,7 @@ class RepairerHistory:
         oldest = self._cache.store.oldest
         begins = self._state.lead + 1 if oldest is None else oldest.first
         if self._above.keeper is not None and self._above.first < begins:
-            self._nak_sender.keeper, self._nak_sender.history_end = self._above.keeper, begins
+            self._nak_sender.ask_for_history(self._above.keeper, begins)
             self._recovery.cached_below_sqn = begins
 
     def _is_enough(self, held: HeldHistory, now_ns: int) -> bool:

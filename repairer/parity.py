@@ -76,7 +76,7 @@ class RepairerParity:
         self._receiver = ParityRecovery(
             context, offer, state, gap_detector, store=intake.cache, kept=None, regain=gap_detector.regain
         )
-        intake.upstream.nak_sender.parity = self._receiver
+        intake.upstream.nak_sender.use_parity(self._receiver)
         limit = code.parity_limit(offer.tgsize)
         start = context.rng.randrange(limit // _SOURCE_SHARE, limit)
         form = ParityFormat(state.tsi, state.data_port, offer.tgsize, start, limit)

@@ -130,7 +130,7 @@ class LateJoiner:
             self._window.give_up(recovery.give_up_before(min(first, begins)), LossCause.WINDOW)
         else:
             self._window.begin_earlier(first, now_ns)
-        self._nak_sender.keeper, self._nak_sender.history_end = keeper, begins
+        self._nak_sender.ask_for_history(keeper, begins)
         recovery.cached_below_sqn = begins
 
     def on_gone(self, held: HeldHistory, peer: Nla) -> bool:

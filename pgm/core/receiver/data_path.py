@@ -139,7 +139,7 @@ class DataPath:
         if trail <= self._window.next_sqn:
             return
         self._window.reveal(trail, now_ns)
-        if not self._setup.asks_below_trail and self._nak_sender.keeper is None:
+        if not self._setup.asks_below_trail and not self._nak_sender.keeper:
             self._window.give_up_before(trail, LossCause.WINDOW)
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:

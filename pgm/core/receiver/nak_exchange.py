@@ -9,11 +9,10 @@ from pgm.core.receiver.phase import SessionPhase
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
 from pgm.core.recovery.nak_self_limit import NakSelfLimit
-from pgm.core.recovery.nak_sender import NakSender
+from pgm.core.recovery.nak_sender import NO_SELF_LIMIT, NakSender, NoSelfLimit
 from pgm.core.recovery.redirect import is_elsewhere, offered
 from pgm.core.segment import Channel
 from pgm.core.session_context import SessionContext
-from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.formats import Nla, tsi_text
 
@@ -39,7 +38,8 @@ class NakExchange:
         self._window = delivery.window
         self._data_path = data_path
         self.nak_control = NakControl(context, nak_sender.state, nak_sender.parents, nak_sender.recovery, setup.segment)
-        self._nak_self_limit: NakSelfLimit | None = None  # created with the first NAK
+        # A limit on excessive NAKs begins with the first NAK.
+        self._nak_self_limit: NakSelfLimit | NoSelfLimit = NO_SELF_LIMIT
         self._is_unreliable = context.data_port in setup.unreliable_ports
         if self._is_unreliable:
             self._recovery.allow_asking(0)  # the stream's timers still run, but no NAKs are sent
@@ -47,12 +47,7 @@ class NakExchange:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        limit = self._nak_self_limit
-        return min(
-            self._recovery.deadline_ns,
-            self.nak_control.answers.deadline_ns,
-            NEVER if limit is None else limit.deadline_ns,
-        )
+        return min(self._recovery.deadline_ns, self.nak_control.answers.deadline_ns, self._nak_self_limit.deadline_ns)
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Take a regular SPM: the path is known, and the parents may ask for other back-offs."""
@@ -103,9 +98,8 @@ class NakExchange:
         nla = offered(polr, peer)
         if nla is None or not self._parameters.honour_redirects or not is_elsewhere(nla, self._setup.segment):
             self._counters.redirects_ignored += 1
-        elif nla != self._nak_sender.redirect:
+        elif self._nak_sender.follow_redirect(nla, has_parity=polr.parity):
             self._counters.redirects_taken += 1
-            self._nak_sender.redirect, self._nak_sender.redirect_has_parity = nla, polr.parity
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Send what is due: answers to polls, and NAKs."""
@@ -114,7 +108,7 @@ class NakExchange:
             effects += self.nak_control.answers.handle_deadline(now_ns)
         if self._recovery.deadline_ns <= now_ns:
             effects += self.send(now_ns)
-        if self._nak_self_limit is not None and self._nak_self_limit.deadline_ns <= now_ns:
+        if self._nak_self_limit.deadline_ns <= now_ns:
             effects += self._nak_self_limit.asked(0, self._state.lead, now_ns)
         return effects
 
@@ -124,12 +118,12 @@ class NakExchange:
             self._window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
             return self._delivery.advance()
         limit = self._nak_self_limit
-        if limit is None and self._parameters.excess_nak_window_ivl:
+        if limit is NO_SELF_LIMIT and self._parameters.excess_nak_window_ivl:
             name = f"session {tsi_text(self._state.tsi)}"
             limit = NakSelfLimit(name, self._recovery, self._parameters, self._state.lead, now_ns)
-            self._nak_self_limit = self._nak_sender.nak_self_limit = limit
-        naks, actions = self._nak_sender.ask(self._setup.segment, now_ns)
+            self._nak_self_limit = limit
+        naks, actions = self._nak_sender.ask(self._setup.segment, now_ns, limit)
         has_given_up = self._window.end_asking(actions, self._state.trail)
-        if limit is not None and limit.wants_close:
+        if limit.wants_close:
             return [*naks, *self._delivery.end(CloseCause.EXCESS_NAKS)]
         return [*naks, *self._delivery.advance()] if has_given_up else naks

@@ -44,7 +44,7 @@ class ReceiverCore:
         self._room = DeliveryBudget(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
         self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters.max_sessions, self._counters)
-        self.single = SingleReceiveLane(self._sessions, is_filtered=bool(setup.allowed))
+        self.single = SingleReceiveLane(self._sessions, is_open=not setup.allowed and not setup.lines)
 
     @property
     def counters(self) -> Counters:
@@ -94,28 +94,22 @@ class ReceiverCore:
             if item.parity:
                 return self._receive_parity(item, peer, now_ns)
             known = self._sessions.get(item.tsi)
-            if known is not None and known.lines is None:
+            if known is not None and not self._setup.lines:
                 return known.on_data(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
-            return [*effects, *self._receive_data(session, item, channel, peer, now_ns)]
+            take = functools.partial(session.on_data, item, peer, now_ns)
+            return [*effects, *session.lines.on_data(item, channel, take, now_ns)]
         if isinstance(item, DataWithGaps):
             known = self._sessions.get(item.tsi)
-            if known is not None and known.lines is None and not item.data.parity:
+            if known is not None and not self._setup.lines and not item.data.parity:
                 return known.on_data(item, peer, now_ns)
             return [effect for piece in item.pieces() for effect in self._receive_one(piece, channel, peer, now_ns)]
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)
             effects = [*effects, *session.on_spm(item, peer, now_ns)]
-            if session.lines is not None:
-                session.lines.on_spm(item, channel, now_ns)
+            session.lines.on_spm(item, channel, now_ns)
             return effects
         return self._receive_request(item, channel, peer, now_ns)
-
-    @staticmethod
-    def _receive_data(session: ReceiverSession, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        if session.lines is None:
-            return session.on_data(data, peer, now_ns)
-        return session.lines.on_data(data, channel, functools.partial(session.on_data, data, peer, now_ns), now_ns)
 
     def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
         """Take parity.

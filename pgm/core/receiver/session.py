@@ -13,7 +13,7 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.recovery.redundant_lines import LineSetup, RedundantLines, all_parents
+from pgm.core.recovery.redundant_lines import RedundantLines, all_parents, lines_of
 from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
@@ -39,13 +39,10 @@ class ReceiverSession:
         self.recovery = Recovery(context, self.parents.response_timeout, setup.repair_table)
         window = UnorderedWindow if context.data_port in setup.unordered_ports else ReceiveWindow
         self.window = window(context, self.recovery, room)
-        self.lines: RedundantLines | None = None
-        if setup.lines:
-            lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
-            self.lines = RedundantLines(context, lines, self.state, self.recovery)
+        lines = lines_of(setup.segment, setup.parents, setup.lines)
+        self.lines = RedundantLines(context, lines, self.state, self.recovery)
         self.feedback = Feedback(context, self.state, self.parents, setup.segment, self.recovery.is_missing, self.lines)
-        nak_sender = NakSender(context, self.state, self.parents, self.recovery)
-        nak_sender.more, nak_sender.routes = self.feedback, self.lines
+        nak_sender = NakSender(context, self.state, self.parents, self.recovery, self.feedback, self.lines)
         self.delivery = Delivery(context, self.state, self.window, self.feedback)
         self.start = SessionStart(context, setup, self.delivery, nak_sender)
         self.data_path = DataPath(context, setup, self.delivery, self.start, self.feedback, nak_sender)
@@ -153,5 +150,5 @@ class ReceiverSession:
             parent=self.parents.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
             acked=self.feedback.status,
-            lines=[] if self.lines is None else self.lines.status(now_ns),
+            lines=self.lines.status(now_ns),
         )

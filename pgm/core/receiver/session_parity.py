@@ -39,7 +39,7 @@ class SessionParity:
         if offer is not None:
             store = RunStore()
             self._window.keep(store)
-            self._recovery = self._nak_sender.parity = ParityRecovery(
+            self._recovery = ParityRecovery(
                 self._context,
                 offer,
                 self._nak_sender.state,
@@ -48,6 +48,7 @@ class SessionParity:
                 kept=store,
                 regain=self._window.take_back,
             )
+            self._nak_sender.use_parity(self._recovery)
             self.is_offered = True
 
     def sent(self, first: int, end: int, now_ns: int) -> None:

@@ -63,10 +63,10 @@ def _may_pass(session: ReceiverSession, sqn: int, octets: int) -> bool:
 class SingleReceiveLane:
     """Fast path for single packets of all sessions of a receiver."""
 
-    def __init__(self, sessions: SessionTable[ReceiverSession], *, is_filtered: bool) -> None:
-        """`is_filtered` if not every source is accepted: the lane then takes nothing."""
+    def __init__(self, sessions: SessionTable[ReceiverSession], *, is_open: bool) -> None:
+        """`is_open` is False for a receiver that filters sources or has several lines: the lane then takes nothing."""
         self._sessions = sessions
-        self._is_filtered = is_filtered
+        self._is_open = is_open
         self._passed: PredictedPacket | None = None  # the packet of the last `begin`, not yet noted
         self._passed_peer: Nla = ""
         self._passed_at_ns = 0
@@ -90,7 +90,7 @@ class SingleReceiveLane:
 
     def _predict_untrusted(self, packet: bytes) -> PredictedPacket | None:
         plain = read_plain_untrusted(packet)
-        if plain is None or self._is_filtered:
+        if plain is None or not self._is_open:
             return None
         front, gsi, wire_sqn, wire_trail = plain
         self._predicted = None
@@ -98,7 +98,7 @@ class SingleReceiveLane:
         session = self._sessions.turn
         if session is None or session.state.tsi != tsi:
             session = self._sessions.get(tsi)
-        if session is None or session.lines is not None or front != plain_front(tsi, session.state.data_port):
+        if session is None or front != plain_front(tsi, session.state.data_port):
             return None
         return predict(session, wire_sqn, wire_trail, len(packet))
 

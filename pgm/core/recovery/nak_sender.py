@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pgm.core.effects import Effect
+from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.nak_packets import OF_HISTORY, NakPacketList, nak_packet, nak_packets
-from pgm.core.recovery.nak_self_limit import NakSelfLimit
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
+from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.naks import LIST_SQNS
 from pgm.wire.options import NO_OPTIONS, Options
@@ -54,26 +54,86 @@ class HasParityPlan(Protocol):
         """Return how many packets the parity requests `sqns` ask for."""
 
 
-class NakSender:
-    """Sender that runs a session's recovery and sends the NAKs that result."""
+class NoParityPlan:
+    """Plan of a session whose source offers no parity: all sqns are requested singly."""
 
-    def __init__(self, context: SessionContext, state: SessionState, parents: Parents, recovery: Recovery) -> None:
+    def plan(self, asking: Iterable[MissingRange]) -> tuple[list[int], list[Span]]:
+        """Return no parity requests, and all spans in order."""
+        return [], sorted([(missing.first, missing.end) for missing in asking])
+
+    def packets_asked(self, sqns: Iterable[int]) -> int:
+        """Return 0."""
+        return 0
+
+
+class HasSelfLimit(Protocol):
+    """Limit that a node puts on its own NAKs."""
+
+    def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
+        """Count requested sqns. Return notices."""
+
+
+class NoSelfLimit:
+    """Absence of a limit: the node does not watch its own NAKs."""
+
+    deadline_ns = NEVER
+    wants_close = False
+
+    def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
+        """Return no notice."""
+        return NOTHING
+
+
+NO_SELF_LIMIT = NoSelfLimit()
+
+
+class NakSender:
+    """Sender that runs a session's recovery and sends the NAKs that result.
+
+    `more` adds options to NAKs, and `routes` leads to parents on several segments.
+    """
+
+    def __init__(
+        self,
+        context: SessionContext,
+        state: SessionState,
+        parents: Parents,
+        recovery: Recovery,
+        more: HasNakOptions,
+        routes: HasRoutes,
+    ) -> None:
         self.state = state
         self.parents = parents
         self.recovery = recovery
         self._parameters = context.parameters
         self._counters = context.counters
-        self.parity: HasParityPlan | None = None  # of a session whose source offers it
-        self.redirect_has_parity = False
-        self.more: HasNakOptions | None = None  # further options of NAKs
-        self.routes: HasRoutes | None = None  # None: all parents are on one segment
-        self.nak_self_limit: NakSelfLimit | None = None  # of a receiver
-        self.keeper: Nla | None = None  # the repairer that has the history of a late joiner
+        self._more = more
+        self._routes = routes
+        self._parity: HasParityPlan = NoParityPlan()
+        self.keeper: Nla = ""  # the repairer that has the history of a late joiner
         self.history_end = 0  # history is all below this sqn
-        self.redirect: Nla | None = None  # a repairer from OPT_REDIRECT: preferred to the parents until it fails
+        self._redirect: Nla = ""  # a repairer from OPT_REDIRECT: preferred to the parents until it fails
+        self._redirect_has_parity = False
 
-    def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], RecoveryActions]:
-        """Handle the recovery's timers.
+    def use_parity(self, plan: HasParityPlan) -> None:
+        """Request parity too, because the source offers it."""
+        self._parity = plan
+
+    def follow_redirect(self, repairer: Nla, *, has_parity: bool) -> bool:
+        """Prefer a repairer to the parents until it fails. Return whether it is another one than before."""
+        if repairer == self._redirect:
+            return False
+        self._redirect, self._redirect_has_parity = repairer, has_parity
+        return True
+
+    def ask_for_history(self, keeper: Nla, end: int) -> None:
+        """Send all NAKs for sqns below `end` to the node that keeps these packets."""
+        self.keeper, self.history_end = keeper, end
+
+    def ask(
+        self, segment: Segment, now_ns: int, limit: HasSelfLimit = NO_SELF_LIMIT
+    ) -> tuple[list[Effect], RecoveryActions]:
+        """Handle the recovery's timers, within the node's limit on its own NAKs.
 
         Return the effects, which are NAKs and notices, and the recovery's actions.
         """
@@ -81,27 +141,27 @@ class NakSender:
         is_alive = now_ns - self.state.heard_at_ns < self._parameters.stall_ivl
         step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.state.trail)
         for asked in step.unanswered:
-            if asked is not None and asked == self.redirect:
-                self.redirect = None  # one unanswered NAK is enough (RFC 9.5.4)
+            if asked == self._redirect:
+                self._redirect = ""  # one unanswered NAK is enough (RFC 9.5.4)
                 self._counters.redirects_dropped += 1
             else:
                 self.parents.unanswered(asked, now_ns)
-        parent = self.redirect or self.parents.current  # may have changed in the loop above
+        parent = self._redirect or self.parents.current  # may have changed in the loop above
         for missing in step.asking:
             missing.asked = parent
-        history = [] if self.keeper is None else self._take_history(step, segment)
+        history = self._take_history(step, segment)
         before = self._counters.nak_sqns
-        if self.parity is None:
-            effects = self._naks(step.spans, segment, parent)
-        else:
-            effects = self._parity_naks(self.parity, step.asking, segment, parent)
-        if self.nak_self_limit is not None and effects:
-            effects += self.nak_self_limit.asked(self._counters.nak_sqns - before, self.state.lead, now_ns)
+        counts, single = self._parity.plan(step.asking)
+        effects = self._naks(single, segment, parent)
+        if counts:
+            effects += self._parity_naks(counts, segment, parent)
+        if effects:
+            effects += limit.asked(self._counters.nak_sqns - before, self.state.lead, now_ns)
         return [*history, *effects, *self.parents.take_change(self.state.tsi, now_ns)], step
 
     def home_of(self, node: Nla, home: Segment) -> Segment:
         """Return the segment on which a node above is asked."""
-        return home if self.routes is None else self.routes.route(node, home)[0]
+        return self._routes.route(node, home)[0]
 
     def _take_history(self, step: RecoveryActions, segment: Segment) -> list[Effect]:
         """Request a late joiner's history from the repairer that offered it.
@@ -116,42 +176,32 @@ class NakSender:
         step.asking = [missing for missing in step.asking if missing.first >= self.history_end]
         return self._naks([(missing.first, missing.end) for missing in old], segment, self.keeper, OF_HISTORY)
 
-    def _parity_naks(
-        self, parity: HasParityPlan, asking: list[MissingRange], segment: Segment, parent: Nla | None
-    ) -> list[Effect]:
-        """Return parity NAKs, and NAKs for the packets that parity cannot repair.
+    def _parity_naks(self, counts: list[int], segment: Segment, parent: Nla | None) -> list[Effect]:
+        """Return NAKs that ask for numbers of packets.
 
-        A parity NAK asks for numbers of packets. A redirect repairer that offered no parity gets no parity NAK
-        (DLR-33).
+        A redirect repairer that offered no parity gets no parity NAK (DLR-33).
         """
-        counts, single = parity.plan(asking)
-        naks = self._naks(single, segment, parent)
-        if parent == self.redirect is not None and not self.redirect_has_parity:
+        if parent == self._redirect and not self._redirect_has_parity:
             parent = self.parents.current
+        naks: list[Effect] = []
         before = self._counters.nak_packets
-        segment, path_nla = self._route(parent, segment)
+        segment, path_nla = self._routes.route(parent, segment)
+        options = self._more.nak_options
         for at in range(0, len(counts), LIST_SQNS):
             part = counts[at : at + LIST_SQNS]
-            packet = nak_packet(self.state, segment.group, part, options=self._options, parity=True, path_nla=path_nla)
+            packet = nak_packet(self.state, segment.group, part, options=options, parity=True, path_nla=path_nla)
             naks += self._sent(NakPacketList(packet, 1, len(part)), segment, parent)
         self._counters.parity_naks += self._counters.nak_packets - before
-        self._counters.nak_sqns += parity.packets_asked(counts) - len(counts)
+        self._counters.nak_sqns += self._parity.packets_asked(counts) - len(counts)
         return naks
-
-    @property
-    def _options(self) -> Options:
-        return NO_OPTIONS if self.more is None else self.more.nak_options
-
-    def _route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
-        return (home, self.state.path_nla) if self.routes is None else self.routes.route(parent, home)
 
     def _naks(
         self, spans: Sequence[Span], segment: Segment, parent: Nla | None, more: Options = NO_OPTIONS
     ) -> list[Effect]:
         if not spans:
             return []
-        segment, path_nla = self._route(parent, segment)
-        options = (*more, *self._options)
+        segment, path_nla = self._routes.route(parent, segment)
+        options = (*more, *self._more.nak_options)
         packets = nak_packets(self.state, segment.group, spans, options=options, path_nla=path_nla)
         return [send for listed in packets for send in self._sent(listed, segment, parent)]
 

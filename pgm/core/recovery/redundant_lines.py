@@ -46,6 +46,11 @@ def all_parents(home: Sequence[Nla], lines: Sequence[LineSetup]) -> tuple[Nla, .
     return (*home, *(parent for line in lines for parent in line.parents))
 
 
+def lines_of(home: Segment, parents: tuple[Nla, ...], further: tuple[LineSetup, ...]) -> tuple[LineSetup, ...]:
+    """Return all lines of a node, the home segment first; none if the node has no further line."""
+    return (LineSetup(home, parents), *further) if further else ()
+
+
 @attrs.define(eq=False)
 class _Line:
     """Packets and progress of one session on one line."""
@@ -80,7 +85,7 @@ class _Mark:
 
 
 class RedundantLines:
-    """Redundant lines of one session."""
+    """Redundant lines of one session; without any, all parents are on the home segment."""
 
     def __init__(
         self, context: SessionContext, setups: Sequence[LineSetup], state: SessionState, recovery: Recovery
@@ -91,7 +96,8 @@ class RedundantLines:
         self._recovery = recovery
         self._counters = context.counters
         self._hold_ivl = max(context.parameters.ab_hold_ivl, context.parameters.reorder_ivl)
-        recovery.settle_ivl = self._hold_ivl
+        if setups:
+            recovery.settle_ivl = self._hold_ivl
         self._lead = 0  # one more than the newest sqn of any line
         self._settled = 0  # all sqns below this one have passed on every line that is not down
         self._mark: _Mark | None = None
