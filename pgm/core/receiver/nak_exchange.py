@@ -38,16 +38,12 @@ class NakExchange:
         self._window = delivery.window
         self._data_path = data_path
         self.nak_control = NakControl(context, nak_sender.state, nak_sender.parents, nak_sender.recovery, setup.segment)
-        # A limit on excessive NAKs begins with the first NAK.
-        self._nak_self_limit: NakSelfLimit | NoSelfLimit = NO_SELF_LIMIT
+        self.self_limit: NakSelfLimit | NoSelfLimit = NO_SELF_LIMIT
+        if context.parameters.excess_nak_window_ivl:
+            self.self_limit = NakSelfLimit(f"session {tsi_text(context.tsi)}", self._recovery, context.parameters)
         self._is_unreliable = context.data_port in setup.unreliable_ports
         if self._is_unreliable:
             self._recovery.allow_asking(0)  # the stream's timers still run, but no NAKs are sent
-
-    @property
-    def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
-        return min(self._recovery.deadline_ns, self.nak_control.answers.deadline_ns, self._nak_self_limit.deadline_ns)
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Take a regular SPM: the path is known, and the parents may ask for other back-offs."""
@@ -101,27 +97,17 @@ class NakExchange:
         elif self._nak_sender.follow_redirect(nla, has_parity=polr.parity):
             self._counters.redirects_taken += 1
 
-    def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """Send what is due: answers to polls, and NAKs."""
-        effects: list[Effect] = []
-        if self.nak_control.answers.deadline_ns <= now_ns:
-            effects += self.nak_control.answers.handle_deadline(now_ns)
-        if self._recovery.deadline_ns <= now_ns:
-            effects += self.send(now_ns)
-        if self._nak_self_limit.deadline_ns <= now_ns:
-            effects += self._nak_self_limit.asked(0, self._state.lead, now_ns)
-        return effects
+    def review_own_naks(self, now_ns: int) -> Effects:
+        """Return a notice if this receiver's excessive NAKs are over."""
+        return self.self_limit.asked(0, self._state.lead, now_ns)
 
     def send(self, now_ns: int) -> Effects:
         """Send NAKs for packets whose back-off is over, or give packets up."""
         if self._is_unreliable:
             self._window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
             return self._delivery.advance()
-        limit = self._nak_self_limit
-        if limit is NO_SELF_LIMIT and self._parameters.excess_nak_window_ivl:
-            name = f"session {tsi_text(self._state.tsi)}"
-            limit = NakSelfLimit(name, self._recovery, self._parameters, self._state.lead, now_ns)
-            self._nak_self_limit = limit
+        limit = self.self_limit
+        limit.begin(self._state.lead, now_ns)
         naks, actions = self._nak_sender.ask(self._setup.segment, now_ns, limit)
         has_given_up = self._window.end_asking(actions, self._state.trail)
         if limit.wants_close:

@@ -17,6 +17,7 @@ from pgm.core.recovery.redundant_lines import RedundantLines, all_parents, lines
 from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
+from pgm.core.timers import Timers
 from pgm.core.window.receive_window import DeliveryBudget, ReceiveWindow
 from pgm.core.window.unordered_window import UnorderedWindow
 from pgm.wire.control_packets import Spm
@@ -47,6 +48,15 @@ class ReceiverSession:
         self.start = SessionStart(context, setup, self.delivery, nak_sender)
         self.data_path = DataPath(context, setup, self.delivery, self.start, self.feedback, nak_sender)
         self.naks = NakExchange(context, setup, self.delivery, self.data_path, nak_sender)
+        # One composite holds the timers of all parts: a composite for each part takes longer for each packet.
+        self._timers: Timers[ReceiverSession] = Timers(
+            self.start.spm_request,
+            self.start.late_join,
+            self.start.hold,
+            self.naks.nak_control.answers,
+            (self.recovery, ReceiverSession._send_naks),
+            (self.naks.self_limit, ReceiverSession._review_own_naks),
+        )
 
     @property
     def is_over(self) -> bool:
@@ -69,7 +79,7 @@ class ReceiverSession:
         expires_ns = min(self.state.heard_at_ns + expiry, feedback_ns)
         if phase is SessionPhase.CLOSED:
             return expires_ns
-        return min(expires_ns, self.naks.deadline_ns, self.start.deadline_ns)
+        return min(expires_ns, self._timers.deadline_ns)
 
     def on_data(self, data: Data | DataWithGaps, peer: Nla, now_ns: int) -> Effects:
         """Take ODATA or RDATA.
@@ -125,7 +135,7 @@ class ReceiverSession:
         effects: list[Effect] = [*self.feedback.handle_deadline(now_ns)]
         if delivery.is_dropping:
             return effects
-        effects += [*self.start.handle_deadline(now_ns), *self.naks.handle_deadline(now_ns)]
+        effects += self._timers.handle_deadline(self, now_ns)
         silence = now_ns - state.heard_at_ns
         if delivery.phase is SessionPhase.OPEN and silence >= self._parameters.peer_expiry:
             if state.fin_lead is not None:
@@ -135,6 +145,12 @@ class ReceiverSession:
             self._counters.sessions_expired += 1
             effects += delivery.end(CloseCause.EXPIRED)
         return effects
+
+    def _send_naks(self, now_ns: int) -> Effects:
+        return self.naks.send(now_ns)
+
+    def _review_own_naks(self, now_ns: int) -> Effects:
+        return self.naks.review_own_naks(now_ns)
 
     def status(self, now_ns: int) -> SessionStatus:
         """Return the session's row for operators."""

@@ -16,6 +16,23 @@ from pgm.wire.options import HeldHistory, Join, find
 from pgm.wire.train import Data
 
 
+class Hold:
+    """Time for which an unopened session holds packets; the session opens at its end."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self.deadline_ns = NEVER
+
+    def end(self) -> list[Effect]:
+        """Open the session."""
+        self.deadline_ns = NEVER
+        return self._delivery.open()
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """Open the session without an SPM."""
+        return [*self.end(), *self._delivery.advance()]
+
+
 class SessionStart:
     """Start of one session.
 
@@ -30,16 +47,11 @@ class SessionStart:
         self._state = nak_sender.state
         self._delivery = delivery
         self._window = delivery.window
-        self._spm_request = SpmRequest(context, setup.segment)
-        self._late_join = LateJoiner(
+        self.spm_request = SpmRequest(context, setup.segment)
+        self.late_join = LateJoiner(
             delivery.window, nak_sender, setup.segment, setup.local_repairers, setup.keepers, context.parameters
         )
-        self._hold_until_ns = NEVER
-
-    @property
-    def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
-        return min(self._spm_request.deadline_ns, self._hold_until_ns, self._late_join.deadline_ns)
+        self.hold = Hold(delivery)
 
     def on_first_data(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> list[Effect]:
         """Start reception at the first data packet (RCV-01) or by OPT_JOIN (RCV-03)."""
@@ -50,10 +62,10 @@ class SessionStart:
         start = first if join is None else min(first, state.unwrap(join.min_sqn))
         self._window.begin(max(start, state.oldest))
         if state.spm is not None:
-            return self._open()
+            return self.hold.end()
         self.want_spm(peer, now_ns)
         self._delivery.phase = SessionPhase.HOLDING
-        self._hold_until_ns = now_ns + self._parameters.open_hold_ivl
+        self.hold.deadline_ns = now_ns + self._parameters.open_hold_ivl
         return []
 
     def want_spm(self, peer: Nla, now_ns: int) -> None:
@@ -63,29 +75,29 @@ class SessionStart:
         """
         if self._state.spm is None:
             self._delivery.opener = peer
-            self._spm_request.want(peer, now_ns)
+            self.spm_request.want(peer, now_ns)
 
     def on_spmr_heard(self, now_ns: int) -> None:
         """Note another receiver's SPMR."""
-        self._spm_request.heard_request(now_ns)
+        self.spm_request.heard_request(now_ns)
 
     def on_spm(self, peer: Nla, now_ns: int) -> Effects:
         """Take an SPM: the session opens here, or at the start that OPT_JOIN allows."""
-        self._spm_request.heard_spm()
+        self.spm_request.heard_spm()
         phase, join_at = self._delivery.phase, self._state.join_at
         if phase not in (SessionPhase.WAITING, SessionPhase.HOLDING):
             return ()
         self._delivery.opener = peer
-        if self._late_join.is_wanted:
+        if self.late_join.is_wanted:
             return self._begin_late(now_ns)
         if phase is SessionPhase.HOLDING:
             if join_at is not None:
                 self._window.begin_earlier(join_at, now_ns)
-            return self._open()
+            return self.hold.end()
         if join_at is None:
             return ()
         self._window.begin(join_at)
-        return self._open()
+        return self.hold.end()
 
     def _begin_late(self, now_ns: int) -> Effects:
         """Hold packets until a repairer has said which history it holds."""
@@ -97,31 +109,16 @@ class SessionStart:
             self._delivery.phase = SessionPhase.HOLDING
         elif join_at is not None:
             self._window.begin_earlier(join_at, now_ns)
-        self._late_join.begin(now_ns)
-        self._hold_until_ns = self._late_join.until_ns
-        return self._late_join.handle_deadline(now_ns)
+        self.late_join.begin(now_ns)
+        self.hold.deadline_ns = self.late_join.until_ns
+        return self.late_join.handle_deadline(now_ns)
 
     def on_held(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Take an answer about history: begin there, or give up history that is gone."""
         if self._delivery.is_running:
-            return self._delivery.advance() if self._late_join.on_gone(held, peer) else ()
+            return self._delivery.advance() if self.late_join.on_gone(held, peer) else ()
         if self._delivery.phase is not SessionPhase.HOLDING:
             return ()
-        notices = self._late_join.on_answer(held, peer, now_ns)
-        self._hold_until_ns = min(self._hold_until_ns, self._late_join.until_ns)
-        return [*notices, *self._open(), *self._delivery.advance()] if notices else ()
-
-    def _open(self) -> list[Effect]:
-        self._hold_until_ns = NEVER
-        return self._delivery.open()
-
-    def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """Send what is due, or open the session without an SPM."""
-        effects: list[Effect] = []
-        if self._spm_request.deadline_ns <= now_ns:
-            effects += self._spm_request.handle_deadline(now_ns)
-        if self._late_join.deadline_ns <= now_ns:
-            effects += self._late_join.handle_deadline(now_ns)
-        if self._hold_until_ns <= now_ns:
-            effects += [*self._open(), *self._delivery.advance()]
-        return effects
+        notices = self.late_join.on_answer(held, peer, now_ns)
+        self.hold.deadline_ns = min(self.hold.deadline_ns, self.late_join.until_ns)
+        return [*notices, *self.hold.end(), *self._delivery.advance()] if notices else ()

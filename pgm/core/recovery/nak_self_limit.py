@@ -20,12 +20,18 @@ class NakSelfLimit:
     `excess_nak_policy` decides: a notice alone, a lower rate of NAKs, or the end of the session.
     """
 
-    def __init__(self, name: str, recovery: Recovery, parameters: Parameters, lead: int, now_ns: int) -> None:
+    def __init__(self, name: str, recovery: Recovery, parameters: Parameters) -> None:
         self._name = name
         self._recovery = recovery
         self._parameters = parameters
-        self._monitor = ExcessiveNakMonitor(parameters, lead, now_ns)
+        self._monitor = ExcessiveNakMonitor(parameters, 0, 0)
+        self._has_begun = False
         self.deadline_ns = NEVER  # when the excessive NAKs may be over
+
+    def begin(self, lead: int, now_ns: int) -> None:
+        """Start to count with the first NAK; later calls have no effect."""
+        if not self._has_begun:
+            self._has_begun, self._monitor = True, ExcessiveNakMonitor(self._parameters, lead, now_ns)
 
     @property
     def wants_close(self) -> bool:

@@ -79,6 +79,9 @@ class NoSelfLimit:
     deadline_ns = NEVER
     wants_close = False
 
+    def begin(self, lead: int, now_ns: int) -> None:
+        """Do nothing."""
+
     def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
         """Return no notice."""
         return NOTHING

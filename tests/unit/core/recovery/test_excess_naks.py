@@ -211,7 +211,8 @@ def test_nak_self_limit_lowered_budget_holds_at_least_one_packet():
     """Also where a bucket of `brake_burst_ivl` would hold a part of one."""
     made = recovery()
     lowered = parameters(**SOON | {"excess_nak_sqn_rte": 10, "brake_burst_ivl": MS}, excess_nak_policy="lower")
-    nak_self_limit = NakSelfLimit("session", made, lowered, 0, 0)
+    nak_self_limit = NakSelfLimit("session", made, lowered)
+    nak_self_limit.begin(0, 0)
     for now in range(0, 2 * CHECK, 10 * MS):
         nak_self_limit.asked(10, now // MS, now)
     budget = made.admission.budget
