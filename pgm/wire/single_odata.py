@@ -48,6 +48,8 @@ class SingleOdataWriter:
     """Writer of plain ODATA of one session, octet for octet equal to `write_odata`."""
 
     def __init__(self, tsi: Tsi, data_port: int) -> None:
+        self.tsi = tsi
+        self.data_port = data_port
         self._gsi = tsi[:6]
         self._front = plain_front(tsi, data_port)
         self._front_sum = int.from_bytes(self._front, "little")

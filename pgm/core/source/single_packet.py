@@ -60,7 +60,9 @@ class SingleSendLane:
         due_ns = min(sending.schedule.deadline_ns, self._ncf_sender.deadline_ns, self._responder.deadline_ns)
         if not self._is_open or not sending.blocked_until_ns <= now_ns < due_ns:
             return None
-        if sending.pacer.packet_ready_at > now_ns or not self._window.has_room_alone(payload, now_ns):
+        if sending.pacer.packet_ready_at > now_ns or not self._window.has_room_alone(
+            payload, now_ns, self._responder.owes
+        ):
             return None
         return self._window.number_alone(payload)
 

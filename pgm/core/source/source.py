@@ -70,7 +70,6 @@ class SourceCore:
         self._closing = StreamEnd(self.window, parameters, now_ns)
         self._naks = NakAnswerer(context, setup.segment, self._sending, self._parity, self._closing)
         self._naks.children.begin(now_ns)
-        self.window.owes = self._naks.responder.owes
         self.flow = flow_control_of(setup, context, now_ns)
         # Whether data packets are limited only by rate and window.
         self._is_plain = not self.flow.has_feedback and self._parity is None and not parameters.txw_max_pps
@@ -245,7 +244,7 @@ class SourceCore:
 
     def _follow_feedback(self, now_ns: int) -> Effects:
         """Apply what receivers have reported. Return an SPM if the flow control wants one."""
-        self.window.unstable_from = self.flow.unstable_from
+        self.window.keep_from(self.flow.unstable_from)
         self._sending.blocked_until_ns = 0
         return (self._spm(now_ns),) if self.flow.wants_spm(now_ns) else NOTHING
 
@@ -359,7 +358,7 @@ class SourceCore:
             return None
         pacer = sending.pacer
         packets = min(pacer.packet_room(now_ns), self.flow.room(window.lead, now_ns))
-        rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
+        rows = window.next_train(pacer.train_octets, now_ns, packets, self._naks.responder.owes) if packets else None
         if rows is None:
             self.counters.window_holds += bool(packets)
             sending.blocked_until_ns = window.retry_at() if packets else NEVER  # until an ack comes

@@ -57,8 +57,24 @@ class PayloadRows(Protocol):
 Owes = Callable[[int, int], bool]  # whether a repair is owed of any sqn from the first up to the second, exclusive
 
 
-def _owes_nothing(_first: int, _end: int) -> bool:
+def owes_nothing(_first: int, _end: int) -> bool:
+    """Return False: no repair is owed."""
     return False
+
+
+@attrs.frozen
+class Capacity:
+    """Largest size of a window."""
+
+    octets: int
+    sqns: int
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> Capacity:
+        """Return the capacity that the parameters name."""
+        lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment leaves as a whole
+        octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
+        return cls(octets, min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS))
 
 
 @attrs.define
@@ -111,8 +127,6 @@ class TransmitWindow:
     """
 
     def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, first: int = 0) -> None:
-        self._tsi = tsi
-        self._data_port = data_port
         self._parameters = parameters
         self._plain = SingleOdataWriter(tsi, data_port)
         self._arena = Arena(warm_octets=parameters.warm_bytes, oldest_first=True)
@@ -124,14 +138,9 @@ class TransmitWindow:
         self.lead = first - 1
         self.end = first
         self.unsent_octets = 0
-        self._skipped_sqns = 0  # a short group has ended: the next packet leaves out so many sqns
-        self._hole: Span = (first, first)  # the sqns after the last short group, until the next packet is sent
-        self.owes: Owes = _owes_nothing  # set by the part that sends repairs
-        # acknowledged streams: the trail stays below, because some member may still send a NAK
+        self._hole: Span = (first, first)  # the sqns after the last short group, which the next packet leaves out
         self.unstable_from = NEVER
-        lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment leaves as a whole
-        self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
-        self._most_sqns = min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS)
+        self.capacity = Capacity.of(parameters)
         self._most_alone = min(parameters.max_tpdu - DATA_HEADER_OCTETS, INTEGER_OCTETS, self.largest_payload)
 
     # Accepting
@@ -139,7 +148,7 @@ class TransmitWindow:
     @property
     def largest_payload(self) -> int:
         """Octets of the largest message that is accepted."""
-        return min(self._parameters.max_apdu, self._most_octets // 2)
+        return min(self._parameters.max_apdu, self.capacity.octets // 2)
 
     def append(self, payloads: Sequence[Payload]) -> None:
         """Assign sqns to messages in order and build their packets.
@@ -158,8 +167,8 @@ class TransmitWindow:
                 f"a message of {max(sizes)} octets does not fit: the limit is {limit}",
                 remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
             )
-        if self._skipped_sqns and payloads:
-            self._resume()
+        if payloads and self.end == self._hole[0]:
+            self.end = self._hole[1]
         at = self._append_first(payloads[0]) if payloads and self._owes_syn else 0
         while at < len(payloads):
             size = sizes[at]
@@ -191,8 +200,8 @@ class TransmitWindow:
         if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
             self.append([row.data for row in np.ascontiguousarray(payloads)])
             return
-        if self._skipped_sqns and len(payloads):
-            self._resume()
+        if len(payloads) and self.end == self._hole[0]:
+            self.end = self._hole[1]
         at = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
         while at < payloads.shape[0]:
             until = at + self._rows_at_once(payloads.shape[1])
@@ -208,8 +217,8 @@ class TransmitWindow:
                 payloads.write(rows, at)
                 self.append_rows(rows)
             else:
-                if self._skipped_sqns:
-                    self._resume()
+                if self.end == self._hole[0]:
+                    self.end = self._hole[1]
                 run = self._room_for(until - at, DATA_HEADER_OCTETS, size)
                 payloads.write(run.payloads, at)
                 self._build(run, b"", None)
@@ -218,18 +227,14 @@ class TransmitWindow:
     @property
     def next_sqn(self) -> int:
         """The sqn of the next message."""
-        return self.end + self._skipped_sqns
+        return self._hole[1] if self.end == self._hole[0] else self.end
 
     def resume_at(self, sqn: int) -> None:
         """Leave out the sqns before `sqn`, because a group has ended early (FEC-21).
 
         Everything accepted must have been sent.
         """
-        self._skipped_sqns = sqn - self.end
-
-    def _resume(self) -> None:
-        self._hole = (self.end, self.next_sqn)
-        self.end, self._skipped_sqns = self.next_sqn, 0
+        self._hole = (self.end, sqn)
 
     @property
     def _first_unsent(self) -> int:
@@ -316,8 +321,8 @@ class TransmitWindow:
         """Build packets around payloads that are in place, and keep the packets."""
         write_odata(
             run.rows,
-            tsi=self._tsi,
-            data_port=self._data_port,
+            tsi=self._plain.tsi,
+            data_port=self._plain.data_port,
             first=run.first,
             trail=self.trail,
             option_octets=options,
@@ -358,18 +363,21 @@ class TransmitWindow:
         run = self._store.find(first)
         return 0 if run is None else min(run.end - first, MAX_CONVOY_PACKETS) * run.stride
 
-    def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS) -> Octets | None:
+    def next_train(
+        self, most_octets: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS, owes: Owes = owes_nothing
+    ) -> Octets | None:
         """Return the next unsent packets, or None while the window is full.
 
         Return at least one packet, and at most `most_octets` and `most_packets`. The packets are one train or several
-        full trains. The last train may be short if no more packets wait.
+        full trains. The last train may be short if no more packets wait. A full window may wait for repairs that `owes`
+        confirms.
         """
         first = self._first_unsent
         run = self._store.find(first)
         if run is None:
             return None
         stride = run.stride
-        room = self._make_room(stride, now_ns)
+        room = self._make_room(stride, now_ns, owes)
         if not room:
             return None
         most = min(room, most_packets, max(1, most_octets // stride))
@@ -381,15 +389,15 @@ class TransmitWindow:
         self._note_sent(first, first + count - 1, octets, now_ns)
         return run.buffer[at : at + octets].reshape(count, stride)
 
-    def has_room_alone(self, payload: Payload, now_ns: int) -> bool:
+    def has_room_alone(self, payload: Payload, now_ns: int, owes: Owes) -> bool:
         """Make room for a message, and return whether `number_alone` may take it."""
         return (
             len(payload) <= self._most_alone
             and type(payload) in _OCTETS
             and self.end == self.lead + 1
             and not self._owes_syn
-            and not self._skipped_sqns
-            and self._make_room(DATA_HEADER_OCTETS + len(payload), now_ns) > 0
+            and self.end == self.next_sqn
+            and self._make_room(DATA_HEADER_OCTETS + len(payload), now_ns, owes) > 0
         )
 
     def number_alone(self, payload: Payload) -> bytes | None:
@@ -416,8 +424,9 @@ class TransmitWindow:
         self._note_sent(self.lead, self.lead, stride, now_ns)
         # the next packet will probably have the same size
         self._plain.prepare(stride - DATA_HEADER_OCTETS, self.end, self.trail)
-        has_octets = store.octets + self._most_alone + DATA_HEADER_OCTETS <= self._most_octets
-        return has_octets and self.end - self.trail < self._most_sqns
+        capacity = self.capacity
+        has_octets = store.octets + self._most_alone + DATA_HEADER_OCTETS <= capacity.octets
+        return has_octets and self.end - self.trail < capacity.sqns
 
     def _note_sent(self, first: int, last: int, octets: int, now_ns: int) -> None:
         self.lead = last
@@ -441,20 +450,24 @@ class TransmitWindow:
 
     # Advancing
 
+    def keep_from(self, sqn: int) -> None:
+        """Keep all packets from `sqn` on: some member of an acknowledged stream may still send a NAK for them."""
+        self.unstable_from = sqn
+
     def _room_packets(self, stride: int) -> int:
         """Return how many packets of a size fit before the window is full.
 
         An empty window takes one packet of any size.
         """
         sqns = self.lead + 1 - self.trail
-        octets = self._most_octets - (self._store.octets - self.unsent_octets)
-        return max(0 if sqns else 1, min(octets // stride, self._most_sqns - sqns))
+        octets = self.capacity.octets - (self._store.octets - self.unsent_octets)
+        return max(0 if sqns else 1, min(octets // stride, self.capacity.sqns - sqns))
 
-    def _make_room(self, stride: int, now_ns: int) -> int:
+    def _make_room(self, stride: int, now_ns: int, owes: Owes) -> int:
         """Make room for a packet if there is none. Return for how many there is room now."""
         room = self._room_packets(stride)
         if not room:
-            if self.strategy.holds(now_ns, is_owed=self.owes(self.trail, self._watched_end)):
+            if self.strategy.holds(now_ns, is_owed=owes(self.trail, self._watched_end)):
                 return 0
             while not room:
                 trail = self._trail_for_room()
@@ -487,7 +500,7 @@ class TransmitWindow:
             return self.trail
         end, held = self.lead + 1, self._store.octets - self.unsent_octets
         # Measure against a full window: young packets need not leave soon, even if they are the oldest present.
-        sqns = min(self._most_sqns, (end - self.trail) * self._most_octets // max(1, held))
+        sqns = min(self.capacity.sqns, (end - self.trail) * self.capacity.octets // max(1, held))
         return self.strategy.watched_end(min(self.trail, end - sqns), self._next_trail, end)
 
     def retry_at(self) -> int:

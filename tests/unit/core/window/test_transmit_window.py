@@ -314,8 +314,8 @@ def test_recent_packets_with_window_long_increments_stay():
 
 @pytest.mark.rfc("W-18")
 def test_largest_window_is_half_the_space_less_one():
-    assert window()._most_sqns == (1 << 31) - 1
-    assert window(txw_sqns=100)._most_sqns == 100
+    assert window().capacity.sqns == (1 << 31) - 1
+    assert window(txw_sqns=100).capacity.sqns == 100
 
 
 # Advance with data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgm.core.window.transmit_window import owes_nothing
 from pgm.units import SECOND
 from tests.unit.core.makers import MS
 from tests.unit.core.window.test_transmit_window import sent_at, window
@@ -20,10 +21,10 @@ def filled(share=1.0):
     return made
 
 
-def moves_at(made, since):
+def moves_at(made, since, owes=owes_nothing):
     """When a full window sends again."""
     now = since
-    while made.next_train(1, now) is None:
+    while made.next_train(1, now, owes=owes) is None:
         assert now < made.retry_at() <= now + SECOND
         now = made.retry_at()
     return now - since
@@ -42,18 +43,16 @@ def test_window_full_early_waits_for_requests_of_oldest_part(sqn, holds):
 def test_full_window_waits_for_at_most_a_share_of_fill_time(share):
     """However often it is asked, and whatever repairs are owed: half of the rate is left to all others."""
     made, now = filled(share), 2 * SECOND + 100 * MS
-    made.owes = lambda first, end: first == made.trail < end
-    assert moves_at(made, now) == 100 * MS * share
+    assert moves_at(made, now, lambda first, end: first == made.trail < end) == 100 * MS * share
     assert made.trail == 6
 
 
 def test_window_with_confirmed_packets_does_not_wait():
     """The window of an acknowledged stream has its acks for that; what they lack holds it without end."""
     made, now = filled(), 2 * SECOND + 100 * MS
-    made.owes = lambda first, end: first < end
-    made.unstable_from = 6
+    made.keep_from(6)
     made.note_nak(5, now)
-    assert moves_at(made, now) == 0
+    assert moves_at(made, now, lambda first, end: first < end) == 0
     assert made.trail == 6
     assert [made.next_train(1, now) is None for _ in range(3)] == [False, False, True]
     assert made.next_train(1, now + 100 * SECOND) is None
