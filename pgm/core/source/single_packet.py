@@ -7,9 +7,10 @@ Bookkeeping, and the check whether the next packet may follow, come after it.
 
 from __future__ import annotations
 
-from pgm.core.repair.ncf_sender import NcfSender
-from pgm.core.repair.responder import Responder
+from collections.abc import Callable
+
 from pgm.core.session_context import SessionContext
+from pgm.core.source.nak_answer import NakAnswerer
 from pgm.core.source.send_state import SendState
 from pgm.core.window.transmit_window import Payload
 from pgm.units import NEVER
@@ -25,17 +26,19 @@ class SingleSendLane:
         self,
         context: SessionContext,
         sending: SendState,
-        ncf_sender: NcfSender,
-        responder: Responder,
+        naks: NakAnswerer,
+        deadline_ns: Callable[[], int],
         *,
         is_open: bool,
     ) -> None:
+        """Make a lane. `deadline_ns` returns the deadline of the core."""
         self._sending = sending
         self._window = sending.window
         self._elapsed_ns = sending.window.strategy.elapsed_ns
         self._counters = context.counters
-        self._ncf_sender = ncf_sender
-        self._responder = responder
+        self._ncf_sender = naks.ncfs
+        self._responder = naks.responder
+        self._deadline_ns = deadline_ns
         self._is_open = is_open
         # When the next packet may follow the last, if nothing else happened since: room for it is already confirmed.
         self._next_at_ns = NEVER
@@ -49,8 +52,9 @@ class SingleSendLane:
     def begin(self, payload: Payload, now_ns: int) -> bytes | None:
         """Take one message and return its packet.
 
-        A call of `commit` must follow. Return None and take nothing if something is due before the packet, or if the
-        message needs the general path.
+        The caller sends the packet to the group at once, and then calls `commit`. Return None and take nothing if
+        something is due before the packet, or if the message needs more than a plain packet. The caller then uses the
+        general path: `SourceCore.submit` and `SourceCore.handle_deadline`.
         """
         if self._next_at_ns <= now_ns < self.next_event_ns:
             packet = self._window.number_alone(payload)
@@ -66,11 +70,8 @@ class SingleSendLane:
             return None
         return self._window.number_alone(payload)
 
-    def commit(self, packet: bytes, now_ns: int) -> bool:
-        """Note the packet that `begin` returned, before anything else happens.
-
-        Return whether the caller must set `next_event_ns` to its next deadline.
-        """
+    def commit(self, packet: bytes, now_ns: int) -> None:
+        """Note the packet that `begin` returned, while the packet is on its way."""
         sending, octets, counters = self._sending, len(packet), self._counters
         has_room = self._window.keep_alone(packet, now_ns)
         ready_at_ns = sending.pacer.packet_sent(octets, now_ns)
@@ -79,4 +80,5 @@ class SingleSendLane:
         sending.adaptive_rate.sent(1, octets)
         sending.schedule.data_sent(now_ns, self._elapsed_ns(now_ns))
         self._next_at_ns = ready_at_ns if has_room else NEVER
-        return now_ns >= self.next_event_ns and not sending.schedule.is_data_driven
+        if now_ns >= self.next_event_ns and not sending.schedule.is_data_driven:
+            self.next_event_ns = min(self._deadline_ns(), self._responder.deadline_ns)

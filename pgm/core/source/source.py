@@ -73,12 +73,8 @@ class SourceCore:
         self.flow = flow_control_of(setup, context, now_ns)
         # Whether data packets are limited only by rate and window.
         self._is_plain = not self.flow.has_feedback and self._parity is None and not parameters.txw_max_pps
-        self._lane = SingleSendLane(
-            context,
-            self._sending,
-            self._naks.ncfs,
-            self._naks.responder,
-            is_open=self._is_plain and not setup.lines,
+        self.single = SingleSendLane(
+            context, self._sending, self._naks, lambda: self.deadline_ns, is_open=self._is_plain and not setup.lines
         )
         self._spms = SpmBuilder(setup, self.window, self.flow, parameters, now_ns)
         self._batcher: MessageBatcher = NoBatcher()
@@ -124,7 +120,7 @@ class SourceCore:
     def attach(self, batcher: MessageBatcher) -> None:
         """Serve the deadlines of a batcher, which submits messages later."""
         self._batcher = batcher
-        self._lane.close()
+        self.single.close()
 
     @property
     def room_octets(self) -> int:
@@ -139,25 +135,6 @@ class SourceCore:
         self._begin_submitting()
         self.window.append(payloads)
 
-    def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
-        """Take one message on the fast path and return its packet.
-
-        The caller sends the packet to the group at once, and then calls `sent_alone`. Return None and take nothing if
-        something is due before the packet, or if the message needs more than a plain packet. The caller then uses the
-        general path: `submit` and `handle_deadline`.
-        """
-        return self._lane.begin(payload, now_ns)
-
-    def sent_alone(self, packet: bytes, now_ns: int) -> None:
-        """Note the packet that `send_alone` returned, while the packet is on its way."""
-        if self._lane.commit(packet, now_ns):
-            self._lane.next_event_ns = min(self.deadline_ns, self._naks.responder.deadline_ns)
-
-    @property
-    def next_event_ns(self) -> int:
-        """When something is due while only `send_alone` is called."""
-        return self._lane.next_event_ns
-
     def submit_rows(self, payloads: Octets | PayloadRows) -> None:
         """Take messages of equal size: a (count, size) array, or rows yet to be written."""
         self._begin_submitting()
@@ -166,7 +143,7 @@ class SourceCore:
     def _begin_submitting(self) -> None:
         if self._closing.is_closed:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
-        self._lane.next_event_ns = 0
+        self.single.next_event_ns = 0
         if not self.flow.has_feedback and not self.window.has_unsent:
             # packets that already wait, also for acks, are held up whether or not more follow
             self._sending.blocked_until_ns = 0
@@ -174,13 +151,13 @@ class SourceCore:
     def close(self) -> None:
         """Send accepted messages, announce FIN, and serve repairs until no NAKs come."""
         self._closing.close()
-        self._lane.close()
+        self.single.close()
         self._invalidate_deadline()
         self.window.mark_end()
 
     def _invalidate_deadline(self) -> None:
         """Drop the cached deadlines, because something other than data happened."""
-        self._lane.next_event_ns = self._cached_deadline_ns = 0
+        self.single.next_event_ns = self._cached_deadline_ns = 0
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
         """Abort the stream: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
@@ -191,7 +168,7 @@ class SourceCore:
         missing packets.
         """
         self._closing.close(Rst(no_naks=no_naks, error=error))
-        self._lane.close()
+        self.single.close()
         self._invalidate_deadline()
         self.window.drop_unsent()
         return [self._spm(now_ns) for _ in range(_RESETS)]
@@ -300,7 +277,7 @@ class SourceCore:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Send deferred NCFs, an SPM, a POLL, then one train of data."""
-        self._lane.next_event_ns = 0
+        self.single.next_event_ns = 0
         effects = [] if self._is_calm(now_ns) else self._run_due(now_ns)
         parity = None if self._parity is None else self._parity.next_train(self._sending.pacer, now_ns)
         train = parity or self._next_repair(now_ns) or self._next_data(now_ns)

@@ -1,7 +1,7 @@
 """Fast paths for one message in one plain packet: a lane from a core to a socket, and one from a socket to the application.
 
-Each lane asks the core first, moves the packet, and leaves the bookkeeping for later: `sent_alone` runs while the packet
-is on its way, `commit` while the application has the message.
+Each lane asks the core first, moves the packet, and leaves the bookkeeping for later: the `commit` of a source runs
+while the packet is on its way, the `commit` of a receiver while the application has the message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class SinglePacketSender:
     """Lane of a source: from the core to the socket, past the driver's work."""
 
     def __init__(self, core: SourceCore, driver: EffectPerformer) -> None:
-        self._core = core
+        self._lane = core.single
+        self._window = core.window
         self._driver = driver
         self._segment = core.setup.segment
         self._link = driver.links[self._segment.index]
@@ -36,17 +37,17 @@ class SinglePacketSender:
 
         The caller has checked that the driver is not held up.
         """
-        core, driver = self._core, self._driver
-        packet = core.send_alone(payload, now_ns)
+        lane, driver = self._lane, self._driver
+        packet = lane.begin(payload, now_ns)
         if packet is None:
             return None
         try:
             if driver.observer is not None or not self._link.send_packet(packet):
                 driver.send_now(alone(self._segment, packet))
         finally:  # also if a signal ends the call: data with its sqn can be repaired
-            core.sent_alone(packet, now_ns)
-        self._expect_by(core.next_event_ns)
-        return core.window.lead
+            lane.commit(packet, now_ns)
+        self._expect_by(lane.next_event_ns)
+        return self._window.lead
 
 
 class SinglePacketReceiver:

@@ -44,9 +44,9 @@ def sent_the_long_way(core, message, now):
 
 
 def taken_alone(core, message, now):
-    packet = core.send_alone(message, now)
+    packet = core.single.begin(message, now)
     if packet is not None:
-        core.sent_alone(packet, now)
+        core.single.commit(packet, now)
     return packet
 
 
@@ -100,7 +100,7 @@ def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_s
         assert short.status(now) == long.status(now)
         assert attrs.asdict(short.counters) == attrs.asdict(long.counters)
         assert short.deadline_ns == long.deadline_ns
-        assert short.next_event_ns <= short.deadline_ns, "a driver would sleep too long"
+        assert short.single.next_event_ns <= short.deadline_ns, "a driver would sleep too long"
 
 
 def others_due(core):
@@ -206,11 +206,11 @@ def test_the_short_way_is_taken():
         assert packet is not None
         assert len(packet) == 124
     assert (core.window.lead, core.window.end, core.counters.odata_packets) == (9, 10, 10)
-    assert core.send_alone(bytes(70_000), START + SECOND) is None
-    assert core.send_alone(memoryview(bytes(100)), START + SECOND) is None
+    assert core.single.begin(bytes(70_000), START + SECOND) is None
+    assert core.single.begin(memoryview(bytes(100)), START + SECOND) is None
     assert core.window.end == 10
     core.close()
-    assert core.send_alone(bytes(100), START + SECOND) is None
+    assert core.single.begin(bytes(100), START + SECOND) is None
 
 
 def test_an_acknowledged_stream_takes_the_long_way():
@@ -218,7 +218,7 @@ def test_an_acknowledged_stream_takes_the_long_way():
     setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=1, flow="acked")
     core = type(source())(setup, source()._parameters, START)
     core.handle_deadline(START)
-    assert core.send_alone(bytes(100), START + MS) is None
+    assert core.single.begin(bytes(100), START + MS) is None
 
 
 class Waiting(Reader):
