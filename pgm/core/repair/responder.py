@@ -68,13 +68,8 @@ class Responder:
         self._in_a_row = 0  # trains of `_pending` since the last one of `_late`
         self._shares = FairShare(context)
         self._recent_repairs = RecentRepairs(context.parameters.rdata_ignore_ivl)
-        self._due_ns = NEVER
+        self.deadline_ns = NEVER  # when the hold of the first owed repair ends; NEVER when none is owed
         self._stride = 0  # size of the packets that were requested last, in octets
-
-    @property
-    def deadline_ns(self) -> int:
-        """Return when the hold of the first owed repair ends; NEVER when none is owed."""
-        return self._due_ns
 
     @property
     def pending_sqns(self) -> int:
@@ -116,7 +111,7 @@ class Responder:
         self._recent_repairs.expire(now_ns)
         counts = [sum([end - first for first, end in spans]) for spans in requests]
         are_beyond = [self._is_beyond(count, asker, now_ns) for count in counts]
-        if self._due_ns == NEVER and room[0] and self._parameters.rdata_hold_ivl <= TIMER_STEP_NS:
+        if self.deadline_ns == NEVER and room[0] and self._parameters.rdata_hold_ivl <= TIMER_STEP_NS:
             spans, count = requests[0], counts[0]
             if len(requests) > 1:
                 spans = _merged(requests)
@@ -178,7 +173,7 @@ class Responder:
             return False
         if not self._pending.add_each_apart([PendingRepair(first, end, due_ns) for first, end in spans]):
             return False
-        self._due_ns = min(self._due_ns, due_ns)
+        self.deadline_ns = min(self.deadline_ns, due_ns)
         return True
 
     def _owe(self, first: int, end: int, due_ns: int) -> None:
@@ -186,24 +181,24 @@ class Responder:
             for owed in self._late.discard(first, end):  # another asker, within its share, requests it too
                 self._pending.add(owed)
         if not self._recent_repairs.overlaps(first, end) and self._pending.add_apart(PendingRepair(first, end, due_ns)):
-            if due_ns < self._due_ns:
-                self._due_ns = due_ns
+            if due_ns < self.deadline_ns:
+                self.deadline_ns = due_ns
             return
         fresh = 0
         for low, high in self._recent_repairs.uncovered(first, end):
             fresh += high - low
             for owed in self._pending.within(low, high):
                 owed.due_ns = min(owed.due_ns, due_ns)
-                self._due_ns = min(self._due_ns, due_ns)
+                self.deadline_ns = min(self.deadline_ns, due_ns)
             for new_first, new_end in self._pending.uncovered(low, high):
                 self._pending.add(PendingRepair(new_first, new_end, due_ns))
-                self._due_ns = min(self._due_ns, due_ns)
+                self.deadline_ns = min(self.deadline_ns, due_ns)
         self._counters.repairs_ignored += end - first - fresh
 
     def _owe_late(self, first: int, end: int, due_ns: int) -> None:
         is_asked = self._recent_repairs.overlaps(first, end) or self._pending.overlaps(first, end)
         if not is_asked and self._late.add_apart(PendingRepair(first, end, due_ns)):
-            self._due_ns = min(self._due_ns, due_ns)
+            self.deadline_ns = min(self.deadline_ns, due_ns)
             return
         fresh = [
             span
@@ -213,7 +208,7 @@ class Responder:
         ]
         for low, high in fresh:
             self._late.add(PendingRepair(low, high, due_ns))
-            self._due_ns = min(self._due_ns, due_ns)
+            self.deadline_ns = min(self.deadline_ns, due_ns)
         unserved = sum(high - low for low, high in self._recent_repairs.uncovered(first, end))
         self._counters.repairs_ignored += end - first - unserved
 
@@ -353,9 +348,9 @@ class Responder:
         return min(table.sqns, MAX_CONVOY_PACKETS) * self._stride
 
     def _rearm(self, now_ns: int) -> None:
-        self._due_ns = NEVER
+        self.deadline_ns = NEVER
         for owed in itertools.chain(self._pending.reaching(), self._late.reaching()):
-            self._due_ns = min(self._due_ns, owed.due_ns)
+            self.deadline_ns = min(self.deadline_ns, owed.due_ns)
             if owed.due_ns <= now_ns:
                 return
 

@@ -18,6 +18,7 @@ class StreamEnd:
         self._window = window
         self._parameters = parameters
         self.is_closed = False  # no more messages are accepted
+        self.serves_naks = True  # False after an abort that says so
         self._reset: tuple[Rst, ...] = ()
         self._fin_at_ns = NEVER
         self._last_nak_ns = now_ns
@@ -31,11 +32,7 @@ class StreamEnd:
     def close(self, *reset: Rst) -> None:
         """Note that the source is closed, or aborted with a reset."""
         self.is_closed, self._reset = True, reset
-
-    @property
-    def serves_naks(self) -> bool:
-        """Return whether NAKs are answered."""
-        return not any(reset.no_naks for reset in self._reset)
+        self.serves_naks = not any(one.no_naks for one in reset)
 
     def spm_options(self) -> Options:
         """Return OPT_RST after an abort, and OPT_FIN after all data of a closed source was sent."""
