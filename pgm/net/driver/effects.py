@@ -37,6 +37,8 @@ class Application(Protocol):
 class EffectPerformer:
     """Base of drivers: performs effects at once, in order. Effects that are not for the network go to `application`."""
 
+    now_ns = staticmethod(time.monotonic_ns)  # the clock of all cores in this process
+
     def __init__(self, core: Core, links: Sequence[Link], application: Application) -> None:
         self.core = core
         self.links = links
@@ -44,11 +46,6 @@ class EffectPerformer:
         self._application = application
         for link in links:
             link.counters = core.counters
-
-    @staticmethod
-    def now_ns() -> int:
-        """Return the clock of all cores in this process, in ns."""
-        return time.monotonic_ns()
 
     @property
     def is_open(self) -> bool:
