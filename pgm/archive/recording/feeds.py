@@ -7,7 +7,7 @@ import json
 import attrs
 
 from pgm.archive.session import RecordedSession
-from pgm.core.session.state import SessionState
+from pgm.core.session.state import NO_EPOCH, SessionState
 from pgm.wire.formats import Tsi, tsi_text
 
 
@@ -45,13 +45,12 @@ def feed_of(tsi: Tsi, path: SessionState | None, names: RowNames) -> SessionFeed
     """Return the feed that describes a session by its present state."""
     if path is None:  # the session was evicted before any of its data was delivered
         return SessionFeed(RecordedSession(tsi_text(tsi), node=names.node, segment=names.segment))
-    epoch_us = None if path.started_ns is None or path.epoch_shift is None else path.started_ns // 1000
     session = RecordedSession(
         tsi=tsi_text(tsi),
-        epoch_us=epoch_us,
+        epoch_us=None if path.epoch is NO_EPOCH else path.epoch.started_ns // 1000,
         stream=names.streams.get(path.data_port),
         source=names.sources.get(path.data_port),
         node=names.node,
         segment=names.segment,
     )
-    return SessionFeed(session, (path.epoch_shift or 0) if epoch_us is not None else 0, path.data_port in names.batched)
+    return SessionFeed(session, path.epoch.shift, path.data_port in names.batched)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from pgm.core.session.spm_doubts import SpmDoubts
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
 from pgm.units import SECOND
@@ -28,6 +29,22 @@ class SpmVerdict(enum.Enum):
     JUMPED = "jumped"  # taken; enough SPMs confirm a window far ahead, so the edges have jumped there
 
 
+@attrs.frozen
+class SessionEpoch:
+    """Start of a session by the source's clock, and the source's own 64-bit numbers."""
+
+    started_ns: int
+    shift: int  # sqn + shift is the source's number
+
+    @classmethod
+    def of(cls, option: Epoch, shift: int) -> SessionEpoch:
+        """Return the epoch that an option describes."""
+        return cls(option.start_s * SECOND + option.start_ns, shift)
+
+
+NO_EPOCH = SessionEpoch(-1, 0)  # no SPM has told it
+
+
 class SessionState:
     """Path state of one session.
 
@@ -37,12 +54,9 @@ class SessionState:
     def __init__(self, context: SessionContext) -> None:
         self.tsi = context.tsi
         self.data_port = context.data_port
-        self._parameters = context.parameters
-        self._counters = context.counters
+        self._context = context
         self.spm: Spm | None = None  # the last one taken
-        self.path_nla: Nla | None = None
         self.group_size = 0  # group size of the parity in the first SPM, 0 without parity
-        self.keeps_group_size = True  # the last SPM taken has the same group size
         self.trail = 0
         self.lead = -1
         self._announced_lead = -1  # newest sqn of data or an SPM; an NCF may have moved `lead` beyond it
@@ -50,12 +64,23 @@ class SessionState:
         self.join_at: int | None = None  # OPT_JOIN: the oldest sqn that a joiner may request
         self.fin_lead: int | None = None
         self.reset: Rst | None = None
-        self.epoch_shift: int | None = None  # sqn + shift is the source's own 64-bit number; None: not known
-        self.started_ns: int | None = None  # the session's epoch: its start, by the source's clock
+        self.epoch = NO_EPOCH
         self.heard_at_ns = 0
         self.asked_at_ns = 0  # when a child was last served, which a cache does also without the source
-        self._claim: tuple[int, int] | None = None  # a lead far ahead, and the number of SPMs that agree on it
-        self._old_spms: tuple[int, int] | None = None  # SPMs out of sequence: the newest SPM_SQN, and how many in order
+        self._doubts = SpmDoubts(context.parameters)
+
+    @property
+    def path_nla(self) -> Nla | None:
+        """Return the path address of the last SPM taken."""
+        return self.spm.path_nla if self.spm else None
+
+    @property
+    def keeps_group_size(self) -> bool:
+        """Return whether the last SPM taken has the group size of the first.
+
+        The group size is constant for the session (FEC-02), so an SPM with another size is in doubt.
+        """
+        return self.spm is None or _group_size_of(self.spm) == self.group_size
 
     @property
     def used_at_ns(self) -> int:
@@ -94,7 +119,7 @@ class SessionState:
 
     def is_jump(self, sqn: int) -> bool:
         """Return whether a sqn lies further ahead than the largest window."""
-        return self.has_edges and sqn > self.lead + self._parameters.rxw_sqns
+        return self.has_edges and sqn > self.lead + self._context.parameters.rxw_sqns
 
     @property
     def oldest(self) -> int:
@@ -102,7 +127,7 @@ class SessionState:
 
         That is the trail, or the edge of the largest window if that is higher.
         """
-        return max(self.trail, self.lead + 1 - self._parameters.rxw_sqns)
+        return max(self.trail, self.lead + 1 - self._context.parameters.rxw_sqns)
 
     def begin_at(self, sqn: int, trail: int) -> None:
         """Take the edges from the first data packet."""
@@ -133,7 +158,7 @@ class SessionState:
 
         The bound counts from the lead of data and SPMs, so that a row of false NCFs cannot move the lead step by step.
         """
-        return self.has_edges and end <= self._announced_lead + 1 + self._parameters.ncf_lead_sqns
+        return self.has_edges and end <= self._announced_lead + 1 + self._context.parameters.ncf_lead_sqns
 
     def revealed(self, end: int) -> None:
         """Advance the lead to the newest sqn of an NCF."""
@@ -144,15 +169,15 @@ class SessionState:
         if spm.options and find(spm.options, NbrUnreach) is not None:
             return self._on_unreachable(spm)
         if self.spm is not None and not is_newer(spm.spm_sqn, self.spm.spm_sqn):
-            if not self._confirms_old_sqns(spm.spm_sqn):
-                self._counters.spm_packets_stale += 1
+            if not self._doubts.confirms_old_sqns(spm.spm_sqn):
+                self._context.counters.spm_packets_stale += 1
                 return SpmVerdict.STALE
-            self._counters.spm_sqns_followed += 1
-        self._old_spms = None
-        self._counters.spm_packets_in += 1
-        self._note_group_size(spm)
+            self._context.counters.spm_sqns_followed += 1
+        self._doubts.end_old_sqns()
+        self._context.counters.spm_packets_in += 1
+        if self.spm is None:
+            self.group_size = _group_size_of(spm)
         self.spm = spm
-        self.path_nla = spm.path_nla
         if not _has_window(spm):
             return SpmVerdict.TAKEN
         verdict = self._take_edges(spm)
@@ -164,36 +189,9 @@ class SessionState:
         self.reset = find(spm.options, Rst)
         return verdict
 
-    def _note_group_size(self, spm: Spm) -> None:
-        """Record the group size of the first SPM, and whether later SPMs agree.
-
-        The group size is constant for the session (FEC-02), so an SPM with another size is in doubt.
-        """
-        offer = find(spm.options, ParityPrm) if spm.options else None
-        size = 0 if offer is None else offer.tgsize
-        if self.spm is None:
-            self.group_size = size
-        self.keeps_group_size = size == self.group_size
-
     def was_told_of(self, first: int, end: int) -> bool:
         """Return whether the newest sqn of data or an SPM is one of `first` to `end - 1`."""
         return first <= self._announced_lead < end
-
-    def _confirms_old_sqns(self, spm_sqn: int) -> bool:
-        """Count an SPM out of sequence.
-
-        Return whether enough have come to show that the newest SPM was forged. The counted SPMs are in order among
-        themselves, with no SPM in sequence between them. Copies do not count, nor SPMs that a few others have
-        overtaken.
-        """
-        enough = self._parameters.spm_confirmations
-        last, times = self._old_spms or (spm_sqn, 0)
-        if times and not is_newer(spm_sqn, last):
-            if wrap(last - spm_sqn) < enough:
-                return False
-            times = 0
-        self._old_spms = (spm_sqn, times + 1)
-        return times + 1 >= enough
 
     def _on_unreachable(self, spm: Spm) -> SpmVerdict:
         """Judge an SPM with OPT_NBR_UNREACH (E-10).
@@ -201,10 +199,10 @@ class SessionState:
         Its SPM_SQN is that of the last regular SPM.
         """
         if self.spm is None or is_newer(self.spm.spm_sqn, spm.spm_sqn):
-            self._counters.spm_packets_stale += 1
+            self._context.counters.spm_packets_stale += 1
             return SpmVerdict.STALE
         if spm.path_nla != self.path_nla:
-            self._counters.strangers_unreachable += 1
+            self._context.counters.strangers_unreachable += 1
             return SpmVerdict.STALE
         return SpmVerdict.UNREACHABLE
 
@@ -225,8 +223,6 @@ class SessionState:
 
     def _take_edges(self, spm: Spm) -> SpmVerdict:
         epoch = _epoch_of(spm)
-        if epoch is not None and self.started_ns is None:
-            self.started_ns = epoch.start_s * SECOND + epoch.start_ns
         if not self.has_edges:
             self.has_edges = True
             self.trail = spm.trail
@@ -234,32 +230,34 @@ class SessionState:
             if epoch is not None:
                 shift = _next_sqn(epoch, spm) - self.lead - 1
                 self.lead, self.trail = self.lead + shift, self.trail + shift
-                self.epoch_shift = 0
+                self.epoch = SessionEpoch.of(epoch, 0)
             self._announced_lead = self.lead
             return SpmVerdict.TAKEN
         lead = unwrap(spm.lead, self.lead)
-        if epoch is not None and self.epoch_shift is None:
-            self.epoch_shift = _next_sqn(epoch, spm) - lead - 1
+        if epoch is not None and self.epoch is NO_EPOCH:
+            self.epoch = SessionEpoch.of(epoch, _next_sqn(epoch, spm) - lead - 1)
         trail = unwrap(spm.trail, lead)
         if self.is_jump(lead):
             return self._weigh_jump(lead, trail)
-        self._claim = None
+        self._doubts.end_jump()
         self.saw(lead, trail)
         return SpmVerdict.TAKEN
 
     def _weigh_jump(self, lead: int, trail: int) -> SpmVerdict:
         """Follow a jump only if successive SPMs agree on it (SEC-07)."""
-        self._counters.jumps_rejected += 1
-        previous, times = self._claim or (lead, 0)
-        agrees = previous <= lead <= previous + self._parameters.rxw_sqns
-        self._claim = (lead, times + 1 if agrees else 1)
-        if self._claim[1] <= self._parameters.jump_confirmations - 1:
+        self._context.counters.jumps_rejected += 1
+        if not self._doubts.confirms_jump(lead):
             return SpmVerdict.TAKEN
-        self._claim = None
-        self._counters.jumps_followed += 1
+        self._doubts.end_jump()
+        self._context.counters.jumps_followed += 1
         self.lead, self.trail = lead, max(self.trail, min(trail, lead + 1))
         self._announced_lead = lead
         return SpmVerdict.JUMPED
+
+
+def _group_size_of(spm: Spm) -> int:
+    offer = find(spm.options, ParityPrm) if spm.options else None
+    return offer.tgsize if offer else 0
 
 
 def _has_window(spm: Spm) -> bool:

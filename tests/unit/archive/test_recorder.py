@@ -23,7 +23,7 @@ from pgm.archive.store.reader import ArchiveReader
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost
-from pgm.core.session.state import SessionState
+from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState
 from pgm.core.session_context import SessionContext
 from pgm.parameters import Parameters
 from pgm.units import KIB, MILLISECOND
@@ -34,9 +34,12 @@ _QUICK = {"record_batch_ivl": MILLISECOND, "record_sync_ivl": MILLISECOND, "reco
 _NAMES = RowNames("recorder-1", "core", {7500: "quotes"}, {7500: "exchange"})
 
 
-def _path(started_ns: int | None = 5_000_000, shift: int | None = 0) -> SessionState:
+_EPOCH = SessionEpoch(5_000_000, 0)
+
+
+def _path(epoch: SessionEpoch = _EPOCH) -> SessionState:
     path = SessionState(SessionContext(TSI, 7500, Parameters(), Counters(), random.Random(1)))
-    path.started_ns, path.epoch_shift = started_ns, shift
+    path.epoch = epoch
     return path
 
 
@@ -93,10 +96,10 @@ def test_recorder_outage_is_a_loss_and_repeats_are_dropped(tmp_path: Path) -> No
 
 
 def test_recorder_late_epoch_begins_a_session_with_own_sqns(tmp_path: Path) -> None:
-    path = _path(None, None)
+    path = _path(NO_EPOCH)
     recorder = _recorder(tmp_path, [], path)
     recorder.take(Deliver(TSI, run_of(5, 5)))
-    path.started_ns, path.epoch_shift = 7_000_000, 1 << 32
+    path.epoch = SessionEpoch(7_000_000, 1 << 32)
     recorder.take(Deliver(TSI, run_of(10, 5)))
     recorder.close()
     known = {(one.epoch_us, one.oldest, one.next_sqn, one.closed) for one in ArchiveReader(tmp_path).holdings()}

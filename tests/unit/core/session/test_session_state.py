@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
-from pgm.core.session.state import SessionState, SpmVerdict
+from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState, SpmVerdict
 from pgm.units import SECOND
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst
@@ -110,12 +110,12 @@ def test_stale_spm_is_dropped_whole(older):
     options = (Join(7), Fin(), Rst(), Epoch(1, 0, 0))
     assert made.on_spm(spm_packet(100 - older, 8, 12, *options, path_nla=PARENT), SECOND) is STALE
     assert edges(made) == (5, 9)
-    assert (made.path_nla, made.join_at, made.fin_lead, made.reset, made.epoch_shift) == (
+    assert (made.path_nla, made.join_at, made.fin_lead, made.reset, made.epoch) == (
         SOURCE,
         None,
         None,
         None,
-        None,
+        NO_EPOCH,
     )
 
 
@@ -339,7 +339,7 @@ def test_epoch_in_the_first_spm_gives_the_sources_own_numbers(source_lead):
     epoch = Epoch(next_upper=source_lead + 1 >> 32, start_s=1, start_ns=2)
     made.on_spm(spm_packet(1, source_lead - 7, source_lead, epoch), SECOND)
     assert edges(made) == (source_lead - 7, source_lead)
-    assert made.epoch_shift == 0
+    assert made.epoch == SessionEpoch(SECOND + 2, 0)
 
 
 @pytest.mark.parametrize("upper", [1 << 30, 1 << 31, 0xFFFFFFFF])
@@ -347,11 +347,11 @@ def test_numbers_that_no_source_has_come_to_are_not_believed(upper):
     made, _ = state()
     made.on_spm(spm_packet(1, 0, 9, Epoch(upper, 1, 2)), SECOND)
     assert edges(made) == (0, 9)
-    assert made.epoch_shift is None
+    assert made.epoch is NO_EPOCH
     made.on_spm(spm_packet(2, 0, 10, Epoch(upper, 1, 2)), SECOND)
-    assert made.epoch_shift is None
+    assert made.epoch is NO_EPOCH
     made.on_spm(spm_packet(3, 0, 11, Epoch((1 << 30) - 1, 1, 2)), SECOND)
-    assert made.epoch_shift == ((1 << 30) - 1) << 32
+    assert made.epoch.shift == ((1 << 30) - 1) << 32
 
 
 @given(source_lead=st.integers(100, 1 << 50))
@@ -360,13 +360,13 @@ def test_epoch_that_comes_later_gives_the_shift(source_lead):
     made, _ = state()
     first, trail = made.place(wrap(source_lead), wrap(source_lead - 50))
     made.begin_at(first, trail)
-    assert made.epoch_shift is None
+    assert made.epoch is NO_EPOCH
     lead = source_lead + 3
     made.on_spm(spm_packet(1, source_lead - 50, lead, Epoch(lead + 1 >> 32, 1, 2)), SECOND)
-    assert made.epoch_shift is not None
-    assert made.lead + made.epoch_shift == lead
-    assert made.trail + made.epoch_shift == source_lead - 50
-    assert first + made.epoch_shift == source_lead
+    assert made.epoch is not NO_EPOCH
+    assert made.lead + made.epoch.shift == lead
+    assert made.trail + made.epoch.shift == source_lead - 50
+    assert first + made.epoch.shift == source_lead
 
 
 @pytest.mark.rfc("SEC-03", "RCV-31")

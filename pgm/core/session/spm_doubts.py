@@ -1,0 +1,46 @@
+"""SPMs that contradict what a session knows, counted until enough of them agree."""
+
+from __future__ import annotations
+
+from pgm.parameters import Parameters
+from pgm.wire.sequence_numbers import is_newer, wrap
+
+
+class SpmDoubts:
+    """Doubtful SPMs of one session: out of sequence, or with a lead far ahead."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._claimed_lead, self._claims = 0, 0  # a lead far ahead, and the number of SPMs that agree on it
+        self._old_sqn, self._old_spms = 0, 0  # SPMs out of sequence: the newest SPM_SQN, and how many in order
+
+    def end_old_sqns(self) -> None:
+        """Note an SPM in sequence."""
+        self._old_spms = 0
+
+    def end_jump(self) -> None:
+        """Note a lead that is not far ahead."""
+        self._claims = 0
+
+    def confirms_old_sqns(self, spm_sqn: int) -> bool:
+        """Count an SPM out of sequence.
+
+        Return whether enough have come to show that the newest SPM was forged. The counted SPMs are in order among
+        themselves, with no SPM in sequence between them. Copies do not count, nor SPMs that a few others have
+        overtaken.
+        """
+        enough = self._parameters.spm_confirmations
+        if self._old_spms and not is_newer(spm_sqn, self._old_sqn):
+            if wrap(self._old_sqn - spm_sqn) < enough:
+                return False
+            self._old_spms = 0
+        self._old_sqn = spm_sqn
+        self._old_spms += 1
+        return self._old_spms >= enough
+
+    def confirms_jump(self, lead: int) -> bool:
+        """Count an SPM with a lead far ahead. Return whether enough successive SPMs agree (SEC-07)."""
+        agrees = self._claimed_lead <= lead <= self._claimed_lead + self._parameters.rxw_sqns
+        self._claimed_lead = lead
+        self._claims = self._claims + 1 if agrees else 1
+        return self._claims >= self._parameters.jump_confirmations
