@@ -71,7 +71,7 @@ class NakForwarder(Generic[R]):
         A node that still needs a dropped range sends its NAK again.
         """
         while len(self.repairs) > self._parameters.repair_states:
-            self.repairs.remove(next(iter(self.repairs)))
+            self.repairs.remove(next(self.repairs.reaching(-NEVER)))
             self._counters.states_refused += 1
 
     def ask(self, repair: R, route: Parents, now_ns: int) -> Nla:

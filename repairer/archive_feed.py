@@ -6,10 +6,15 @@ The feed follows up to the oldest packet that is still missing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.session.state import SessionState
+from pgm.core.session.table import HasState, SessionTable
+from pgm.wire.formats import Tsi
 from repairer.cache import SessionCache
 
 
@@ -68,3 +73,46 @@ class ArchiveFeed:
         else:
             cause = LossCause.WINDOW if end <= self._state.trail else LossCause.RETRIES
         return Lost(self._state.tsi, first, end - first, cause)
+
+
+class HasFeed(HasState, Protocol):
+    """Session whose cached packets can be fed."""
+
+    def open_feed(self) -> ArchiveFeed:
+        """Return a feed of all cached packets in order."""
+
+
+F = TypeVar("F", bound=HasFeed)
+
+
+class NoFeeds:
+    """Feeds of a repairer without an archive."""
+
+    def advance(self, sessions: SessionTable[F], tsis: Iterable[Tsi]) -> Effects:
+        """Return nothing."""
+        return NOTHING
+
+    def end(self, tsi: Tsi, cause: CloseCause) -> Effects:
+        """Return nothing."""
+        return NOTHING
+
+
+class ArchiveFeeds:
+    """Feeds of all sessions of a repairer."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[Tsi, ArchiveFeed] = {}
+
+    def advance(self, sessions: SessionTable[F], tsis: Iterable[Tsi]) -> Effects:
+        """Return the deliveries and losses of sessions that became certain since the last call."""
+        effects: list[Effect] = []
+        for tsi in tsis:
+            if tsi not in self._feeds and (session := sessions.get(tsi)):
+                self._feeds[tsi] = session.open_feed()
+            if tsi in self._feeds:
+                effects += self._feeds[tsi].advance()
+        return effects
+
+    def end(self, tsi: Tsi, cause: CloseCause) -> Effects:
+        """Return the rest of a session that is dropped, and its end."""
+        return self._feeds.pop(tsi).end(cause) if tsi in self._feeds else NOTHING

@@ -15,10 +15,10 @@ from pgm.core.pacing.pacer import Pacer
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
-from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.formats import Nla, PacketType
 from pgm.wire.options import HeldHistory, find
 from pgm.wire.train import Data, Train
-from repairer.archive_feed import ArchiveFeed
+from repairer.archive_feed import ArchiveFeeds, NoFeeds
 from repairer.cache import RepairCache
 from repairer.session import RepairerSession
 
@@ -34,7 +34,7 @@ class RepairerCore(ElementCore[RepairerSession]):
         self, setup: ElementSetup, parameters: Parameters, rng: random.Random, *, records: bool = False
     ) -> None:
         super().__init__(setup, parameters, rng)
-        self._feeds: dict[Tsi, ArchiveFeed] | None = {} if records else None
+        self._feeds = ArchiveFeeds() if records else NoFeeds()
         self.cache = RepairCache(parameters)
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
 
@@ -49,19 +49,7 @@ class RepairerCore(ElementCore[RepairerSession]):
                 effects += self._on_spm(item, channel, peer, now_ns)
             else:
                 effects += self._on_request(item, channel, peer, now_ns)
-        if self._feeds is not None:
-            for tsi in {item.tsi for item in items}:
-                effects += self._advance_feed(self._feeds, tsi)
-        return effects
-
-    def _advance_feed(self, feeds: dict[Tsi, ArchiveFeed], tsi: Tsi) -> Effects:
-        feed = feeds.get(tsi)
-        if feed is None:
-            session = self.sessions.get(tsi)
-            if session is None:
-                return NOTHING
-            feed = feeds[tsi] = session.open_feed()
-        return feed.advance()
+        return [*effects, *self._feeds.advance(self.sessions, {item.tsi for item in items})]
 
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA
@@ -75,8 +63,6 @@ class RepairerCore(ElementCore[RepairerSession]):
             self.counters.foreign_packets += data.count
             return NOTHING
         session, effects = self._session(data, now_ns)
-        if session.upstream.lines is None:
-            return [*effects, *session.on_data(data, channel, peer, now_ns)]
         take = functools.partial(session.on_data, data, channel, peer, now_ns)
         return [*effects, *session.upstream.lines.on_data(data, channel, take, now_ns)]
 
@@ -84,8 +70,7 @@ class RepairerCore(ElementCore[RepairerSession]):
         if channel.segment.upstream:
             session, effects = self._session(spm, now_ns)
             effects = [*effects, *session.on_spm(spm, peer, now_ns)]
-            if session.upstream.lines is not None:
-                session.upstream.lines.on_spm(spm, channel, now_ns)
+            session.upstream.lines.on_spm(spm, channel, now_ns)
             return effects
         known = self.sessions.get(spm.tsi)
         if known is not None and peer in self._setup.partners:
@@ -142,8 +127,7 @@ class RepairerCore(ElementCore[RepairerSession]):
         return session, self._gone(evicted, "evicted") if evicted is not None else NOTHING
 
     def _gone(self, session: RepairerSession, how: str) -> Effects:
-        feed = self._feeds.pop(session.state.tsi, None) if self._feeds is not None else None
-        ending = feed.end(CloseCause(how)) if feed is not None else NOTHING
+        ending = self._feeds.end(session.state.tsi, CloseCause(how))
         self.cache.close_session(session.intake.cache)
         return [*ending, *super()._gone(session, how)]
 
@@ -158,7 +142,6 @@ class RepairerCore(ElementCore[RepairerSession]):
         for session in self.sessions.in_turn(due):
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
-            if self._feeds is not None:
-                effects += self._advance_feed(self._feeds, session.state.tsi)
+            effects += self._feeds.advance(self.sessions, (session.state.tsi,))
         effects += self._expire(now_ns)
         return effects if train is None else [*effects, train]

@@ -8,6 +8,7 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, merged
+from pgm.units import NEVER
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.train import Data, Run
@@ -76,9 +77,8 @@ class PacketIntake:
 
     def pass_down(self, data: Data, parts: list[Run], now_ns: int) -> list[Effect]:
         """Relay the new packets of a train from upstream."""
-        if data.type is PacketType.ODATA and (
-            self.upstream.lines is None or sum(part.count for part in parts) == data.count
-        ):  # otherwise another line brought some packets first, and those were relayed
+        is_new = data.type is PacketType.ODATA and self.upstream.lines.is_new(data, sum(part.count for part in parts))
+        if is_new:  # otherwise another line brought some packets first, and those were relayed
             return list(self.relay.on_data(data))
         sends: list[Effect] = []
         for part in parts:
@@ -151,7 +151,7 @@ class PacketIntake:
     def keep_bounds(self) -> None:
         """Bound the missing ranges and the pending requests: the oldest are dropped."""
         while len(self.recovery.missing) > self._most_gaps:
-            gap = next(iter(self.recovery.missing))
+            gap = next(self.recovery.missing.reaching(-NEVER))
             self.forget(self.recovery.arrived(gap.first, gap.end))
         self._counters.states_refused += self._wanted.keep_bound()
 

@@ -103,7 +103,7 @@ class RepairerSession:
             silent_ns=now_ns - self.state.heard_at_ns,
             askers=self.nak_limits.askers(),
             acked=self.upstream.acks.status,
-            lines=[] if self.upstream.lines is None else self.upstream.lines.status(now_ns),
+            lines=self.upstream.lines.status(now_ns),
             children=self._children.populations,
         )
 
@@ -150,7 +150,7 @@ class RepairerSession:
 
     def on_parity(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take parity of the source, an upstream element, or another repairer."""
-        is_new = self.upstream.lines is None or self.upstream.lines.is_new_parity(data)
+        is_new = self.upstream.lines.is_new_parity(data)
         relayed = data.type is PacketType.ODATA and channel.segment.upstream and is_new
         effects = self.relay.on_data(data) if relayed else NOTHING
         return [*effects, *self.parity.on_parity(data, channel.segment, peer, now_ns)]

@@ -14,14 +14,13 @@ from collections.abc import Iterable
 
 import attrs
 
-from pgm.core.effects import NOTHING, Effects
+from pgm.core.effects import Effects
 from pgm.core.polling.back_off import AdvertisedBackOff
 from pgm.core.polling.nak_counts import NakCounts
 from pgm.core.polling.poller import Poller
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
-from pgm.units import NEVER
 from pgm.wire.control_packets import Polr
 from pgm.wire.formats import Nla
 from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options, PathNla, Redirect
@@ -53,39 +52,33 @@ class Children:
         self._parameters = parameters
         self._counters = context.counters
         self.back_off = back_off = AdvertisedBackOff(parameters)
-        self._poller: Poller | None = None
-        if parameters.poll_ivl or (searches and parameters.poll_dlr_ivl):
-            self._poller = Poller(
-                context,
-                segment,
-                searches=searches,
-                options=lambda: back_off.options,  # not of `self`: that reference would make a cycle
-            )
-        self._counts: NakCounts | None = None
-        if parameters.dup_nak_max or parameters.nak_bo_tuning != "off":
-            self._counts = NakCounts(lasts_ns, parameters.repair_states)
+        self._poller = Poller(
+            context,
+            segment,
+            searches=searches,
+            options=lambda: back_off.options,  # not of `self`: that reference would make a cycle
+        )
+        self._is_counting = parameters.dup_nak_max > 0 or parameters.nak_bo_tuning != "off"
+        self._counts = NakCounts(lasts_ns, parameters.repair_states)
         self._counted_sqn = 0
         self.is_unreachable = False  # multicast to the children has failed
 
     @property
     def deadline_ns(self) -> int:
         """Return when a poll starts or ends."""
-        return NEVER if self._poller is None else self._poller.deadline_ns
+        return self._poller.deadline_ns
 
     @property
     def population(self) -> int | None:
         """Return the number of children by the last censuses; None without a census."""
-        return None if self._poller is None else self._poller.population
+        return self._poller.population
 
     def begin(self, now_ns: int) -> None:
         """Allow polls, because the session runs here."""
-        if self._poller is not None:
-            self._poller.begin(now_ns)
+        self._poller.begin(now_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Send polls that are due, and give the result of a census to the back-off."""
-        if self._poller is None:
-            return NOTHING
         effects = self._poller.handle_deadline(now_ns)
         population = self._poller.population
         if self._poller.counted_sqn != self._counted_sqn and population is not None:
@@ -95,14 +88,11 @@ class Children:
 
     def on_polr(self, polr: Polr, now_ns: int) -> tuple[Effects, Redirect | None]:
         """Take an answer to a poll; see `Poller.on_polr`."""
-        if self._poller is not None:
-            return self._poller.on_polr(polr, now_ns)
-        self._counters.polr_packets_foreign += 1
-        return NOTHING, None
+        return self._poller.on_polr(polr, now_ns)
 
     def on_nak(self, spans: Iterable[Span], peer: Nla, now_ns: int) -> Confirmation:
         """Count a NAK, and return how to confirm it."""
-        if self._counts is not None:
+        if self._is_counting:
             tally = self._counts.note(spans, now_ns)
             self.back_off.note(tally)
             if 0 < self._parameters.dup_nak_max <= tally.duplicates and not self.is_unreachable:
@@ -116,8 +106,7 @@ class Children:
 
     def repaired(self, first: int, end: int) -> None:
         """Forget the counts of these sqns, whose repair state is gone."""
-        if self._counts is not None:
-            self._counts.discard(first, end)
+        self._counts.discard(first, end)
 
     def on_regular_spm(self) -> None:
         """Try multicast again, because a regular SPM has refreshed the tree (IMP-22)."""
