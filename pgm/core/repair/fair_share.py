@@ -33,14 +33,14 @@ class FairShare:
         The first grant of an asker in an interval is at least one packet, unless too many askers are known.
         """
         self._turn(now_ns)
-        spent = self._spent.get(asker)
-        if spent is None and len(self._spent) >= self._limit:
+        spent, is_new = self._spent.get(asker, 0), asker not in self._spent
+        if is_new and len(self._spent) >= self._limit:
             self._counters.parity_packets_braked += packets
             return 0
-        askers = max(len(self._spent) + (spent is None), self._askers_before)
-        room = (self._octets // askers - (spent or 0)) // stride
-        granted = min(packets, max(room, spent is None))
-        self._spent[asker] = (spent or 0) + granted * stride
+        askers = max(len(self._spent) + is_new, self._askers_before)
+        room = (self._octets // askers - spent) // stride
+        granted = min(packets, max(room, is_new))
+        self._spent[asker] = spent + granted * stride
         self._counters.parity_packets_braked += packets - granted
         return granted
 

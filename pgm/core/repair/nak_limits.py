@@ -14,7 +14,7 @@ import attrs
 
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
-from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.pacing.token_bucket import TokenBucket, unlimited
 from pgm.core.session_context import SessionContext
 from pgm.core.status import AskerStatus
 from pgm.units import NEVER
@@ -32,7 +32,7 @@ class _Child:
 
     naks: TokenBucket
     monitor: ExcessiveNakMonitor
-    small_budget: TokenBucket | None = None
+    small_budget: TokenBucket = attrs.field(factory=unlimited)
     nak_packets: int = 0
     nak_sqns: int = 0
     braked: int = 0
@@ -89,7 +89,7 @@ class NakLimits:
         known = self._excessive.pop(child, None)
         if known is None:
             return False
-        known.small_budget, known.monitor = None, ExcessiveNakMonitor(self._parameters, self._lead, now_ns)
+        known.small_budget, known.monitor = unlimited(), ExcessiveNakMonitor(self._parameters, self._lead, now_ns)
         self._notices.append(Notice("child-excess-naks-over", f"{self._name}: {child} was released"))
         return True
 
@@ -137,7 +137,7 @@ class NakLimits:
             self._lead = lead
             if known.monitor.asked(sqns, lead, now_ns):
                 self._changed(child, known)
-            if known.small_budget is not None and not known.small_budget.take(sqns, now_ns):
+            if not known.small_budget.take(sqns, now_ns):
                 self._counters.excess_nak_packets += packets
                 known.braked += packets
                 return False
@@ -157,7 +157,7 @@ class NakLimits:
             text = f"{self._name}: {child} sends excessive NAKs and now gets at most {rate} repairs a second"
             self._notices.append(Notice("child-excess-naks", text))
         else:
-            known.small_budget = None
+            known.small_budget = unlimited()
             self._excessive.pop(child, None)
             self._notices.append(
                 Notice("child-excess-naks-over", f"{self._name}: {child} sends no more excessive NAKs")

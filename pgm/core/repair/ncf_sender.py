@@ -57,8 +57,8 @@ class NcfSender:
         if isinstance(nak, Naks):
             return self._confirm_all(nak, segment, now_ns, to, options)
         key = _key(segment, nak.listed, to, parity=nak.parity)
-        sent_ns = self._recent.get(key)
-        if sent_ns is None or now_ns >= sent_ns + self._parameters.ncf_ivl:
+        sent_ns = self._recent.get(key, -NEVER)
+        if now_ns >= sent_ns + self._parameters.ncf_ivl:
             return self._send(key, control(segment, ncf_for(nak, options), to), now_ns)
         self._counters.ncf_packets_damped += 1
         if key not in self._again:
@@ -73,15 +73,15 @@ class NcfSender:
         They are one train if there are no options and none of the NCFs is damped.
         """
         keys: list[Key] = [_key(segment, each, to) for each in naks.each_list()]
-        known = [sent_ns for sent_ns in map(self._recent.get, keys) if sent_ns is not None]
-        are_new = not known or max(known) <= now_ns - self._parameters.ncf_ivl
+        last_ns = max([self._recent.get(key, -NEVER) for key in keys])
+        are_new = last_ns <= now_ns - self._parameters.ncf_ivl
         if options or not are_new or len(set(keys)) != len(keys) or len(keys) > _MOST_RECENT:
             singles = (self.confirm(nak, segment, now_ns, to, options) for nak in naks.singles())
             return [ncf for ncfs in singles for ncf in ncfs]
         if not self._nak_limits.admit_ncf(now_ns, len(keys)):
             return ()
         self._counters.ncf_packets += len(keys)
-        if known:
+        if last_ns != -NEVER:
             for key in keys:
                 self._forget_key(key)
         self._recent.update(dict.fromkeys(keys, now_ns))
@@ -110,10 +110,11 @@ class NcfSender:
         sends: list[Send] = []
         while len(self._recent) > _MOST_RECENT:
             key, _ = self._recent.popitem(last=False)
-            again = self._again.pop(key, None)
-            if again is not None and self._nak_limits.admit_ncf(now_ns):
-                self._counters.ncf_packets += 1
-                sends.append(again[1])
+            if key in self._again:
+                _, ncf = self._again.pop(key)
+                if self._nak_limits.admit_ncf(now_ns):
+                    self._counters.ncf_packets += 1
+                    sends.append(ncf)
         return sends
 
     def handle_deadline(self, now_ns: int) -> list[Send]:
