@@ -59,8 +59,10 @@ class ReceiverCore:
 
     @property
     def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
-        self.single.commit()
+        """When `handle_deadline` has something to do.
+
+        A packet of the single-packet lane without its `commit` can only move the deadline back, so a driver may wake early.
+        """
         deadline_ns: int = min(map(_DEADLINE_NS, self._sessions), default=NEVER)
         return deadline_ns
 
