@@ -15,7 +15,7 @@ from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
-from pgm.units import SECOND
+from pgm.units import NEVER, SECOND
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
 
@@ -33,14 +33,14 @@ class AggregatorHistory:
         self._route: Parents | None = None
 
     @property
-    def keeper(self) -> Nla | None:
-        """The node that gets NAKs for history; None if unknown."""
+    def keeper(self) -> Nla:
+        """The node that gets NAKs for history; empty if unknown."""
         return self._above.keeper
 
     def find_route(self) -> Parents | None:
         """Return the keeper as a route for NAKs; None while no node has reported history."""
         keeper = self._above.keeper
-        if keeper is None:
+        if not keeper:
             return None
         if self._route is None or self._route.current != keeper:
             repeat_ivl = SECOND // self._context.parameters.ne_nak_rpt_rte
@@ -59,7 +59,7 @@ class AggregatorHistory:
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Forward a request upstream, or answer from a recent answer."""
         if self._above.is_empty:
-            return (self._tell(HistoryReply(held, segment, peer, None), now_ns),)
+            return (self._tell(HistoryReply(held, segment, peer, NEVER), now_ns),)
         effects, answered = self._above.ask(held, segment, peer, now_ns)
         return [*effects, *(self._tell(reply, now_ns) for reply in answered)]
 
@@ -73,5 +73,5 @@ class AggregatorHistory:
         return [*effects, *(self._tell(reply, now_ns) for reply in decided)]
 
     def _tell(self, reply: HistoryReply, now_ns: int) -> Effect:
-        first = None if reply.first is None else begins_at(reply.held, reply.first, self._state.lead)
+        first = begins_at(reply.held, reply.first, self._state.lead)
         return self.history_server.tell(reply.held, first, reply.segment, reply.peer, now_ns)

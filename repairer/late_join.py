@@ -22,7 +22,7 @@ from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, without
-from pgm.units import MILLISECOND
+from pgm.units import MILLISECOND, NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
 from repairer.cache import SessionCache
@@ -60,7 +60,7 @@ class RepairerHistory:
         The request goes upstream if the cache does not reach back far enough and `may_ask` is True.
         """
         if not may_ask or self._above.is_empty or not self._cache.has_room or self._is_enough(held, now_ns):
-            return (self._tell(HistoryReply(held, segment, peer, None), now_ns),)
+            return (self._tell(HistoryReply(held, segment, peer, NEVER), now_ns),)
         effects, answered = self._above.ask(held, segment, peer, now_ns)
         return [*effects, *(self._tell(reply, now_ns) for reply in answered)]
 
@@ -70,31 +70,33 @@ class RepairerHistory:
         self._adopt()
         return [self._tell(reply, now_ns) for reply in answered]
 
+    @property
+    def _cached_from(self) -> int:
+        """Return the first cached sqn; NEVER if the cache is empty."""
+        oldest = self._cache.store.oldest
+        return oldest.first if oldest else NEVER
+
     def _adopt(self) -> None:
         """Send NAKs for history before the cache to the upstream node that keeps it."""
-        oldest = self._cache.store.oldest
-        begins = self._state.lead + 1 if oldest is None else oldest.first
-        if self._above.keeper is not None and self._above.first < begins:
+        begins = min(self._cached_from, self._state.lead + 1)
+        if self._above.keeper and self._above.first < begins:
             self._nak_sender.ask_for_history(self._above.keeper, begins)
             self._recovery.cached_below_sqn = begins
 
     def _is_enough(self, held: HeldHistory, now_ns: int) -> bool:
         """Return whether no upstream node could reach further back than the cache."""
-        oldest = self._cache.store.oldest
-        if oldest is None:
+        oldest = self._cached_from
+        if oldest == NEVER:
             return False
         if held.by_time:
             return bool(self._cache.ages) and self._cache.ages[0][0] < now_ns - held.amount * MILLISECOND
         if held.by_sqn or held.by_count:
-            return begins_at(held, 0, self._state.lead) >= oldest.first
-        return oldest.first == 0
+            return begins_at(held, 0, self._state.lead) >= oldest
+        return oldest == 0
 
-    def _cached_start(self, held: HeldHistory, now_ns: int) -> int | None:
-        """Return the first sqn of the requested history in the cache, or None."""
-        oldest = self._cache.store.oldest
-        if oldest is None:
-            return None
-        first = oldest.first
+    def _cached_start(self, held: HeldHistory, now_ns: int) -> int:
+        """Return the first sqn of the requested history in the cache; NEVER without any."""
+        first = self._cached_from
         if held.by_time:
             since_ns = now_ns - held.amount * MILLISECOND
             before = [end for at_ns, end in self._cache.ages if at_ns < since_ns]
@@ -103,26 +105,23 @@ class RepairerHistory:
 
     def _tell(self, reply: HistoryReply, now_ns: int) -> Effect:
         first = self._cached_start(reply.held, now_ns)
-        if reply.first is not None:
-            above = begins_at(reply.held, reply.first, self._state.lead)
-            if first is None or above < first:
-                first = above
-                self._adopt()
-        if first is not None:
+        above = begins_at(reply.held, reply.first, self._state.lead)
+        if above < first:
+            first = above
+            self._adopt()
+        if first != NEVER:
             self._cache.promise(first, now_ns)
         return self.history_server.tell(reply.held, first, reply.segment, reply.peer, now_ns)
 
     def split(self, lacking: list[Span], now_ns: int) -> tuple[list[Span], list[Span]]:
         """Split history that the cache lacks into expected spans and gone spans."""
-        oldest = self._cache.store.oldest
-        is_before = oldest is None or lacking[0][0] < oldest.first
-        if is_before and self._above.keeper is None and self._above.seek(now_ns):
+        if lacking[0][0] < self._cached_from and not self._above.keeper and self._above.seek(now_ns):
             return [], []  # the joiner will request again
         coming: list[Span] = []
         gone: list[Span] = []
         for first, end in lacking:
             kept = min(max(first, self._above.first), end)
-            kept_end = max(kept, min(end, self._nak_sender.history_end)) if self._above.keeper is not None else kept
+            kept_end = max(kept, min(end, self._nak_sender.history_end)) if self._above.keeper else kept
             if kept < kept_end:
                 coming.append((kept, kept_end))
             else:
@@ -149,8 +148,7 @@ class RepairerHistory:
 
     def pacer(self, segment: Segment) -> Pacer:
         """Return the pacer of all history on a segment."""
-        pacer = self._pacers.get(segment.index)
-        if pacer is None:
+        if segment.index not in self._pacers:
             slow = attrs.evolve(self._parameters, rdata_share=self._parameters.join_share)
-            pacer = self._pacers[segment.index] = Pacer(slow)
-        return pacer
+            self._pacers[segment.index] = Pacer(slow)
+        return self._pacers[segment.index]

@@ -19,6 +19,7 @@ from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
+from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Spmr, encode
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory, find
@@ -50,11 +51,11 @@ class HistoryServer:
         self._ends: OrderedDict[Nla, int] = OrderedDict()  # the end of each joiner's history
         self._requesters: dict[int, _Requesters] = {}  # by segment
 
-    def tell(self, held: HeldHistory, first: int | None, segment: Segment, peer: Nla, now_ns: int) -> Send:
-        """Answer a request: history begins with `first`, or there is none."""
+    def tell(self, held: HeldHistory, first: int, segment: Segment, peer: Nla, now_ns: int) -> Send:
+        """Answer a request: history begins with `first`; NEVER if there is none."""
         number = held.amount if held.by_time else 0
         answer = HeldHistory(0, number, answers=True, by_time=held.by_time, nothing=True)
-        if first is not None:
+        if first != NEVER:
             answer = HeldHistory(wrap(first), number, answers=True, by_time=held.by_time)
             self._ends[peer] = self._state.lead + 1
             self._ends.move_to_end(peer)

@@ -24,10 +24,13 @@ from pgm.wire.sequence_numbers import unwrap
 _MOST_KINDS = 16  # pending requests, and remembered answers; each time span is a kind, everything else is one kind
 _MOST_ASKERS = 1024  # children that wait for one answer; any other child must ask again
 _ALL = -1
+_UNKNOWN = (-NEVER, NEVER)  # time and content of an answer that never came
 
 
 def begins_at(held: HeldHistory, oldest: int, lead: int) -> int:
-    """Return the first sqn that a request selects from `oldest` and newer sqns."""
+    """Return the first sqn that a request selects from `oldest` and newer sqns; NEVER if there are none."""
+    if oldest == NEVER:
+        return NEVER
     if held.by_sqn:
         wanted = unwrap(held.amount, lead)
     elif held.by_count:
@@ -39,12 +42,12 @@ def begins_at(held: HeldHistory, oldest: int, lead: int) -> int:
 
 @attrs.frozen
 class HistoryReply:
-    """Answer to a child's request: the start of upstream history, or None."""
+    """Answer to a child's request: the start of upstream history, NEVER without any."""
 
     held: HeldHistory
     segment: Segment
     peer: Nla
-    first: int | None
+    first: int
 
 
 @attrs.define(eq=False)
@@ -55,7 +58,7 @@ class _Question:
     again_ns: int
     until_ns: int
     askers: dict[tuple[int, Nla], HistoryReply] = attrs.field(factory=dict)
-    starts: dict[Nla, int | None] = attrs.field(factory=dict)
+    starts: dict[Nla, int] = attrs.field(factory=dict)
 
 
 class UpstreamHistory:
@@ -74,8 +77,8 @@ class UpstreamHistory:
         self._parameters = context.parameters
         self._counters = context.counters
         self._open: dict[int, _Question] = {}  # by kind: the time span, or _ALL
-        self._known: dict[int, tuple[int, int | None]] = {}  # time and content of the last answer
-        self.keeper: Nla | None = None  # the node that gets NAKs for history
+        self._known: dict[int, tuple[int, int]] = {}  # time and content of the last answer
+        self.keeper: Nla = ""  # the node that gets NAKs for history; empty if unknown
         self.first = 0  # the first sqn that the keeper holds
 
     @property
@@ -98,14 +101,14 @@ class UpstreamHistory:
         Send the request upstream, let the child wait for a pending request, or answer from a recent answer.
         """
         kind = held.amount if held.by_time else _ALL
-        known = self._known.get(kind)
-        if known is not None and now_ns - known[0] < self._parameters.open_hold_ivl:
-            return [], [HistoryReply(held, segment, peer, known[1])]
+        told_ns, first = self._known.get(kind, _UNKNOWN)
+        if now_ns - told_ns < self._parameters.open_hold_ivl:
+            return [], [HistoryReply(held, segment, peer, first)]
         question = self._question(kind, now_ns)
         if question is None:
             return [], []
         if len(question.askers) < _MOST_ASKERS:
-            question.askers[segment.index, peer] = HistoryReply(held, segment, peer, None)
+            question.askers[segment.index, peer] = HistoryReply(held, segment, peer, NEVER)
         return self.handle_deadline(now_ns)
 
     def _question(self, kind: int, now_ns: int) -> _Question | None:
@@ -124,9 +127,9 @@ class UpstreamHistory:
 
         Return whether an answer may come.
         """
-        known = self._known.get(_ALL)
-        if known is not None and now_ns - known[0] < self._parameters.open_hold_ivl:
-            return known[1] is not None
+        told_ns, first = self._known.get(_ALL, _UNKNOWN)
+        if now_ns - told_ns < self._parameters.open_hold_ivl:
+            return first != NEVER
         return bool(self._keepers) and self._question(_ALL, now_ns) is not None
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> list[HistoryReply]:
@@ -140,23 +143,23 @@ class UpstreamHistory:
         question = self._open.get(kind)
         if question is None:
             return []
-        first = None if held.nothing else max(0, unwrap(held.amount, self._state.lead))
+        first = NEVER if held.nothing else max(0, unwrap(held.amount, self._state.lead))
         question.starts[peer] = first
         if len(question.starts) == len(self._keepers):
             return self._decide(kind, now_ns)
-        if first is not None:  # others may hold more, but the wait for them is short
+        if first != NEVER:  # others may hold more, but the wait for them is short
             question.until_ns = min(question.until_ns, now_ns + self._parameters.nak_rpt_ivl)
             question.again_ns = min(question.again_ns, question.until_ns)
         return []
 
     def _decide(self, kind: int, now_ns: int) -> list[HistoryReply]:
         question = self._open.pop(kind)
-        first: int | None = None
+        first = NEVER
         for keeper in self._keepers:
-            start = question.starts.get(keeper)
-            if start is not None and (first is None or start < first):
+            start = question.starts.get(keeper, NEVER)
+            if start < first:
                 first, self.keeper = start, keeper
-        if first is not None:
+        if first != NEVER:
             self.first = first
         while len(self._known) >= _MOST_KINDS:
             del self._known[next(iter(self._known))]
@@ -181,5 +184,5 @@ class UpstreamHistory:
 
     def forget(self) -> None:
         """Forget the keeper, because it does not answer."""
-        self.keeper = None
+        self.keeper = ""
         self._known.clear()

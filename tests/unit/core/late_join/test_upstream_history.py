@@ -108,7 +108,7 @@ def test_nobody_answers():
         if answered:
             break
     assert at == NOW + 100 * MS, "half of what the one below waits for"
-    assert answered[0].first is None
+    assert answered[0].first == NEVER
     assert questions >= 1
     assert not history.seek(at + MS)
     assert history.seek(at + 300 * MS)
@@ -119,7 +119,7 @@ def test_strangers_answer_nothing(peer: str):
     history = above(ONE)
     history.ask(EVERYTHING, SEGMENT, child(1), NOW)
     assert not history.on_answer(said(10), peer, NOW)
-    assert history.keeper is None
+    assert history.keeper == ""
 
 
 def made(**changes: object) -> HistoryServer:
@@ -146,7 +146,7 @@ def test_one_joiner_is_served_alone_and_several_together():
     assert history_server.is_history(nak(), SEGMENT, child(1), LEAD + 1, NOW)
     assert not history_server.is_history(nak(), SEGMENT, child(1), LEAD + 2, NOW)
     assert history_server.alone(SEGMENT) == child(1)
-    history_server.tell(EVERYTHING, None, SEGMENT, child(2), NOW)
+    history_server.tell(EVERYTHING, NEVER, SEGMENT, child(2), NOW)
     assert history_server.alone(SEGMENT) == child(1), "who gets nothing is no company"
     assert history_server.is_history(nak(is_marked=True), SEGMENT, child(3), LEAD + 99, NOW), "it says so itself"
     assert history_server.alone(SEGMENT) is None
