@@ -38,43 +38,43 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         effects: list[Effect] = []
         for item in self._items_of(train, peer):
             known = self.sessions.get(item.tsi)
-            if known is not None:
-                known.note_peer(item, peer)
-            if isinstance(item, Ack) and known is not None:
+            if known is None:
+                effects += self._open(item, channel, peer, now_ns)
+                continue
+            known.note_peer(item, peer)
+            if isinstance(item, Ack):
                 effects += known.acks.on_packet(item, channel, peer, now_ns)
             elif isinstance(item, Spmr) and item.options and (held := find(item.options, HeldHistory)) is not None:
                 effects += self._on_held(held, known, channel, peer, now_ns)
             elif channel.segment.upstream and _is_downstream_traffic(item, channel):
-                effects += self._from_upstream(item, known, channel, peer, now_ns)
-            elif channel.segment.downstream and known is not None:
+                effects += self._of_session(item, known, channel, peer, now_ns)
+            elif channel.segment.downstream:
                 effects += self._from_downstream(item, known, channel, peer, now_ns)
             else:
                 self.counters.foreign_packets += _packets_of(item)
         return effects
 
     def _on_held(
-        self, held: HeldHistory, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
+        self, held: HeldHistory, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
-        if known is not None and held.answers and channel.segment.upstream:
+        if held.answers and channel.segment.upstream:
             return known.on_answer(held, peer, now_ns)
-        if known is not None and not held.answers and channel.segment.downstream and not channel.is_group:
+        if not held.answers and channel.segment.downstream and not channel.is_group:
             return known.on_question(held, channel.segment, peer, now_ns)
         self.counters.foreign_packets += 1
         return NOTHING
 
-    def _from_upstream(
-        self, item: Data | Packet, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
-    ) -> Effects:
-        if known is None:
-            if not isinstance(item, (Spm, Data)) or (isinstance(item, Data) and item.parity):
-                self.counters.foreign_packets += _packets_of(item)  # only an SPM or plain data starts a session
-                return NOTHING
-            known = AggregatorSession(self._context_of(item), self._setup)
-            evicted = self.sessions.add(item.tsi, known)
-            self.counters.sessions_opened += 1
-            if evicted is not None:
-                return [*self._gone(evicted, "evicted"), *self._of_session(item, known, channel, peer, now_ns)]
-        return self._of_session(item, known, channel, peer, now_ns)
+    def _open(self, item: Data | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Start a session. Only an SPM or plain data from upstream does so."""
+        starts = isinstance(item, Spm) or (isinstance(item, Data) and not item.parity)
+        if not (starts and channel.segment.upstream):
+            self.counters.foreign_packets += _packets_of(item)
+            return NOTHING
+        new = AggregatorSession(self._context_of(item), self._setup)
+        evicted = self.sessions.add(item.tsi, new)
+        self.counters.sessions_opened += 1
+        gone = self._gone(evicted, "evicted") if evicted else NOTHING
+        return [*gone, *self._of_session(item, new, channel, peer, now_ns)]
 
     def _of_session(
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int

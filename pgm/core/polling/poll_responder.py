@@ -29,8 +29,7 @@ class _PathPolls:
 
     sqn: int
     number: int
-    began_first: int | None = None
-    began_last: int | None = None
+    began: tuple[int, ...] = ()  # the first and the last POLL_SQN with a round 0
     reply_ns: int = NEVER
     reply: Poll | None = None
 
@@ -57,10 +56,7 @@ class PollResponder:
         Only polls of the given path count.
         """
         path = self._paths.get(path_nla)
-        if path is None:
-            return False
-        begun = (path.began_first, path.began_last)
-        return any(begin is not None and not is_newer(begin, sqn) for begin in begun)
+        return path is not None and any(not is_newer(begin, sqn) for begin in path.began)
 
     def on_poll(self, poll: Poll, now_ns: int) -> bool:
         """Take a POLL. Return whether it will be answered."""
@@ -85,9 +81,8 @@ class PollResponder:
             return False  # a copy of a round: one answer is enough
         path.number = poll.poll_round
         if poll.poll_round == 0:
-            path.began_last = poll.poll_sqn
-            path.began_first = poll.poll_sqn if path.began_first is None else path.began_first
-        elif path.began_last != poll.poll_sqn:
+            path.began = (*path.began[:1], poll.poll_sqn)
+        elif poll.poll_sqn not in path.began[-1:]:
             return False
         if not self._is_for_us(poll):
             return False
