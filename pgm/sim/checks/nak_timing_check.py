@@ -160,7 +160,9 @@ class NakTimingCheck(Checker):
         """Follow opened and closed sessions."""
         models = self._models[node.index]
         if isinstance(effect, Opened) and not effect.resumed and (node.index, effect.tsi) not in self._parity:
-            models[effect.tsi] = ReceiverModel(node, effect.tsi, effect.first)
+            model = models[effect.tsi] = ReceiverModel(node, effect.tsi, effect.first)
+            session = model.core.sessions.get(effect.tsi)
+            model.has_path = session is not None and session.state.spm is not None
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             models.pop(effect.tsi, None)
 
@@ -197,10 +199,12 @@ class NakTimingCheck(Checker):
             self._restart_waits(model)
 
     def _restart_waits(self, model: ReceiverModel) -> None:
-        """Count all waits from now: the receiver could not send NAKs before."""
+        """Count all waits from now: the receiver could not send NAKs before. No wait becomes shorter."""
         limits = model.limits
         for sqn, wait in model.waits.items():
-            model.set(sqn, wait, max(wait.not_before_ns, self.world.now_ns + limits.nak_rpt_ivl) + limits.nak_bo_ivl)
+            ask_by_ns = max(wait.not_before_ns, self.world.now_ns + limits.nak_rpt_ivl) + limits.nak_bo_ivl
+            if wait.ask_by_ns < ask_by_ns:
+                model.set(sqn, wait, ask_by_ns)
 
     def _extend(self, model: ReceiverModel, first: int, end: int) -> None:
         if first > model.end:

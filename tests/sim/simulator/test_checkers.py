@@ -12,11 +12,12 @@ from pgm.sim.faults import Faults
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.trees import TreeBuilder
+from pgm.sim.world import tsi_of
 from pgm.topology.node_plan import Role
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.train import Run, Train
-from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, stream, traffic
+from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, traffic
 
 
 class Liar:
@@ -42,7 +43,7 @@ class Liar:
         return [changed for effect in effects for changed in self._change(effect)]
 
 
-def world_with(role, change, **changes):
+def world_with(role, change, starts=None, **changes):
     """Return a world in which the cores of one role are `Liar`s.
 
     The tree is one source, a relaying repairer and two receivers at 5 % loss.
@@ -57,7 +58,8 @@ def world_with(role, change, **changes):
         core = build_core(plan, rng, tsi, now_ns)
         return _liar(core, change) if plan.role is role else core
 
-    return make_world(tree, traffic(close_at_ns=2 * SECOND), factory=factory, wirings={"receiver": lossy(0.05)}, seed=7)
+    offered, wirings = traffic(close_at_ns=2 * SECOND), {"receiver": lossy(0.05)}
+    return make_world(tree, offered, factory=factory, wirings=wirings, starts=starts, seed=7)
 
 
 def _liar(core, change):
@@ -116,6 +118,31 @@ def test_wrong_receiver_is_caught(lie):
 
 def test_right_receiver_is_not():
     finish(world_with(Role.RECEIVER, lambda effect: [effect]))
+
+
+def test_missing_nak_of_a_late_joiner_is_caught_without_a_new_spm():
+    """The path is known from the SPM that came before the session was opened."""
+    starts = {"receiver-0": SECOND + 100 * MS, "receiver-1": SECOND + 100 * MS}
+    spms = Tap(is_a(PacketType.SPM))
+    late = {"join_from": "oldest", "ambient_spm_ivl": 10 * SECOND}
+    world = world_with(Role.RECEIVER, RECEIVER_LIES["no nak"][0], starts=starts, **late)
+    world.add_checker(spms)
+    with pytest.raises(InvariantBroken, match="a NAK was due"):
+        world.run_until(2 * SECOND)
+    assert len([at_ns for at_ns, *_ in spms.by("relay") if at_ns > starts["receiver-0"]]) == 1
+
+
+def test_stop_of_a_receiver_shortens_no_wait_for_data():
+    """Some sqns never come, so the waits double; repairs of other sqns shorten only waits that begin later (RCV-38)."""
+
+    def withheld(effect):
+        is_repair = is_kind(effect, PacketType.RDATA)
+        return [] if is_repair and any(item.wire_sqn % 10 == 7 for item in items(effect)) else [effect]
+
+    world = world_with(Role.REPAIRER, withheld)
+    Faults(world).pause("receiver-0", SECOND + 130 * MS, 2 * MS)
+    world.run_until(3 * SECOND // 2)
+    assert world.core_of("receiver-0").is_missing(tsi_of("source", 0), 47)
 
 
 def test_repair_without_confirmation_is_caught():
