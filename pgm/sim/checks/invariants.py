@@ -49,8 +49,8 @@ class NcfFirst(Checker):
     """RDATA in answer to a NAK follows an NCF for that sqn on the NAK's segment.
 
     RFC 5.1.3, 7.2. An NCF sent less than `ncf_ivl` before the NAK also confirms the NAK, since the next NCF is
-    postponed. A NAK refused by a limit is not served, and a full line drops its NCF. The checker forgets the sqns of
-    both.
+    postponed. A NAK refused by a limit is not served, nor is one for a session that the node does not know (NE-17). A
+    full line drops the NCF of a NAK. The checker forgets the sqns of all three.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class NcfFirst(Checker):
                         self._requested_now.append((place, sqn))
 
     def called(self, node: SimulatedNode) -> None:
-        """Forget requests that a limit refused. To the node, an NCF that the line dropped counts as sent."""
+        """Forget requests that the node refused. To the node, an NCF that the line dropped counts as sent."""
         if not self._requested_now:
             return
         was_dropped = _dropped(node) != self._dropped
@@ -114,7 +114,8 @@ class NcfFirst(Checker):
             assert isinstance(item, Data)
             for sqn in _groups_of(wire_sqns(item), node) if item.parity else wire_sqns(item):
                 if requested.pop(sqn, True) is False:
-                    node.fail(f"RDATA for wire sqn {sqn} of {tsi_text(item.tsi)} without an NCF before it")
+                    what = f"parity group {-1 - sqn}" if sqn < 0 else f"wire sqn {sqn}"
+                    node.fail(f"RDATA for {what} of {tsi_text(item.tsi)} without an NCF before it")
 
 
 def _requested_by(nak: Nak, node: SimulatedNode) -> Iterable[int]:
@@ -136,6 +137,7 @@ def _refused(node: SimulatedNode) -> int:
         + counters.excess_nak_packets
         + counters.nak_packets_late
         + counters.nak_packets_foreign
+        + counters.foreign_packets
         + counters.ncf_packets_braked
     )
 

@@ -6,6 +6,7 @@ import pytest
 
 from deploy.node.roles import build_core
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened, Send
+from pgm.core.segment import Channel
 from pgm.impairments import Impairment
 from pgm.sim.checks.completion import check_complete
 from pgm.sim.faults import Faults
@@ -16,8 +17,10 @@ from pgm.sim.world import tsi_of
 from pgm.topology.node_plan import Role
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
+from pgm.wire.parity import ParityPacket, build_parity
 from pgm.wire.train import Run, Train
 from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, traffic
+from tests.unit.core.makers import nak_packet, train_of
 
 
 class Liar:
@@ -149,6 +152,24 @@ def test_repair_without_confirmation_is_caught():
     world = world_with(Role.REPAIRER, lambda e: [] if is_kind(e, PacketType.NCF) else [e])
     with pytest.raises(InvariantBroken, match="without an NCF"):
         finish(world)
+
+
+def test_nak_to_an_element_without_its_session_needs_no_ncf():
+    """Parity that answers a later NAK for a single sqn is no answer to the first NAK (FEC-44, RFC 11.4)."""
+    tree = TreeBuilder(parameters(fec_group=8))
+    tree.source("source", "core")
+    tree.aggregator("relay", "core", "floor", parents=("source",))
+    world = make_world(tree, traffic(), starts={"source": SECOND // 2})
+    relay = world.nodes["relay"]
+    up, down = (attachment.segment for attachment in relay.attachments)
+    stream_is = {"tsi": tsi_of("source", 0), "data_port": 7500}
+    naks = [nak_packet(3, parity=is_parity, **stream_is) for is_parity in (True, False)]
+    parity = build_parity(PacketType.RDATA, ParityPacket(0, 0, bytes(200), False), size=8, trail=0, **stream_is)
+    for nak, at_ns in zip(naks, (SECOND // 4, 3 * SECOND // 2), strict=True):
+        world.run_until(at_ns)
+        relay.hear(train_of(nak), Channel(down, is_group=False), "10.9.9.9")
+    relay.hear(Train.of(parity), Channel(up, is_group=True), "10.9.9.8")
+    assert (relay.core.counters.foreign_packets, relay.core.counters.rdata_forwarded) == (1, 1)
 
 
 def test_repairs_beyond_their_share_are_caught():
