@@ -167,17 +167,22 @@ class RepairerParity:
         """Return the groups of a parity NCF that cover the losses here."""
         return self._receiver.answered(ncf)
 
-    def answer_for_unused(self, nak: Nak, segment: Segment, now_ns: int) -> list[int]:
+    def answer_for_unused(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> list[int]:
         """Answer sqns that short groups left out with parity.
 
-        The parity carries the group's size. Return the other sqns of the NAK.
+        The parity carries the group's size. Packets of the group that the cache lacks are requested first. Return the
+        other sqns of the NAK.
         """
-        sqns = [self._state.unwrap(sqn) for sqn in nak.sqns]
-        return [sqn for sqn in sqns if not (self._state.has_edges and self._answers_unused(sqn, segment, now_ns))]
-
-    def _answers_unused(self, sqn: int, segment: Segment, now_ns: int) -> bool:
-        group = self._receiver.short_group(sqn)
-        return group is not None and self._owe(group, 1, segment.index, now_ns, None)
+        rest, shorts = [], set()
+        for sqn in [self._state.unwrap(sqn) for sqn in nak.sqns]:
+            group = self._receiver.short_group(sqn) if self._state.has_edges else None
+            if group is None:
+                rest.append(sqn)
+            else:
+                shorts.add(group)
+        is_relied_on = self._intake.upstream.parents.is_parent(peer)
+        self.on_nak([(group, 1) for group in sorted(shorts)], segment, peer, now_ns, is_relied_on=is_relied_on)
+        return rest
 
     def on_nak(
         self, asked: list[tuple[int, int]], segment: Segment, peer: Nla, now_ns: int, *, is_relied_on: bool

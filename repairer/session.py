@@ -259,7 +259,7 @@ class RepairerSession:
             return self._on_nak(nak, segment, peer, now_ns)
         if isinstance(nak, Naks):
             return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
-        single_sqns = self.parity.answer_for_unused(nak, segment, now_ns)
+        single_sqns = self.parity.answer_for_unused(nak, segment, peer, now_ns)
         if len(single_sqns) == len(nak.sqns):
             return self._on_nak(nak, segment, peer, now_ns)
         rest = self._on_nak(with_sqns(nak, single_sqns), segment, peer, now_ns) if single_sqns else NOTHING

@@ -153,6 +153,23 @@ def test_dlr_parity_short_group_is_told_to_askers():
     assert naks(bench) == []
 
 
+def test_dlr_parity_of_lacking_short_group_is_made_once_whole():
+    """A restarted repairer learns the size of a group that it has no packet of."""
+    bench = Bench("repairer")
+    bench.hear(spm_packet(1, 0, 15, OFFER), UP, SOURCE)
+    bench.hear(data_train([16]), UP, SOURCE)
+    for one in parity(8, 0, actual=5):
+        bench.hear(one, UP, SOURCE)
+    bench.log.clear()
+    bench.nak(A, 15)
+    assert [nak.sqns for _, _, nak in bench.sent(T.NCF)] == [(15,)]
+    bench.wait(10 * MS)
+    assert naks(bench)[0] == [(8, SIZE)]
+    bench.rdata(*range(8, 13))
+    bench.wait(10 * MS)
+    assert [(where, one.group, one.actual) for where, one in packets(bench)] == [("a", 8, 5)]
+
+
 @pytest.mark.rfc("FEC-48")
 def test_dlr_parity_unrequested_parity_is_forwarded_and_used():
     bench = relay_of(lost=(9,))
