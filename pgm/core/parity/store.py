@@ -18,7 +18,8 @@ class ParityStore:
     """Parity packets of at most `most_groups` groups, by group.
 
     A group has `size` packets. A group needs at most `size` parity packets. Without room the newest groups are dropped.
-    The oldest groups hold up delivery, and if they were dropped, no group might ever be complete.
+    The oldest groups hold up delivery, and if they were dropped, no group might ever be complete. One group always has
+    room: data in order behind a loss may fill all memory, and only the repair of the loss frees that memory.
     """
 
     def __init__(self, size: int, most_groups: int, counters: Counters) -> None:
@@ -47,14 +48,14 @@ class ParityStore:
     def add(self, packet: ParityPacket, room: int) -> bool:
         """Store a packet if it is new, has the shape of its group, and fits.
 
-        Return whether it was stored. `room` is the limit for all groups together, in octets.
+        Return whether it was stored. `room` is the limit for several groups together, in octets.
         """
         group, octets = packet.group, _octets(packet)
         collected = self.of(group)
         if packet.index in collected or len(collected) >= self._size or not _has_shape_of(packet, collected):
             return False
-        while not self._has_room(octets, room, is_new=not collected):
-            newest = max(self._groups, default=group)
+        while self._groups.keys() - {group} and not self._has_room(octets, room, is_new=not collected):
+            newest = max(self._groups)
             if group >= newest:
                 self._counters.parity_packets_dropped += 1
                 return False

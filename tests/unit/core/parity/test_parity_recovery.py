@@ -614,3 +614,29 @@ def test_no_more_parity_of_a_group_is_kept_than_makes_it_whole():
     assert stock.octets == SIZE * (1000 + PACKET_OCTETS)
     stock.drop_before(SIZE + 1)
     assert (stock.octets, len(stock)) == (0, 0)
+
+
+def test_oldest_group_has_room_beside_a_full_window():
+    """Data behind a loss fills all memory, which only the repair of that loss frees."""
+    stock = ParityStore(SIZE, 4, Counters())
+    old, new = (
+        [ParityPacket(group, index, bytes(1000), is_variable=False) for index in range(SIZE)] for group in (0, SIZE)
+    )
+    assert stock.add(new[0], 0)
+    assert [stock.add(one, 0) for one in old] == [True] * SIZE
+    assert not stock.add(new[1], 0)
+    assert (len(stock), stock.count(0)) == (1, SIZE)
+
+
+def test_full_window_is_freed_by_parity_of_its_oldest_loss():
+    size = 1000
+    reader = reader_of(payload=lambda sqn: payload_of(sqn, size if sqn >= SIZE else 12), rxw_bytes=64 * KIB)
+    reader.hear(data_train(range(1, SIZE)))
+    session = next(iter(reader.core.sessions))
+    sqn = SIZE + 1
+    while session.window.held_octets < 63 * KIB:
+        reader.hear(data_train([sqn], size=size))
+        sqn += 1
+    [one] = parity(SIZE, 0, size=size)
+    reader.hear(one)
+    assert reader.next_sqn() == sqn
