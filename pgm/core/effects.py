@@ -77,10 +77,7 @@ class Deliver:
 
 @attrs.define
 class Lost:
-    """The sqns `first` to `first + count - 1` will never be delivered.
-
-    The stream continues after them.
-    """
+    """The sqns `first` to `first + count - 1` will never be delivered. The stream continues after them."""
 
     tsi: Tsi
     first: int
@@ -106,10 +103,7 @@ class Opened:
 
 @attrs.define
 class Closed:
-    """A session ended or fell silent at `next_sqn`.
-
-    `error` is the error code of a reset, 0 for unknown.
-    """
+    """A session ended or fell silent at `next_sqn`. `error` is the error code of a reset, 0 for unknown."""
 
     tsi: Tsi
     next_sqn: int
@@ -141,10 +135,7 @@ def alone(segment: Segment, packet: bytes) -> Send:
 
 
 def control_train(segment: Segment, rows: Octets, to: Nla | None = None, hops: int | None = None) -> Send:
-    """Return the effect that sends control packets of one size.
-
-    `rows` is a contiguous (count, size) array.
-    """
+    """Return the effect that sends control packets of one size. `rows` is a contiguous (count, size) array."""
     return Send(segment, rows.reshape(-1), rows.shape[1], to, False, hops)
 
 
@@ -158,8 +149,5 @@ def passed_on(
 
 
 def data(segment: Segment, rows: Octets, to: Nla | None = None) -> Send:
-    """Return the effect that sends a train of data packets.
-
-    `rows` is a contiguous (count, size) array.
-    """
+    """Return the effect that sends a train of data packets. `rows` is a contiguous (count, size) array."""
     return Send(segment, rows.reshape(-1), rows.shape[1], to, True)

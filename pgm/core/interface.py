@@ -39,10 +39,7 @@ class Core(Protocol):
         """When `handle_deadline` is due next; NEVER when idle."""
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take the packets of one read.
-
-        `peer` is the sender's address, never a port (INT-U6).
-        """
+        """Take the packets of one read. `peer` is the sender's address, never a port (INT-U6)."""
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Run what is due: timers, and at most one train of data."""

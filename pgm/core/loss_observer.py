@@ -46,10 +46,7 @@ class LossObserver(Protocol):
         """Note the packet type and the sender of the data that arrived last."""
 
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
-        """Note missing sqns that were never sent.
-
-        A parity group ended before these sqns.
-        """
+        """Note missing sqns that were never sent. A parity group ended before these sqns."""
 
     def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Note that this range will not be requested any more."""

@@ -110,10 +110,7 @@ class AckCollector:
         )
 
     def on_ack(self, report: AckReport, segment: Segment, peer: Nla, terms: AckTerms, now_ns: int) -> Effects:
-        """Take an ack of a child.
-
-        A first or last ack is confirmed by unicast to the child.
-        """
+        """Take an ack of a child. A first or last ack is confirmed by unicast to the child."""
         self._counters.ack_packets_in += 1
         place, said = (segment.index, peer), report.members
         is_known = place in self.table
@@ -176,10 +173,7 @@ class AckCollector:
         return is_known or report.members.leaves or not self.table.is_full
 
     def handle_deadline(self, terms: AckTerms, lead: int, now_ns: int) -> list[Effect]:
-        """Confirm acks, and forget silent and stuck children.
-
-        Return confirmations and notices.
-        """
+        """Confirm acks, and forget silent and stuck children. Return confirmations and notices."""
         effects: list[Effect] = []
         if now_ns >= self._review_ns:
             effects += self._review(terms, lead, now_ns)

@@ -29,10 +29,7 @@ class AckParent:
         self._retry_ns = 0  # when a better parent may be tried again
 
     def choose(self, terms: AckTerms, now_ns: int) -> bool:
-        """Choose the parent for the next ack, and leave a silent one.
-
-        Return False without any parent.
-        """
+        """Choose the parent for the next ack, and leave a silent one. Return False without any parent."""
         order = self._parents.all
         if not order:
             return False

@@ -73,10 +73,7 @@ class AckSender:
         return self._parent.address
 
     def follow(self, terms: AckTerms, now_ns: int) -> None:
-        """Take the terms of an SPM.
-
-        The next SPM of the source thereby corrects a forged one.
-        """
+        """Take the terms of an SPM. The next SPM of the source thereby corrects a forged one."""
         if terms == self.terms:
             return
         self._counters.ack_terms_changes += self.is_wanted
@@ -97,10 +94,7 @@ class AckSender:
         return AckStatus(stable=stable, members=1, parent=self.parent, window=self.terms.window)
 
     def reached(self, acked: int, now_ns: int) -> None:
-        """Note the newest sqn without a gap below it.
-
-        The sqn falls when an element adopts a slower child.
-        """
+        """Note the newest sqn without a gap below it. The sqn falls when an element adopts a slower child."""
         if self.is_idle:
             if not self.is_wanted:
                 return
@@ -157,10 +151,7 @@ class AckSender:
         return control(segment, ack_packet(self._state.tsi, self._state.data_port, self.acked, said), to=to)
 
     def on_confirmation(self, peer: Nla, now_ns: int, *, is_for_us: bool) -> Effects:
-        """Take a parent's confirmation.
-
-        With `is_for_us` it came by unicast and confirms this node's own ack.
-        """
+        """Take a parent's confirmation. With `is_for_us` it came by unicast and confirms this node's own ack."""
         if peer != self.parent:
             if not self.is_idle and self._parent.prefer(peer, self.terms, now_ns):
                 self.deadline_ns = now_ns

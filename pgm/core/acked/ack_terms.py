@@ -25,10 +25,7 @@ def _clipped(key: str, value: int) -> int:
 
 @attrs.frozen
 class AckTerms:
-    """Terms of acks: when they are due, and the waits for silent and stuck children.
-
-    Times are in ns.
-    """
+    """Terms of acks: when they are due, and the waits for silent and stuck children. Times are in ns."""
 
     window: int  # packets
     every: int  # packets

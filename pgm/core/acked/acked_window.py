@@ -131,10 +131,7 @@ class AckedWindow:
         return 0 if self._has_news else self._children.deadline_ns
 
     def handle_deadline(self, lead: int, now_ns: int) -> Effects:
-        """Confirm acks, and forget silent and stuck members.
-
-        Return confirmations and notices.
-        """
+        """Confirm acks, and forget silent and stuck members. Return confirmations and notices."""
         self._has_news = False
         if now_ns < self._children.deadline_ns:
             return NOTHING

@@ -113,8 +113,5 @@ WEIGHT = 500 / 65_536  # weight of one packet in the average (2.6, E-18)
 
 
 def moved(loss: float, missed: int, got: int) -> float:
-    """Return a loss rate after `missed` missing and then `got` received sqns.
-
-    The rate is between 0 and 1.
-    """
+    """Return a loss rate after `missed` missing and then `got` received sqns. The rate is between 0 and 1."""
     return (1 - (1 - loss) * (1 - WEIGHT) ** missed) * (1 - WEIGHT) ** got

@@ -142,20 +142,14 @@ class Reporter:
         return sum(1 << back for back in range(most) if not self._is_missing(rx_max - back))
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Send the due report.
-
-        Without an acker this receiver is a candidate. A new acker sends its first ack.
-        """
+        """Send the due report. Without an acker this receiver is a candidate. A new acker sends its first ack."""
         if now_ns < self.deadline_ns:
             return NOTHING
         self.deadline_ns = NEVER
         return (self._ack(now_ns, self._bitmap() if self.is_acker else 0),)
 
     def leave(self, now_ns: int) -> Effects:
-        """Stop reports.
-
-        An acker says goodbye, so that the source does not wait for its acks (CC-39).
-        """
+        """Stop reports. An acker says goodbye, so that the source does not wait for its acks (CC-39)."""
         was_acker, self.is_acker, self._has_left, self.deadline_ns = self.is_acker, False, True, NEVER
         return (self._ack(now_ns, 0, leaves=True),) if was_acker and self._link.end >= 0 else NOTHING
 
@@ -195,10 +189,7 @@ class WorstReport:
             self._report.loss, self.receiver, self._sent = 0.0, "", _NOT_SENT
 
     def hear(self, loss: float, receiver: Nla, sqn: int) -> bool:
-        """Take a report.
-
-        Return whether the worst report now differs from the last one passed on (CC-15).
-        """
+        """Take a report. Return whether the worst report now differs from the last one passed on (CC-15)."""
         aged = self._report.aged(sqn)
         if loss >= aged or receiver == self.receiver:
             aged, self.receiver = loss, receiver
@@ -234,10 +225,7 @@ class ReportRelay:
             self._links.above.came(first, end)
 
     def on_ack(self, ack: Ack, feedback: PgmccFeedback) -> Effects:
-        """Pass up an ack of the acker, or another receiver's report if it is news.
-
-        Both are unchanged.
-        """
+        """Pass up an ack of the acker, or another receiver's report if it is news. Both are unchanged."""
         worst = self._worst
         if not worst.acker or not self._state.has_edges or self._parents.current is None:
             self._counters.foreign_packets += 1
@@ -258,10 +246,7 @@ class ReportRelay:
         return (control(self._up, ack.octets, to=self._parents.current),)
 
     def on_nak(self, nak: Nak) -> Effects:
-        """Pass up the report in a NAK's OPT_CR, if it is news (CC-15).
-
-        The NAK itself is handled elsewhere.
-        """
+        """Pass up the report in a NAK's OPT_CR, if it is news (CC-15). The NAK itself is handled elsewhere."""
         cr, worst = find(nak.options, Cr) or _NO_REPORT, self._worst
         if not worst.acker:
             return NOTHING
@@ -301,10 +286,7 @@ class ReportRelay:
 
     @property
     def nak_options(self) -> Options:
-        """Return the options of the element's own NAKs (CC-06, CC-07).
-
-        The options hold the worst known reports.
-        """
+        """Return the options of the element's own NAKs (CC-06, CC-07). The options hold the worst known reports."""
         worst, wanted, sqn = self._worst, self._wanted, self._state.lead
         if wanted is _NOTHING_WANTED or not worst.acker:
             return NO_OPTIONS

@@ -43,10 +43,7 @@ S = TypeVar("S", bound=ElementSession)
 
 
 class ElementCore(Generic[S]):
-    """Core of an aggregator or repairer with any number of sessions.
-
-    `pgm.core.interface` defines what a core is.
-    """
+    """Core of an aggregator or repairer with any number of sessions. `pgm.core.interface` defines what a core is."""
 
     def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random) -> None:
         self.counters = Counters()

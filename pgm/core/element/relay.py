@@ -71,17 +71,11 @@ class Relay:
 
     @property
     def may_poll(self) -> bool:
-        """Return whether this node polls the nodes below.
-
-        In a pair of relays, the active one polls.
-        """
+        """Return whether this node polls the nodes below. In a pair of relays, the active one polls."""
         return self.is_active or not self._setup.is_relay
 
     def on_spm(self, spm: Spm, now_ns: int) -> Effects:
-        """Relay an upstream SPM that was in sequence.
-
-        A silent relay notes that its partner must relay the SPM.
-        """
+        """Relay an upstream SPM that was in sequence. A silent relay notes that its partner must relay the SPM."""
         self._spm = spm
         if self.is_active:
             return self._speak(self._setup.downs)

@@ -103,18 +103,12 @@ class AdaptiveRate:
         self.repaired(packets, octets)
 
     def repaired(self, packets: int, octets: int) -> None:
-        """Note repairs that were sent.
-
-        They count towards the usual rate, which may consist of repairs alone.
-        """
+        """Note repairs that were sent. They count towards the usual rate, which may consist of repairs alone."""
         self._interval.packets += packets
         self._interval.octets += octets
 
     def limit_to(self, most: int) -> None:
-        """Set the highest rate.
-
-        A rate that was cut below `most` stays, and grows as usual.
-        """
+        """Set the highest rate. A rate that was cut below `most` stays, and grows as usual."""
         if self.rate == self.most or self.rate > most:
             self.rate = most
         self.most = most

@@ -18,10 +18,7 @@ from pgm.units import SECOND
 
 
 class ExcessiveNakMonitor:
-    """Monitor of one asker.
-
-    Time advances only in calls, so an asker without NAKs costs nothing.
-    """
+    """Monitor of one asker. Time advances only in calls, so an asker without NAKs costs nothing."""
 
     def __init__(self, parameters: Parameters, lead: int, now_ns: int) -> None:
         self._parameters = parameters
@@ -44,10 +41,7 @@ class ExcessiveNakMonitor:
         return has_changed
 
     def look(self, lead: int, now_ns: int) -> bool:
-        """End a window that is over. Return whether `is_excessive` has changed.
-
-        `lead` is the newest sqn sent.
-        """
+        """End a window that is over. Return whether `is_excessive` has changed. `lead` is the newest sqn sent."""
         if now_ns < self.ends_ns:
             return False
         was_excessive = self.is_excessive

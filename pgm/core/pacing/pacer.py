@@ -97,17 +97,11 @@ class Pacer:
 
     @property
     def packet_ready_at(self) -> int:
-        """Return when a packet of `max_tpdu` octets may leave.
-
-        Only for a pacer without a limit in packets.
-        """
+        """Return when a packet of `max_tpdu` octets may leave. Only for a pacer without a limit in packets."""
         return max(self._all.full_at_ns - self._packet_spare_ns, self._peak.full_at_ns - self._peak.burst_ns)
 
     def packet_sent(self, octets: int, now_ns: int) -> int:
-        """Charge one packet, and return the new `packet_ready_at`.
-
-        Only for a pacer without a limit in packets.
-        """
+        """Charge one packet, and return the new `packet_ready_at`. Only for a pacer without a limit in packets."""
         if octets != self._alone_octets:
             self._alone_octets = octets
             self._alone_ns, self._alone_peak_ns = self._all.cost_ns(octets), self._peak.cost_ns(octets)
@@ -137,10 +131,7 @@ class Pacer:
         return min(MAX_CONVOY_PACKETS, max(1, self._packets.available(now_ns)))
 
     def repair_room(self, now_ns: int) -> int:
-        """Return how many octets of RDATA may leave now.
-
-        Due repairs may exceed the estimate of `repair_ready_at`.
-        """
+        """Return how many octets of RDATA may leave now. Due repairs may exceed the estimate of `repair_ready_at`."""
         return min(self.repair_octets, self._repairs.available(now_ns), self._all.available(now_ns))
 
     def data_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
@@ -157,9 +148,6 @@ class Pacer:
 
 
 def _packet_bucket(parameters: Parameters) -> TokenBucket | None:
-    """Return the bucket of the limit in packets; None without a limit.
-
-    The bucket holds at least one packet.
-    """
+    """Return the bucket of the limit in packets; None without a limit. The bucket holds at least one packet."""
     rate = parameters.txw_max_pps
     return TokenBucket(rate, max(parameters.txw_burst_ivl, TokenBucket(rate, 0).cost_ns(1))) if rate else None

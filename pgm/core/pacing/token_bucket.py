@@ -28,10 +28,7 @@ class TokenBucket:
         return -(-amount * SECOND // self.rate)
 
     def ready_at(self, amount: int) -> int:
-        """Return when `amount` units may be taken.
-
-        An amount above the capacity needs a full bucket.
-        """
+        """Return when `amount` units may be taken. An amount above the capacity needs a full bucket."""
         spare_ns = self.burst_ns + -amount * SECOND // self.rate
         return self.full_at_ns - spare_ns if spare_ns > 0 else self.full_at_ns
 
@@ -50,10 +47,7 @@ class TokenBucket:
         self.full_at_ns = max(self.full_at_ns, now_ns) + self.cost_ns(amount)
 
     def change(self, rate: int, burst_ns: int, now_ns: int) -> None:
-        """Set rate and burst.
-
-        Units that are missing now stay missing, up to an empty bucket.
-        """
+        """Set rate and burst. Units that are missing now stay missing, up to an empty bucket."""
         owed = max(0, self.full_at_ns - now_ns) * self.rate // SECOND
         self.rate, self.burst_ns = rate, burst_ns
         self.full_at_ns = now_ns + min(burst_ns, self.cost_ns(owed))

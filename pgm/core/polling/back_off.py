@@ -56,10 +56,7 @@ class AdvertisedBackOff:
         self._clean_states = 0
 
     def counted(self, population: int, sqn: int) -> None:
-        """Take the result of a complete census.
-
-        `sqn` is the POLL_SQN of the census.
-        """
+        """Take the result of a complete census. `sqn` is the POLL_SQN of the census."""
         if self._mode == "polls":
             self.ivl_ns, self._sqn = self._clamped(population * self._low), sqn
         elif self._mode == "duplicates" and not self._has_been_asked and 0 < self._population * _GROWN <= population:
@@ -68,10 +65,7 @@ class AdvertisedBackOff:
 
     @property
     def options(self) -> Options:
-        """Return OPT_NAK_BO_IVL for SPMs, NCFs and POLLs.
-
-        Return no option while no interval is advertised.
-        """
+        """Return OPT_NAK_BO_IVL for SPMs, NCFs and POLLs. Return no option while no interval is advertised."""
         if self._mode == "off" or (self._mode == "polls" and not self._sqn):
             return NO_OPTIONS
         return (NakBoIvl(ivl_us=self.ivl_ns // MICROSECOND, ivl_sqn=self._sqn),)

@@ -28,10 +28,7 @@ from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options, PathNla, Redirect
 
 @attrs.frozen
 class Confirmation:
-    """Form of an NCF: its further options, and its destination.
-
-    The NCF goes to the segment if `to` is None.
-    """
+    """Form of an NCF: its further options, and its destination. The NCF goes to the segment if `to` is None."""
 
     options: Options = NO_OPTIONS
     to: Nla | None = None

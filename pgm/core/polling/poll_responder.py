@@ -35,10 +35,7 @@ class _PathPolls:
 
 
 class PollResponder:
-    """Answers of one session at one node to polls.
-
-    `dlr_nla` is the address that a repairer offers to searches.
-    """
+    """Answers of one session at one node to polls. `dlr_nla` is the address that a repairer offers to searches."""
 
     def __init__(self, context: SessionContext, segment: Segment, dlr_nla: Nla | None = None) -> None:
         self._segment = segment

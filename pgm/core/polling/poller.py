@@ -80,10 +80,7 @@ class Poller:
 
     @property
     def population(self) -> int | None:
-        """Return the mean population of the last censuses.
-
-        Return None before the first census is complete.
-        """
+        """Return the mean population of the last censuses. Return None before the first census is complete."""
         return -(-sum(self._estimates) // len(self._estimates)) if self._estimates else None
 
     @property

@@ -31,10 +31,7 @@ _DEADLINE_NS = operator.attrgetter("deadline_ns")
 
 
 class ReceiverCore:
-    """A receiver of any number of sources.
-
-    One segment, or several redundant segments, bring the streams.
-    """
+    """A receiver of any number of sources. One segment, or several redundant segments, bring the streams."""
 
     def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
         self._counters = Counters()
@@ -114,10 +111,7 @@ class ReceiverCore:
         return self._receive_request(item, channel, peer, now_ns)
 
     def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
-        """Take parity.
-
-        Parity opens no session, and is useless before an SPM offers it (FEC-23).
-        """
+        """Take parity. Parity opens no session, and is useless before an SPM offers it (FEC-23)."""
         session = self._sessions.get(item.tsi)
         if session is not None and item.data_port == session.state.data_port:
             return session.data_path.take_parity(item, peer, now_ns)
@@ -178,10 +172,7 @@ class ReceiverCore:
         return self._room.octets
 
     def resync(self, tsi: Tsi) -> Effects:
-        """Continue a session with the newest packet.
-
-        Everything undelivered before this packet is lost.
-        """
+        """Continue a session with the newest packet. Everything undelivered before this packet is lost."""
         self.single.reset()
         session = self._sessions.get(tsi)
         return NOTHING if session is None else session.delivery.resync()

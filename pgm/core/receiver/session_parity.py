@@ -29,10 +29,7 @@ class SessionParity:
             self._window.skip(self._recovery.take_skipped())
 
     def learn_offer(self, spm: Spm) -> None:
-        """Learn the source's parity offer, once (FEC-23).
-
-        The group size stays for the session (FEC-02).
-        """
+        """Learn the source's parity offer, once (FEC-23). The group size stays for the session (FEC-02)."""
         if self.is_offered or not spm.options:
             return
         offer = offer_of(spm, self._nak_sender.state)

@@ -69,10 +69,7 @@ class SessionStart:
         return []
 
     def want_spm(self, peer: Nla, now_ns: int) -> None:
-        """Request an SPM if none has come (SPMR-01).
-
-        The request goes to the group and to the data's sender.
-        """
+        """Request an SPM if none has come (SPMR-01). The request goes to the group and to the data's sender."""
         if self._state.spm is None:
             self._delivery.opener = peer
             self.spm_request.want(peer, now_ns)

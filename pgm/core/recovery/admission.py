@@ -117,10 +117,7 @@ class RequestAdmission:
         return parked_in(small, room), dropped
 
     def learnt_group(self, now_ns: int) -> None:
-        """Note that a group proved short.
-
-        Ranges that wait for the end of the group may now be admitted.
-        """
+        """Note that a group proved short. Ranges that wait for the end of the group may now be admitted."""
         if self._waits_for_group and self.groups.is_freed_by_end and self._has_worthwhile_room:
             self.at_ns = min(self.at_ns, now_ns)
 

@@ -11,10 +11,7 @@ from pgm.wire.train import Run
 
 
 class GapDetector:
-    """Detector of gaps and duplicates.
-
-    `first` is RXW_TRAIL_INIT; `end` is one more than the newest known sqn.
-    """
+    """Detector of gaps and duplicates. `first` is RXW_TRAIL_INIT; `end` is one more than the newest known sqn."""
 
     def __init__(self, recovery: Recovery) -> None:
         self.recovery = recovery
@@ -51,10 +48,7 @@ class GapDetector:
         self.recovery.detect(max(span[0], self.first), span[1], now_ns)
 
     def reveal(self, end: int, now_ns: int) -> None:
-        """Note that all sqns below `end` were sent (RCV-30, RCV-31).
-
-        The evidence is SPM_LEAD, a trail or an NCF.
-        """
+        """Note that all sqns below `end` were sent (RCV-30, RCV-31). The evidence is SPM_LEAD, a trail or an NCF."""
         if self.has_begun and end > self.end:
             self.recovery.detect(self.end, end, now_ns)
             self.end = end

@@ -38,10 +38,7 @@ class GroupRule:
     is_freed_by_end: bool = attrs.field(default=False, init=False)
 
     def review(self, missing: Table, trail: int) -> None:
-        """Find `end_sqn` at the begin of a wave.
-
-        Sqns below `trail` are requested as single packets.
-        """
+        """Find `end_sqn` at the begin of a wave. Sqns below `trail` are requested as single packets."""
 
     def askable(
         self, missing: Table, ready: list[MissingRange], trail: int, room: int, places: int
@@ -134,10 +131,7 @@ class GroupProbe(GroupRule):
     def askable(
         self, missing: Table, ready: list[MissingRange], trail: int, room: int, places: int
     ) -> list[MissingRange]:
-        """Return the parts of ready ranges to request first.
-
-        Return all ranges if the table is full.
-        """
+        """Return the parts of ready ranges to request first. Return all ranges if the table is full."""
         most = min(room, places // 2)
         if most <= 0:
             return ready

@@ -17,10 +17,7 @@ _MOST_TRY_DIFFERENCE = 2  # between ranges that are joined: neither gains many r
 
 @attrs.define(eq=False)
 class MissingRange(TimedRange):
-    """Range of missing sqns in one state.
-
-    `asked` is the parent that owes an NCF for this node's last NAK.
-    """
+    """Range of missing sqns in one state. `asked` is the parent that owes an NCF for this node's last NAK."""
 
     state: RepairState = RepairState.BACK_OFF
     ncf_retries: int = 0

@@ -77,10 +77,7 @@ class NakControl:
         self._set_may_ask(now_ns)
 
     def on_ncf(self, ncf: Nak, peer: Nla, now_ns: int) -> bool:
-        """Take the options of an NCF.
-
-        Return False if the NCF must be ignored altogether (IMP-23, RCV-52).
-        """
+        """Take the options of an NCF. Return False if the NCF must be ignored altogether (IMP-23, RCV-52)."""
         if not ncf.says_more:
             return True
         neighbour = unreachable_neighbour(ncf)

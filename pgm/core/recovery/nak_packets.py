@@ -74,10 +74,7 @@ class NakPacketList:
     sqns: int
 
     def send(self, segment: Segment, to: Nla | None = None, hops: int | None = None) -> Send:
-        """Return the effect that sends the packets on a segment.
-
-        The destination is `to`, or the group by default.
-        """
+        """Return the effect that sends the packets on a segment. The destination is `to`, or the group by default."""
         if isinstance(self.octets, bytes):
             return control(segment, self.octets, to, hops)
         return control_train(segment, self.octets, to, hops)
@@ -91,10 +88,7 @@ def nak_packets(
     options: Options = NO_OPTIONS,
     path_nla: Nla | None = None,
 ) -> list[NakPacketList]:
-    """Return NAKs, NNAKs or NCFs for spans in order.
-
-    Several full lists form one train, which comes first.
-    """
+    """Return NAKs, NNAKs or NCFs for spans in order. Several full lists form one train, which comes first."""
     if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
         return [
             NakPacketList(nak_packet(state, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))

@@ -39,10 +39,7 @@ class NakSelfLimit:
         return self._monitor.is_excessive and self._parameters.excess_nak_policy == "close"
 
     def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
-        """Count requested sqns; 0 checks the time alone.
-
-        Return a notice when excessive NAKs begin or end.
-        """
+        """Count requested sqns; 0 checks the time alone. Return a notice when excessive NAKs begin or end."""
         monitor = self._monitor
         has_changed = monitor.asked(sqns, lead, now_ns) if sqns else monitor.look(lead, now_ns)
         self.deadline_ns = monitor.ends_ns if monitor.is_excessive else NEVER

@@ -1,7 +1,4 @@
-"""Sender of NAKs from a session's recovery to its parents.
-
-Receivers and repairers share this module.
-"""
+"""Sender of NAKs from a session's recovery to its parents. Receivers and repairers share this module."""
 
 from __future__ import annotations
 

@@ -19,10 +19,7 @@ _WAVES = 4
 
 
 class OutstandingLimit:
-    """Limit on outstanding sqns.
-
-    As in TCP, a wave after new drops halves it, any other wave adds one NAK list.
-    """
+    """Limit on outstanding sqns. As in TCP, a wave after new drops halves it, any other wave adds one NAK list."""
 
     def __init__(self, context: SessionContext) -> None:
         self._most = context.parameters.nak_max_outstanding

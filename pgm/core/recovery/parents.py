@@ -19,10 +19,7 @@ _MOST_NOTICES = 2  # in notice_ivl: one for the change, one for the return
 
 
 class Parents:
-    """Parents of one node for one session.
-
-    `response_timeout` is the wait for an NCF of the current parent.
-    """
+    """Parents of one node for one session. `response_timeout` is the wait for an NCF of the current parent."""
 
     def __init__(self, context: SessionContext, configured: Sequence[Nla], confirm_ivl: int | None = None) -> None:
         parameters = context.parameters
@@ -48,10 +45,7 @@ class Parents:
 
     @property
     def current(self) -> Nla | None:
-        """Return the parent to ask now.
-
-        Return None while neither topology nor SPM has named a parent.
-        """
+        """Return the parent to ask now. Return None while neither topology nor SPM has named a parent."""
         return self._order[self._index] if self._order else None
 
     def is_parent(self, peer: Nla) -> bool:
@@ -70,10 +64,7 @@ class Parents:
         self._index = self._order.index(current) if current in self._order else 0
 
     def heard(self, peer: Nla) -> None:
-        """Note a sign of life.
-
-        Return at once to a parent that is preferred to the current one.
-        """
+        """Note a sign of life. Return at once to a parent that is preferred to the current one."""
         if self._index and peer in self._order[: self._index]:
             self._move_to(self._order.index(peer))
 
@@ -94,10 +85,7 @@ class Parents:
             self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
 
     def failed(self, asked: Nla, now_ns: int) -> Nla | None:
-        """Leave at once a parent that answered no repeat of a request.
-
-        Return the next parent; None without another.
-        """
+        """Leave at once a parent that answered no repeat of a request. Return the next parent; None without another."""
         if asked != self.current:
             return self.current
         if len(self._order) < 2:

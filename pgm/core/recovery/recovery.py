@@ -27,10 +27,7 @@ _STATE, _PROMISE = operator.attrgetter("state"), operator.attrgetter("state", "p
 
 
 class Recovery:
-    """Recovery of one session's missing packets.
-
-    `may_ask` is off until the path is known (RCV-22).
-    """
+    """Recovery of one session's missing packets. `may_ask` is off until the path is known (RCV-22)."""
 
     def __init__(self, context: SessionContext, ncf_timeout: ResponseTimeout, table: RepairTable = RECEIVER) -> None:
         parameters = context.parameters
@@ -62,10 +59,7 @@ class Recovery:
 
     @property
     def has_room_at_ns(self) -> int:
-        """Return when parked ranges are next considered.
-
-        That time is now if answers have made room.
-        """
+        """Return when parked ranges are next considered. That time is now if answers have made room."""
         return self.admission.at_ns if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
@@ -217,10 +211,7 @@ class Recovery:
         return inside, several
 
     def _note_promise(self, heard: list[MissingRange], now_ns: int, peer: Nla | None) -> None:
-        """Note that the asked parent has answered.
-
-        All ranges of one NAK together are one measured answer.
-        """
+        """Note that the asked parent has answered. All ranges of one NAK together are one measured answer."""
         watch, asked_ns = self._counters.watch, None
         is_watched = watch is not NO_OBSERVER
         for missing in heard:
@@ -273,10 +264,7 @@ class Recovery:
                 self.missing.arm(missing, max(now_ns, missing.deadline_ns - sooner_ns))
 
     def give_up_before(self, sqn: int) -> list[Span]:
-        """End the recovery of all sqns below `sqn` (RCV-11).
-
-        Return the spans that had been missing.
-        """
+        """End the recovery of all sqns below `sqn` (RCV-11). Return the spans that had been missing."""
         oldest = self.missing.oldest
         return self.arrived(oldest.first, sqn) if oldest is not None and oldest.first < sqn else []
 
@@ -409,10 +397,7 @@ class Recovery:
         return (self.ncf_timeout if name is Interval.NAK_RPT_IVL else self.data_timeout).ivl_ns
 
     def _is_exhausted(self, missing: MissingRange) -> bool:
-        """Return whether a retry count has exceeded its limit (RCV-37).
-
-        OpenPGM stops one repeat earlier.
-        """
+        """Return whether a retry count has exceeded its limit (RCV-37). OpenPGM stops one repeat earlier."""
         return (
             missing.ncf_retries > self._parameters.nak_ncf_retries
             or missing.data_waits > self._parameters.nak_data_retries

@@ -17,10 +17,7 @@ from pgm.wire.options import Redirect, find
 
 
 def offered(polr: Polr, peer: Nla) -> Nla | None:
-    """Return the address that a POLR offers.
-
-    Return None unless the address is that of the POLR's sender.
-    """
+    """Return the address that a POLR offers. Return None unless the address is that of the POLR's sender."""
     redirect = find(polr.options, Redirect)
     return redirect.dlr_nla if redirect is not None and redirect.dlr_nla == peer else None
 

@@ -151,10 +151,7 @@ class RedundantLines:
         return (home, self._state.path_nla) if line is None else (line.setup.segment, line.path_nla)
 
     def on_data(self, data: Data, channel: Channel, take: Callable[[], Effects], now_ns: int) -> Effects:
-        """Take data of one line.
-
-        `take` hands the data to the session and returns the session's effects.
-        """
+        """Take data of one line. `take` hands the data to the session and returns the session's effects."""
         line = self._by_index.get(channel.segment.index)
         counters = self._counters
         received, duplicates = counters.received_packets, counters.duplicate_packets

@@ -61,10 +61,7 @@ class ResponseTimeout:
 
     @property
     def retries_worth(self) -> float:
-        """Return `retries` for a wait that may be shorter than `floor_ns`.
-
-        A shorter wait counts as a fraction.
-        """
+        """Return `retries` for a wait that may be shorter than `floor_ns`. A shorter wait counts as a fraction."""
         return min(1.0, self.ivl_ns / self.floor_ns) * self.retries
 
     def answered(self, took_ns: int, *, is_repeated: bool = False, times: int = 1) -> None:
@@ -84,10 +81,7 @@ class ResponseTimeout:
             self._factor = 1
 
     def timed_out(self, now_ns: int) -> None:
-        """Note a timeout.
-
-        Timeouts that end together, or whose waits began before the last doubling, count once.
-        """
+        """Note a timeout. Timeouts that end together, or whose waits began before the last doubling, count once."""
         if now_ns < self._grown_until_ns:
             return
         if self.ivl_ns < self.ceiling_ns:

@@ -24,10 +24,7 @@ Key = tuple[int, Nla, bool, bytes]  # of a NAK: index of the segment, NCF's dest
 
 
 class NcfSender:
-    """Sender of one session's NCFs at a parent.
-
-    Identical NCFs within `ncf_ivl` are damped: one is sent later.
-    """
+    """Sender of one session's NCFs at a parent. Identical NCFs within `ncf_ivl` are damped: one is sent later."""
 
     def __init__(self, context: SessionContext, nak_limits: NakLimits) -> None:
         self._parameters = context.parameters

@@ -24,10 +24,7 @@ class _RepairedRange(SqnRange):
 
 
 class RecentRepairs:
-    """Memory of one responder's repairs for `lasts_ns` each.
-
-    Callers call `expire` before a lookup.
-    """
+    """Memory of one responder's repairs for `lasts_ns` each. Callers call `expire` before a lookup."""
 
     def __init__(self, lasts_ns: int) -> None:
         self._lasts_ns = lasts_ns
@@ -104,10 +101,7 @@ class RecentRepairs:
             self._tabulate()
 
     def _tabulate(self) -> None:
-        """Put all lists into the table.
-
-        The lists are newer than every range in the table.
-        """
+        """Put all lists into the table. The lists are newer than every range in the table."""
         for until_ns, sqns in self._lists:
             self._note(spans_of(sqns), until_ns)
         self._lists.clear()

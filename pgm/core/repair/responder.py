@@ -40,10 +40,7 @@ class RepairStore(Protocol):
         """
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
-        """Return copies of the packets of spans in order.
-
-        `stride_of` must have returned `stride` for their range.
-        """
+        """Return copies of the packets of spans in order. `stride_of` must have returned `stride` for their range."""
 
 
 @attrs.define(eq=False)
@@ -165,10 +162,7 @@ class Responder:
         return lacking
 
     def _owe_apart(self, spans: Sequence[Span], due_ns: int) -> bool:
-        """Owe repairs of spans in order, if no sqn is owed or was repaired lately.
-
-        Return whether that is so.
-        """
+        """Owe repairs of spans in order, if no sqn is owed or was repaired lately. Return whether that is so."""
         if self._late.sqns or self._recent_repairs.overlaps_any(spans):
             return False
         if not self._pending.add_each_apart([PendingRepair(first, end, due_ns) for first, end in spans]):

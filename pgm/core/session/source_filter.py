@@ -17,10 +17,7 @@ ALL_SOURCES: SourceFilter = {}
 
 
 def refused_packets(allowed: SourceFilter, item: Data | DataWithGaps | Packet, peer: Nla) -> int:
-    """Return the number of packets in an item that the filter refuses.
-
-    Return 0 if the item may be taken.
-    """
+    """Return the number of packets in an item that the filter refuses. Return 0 if the item may be taken."""
     known = allowed.get(item.data_port)
     if known is None or peer in known or not isinstance(item, (Data, DataWithGaps, Spm)):
         return 0

@@ -46,10 +46,7 @@ NO_EPOCH = SessionEpoch(-1, 0)  # no SPM has told it
 
 
 class SessionState:
-    """Path state of one session.
-
-    Edges are 64-bit sqns. `lead` is the newest sqn known to be sent.
-    """
+    """Path state of one session. Edges are 64-bit sqns. `lead` is the newest sqn known to be sent."""
 
     def __init__(self, context: SessionContext) -> None:
         self.tsi = context.tsi
@@ -145,10 +142,7 @@ class SessionState:
             self.trail = max(self.trail, min(trail, self.lead + 1))
 
     def saw_next(self, trail: int) -> None:
-        """Advance the edges by the packet after the lead.
-
-        Its trail must not lie ahead of that packet.
-        """
+        """Advance the edges by the packet after the lead. Its trail must not lie ahead of that packet."""
         self.lead = self._announced_lead = self.lead + 1
         if trail > self.trail:
             self.trail = trail
@@ -194,10 +188,7 @@ class SessionState:
         return first <= self._announced_lead < end
 
     def _on_unreachable(self, spm: Spm) -> SpmVerdict:
-        """Judge an SPM with OPT_NBR_UNREACH (E-10).
-
-        Its SPM_SQN is that of the last regular SPM.
-        """
+        """Judge an SPM with OPT_NBR_UNREACH (E-10). Its SPM_SQN is that of the last regular SPM."""
         if self.spm is None or is_newer(self.spm.spm_sqn, spm.spm_sqn):
             self._context.counters.spm_packets_stale += 1
             return SpmVerdict.STALE

@@ -1,7 +1,4 @@
-"""Bounded table of sessions by TSI (SEC-01).
-
-A session beyond the limit evicts another, which is counted.
-"""
+"""Bounded table of sessions by TSI (SEC-01). A session beyond the limit evicts another, which is counted."""
 
 from __future__ import annotations
 
@@ -79,10 +76,7 @@ class SessionTable(Generic[S]):
         ]
 
     def state_of(self, tsi: Tsi) -> SessionState | None:
-        """Return the state of a TSI's session; None if it is unknown.
-
-        The turn does not change.
-        """
+        """Return the state of a TSI's session; None if it is unknown. The turn does not change."""
         session = self._by_tsi.get(tsi)
         return None if session is None else session.state
 

@@ -1,7 +1,4 @@
-"""End of a closed source (RFC 9.7.2).
-
-A closed source serves NAKs until none come, for TXW_SECS at most.
-"""
+"""End of a closed source (RFC 9.7.2). A closed source serves NAKs until none come, for TXW_SECS at most."""
 
 from __future__ import annotations
 

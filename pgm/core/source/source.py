@@ -88,10 +88,7 @@ class SourceCore:
 
     @property
     def rate(self) -> int:
-        """Maximum rate in octets per second.
-
-        The rate is the set rate, or less after an automatic reduction.
-        """
+        """Maximum rate in octets per second. The rate is the set rate, or less after an automatic reduction."""
         return self._sending.pacer.rate
 
     @property
@@ -128,10 +125,7 @@ class SourceCore:
         return self._parameters.txw_unsent_bytes - self.window.unsent_octets
 
     def submit(self, payloads: Sequence[Payload]) -> None:
-        """Take messages, to be sent at the deadline.
-
-        Raise `PayloadTooLarge` or `SourceClosed`.
-        """
+        """Take messages, to be sent at the deadline. Raise `PayloadTooLarge` or `SourceClosed`."""
         self._begin_submitting()
         self.window.append(payloads)
 
@@ -369,10 +363,7 @@ class SourceCore:
         return [self.flow.with_status(row)]
 
     def advance_trail(self, sqn: int) -> None:
-        """Advance the window by application control (RFC 16.4).
-
-        Nothing before the message at `sqn` needs repair.
-        """
+        """Advance the window by application control (RFC 16.4). Nothing before the message at `sqn` needs repair."""
         self.window.advance_to(sqn)
         self._sending.blocked_until_ns = 0
         self._invalidate_deadline()

@@ -49,10 +49,7 @@ def _untouched(octets: int) -> Octets:
 
 
 def _touch(chunk: Octets, at: int, end: int) -> None:
-    """Map the pages from `at` to `end`, both page-aligned.
-
-    The packet path then meets no page fault.
-    """
+    """Map the pages from `at` to `end`, both page-aligned. The packet path then meets no page fault."""
     mapped = chunk.base
     try:
         if isinstance(mapped, mmap.mmap):
@@ -96,10 +93,7 @@ class Arena:
         return chunk
 
     def warm_up(self, octets: int) -> bool:
-        """Map a piece of one more chunk while all chunks hold less than `octets`.
-
-        Return whether they did.
-        """
+        """Map a piece of one more chunk while all chunks hold less than `octets`. Return whether they did."""
         if self._cold is None:
             if self.octets + self._chunk_octets > octets:
                 return False

@@ -46,10 +46,7 @@ def _names(kind: type[SqnRange]) -> tuple[str, ...]:
 
 
 def _copy(original: R) -> R:
-    """Return a copy of a range with all its fields.
-
-    `copy.copy` is much slower for objects with slots.
-    """
+    """Return a copy of a range with all its fields. `copy.copy` is much slower for objects with slots."""
     kind: Any = type(original)
     copy: R = object.__new__(kind)
     for name in _names(kind):
@@ -116,10 +113,7 @@ class RangeTable(Generic[R]):
         return True
 
     def add_each_apart(self, new: Sequence[R]) -> bool:
-        """Insert several ranges in order if none overlaps another.
-
-        Return whether all were inserted; else none is.
-        """
+        """Insert several ranges in order if none overlaps another. Return whether all were inserted; else none is."""
         firsts, ranges = self._firsts, self._ranges
         if ranges and ranges[-1].end > new[0].first:
             if self.overlaps_any([(entry.first, entry.end) for entry in new]):
@@ -262,10 +256,7 @@ class RangeTable(Generic[R]):
 
 @attrs.define(eq=False)
 class TimedRange(SqnRange):
-    """Range with a timer.
-
-    NEVER means that no timer runs. Only `TimedRanges.arm` may set the deadline.
-    """
+    """Range with a timer. NEVER means that no timer runs. Only `TimedRanges.arm` may set the deadline."""
 
     deadline_ns: int = attrs.field(default=NEVER, kw_only=True)
 
@@ -368,20 +359,14 @@ class TimedRanges(RangeTable[T]):
         old.deadline_ns = NEVER
 
     def discard_each(self, spans: Iterable[Span]) -> list[T]:
-        """Remove and return all (parts of) ranges inside several spans, in order.
-
-        Their timers stop.
-        """
+        """Remove and return all (parts of) ranges inside several spans, in order. Their timers stop."""
         removed = super().discard_each(spans)
         for entry in removed:
             entry.deadline_ns = NEVER
         return removed
 
     def discard(self, first: int, end: int) -> list[T]:
-        """Remove and return all (parts of) ranges inside `first` to `end - 1`.
-
-        Their timers stop.
-        """
+        """Remove and return all (parts of) ranges inside `first` to `end - 1`. Their timers stop."""
         removed = super().discard(first, end)
         for entry in removed:
             entry.deadline_ns = NEVER

@@ -19,10 +19,7 @@ _FEW_RUNS = 32  # runs that `stride_of` checks: a window has one for each chunk,
 
 
 def _copy(run: Run) -> Run:
-    """Return a separate object, because a caller may hold `run`.
-
-    Runs in the store grow by joins.
-    """
+    """Return a separate object, because a caller may hold `run`. Runs in the store grow by joins."""
     return Run(run.first, run.count, run.buffer, run.offset, run.stride, run.payload_at)
 
 
@@ -85,10 +82,7 @@ class RunStore:
             self._pin(run)
 
     def insert(self, runs: Sequence[Run]) -> None:
-        """Insert runs in order that overlap no other, without joins.
-
-        The store takes over the objects.
-        """
+        """Insert runs in order that overlap no other, without joins. The store takes over the objects."""
         self._count(runs)
         index = 0
         for run in runs:

@@ -17,10 +17,7 @@ from pgm.wire.train import DataWithGaps, Run
 
 
 class HeldRuns(RunStore):
-    """Disjoint runs by sqn, complete except for holes.
-
-    Counts of packets and octets include the holes.
-    """
+    """Disjoint runs by sqn, complete except for holes. Counts of packets and octets include the holes."""
 
     def add(self, run: Run) -> None:
         """Insert a run that overlaps held runs only in their holes."""

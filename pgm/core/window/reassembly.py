@@ -19,10 +19,7 @@ from pgm.wire.train import Octets, Run, fragment_of
 
 
 def fragment_options(first_sqn: int, apdu_length: int) -> bytes:
-    """Return the option octets that all fragments of one message share.
-
-    The offset is set packet by packet.
-    """
+    """Return the option octets that all fragments of one message share. The offset is set packet by packet."""
     option = Fragment(first_sqn=wrap(first_sqn), offset=0, apdu_length=apdu_length)
     return encode_options((option,), PacketType.ODATA)[0]
 
@@ -145,10 +142,7 @@ class Reassembler:
         return None if self._partial is None else (self._partial.first, self._partial.octets)
 
     def end(self) -> Iterator[Lost]:
-        """Report the incomplete message as lost.
-
-        The stream ends here, or the wait for the message is over.
-        """
+        """Report the incomplete message as lost. The stream ends here, or the wait for the message is over."""
         return self._abandon()
 
     def _abandon(self) -> Iterator[Lost]:

@@ -237,10 +237,7 @@ class ReceiveWindow:
             self._effects.append(Notice("lost-skipped", what))
 
     def end_asking(self, actions: RecoveryActions, trail: int) -> bool:
-        """Give up ranges whose recovery failed or had to make room.
-
-        Return whether there were any.
-        """
+        """Give up ranges whose recovery failed or had to make room. Return whether there were any."""
         for first, end in actions.given_up:
             source_has_from = min(max(first, trail), end)
             self.give_up([(first, source_has_from)], LossCause.WINDOW)

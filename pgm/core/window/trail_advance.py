@@ -88,10 +88,7 @@ class AdvanceWithTime:
         self._nak_ns = now_ns
 
     def watched_end(self, trail: int, next_trail: int, end: int) -> int:
-        """Return the end of the oldest third.
-
-        The share leaves time to request a lost repair again.
-        """
+        """Return the end of the oldest third. The share leaves time to request a lost repair again."""
         return trail + (end - trail) // _WATCHED
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
@@ -124,18 +121,12 @@ class AdvanceWithTime:
         return min(self._nak_ns + self._nak_ivl, self._full_since_ns + longest_ns)
 
     def expires_at(self, increment_ended_ns: int, last_sent_ns: int) -> int:
-        """Return TXW_SECS after the increment's last packet.
-
-        An idle window therefore closes completely.
-        """
+        """Return TXW_SECS after the increment's last packet. An idle window therefore closes completely."""
         return increment_ended_ns + self._txw_secs
 
 
 class AdvanceWithData:
-    """Advance by octets sent (SRC-11, SRC-12).
-
-    NAKs hold a full window for TXW_ADV_SECS at most.
-    """
+    """Advance by octets sent (SRC-11, SRC-12). NAKs hold a full window for TXW_ADV_SECS at most."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters

@@ -89,10 +89,7 @@ class UnorderedReassembler:
             yield from self._abandon(next(iter(self._partials.values())))
 
     def _partial_of(self, run: Run, fragment: Fragment) -> _Partial | None:
-        """Return the message of a run.
-
-        Return None if the message cannot be completed, or if the option is invalid.
-        """
+        """Return the message of a run. Return None if the message cannot be completed, or if the option is invalid."""
         first = unwrap(fragment.first_sqn, run.first)
         ahead = run.first - first
         size = fragment.offset // ahead if ahead > 0 else run.payloads.shape[1]
