@@ -90,10 +90,7 @@ def is_absent(packet: bytes) -> bool:
 
 
 def is_valid(packet: bytes) -> bool:
-    """Return whether a packet with a checksum sums to 0xFFFF.
-
-    The sum 0xFFFF is 0 modulo 0xFFFF.
-    """
+    """Return whether a packet with a checksum sums to 0xFFFF. The sum 0xFFFF is 0 modulo 0xFFFF."""
     return _sum(packet) == 0
 
 

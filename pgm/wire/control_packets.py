@@ -209,10 +209,7 @@ def _words(count: int) -> struct.Struct:
 
 
 def packet_type_untrusted(octet: int) -> PacketType:
-    """Return the type of a type octet (W-03). Raise `WireError`.
-
-    Version and reserved bits must be 0.
-    """
+    """Return the type of a type octet (W-03). Raise `WireError`. Version and reserved bits must be 0."""
     kind = _TYPES.get(octet)
     if kind is None:
         raise WireError("type")
@@ -230,10 +227,7 @@ def encode(packet: Packet) -> bytes:
 def encode_list(
     kind: PacketType, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla, sqns: Sequence[int]
 ) -> bytes:
-    """Return a NAK, NNAK or NCF with a list and no other option, as `encode` does.
-
-    `sqns` are two wire sqns or more.
-    """
+    """Return a NAK, NNAK or NCF with a list and no other option, as `encode` does. `sqns` are two wire sqns or more."""
     return _encode_listed(kind, (tsi, data_port, source_nla, group_nla), _words(len(sqns)).pack(*sqns))
 
 
@@ -364,10 +358,7 @@ def with_path(spm: Spm, path_nla: Nla) -> bytes:
 
 
 def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
-    """Return a NAK with the source and the group of the upstream segment (INT-Q3).
-
-    All other octets stay.
-    """
+    """Return a NAK with the source and the group of the upstream segment (INT-Q3). All other octets stay."""
     if not nak.octets:
         return encode(attrs.evolve(nak, source_nla=source_nla, group_nla=group_nla))
     size = len(encode_nla(nak.source_nla) + encode_nla(nak.group_nla))

@@ -133,10 +133,7 @@ def raw(doc: str, **kwargs: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def pack_nla(address: Nla) -> bytes:
-    """Return the 4 or 16 octets of an address.
-
-    Raise ValueError if `address` is no address.
-    """
+    """Return the 4 or 16 octets of an address. Raise ValueError if `address` is no address."""
     return ipaddress.ip_address(address).packed
 
 
@@ -157,10 +154,7 @@ def encode_nla(address: Nla) -> bytes:
 
 
 def decode_nla_untrusted(octets: memoryview, at: int, end: int) -> tuple[Nla, int]:
-    """Read AFI, reserved octets and address at `at`. Raise `WireError`.
-
-    Return the address and the offset after it.
-    """
+    """Read AFI, reserved octets and address at `at`. Raise `WireError`. Return the address and the offset after it."""
     if at + 4 > end:
         raise WireError("truncated")
     afi, _ = _AFI_HEAD.unpack_from(octets, at)

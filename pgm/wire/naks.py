@@ -157,10 +157,7 @@ def full_lists(spans: Iterable[Span]) -> tuple[npt.NDArray[np.int64], list[int]]
 
 
 def ncf_rows_for(naks: Naks) -> Octets:
-    """Return the NCFs that confirm NAKs, one for each (W-32).
-
-    Only the type and the order of the ports differ.
-    """
+    """Return the NCFs that confirm NAKs, one for each (W-32). Only the type and the order of the ports differ."""
     rows = naks.rows.copy()
     rows[:, 0:2], rows[:, 2:4] = naks.rows[:, 2:4], naks.rows[:, 0:2]
     old = rows[:, _TYPE_AT : _TYPE_AT + 2].copy()

@@ -45,10 +45,7 @@ def with_back_off(spm: Spm, octets: bytes, advertised: Options) -> bytes:
 
 
 def _each(options: bytes, count: int) -> list[bytes]:
-    """Return the octets of each option after OPT_LENGTH.
-
-    The options were read before, so they are valid.
-    """
+    """Return the octets of each option after OPT_LENGTH. The options were read before, so they are valid."""
     parts, at = [], _LENGTH_OCTETS
     for _ in range(count):
         parts.append(options[at : at + options[at + 1]])
@@ -57,9 +54,6 @@ def _each(options: bytes, count: int) -> list[bytes]:
 
 
 def _concerns_elements(number: int, *, is_marked: bool) -> bool:
-    """Return whether an option is network-significant.
-
-    The mark of the packet may be due to an unknown option.
-    """
+    """Return whether an option is network-significant. The mark of the packet may be due to an unknown option."""
     known: type[Option] | None = OPTIONS.get(number)
     return is_marked if known is None else known.NETWORK

@@ -46,10 +46,7 @@ class Opx(enum.IntEnum):
 
 @attrs.frozen
 class Option:
-    """Base of all options.
-
-    `flags` is the fourth octet without U: option-specific bits.
-    """
+    """Base of all options. `flags` is the fourth octet without U: option-specific bits."""
 
     TYPE: ClassVar[int]
     NAME: ClassVar[str]
@@ -77,10 +74,7 @@ def layout_of(cls: type[Option]) -> Layout:
 @_option
 @attrs.frozen
 class Fragment(Option):
-    """OPT_FRAGMENT (9.2): position of a data packet in its message.
-
-    The option has 16 octets, not 12 (E-02).
-    """
+    """OPT_FRAGMENT (9.2): position of a data packet in its message. The option has 16 octets, not 12 (E-02)."""
 
     TYPE, NAME, CARRIERS = 0x01, "OPT_FRAGMENT", _DATA
     first_sqn: int = u32("sqn of the message's first packet")
@@ -91,10 +85,7 @@ class Fragment(Option):
 @_option
 @attrs.frozen
 class NakList(Option):
-    """OPT_NAK_LIST (9.3): further sqns of a NAK.
-
-    The list has at most 62 sqns, ordered and unique (W-33).
-    """
+    """OPT_NAK_LIST (9.3): further sqns of a NAK. The list has at most 62 sqns, ordered and unique (W-33)."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x02, "OPT_NAK_LIST", _NAKS, True
     sqns: tuple[int, ...] = u32s("requested sqns after the header's")
@@ -132,10 +123,7 @@ class NakBoRng(Option):
 @_option
 @attrs.frozen
 class Redirect(Option):
-    """OPT_REDIRECT (9.5.5): the address of a designated local repairer.
-
-    The option has 8 octets and the NLA (E-03).
-    """
+    """OPT_REDIRECT (9.5.5): the address of a designated local repairer. The option has 8 octets and the NLA (E-03)."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x07, "OPT_REDIRECT", frozenset({_T.POLR}), True
     dlr_nla: Nla = nla("address of the repairer")
@@ -144,10 +132,7 @@ class Redirect(Option):
 @_option
 @attrs.frozen
 class ParityPrm(Option):
-    """OPT_PARITY_PRM (11.8.1): parity offer and transmission group size.
-
-    E-05 gives the order of the bits.
-    """
+    """OPT_PARITY_PRM (11.8.1): parity offer and transmission group size. E-05 gives the order of the bits."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x08, "OPT_PARITY_PRM", frozenset({_T.SPM}), True
     FLAGS = {"proactive": 0x02, "on_demand": 0x01}
@@ -168,10 +153,7 @@ class ParityGrp(Option):
 @_option
 @attrs.frozen
 class CurrTgsize(Option):
-    """OPT_CURR_TGSIZE (11.8.3): the actual size of a short group.
-
-    The option is network-significant except on ODATA.
-    """
+    """OPT_CURR_TGSIZE (11.8.3): the actual size of a short group. The option is network-significant except on ODATA."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x0A, "OPT_CURR_TGSIZE", _DATA | {_T.SPM}, True
     size: int = u32("actual transmission group size")
@@ -188,10 +170,7 @@ class NbrUnreach(Option):
 @_option
 @attrs.frozen
 class PathNla(Option):
-    """OPT_PATH_NLA (15.4.4): the sender's address on its outgoing interface.
-
-    The address has no AFI (E-04).
-    """
+    """OPT_PATH_NLA (15.4.4): the sender's address on its outgoing interface. The address has no AFI (E-04)."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x0C, "OPT_PATH_NLA", frozenset({_T.NCF}), True
     path_nla: Nla = bare_nla("address of the sender")
@@ -230,10 +209,7 @@ class Rst(Option):
 @_option
 @attrs.frozen
 class Cr(Option):
-    """OPT_CR (12.7.1): congestion reports on a NAK.
-
-    L, P and R say which reports are present.
-    """
+    """OPT_CR (12.7.1): congestion reports on a NAK. L, P and R say which reports are present."""
 
     TYPE, NAME, CARRIERS, NETWORK = 0x10, "OPT_CR", frozenset({_T.NAK}), True
     FLAGS = {"has_ne_wl": 0x04, "has_ne_wp": 0x02, "has_rx_wp": 0x01}
@@ -451,10 +427,7 @@ def options_end_untrusted(octets: memoryview, at: int, end: int) -> int:
 
 
 def decode_options_untrusted(octets: memoryview, at: int, end: int) -> tuple[Options, int]:
-    """Return all options at `at`, and the offset after them. Raise `WireError`.
-
-    The parser never loops (SEC-06).
-    """
+    """Return all options at `at`, and the offset after them. Raise `WireError`. The parser never loops (SEC-06)."""
     stop = options_end_untrusted(octets, at, end)
     found: list[Option] = []
     at += 4

@@ -1,7 +1,4 @@
-"""Runs: whole data packets kept in memory under 64-bit sqns.
-
-A repair needs no rebuilding.
-"""
+"""Runs: whole data packets kept in memory under 64-bit sqns. A repair needs no rebuilding."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ class Run:
         return self.payload_at > DATA_HEADER_OCTETS
 
     def options(self) -> Options:
-        """Return the options of the first packet.
-
-        The options of other packets differ only in the fragment offset.
-        """
+        """Return the options of the first packet. The options of other packets differ only in the fragment offset."""
         if not self.has_options:
             return NO_OPTIONS
         head = self.buffer.data[self.offset : self.offset + self.payload_at]
@@ -78,10 +72,7 @@ class Run:
         return Run(first, end - first, self.buffer, offset, self.stride, self.payload_at)
 
     def is_continued_by(self, other: Run) -> bool:
-        """Return whether `other` follows in sqns and in memory, with the same format.
-
-        Both can then be one run.
-        """
+        """Return whether `other` follows in sqns and in memory, with the same format. Both can then be one run."""
         return (
             other.buffer is self.buffer
             and other.first == self.first + self.count

@@ -19,10 +19,7 @@ def wrap(sqn: int) -> int:
 
 
 def unwrap(wire_sqn: int, near: int) -> int:
-    """Return the 64-bit number nearest to `near` with this low half.
-
-    The result may be negative just after a start.
-    """
+    """Return the 64-bit number nearest to `near` with this low half. The result may be negative just after a start."""
     return near + ((wire_sqn - near + HALF) & MASK) - HALF
 
 

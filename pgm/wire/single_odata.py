@@ -64,10 +64,7 @@ class SingleOdataWriter:
         self._prepared = length, sqn, trail
 
     def packet(self, payload: bytes | bytearray | memoryview, sqn: int, trail: int) -> bytes:
-        """Return one packet.
-
-        The checksum is that of one large number, whose parts begin at even octets.
-        """
+        """Return one packet. The checksum is that of one large number, whose parts begin at even octets."""
         if self._prepared != (len(payload), sqn, trail):
             self.prepare(len(payload), sqn, trail)
         total = (self._head_sum + _number_of(payload, "little")) % 0xFFFF

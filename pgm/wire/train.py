@@ -64,10 +64,7 @@ def packets_a_train(stride: int) -> int:
 
 
 def in_whole_trains(count: int, stride: int) -> int:
-    """Return how many of `count` packets to process together.
-
-    More packets than one train are cut to full trains.
-    """
+    """Return how many of `count` packets to process together. More packets than one train are cut to full trains."""
     full = packets_a_train(stride)
     return count - count % full if count > full else count
 
@@ -94,10 +91,7 @@ class _Keeping:
 
 @attrs.define(eq=False)
 class Data:
-    """Consecutive data packets of one session in a train.
-
-    Type, ports, size and options are the same.
-    """
+    """Consecutive data packets of one session in a train. Type, ports, size and options are the same."""
 
     type: PacketType
     tsi: Tsi
@@ -175,10 +169,7 @@ class DataWithGaps:
             )
 
     def runs(self, base: int) -> list[Run]:
-        """Return the pieces as runs, and mark the train as kept.
-
-        `base` is the 64-bit sqn of the first packet.
-        """
+        """Return the pieces as runs, and mark the train as kept. `base` is the 64-bit sqn of the first packet."""
         data = self.data
         data.keeping.is_kept = True
         buffer, offset, stride, payload_at = data.buffer, data.offset, data.stride, data.payload_at
@@ -307,10 +298,7 @@ class Train:
         return Train(self.buffer, first, at - first, min(stride, at - first)) if at > first else None
 
     def parse_untrusted(self) -> tuple[list[Item], list[str]]:
-        """Return all items in order, control packets one by one, and the reject reasons.
-
-        The function never raises.
-        """
+        """Return all items in order, control packets one by one, and the reject reasons. The function never raises."""
         if self._singles is None:
             items, rejects = self.parse_runs_untrusted()
             if any(type(item) is Naks for item in items):
@@ -319,10 +307,7 @@ class Train:
         return self._singles
 
     def parse_runs_untrusted(self) -> tuple[list[Item], list[str]]:
-        """Return all items in order, grouped NAKs as `Naks`, and the reject reasons.
-
-        The function never raises.
-        """
+        """Return all items in order, grouped NAKs as `Naks`, and the reject reasons. The function never raises."""
         if self._runs is None:
             items, rejects = self.parse_scattered_untrusted()
             each = (item.pieces() if isinstance(item, DataWithGaps) else (item,) for item in items)
@@ -357,10 +342,7 @@ class Train:
 def _parse_block_untrusted(
     train: Train, offset: int, count: int, stride: int, items: list[Item | DataWithGaps], rejects: list[str]
 ) -> None:
-    """Parse `count` packets of equal size.
-
-    An invalid packet does not affect the others.
-    """
+    """Parse `count` packets of equal size. An invalid packet does not affect the others."""
     if stride < HEADER_OCTETS:
         rejects.extend(["truncated"] * count)
         return
@@ -429,10 +411,7 @@ def _parse_one_untrusted(
 
 
 def _read_untrusted(octets: bytes | memoryview, train: Train, offset: int, count: int, no_checksum: bool) -> Item:
-    """Parse one item: `count` packets from `offset` on.
-
-    `octets` are those of the first packet. Raise `WireError`.
-    """
+    """Parse one item: `count` packets from `offset` on. `octets` are those of the first packet. Raise `WireError`."""
     stride = len(octets)
     _, dport, type_octet, flags, _, gsi, tsdu_length = HEADER.unpack_from(octets)
     kind = packet_type_untrusted(type_octet)
