@@ -25,10 +25,7 @@ class DeadlineTimer:
         self._woken.set()
 
     def move(self, deadline_ns: int, now_ns: int) -> None:
-        """Change the time at which the task wakes.
-
-        A wake-up for the change would cost a pass of the scheduler.
-        """
+        """Change the time at which the task wakes. A wake-up for the change would cost a pass of the scheduler."""
         self.until_ns = deadline_ns
         wait_ns = deadline_ns - now_ns
         if self._sleep is None or wait_ns <= 0:

@@ -33,10 +33,7 @@ def _octets_of(content: WholeMessages | LargeMessage | Lost) -> int:
 
 
 class Inbox:
-    """Queue between the protocol and the application.
-
-    The core's delivery budget bounds the queue to `inbox_bytes`.
-    """
+    """Queue between the protocol and the application. The core's delivery budget bounds the queue to `inbox_bytes`."""
 
     def __init__(
         self,

@@ -82,10 +82,7 @@ class ReceiverEndpoint(ReceiverView[D]):
             self._ready.appendleft(item)
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
-        """Return the next batch, loss, opening or closing.
-
-        None once closed, or if none came within `timeout_s`.
-        """
+        """Return the next batch, loss, opening or closing. None once closed, or if none came within `timeout_s`."""
         rest = self.unpacker.take_rest()
         if rest is not None:
             return rest
