@@ -24,10 +24,7 @@ from pgm.wire.formats import Nla
 
 @attrs.define(eq=False)
 class Repair(ForwardedRange):
-    """Repair state of a range of sqns.
-
-    `segments` has one bit for each downstream segment that sent a NAK.
-    """
+    """Repair state of a range of sqns. `segments` has one bit for each downstream segment that sent a NAK."""
 
     segments: int = 0
     joiner: Nla | None = None  # the late joiner that sent the only NAKs
@@ -123,10 +120,7 @@ class Elimination:
         return itertools.takewhile(lambda repair: repair.first < end, self.repairs.reaching(first))
 
     def redirect_up(self, spans: Iterable[Span], asker: Nla, upstream: Parents, now_ns: int) -> None:
-        """Redirect a repairer's own NAK upstream (DLR-34, DLR-36).
-
-        The repairer itself was asked for these sqns.
-        """
+        """Redirect a repairer's own NAK upstream (DLR-34, DLR-36). The repairer itself was asked for these sqns."""
         for first, end in spans:
             self.forwarder.redirect_up(first, end, asker, upstream, now_ns)
         self.forwarder.keep_bound()

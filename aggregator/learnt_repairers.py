@@ -79,10 +79,7 @@ class LearntRepairers:
             (known.route.answered if answers else known.route.heard)(nla)
 
     def drop_failed(self) -> None:
-        """Forget repairers that did not answer (DLR-35).
-
-        The routes of these repairers have moved on to the parents.
-        """
+        """Forget repairers that did not answer (DLR-35). The routes of these repairers have moved on to the parents."""
         for known in [repairer for repairer in self._known.values() if repairer.route.current != repairer.nla]:
             self._counters.redirects_dropped += 1
             del self._known[known.nla]

@@ -99,10 +99,7 @@ class NakForwarder(Generic[R]):
         self.repairs.arm(repair, now_ns + self._parameters.ne_nak_rdata_ivl)
 
     def redirect_up(self, first: int, end: int, asker: Nla, upstream: Parents, now_ns: int) -> None:
-        """Redirect a repairer's own NAK upstream (DLR-34, DLR-36).
-
-        The repairer itself was asked for these sqns.
-        """
+        """Redirect a repairer's own NAK upstream (DLR-34, DLR-36). The repairer itself was asked for these sqns."""
         for repair in self.repairs.within(first, end):
             if repair.route is not upstream and repair.target == asker:
                 repair.state, repair.elim_until_ns = ElementState.OUTSTANDING, now_ns

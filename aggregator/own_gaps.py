@@ -62,10 +62,7 @@ class OwnGaps:
         return self._waiting > 0 and most - self._outstanding >= min(self._waiting, most // _WAVES)
 
     def restart(self, end: int) -> None:
-        """Stop relaying for now, and forget all gaps.
-
-        Data before `end` is no gap of this relay.
-        """
+        """Stop relaying for now, and forget all gaps. Data before `end` is no gap of this relay."""
         self._forget()
         self._end = end if self._end is None else max(self._end, end)
 

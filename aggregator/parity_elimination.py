@@ -17,10 +17,7 @@ from pgm.wire.formats import Nla
 
 @attrs.define(eq=False)
 class ParityRepair(ForwardedRange):
-    """Repair state of one group, whose first sqn is `first`.
-
-    `counts` holds the known packet counts by segment.
-    """
+    """Repair state of one group, whose first sqn is `first`. `counts` holds the known packet counts by segment."""
 
     counts: dict[int, int] = attrs.field(factory=dict)
     largest: int = 0  # of all segments and NCFs
@@ -30,10 +27,7 @@ Request = tuple[Nla, int, int]  # target, group, number of packets
 
 
 class ParityElimination:
-    """Parity repair state of one session at one element.
-
-    Each group has one range, a single sqn long.
-    """
+    """Parity repair state of one session at one element. Each group has one range, a single sqn long."""
 
     def __init__(self, context: SessionContext) -> None:
         self.forwarder: NakForwarder[ParityRepair] = NakForwarder(context)

@@ -14,17 +14,11 @@ from pgm.topology.node_plan import NodePlan
 
 
 def build(plan: NodePlan, segments: Sequence[Segment], rng: random.Random | None = None) -> AggregatorCore:
-    """Return the core for a plan.
-
-    Without `rng`, the random seed differs at each start.
-    """
+    """Return the core for a plan. Without `rng`, the random seed differs at each start."""
     generator = rng or random.Random(random.SystemRandom().random())
     return AggregatorCore(element_setup(plan, segments), plan.parameters, generator)
 
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
-    """Run until a signal, and return the last snapshot.
-
-    Raise `TransportError` or `ProcessError`.
-    """
+    """Run until a signal, and return the last snapshot. Raise `TransportError` or `ProcessError`."""
     return await run_element(plan, build, log, seed)

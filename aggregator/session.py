@@ -136,10 +136,7 @@ class AggregatorSession:
         return self.relay.tell_unreachable(now_ns)
 
     def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
-        """Take a POLL from upstream. An element is a child like any other (NE-38).
-
-        The POLL is not relayed.
-        """
+        """Take a POLL from upstream. An element is a child like any other (NE-38). The POLL is not relayed."""
         if poll.path_nla == peer or self._routes.upstream.is_parent(poll.path_nla):
             self._answers.on_poll(poll, now_ns)
         else:
@@ -296,10 +293,7 @@ class AggregatorSession:
         return [*effects, forwarded(nak, self.state, home, target)]
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Take a late joiner's request for history.
-
-        An aggregator keeps no history, so upstream nodes are asked.
-        """
+        """Take a late joiner's request for history. An aggregator keeps no history, so upstream nodes are asked."""
         if not self.state.has_edges or not self.nak_limits.admit_nak(peer, now_ns):
             return NOTHING
         return self.history.on_question(held, segment, peer, now_ns)
@@ -402,10 +396,7 @@ class AggregatorSession:
         return self._ask_for_gaps(now_ns)
 
     def _ask_for_gaps(self, now_ns: int) -> list[Effect]:
-        """Request this relay's gaps upstream, on behalf of all nodes below.
-
-        The nodes below get NCFs.
-        """
+        """Request this relay's gaps upstream, on behalf of all nodes below. The nodes below get NCFs."""
         gaps = self._gaps.take_wave(now_ns)
         if not gaps:
             return []
