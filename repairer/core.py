@@ -1,7 +1,4 @@
-"""Core of the repairer.
-
-The sessions share a cache, and share a rate on every segment.
-"""
+"""Core of the repairer. The sessions share a cache, and share a rate on every segment."""
 
 from __future__ import annotations
 

@@ -100,10 +100,7 @@ class Outlets:
         return outlet.responder
 
     def _keep_bound(self) -> None:
-        """Bound the outlets to single nodes.
-
-        Many addresses may claim to be a parent that searches for repairers.
-        """
+        """Bound the outlets to single nodes. Many addresses may claim to be a parent that searches for repairers."""
         single = [key for key in self._outlets if key[1] not in (TO_ALL, TO_JOINERS)]
         for key in single[: max(0, len(single) - _MOST_SINGLE + 1)]:
             self._counters.states_refused += self._outlets.pop(key).responder.pending_sqns > 0

@@ -110,10 +110,7 @@ class RepairerParity:
         return self._take_rebuilt(self._receiver.on_data(data, first, now_ns), data, first, peer, now_ns)
 
     def on_parity(self, data: Data, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Take parity of another node.
-
-        The parity may already repair sqns that this node owes on the segment.
-        """
+        """Take parity of another node. The parity may already repair sqns that this node owes on the segment."""
         first, _ = self._state.place(data.wire_sqn, data.wire_trail)
         if not self._intake.gap_detector.has_begun or self._state.is_jump(first + data.count - 1):
             self._counters.parity_packets_in += data.count

@@ -18,10 +18,7 @@ from repairer.core import RepairerCore
 def build(
     plan: NodePlan, segments: Sequence[Segment], rng: random.Random | None = None, *, records: bool = False
 ) -> RepairerCore:
-    """Return the core for a plan.
-
-    Without `rng`, the random seed differs at each start.
-    """
+    """Return the core for a plan. Without `rng`, the random seed differs at each start."""
     generator = rng or random.Random(random.SystemRandom().random())
     return RepairerCore(element_setup(plan, segments), plan.parameters, generator, records=records)
 

@@ -75,10 +75,7 @@ class RedirectOffer:
         return peer in self._answers.searched_by
 
     def null_naks(self, repaired: Iterable[Span], to: Nla | None) -> list[Effect]:
-        """Return null NAKs that report repairs made here (DLR-07).
-
-        Null NAKs travel hop by hop to the source.
-        """
+        """Return null NAKs that report repairs made here (DLR-07). Null NAKs travel hop by hop to the source."""
         if to is None or not (self._is_redirecting or self._answers.searched_by or self._parameters.null_naks):
             return []
         return self._to_parent(repaired, PacketType.NNAK, to)
