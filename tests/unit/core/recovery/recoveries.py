@@ -23,8 +23,8 @@ EXACT = parameters(
 )
 
 
-def recovery(settings=EXACT, seed=1):
-    context = session_context(settings, rng=random.Random(seed))
+def recovery(settings=EXACT, seed=1, counters=None):
+    context = session_context(settings, counters=counters, rng=random.Random(seed))
     made = Recovery(context, Parents(context, ()).response_timeout)
     made.may_ask = True
     return made
@@ -39,9 +39,9 @@ def due(made, now, **changes):
     return made.handle_deadline(now, **{"may_give_up": True} | changes)
 
 
-def in_state(state, first=10, end=13):
+def in_state(state, first=10, end=13, counters=None):
     """A recovery whose range has just entered a state, and when that was."""
-    made, now = recovery(), SECOND
+    made, now = recovery(counters=counters), SECOND
     made.detect(first, end, now)
     if state is not S.BACK_OFF:
         now = made.deadline_ns

@@ -42,11 +42,12 @@ def test_a_small_limit_is_never_none():
 
 def test_outstanding_limit_socket_drops_halve_it_until_they_end():
     """And in the end for all."""
-    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=1008))
+    counters = Counters()
+    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=1008), counters=counters)
     made.detect_new([(sqn, sqn + 1) for sqn in range(0, 12_000, 2)], SECOND)
     asked, drops = [], [0, 800, 90, 90]
     while made.missing and len(asked) < 100:
-        made._counters.socket_drops += drops.pop(0) if drops else 0
+        counters.socket_drops += drops.pop(0) if drops else 0
         now = made.deadline_ns
         asked.append(due(made, now).spans)
         for first, end in asked[-1]:
@@ -57,11 +58,12 @@ def test_outstanding_limit_socket_drops_halve_it_until_they_end():
 
 def test_outstanding_limit_network_loss_leaves_it_unchanged():
     """Repairs that do not come are asked for again, as many at a time as before."""
-    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=1008))
+    counters = Counters()
+    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=1008), counters=counters)
     made.detect(0, 5000, SECOND)
     for _ in range(5):
         now = made.deadline_ns
         assert made.admission.outstanding in {0, 1008}
         due(made, now)
     assert made.admission.limit.sqns == 1008
-    assert made._counters.nak_cuts == 0
+    assert counters.nak_cuts == 0

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, Retries, Transition
@@ -235,13 +236,14 @@ def test_a_confirmation_cuts_out_what_it_names():
 @pytest.mark.rfc("RCV-34", "RCV-35", "RCV-42")
 def test_suppressed_naks_are_counted_and_not_sent():
     for hear in ("confirmed", "overheard"):
-        made, found, now = in_state(S.BACK_OFF)
+        counters = Counters()
+        made, found, now = in_state(S.BACK_OFF, counters=counters)
         backing_off_until = found.deadline_ns
         getattr(made, hear)([(10, 13)], now)
         assert due(made, backing_off_until).naks == []
-        assert made._counters.naks_suppressed == 1
+        assert counters.naks_suppressed == 1
         getattr(made, hear)([(10, 13)], now)
-        assert made._counters.naks_suppressed == 1
+        assert counters.naks_suppressed == 1
 
 
 @pytest.mark.rfc("RCV-46")
@@ -303,7 +305,8 @@ def test_recovery_parked_range_has_no_timer():
     trail=st.integers(0, 100),
 )
 def test_recovery_any_sequence_of_events_forgets_nothing(steps, most, trail):
-    made, now = recovery(attrs.evolve(EXACT, nak_max_outstanding=most)), SECOND
+    counters = Counters()
+    made, now = recovery(attrs.evolve(EXACT, nak_max_outstanding=most), counters=counters), SECOND
     for what, first, count in steps:
         span = (first, first + count)
         if what == "lose":
@@ -321,7 +324,7 @@ def test_recovery_any_sequence_of_events_forgets_nothing(steps, most, trail):
         elif what == "hurry":
             made.expedite(*span, now)
         elif what == "drop":
-            made._counters.socket_drops += 1
+            counters.socket_drops += 1
         waiting = [one for one in made.missing if one.deadline_ns == NEVER]
         assert not waiting or made.admission.at_ns <= now + RPT, "somebody looks after what has no timer"
     until = now + 100 * SECOND

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core.counters import Counters
 from pgm.core.recovery.repair_table import RepairEvent, RepairState
 from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.units import NEVER, SECOND
@@ -185,9 +186,9 @@ def test_asking_for_a_part_does_not_cut_ranges_beyond_the_bound():
     assert len(made.missing) == 16
 
 
-def full_of(*counts, at_once=64):
+def full_of(*counts, at_once=64, counters=None):
     """A recovery whose table is full, of gaps of so many sqns, a hundred apart at least."""
-    made = recovery(attrs.evolve(EXACT, rxw_gaps=len(counts), nak_max_outstanding=at_once))
+    made = recovery(attrs.evolve(EXACT, rxw_gaps=len(counts), nak_max_outstanding=at_once), counters=counters)
     first = 0
     for count in counts:
         made.detect(first, first + count, SECOND)
@@ -233,8 +234,8 @@ class GivenUp(RepairLatency):
 @pytest.mark.rfc("SEC-01", "SEC-03")
 def test_a_full_table_of_large_gaps_gives_up_one_and_gets_the_rest():
     """Parts of the oldest are asked for, one after the other: once there is a place there always is."""
-    made = full_of(*[1000] * 16)
-    made._counters.watch = watch = GivenUp()
+    watch = GivenUp()
+    made = full_of(*[1000] * 16, counters=Counters(watch=watch))
     crowded_out, arrived = [], 0
     while made.missing:
         step = due(made, made.deadline_ns)
