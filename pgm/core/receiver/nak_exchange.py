@@ -53,13 +53,15 @@ class NakExchange:
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take an NCF from any node (RCV-34, RCV-43).
 
-        The NCF suppresses NAKs for the same sqns. An NCF that came by unicast, because its sender cannot be heard, is
-        passed on to the other nodes of the subnet (RCV-53).
+        The NCF suppresses NAKs for the same sqns. The NCF is no sign of the source: a cache confirms NAKs without one.
+        An NCF that came by unicast, because its sender cannot be heard, is passed on to the other nodes of the subnet
+        (RCV-53).
         """
         self._counters.ncf_packets_in += ncf.packets
-        if self._delivery.phase is not SessionPhase.OPEN or not self.nak_control.on_ncf(ncf, peer, now_ns):
+        if not self._delivery.is_running or not self.nak_control.on_ncf(ncf, peer, now_ns):
             return ()
-        effects: list[Effect] = self._data_path.heard(peer, now_ns, answers=True)
+        self._nak_sender.parents.answered(peer)
+        effects: list[Effect] = []
         is_ours_alone = not channel.is_group and channel.segment.peers is None
         if is_ours_alone and unreachable_neighbour(ncf) is not None:
             effects.append(control(channel.segment, ncf.octets, hops=1))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import CloseCause, LossCause
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Join, Rst
 from tests.reference import OTHER_TSI, TSI
-from tests.unit.core.makers import MS, data_train, payload_of, spm_packet
+from tests.unit.core.makers import MS, PARENT, REPAIRER, SEGMENT, data_train, ncf_packet, payload_of, spm_packet
 from tests.unit.core.reader import Reader, joined, slow_reader
 
 T = PacketType
@@ -58,6 +59,29 @@ def test_a_session_that_stays_silent_expires():
     assert len(reader.core.sessions) == 0
     assert reader.core.deadline_ns == NEVER
     assert reader.core.counters.sessions_expired == 1
+
+
+def test_ncfs_of_a_cache_do_not_delay_the_end_of_the_session():
+    """A cache confirms NAKs without a source. Its NCFs still count as answers of a parent, also in silence."""
+    reader = Reader(
+        ReceiverSetup(SEGMENT, parents=(REPAIRER, PARENT)),
+        peer_expiry=10 * SECOND,
+        session_expiry=60 * SECOND,
+        stall_ivl=SECOND,
+        nak_data_retries=20,
+    )
+    reader.hear(spm_packet(1, 100, 1009, path_nla=PARENT), peer=PARENT)
+    reader.hear(data_train([1009, 1011]))
+    heard_at, answered = reader.now, 0
+    while reader.closed() is not CloseCause.EXPIRED and reader.now < heard_at + 90 * SECOND:
+        reader.wait(10 * MS)
+        if len(reader.naks()) > answered:
+            answered = len(reader.naks())
+            reader.hear(ncf_packet(1010), peer=REPAIRER)
+        assert (reader.closed() is not None) == (reader.now >= heard_at + 10 * SECOND)
+    assert reader.now == heard_at + 60 * SECOND
+    assert reader.lost() == {1010: L.SOURCE_GONE}
+    assert (reader.core.counters.parent_changes, answered > 20) == (0, True)
 
 
 def test_a_source_that_comes_back_after_expiry_is_a_new_session():
