@@ -13,10 +13,7 @@ from pgm.wire.formats import Nla, PacketType, Tsi
 
 
 class MissingView(Protocol):
-    """A range of missing sqns, `first` to `end - 1`. Times are in ns.
-
-    The class behind this view is `pgm.core.recovery.missing_range.MissingRange`.
-    """
+    """Range of missing sqns, `first` to `end - 1`: a view of `recovery.missing_range.MissingRange`. Times are in ns."""
 
     first: int
     end: int
@@ -31,10 +28,7 @@ class MissingView(Protocol):
 
 
 class LossObserver(Protocol):
-    """Observer of losses and of their outcome.
-
-    The attribute `Counters.watch`, which every part of a core can reach, holds the observer.
-    """
+    """Observer of losses and of their outcome: the attribute `Counters.watch`, which every part of a core can reach."""
 
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
         """Note that the sqns `first` to `end - 1` were detected missing."""
@@ -61,16 +55,10 @@ class LossObserver(Protocol):
         """Note that the wait for an NCF or for RDATA, as the state says, timed out."""
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
-        """Note that RDATA brought packets an aggregator had missed.
-
-        An aggregator keeps no record of when these packets were missed.
-        """
+        """Note that RDATA brought packets an aggregator had missed, at a time that the aggregator does not record."""
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
-        """Note that one of several lines has reached sqn `end - 1`.
-
-        `lost` counts the packets that the line has lost so far. `behind_ns` is the line's delay.
-        """
+        """Note that a line has reached sqn `end - 1`, has lost `lost` packets so far, and has the delay `behind_ns`."""
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
         """Note that requests go to another parent from now on."""

@@ -91,10 +91,7 @@ class AckCollector:
         return -1
 
     def goodbyes(self, acked: int) -> int:
-        """Return how many departed members had acknowledged `acked`.
-
-        Only remembered members that said goodbye count.
-        """
+        """Return how many departed members had acknowledged `acked`: remembered members that said goodbye."""
         departed = self._former.values()
         return sum(former.members for former in departed if former.has_left and former.acked >= acked)
 
@@ -204,10 +201,7 @@ class AckCollector:
         return notices
 
     def _stall_timeout(self, child: AckChild, terms: AckTerms) -> int:
-        """Return how long a child may go without progress.
-
-        An element has longer than it needs to forget the receivers below it.
-        """
+        """Return how long a child may go without progress. An element first needs time to forget receivers below."""
         return max(self._element_ivl, terms.stall + terms.expiry) if child.is_element else terms.stall
 
     def _stuck_notice(self, address: Nla, child: AckChild, terms: AckTerms) -> Notice:

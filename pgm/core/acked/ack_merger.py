@@ -140,10 +140,7 @@ class AckMerger:
         above.reached(low, now_ns)
 
     def _members(self, now_ns: int) -> int:
-        """Return how many receivers an ack speaks for.
-
-        A goodbye speaks for the receivers below that said goodbye and had the same packets.
-        """
+        """Return how many receivers an ack speaks for; a goodbye only for those below that left with equal packets."""
         is_goodbye = not len(self._below.table) and not self._settling.lasts(now_ns)
         return self._below.goodbyes(self._above.acked) if is_goodbye else self._below.table.members
 

@@ -24,10 +24,7 @@ _FAREWELLS = 16  # acks with a goodbye until one is confirmed: enough to try two
 
 
 class AckSender:
-    """Acks of one node in one session; idle until an SPM asks for acks.
-
-    With `is_element` the node speaks for receivers below it.
-    """
+    """Acks of one node in one session; idle until an SPM asks. With `is_element` it speaks for receivers below it."""
 
     def __init__(
         self,

@@ -75,10 +75,7 @@ class AckTable:
         return {place[1]: child.acked for place, child in slowest}
 
     def note(self, place: Place, child: AckChild) -> None:
-        """Record the ack of a new or known child.
-
-        An element that adopts a slower child acknowledges less than before.
-        """
+        """Record the ack of a new or known child. An element that adopts a slower child acknowledges less."""
         before = self._children.get(place, _UNKNOWN)
         self._children[place] = child
         self._changed(before, child)

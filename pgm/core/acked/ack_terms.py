@@ -46,10 +46,7 @@ class AckTerms:
 
     @classmethod
     def of_option(cls, flow: Flow) -> AckTerms:
-        """Return the terms of an SPM, clipped to values that a topology may set.
-
-        The values are clipped because any node can forge an SPM.
-        """
+        """Return the terms of an SPM, clipped to values a topology may set: any node can forge an SPM."""
         return cls(
             window=_clipped("ack_window", flow.window),
             every=max(1, _clipped("ack_every", flow.every)),
@@ -84,10 +81,7 @@ class AckTerms:
 
     @property
     def search(self) -> int:
-        """Return how long a parent that never answered is tried.
-
-        A working parent answers at once, and several parents in a row may be dead.
-        """
+        """Return how long a parent that never answered is tried: several parents in a row may be dead."""
         return min(self.expiry // 4, max(self.keepalive, 2 * self.ivl))
 
 

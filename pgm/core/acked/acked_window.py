@@ -66,10 +66,7 @@ class AckedWindow:
 
     @property
     def _base(self) -> int:
-        """Return the lower edge of the window.
-
-        A new member does not lower the edge: the source does not wait for packets that the member missed before.
-        """
+        """Return the lower edge of the window. Packets that a new member missed before do not lower the edge."""
         return max(self.stable, self._children.table.low_or(self.stable))
 
     @property

@@ -28,10 +28,7 @@ class AckerCheck:
         self._differs_from = NEVER  # the sqn since which reports and acks disagree
 
     def acked(self, rx_max: int, bitmap: int, reported_loss: float, took_ns: int) -> None:
-        """Take an ack. Only sqns above the last `rx_max` count.
-
-        `took_ns` is the time since the newest of them was sent; -1 if unknown.
-        """
+        """Take an ack of sqns above the last `rx_max`. `took_ns` is the time since the newest was sent; -1: unknown."""
         if self._rx_max == -NEVER:
             self._rx_max, self.loss = rx_max, reported_loss  # the first report is believed
             return

@@ -155,10 +155,7 @@ class CongestionControl:
         return (notice,)
 
     def on_nak(self, nak: Nak, lead: int, now_ns: int) -> bool:
-        """Take OPT_CR of a NAK: the worst receiver known to the NAK's sender (CC-08).
-
-        Return True: NAKs are feedback.
-        """
+        """Take OPT_CR of a NAK: the worst receiver known to its sender (CC-08). Return True: NAKs are feedback."""
         cr = find(nak.options, Cr)
         if cr is None:
             return True
@@ -224,10 +221,7 @@ class CongestionControl:
         return max(self._parameters.cc_timeout_ivl, 4 * rtt_ns) << min(self._timeouts, _TIMEOUTS)
 
     def handle_deadline(self, lead: int, now_ns: int) -> Effects:
-        """Restart the window when acks are overdue. Return notices.
-
-        After the second timeout in a row another acker is elected.
-        """
+        """Restart the window when acks are overdue; after the second timeout in a row elect anew. Return notices."""
         if now_ns < self.deadline_ns:
             return NOTHING
         self._counters.cc_timeouts += 1
@@ -244,10 +238,7 @@ class CongestionControl:
         return notices
 
     def _distrust(self, acker: Nla, why: str, now_ns: int) -> Notice:
-        """Bar an acker from election for `cc_bar_ivl` (SEC-08, CC-41).
-
-        The address may not exist, or its reports may be false.
-        """
+        """Bar an acker with a dead address or false reports from election for `cc_bar_ivl` (SEC-08, CC-41)."""
         self._counters.ackers_distrusted += 1
         self._barred[acker] = now_ns + self._parameters.cc_bar_ivl
         self._barred.move_to_end(acker)

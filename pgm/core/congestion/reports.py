@@ -101,10 +101,7 @@ class Reporter:
 
     @property
     def options(self) -> tuple[Cr, ...]:
-        """Return the option of every NAK, if the source wants reports (CC-02).
-
-        The values are those at the departure of the NAK.
-        """
+        """Return the option of every NAK at its departure, if the source wants reports (CC-02)."""
         if self._wanted is _NOTHING_WANTED:
             return ()
         return (_report_option(self._wanted, self._state.lead, self.loss, self._segment.address),)
@@ -264,10 +261,7 @@ class ReportRelay:
         return (control(self._up, packet, to=self._parents.current),)
 
     def renewed(self, nak: Nak) -> tuple[Nak, bool]:
-        """Return a NAK with the worst known report, and whether it must go up (NE-35).
-
-        A NAK must go up if its links are news.
-        """
+        """Return a NAK with the worst known report, and whether it must go up (NE-35) because its links are news."""
         cr = find(nak.options, Cr)
         if cr is None or self._wanted is _NOTHING_WANTED:
             return nak, False

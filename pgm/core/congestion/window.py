@@ -46,10 +46,7 @@ class CongestionWindow:
         return -1
 
     def acked(self, rx_max: int, bitmap: int, lead: int) -> tuple[int, int]:
-        """Take an ack, and return the newly acknowledged and the lost packets as counts.
-
-        Packets older than the map count as received.
-        """
+        """Take an ack. Return counts of newly acknowledged and lost packets; any older than the map is received."""
         got: list[int] = []
         lost: list[int] = []
         for sqn in self._in_flight:
@@ -73,10 +70,7 @@ class CongestionWindow:
         return len(got), len(lost)
 
     def _open(self, count: int, *, grows: bool) -> None:
-        """Return tokens to the window, and open the window if it `grows` (CC-33).
-
-        A frozen window only gets its tokens back.
-        """
+        """Return tokens to the window, and open it if it `grows` (CC-33). A frozen window gets only its tokens."""
         if not grows:
             self.tokens += count
             return

@@ -1,7 +1,4 @@
-"""Core shared by aggregators and repairers: filters packets and expires sessions.
-
-A session is dropped after it was silent for `session_expiry`.
-"""
+"""Core of aggregators and repairers: filters packets, and drops sessions that were silent for `session_expiry`."""
 
 from __future__ import annotations
 
@@ -97,10 +94,7 @@ class ElementCore(Generic[S]):
         return (Notice(f"session-{how}", f"session {tsi_text(session.state.tsi)} {how}"),)
 
     def release(self, child: Nla, now_ns: int) -> int:
-        """Restore the normal NAK budget of a child that had a reduced one.
-
-        Return the number of sessions in which the child had a reduced budget.
-        """
+        """Restore the normal NAK budget of a child. Return in how many sessions the child had a reduced budget."""
         return sum(session.nak_limits.release(child, now_ns) for session in self.sessions)
 
     def status(self, now_ns: int) -> list[SessionStatus]:

@@ -117,10 +117,7 @@ class Relay:
         return sends
 
     def answer_spmr(self, segment: Segment) -> Effects:
-        """Send the newest SPM again.
-
-        The SPM is new to the sender of the SPMR, and a duplicate to all others (NE-39).
-        """
+        """Send the newest SPM again: new to the sender of the SPMR, a duplicate to all others (NE-39)."""
         return self._speak((segment,)) if self.is_active else NOTHING
 
     def _speak(self, segments: Iterable[Segment]) -> list[Effect]:

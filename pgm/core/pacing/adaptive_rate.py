@@ -51,10 +51,7 @@ class _Spell:
 
 @attrs.define
 class _Interval:
-    """Counts of one interval.
-
-    `fresh` are requested sqns that were sent since the last cut, and `late` are those of them that were requested late.
-    """
+    """Counts of one interval: requested sqns sent since the last cut (`fresh`), and those requested late (`late`)."""
 
     asked: int = 0
     fresh: int = 0
@@ -114,10 +111,7 @@ class AdaptiveRate:
         self.most = most
 
     def update(self, pacer: Pacer, counters: Counters, lead: int, now_ns: int, *, is_held: bool) -> Effects:
-        """Review the rate at the end of an interval, and apply it to the pacer.
-
-        Return a notice when the rate leaves its maximum, and when it is back there.
-        """
+        """Review and apply the rate at an interval's end. Return a notice when it leaves or regains its maximum."""
         if not self.review(lead, now_ns, is_held=is_held):
             return NOTHING
         before = pacer.rate

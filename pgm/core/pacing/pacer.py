@@ -15,10 +15,7 @@ from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_OCTE
 
 
 class Pacer:
-    """Pacer at TXW_MAX_RTE with a bucket of `txw_burst_ivl` and a peak rate.
-
-    The peak rate applies between trains. RDATA has `rdata_share` of the rate.
-    """
+    """Pacer at TXW_MAX_RTE: a bucket of `txw_burst_ivl`, a peak rate between trains, and `rdata_share` for RDATA."""
 
     def __init__(self, parameters: Parameters) -> None:
         rate = parameters.txw_max_rte
@@ -117,10 +114,7 @@ class Pacer:
         return max(full_ns - self._packet_spare_ns, peak_ns - peak.burst_ns)
 
     def repair_ready_at(self, octets: int) -> int:
-        """Return when about `octets` of RDATA may leave. `octets` is an estimate.
-
-        At least one packet of `max_tpdu` is assumed, so that a packet always fits.
-        """
+        """Return when about `octets` of RDATA, one packet of `max_tpdu` at least, may leave: any packet fits."""
         estimate = max(octets, self._packet)
         return max(self.data_ready_at(estimate), self._repairs.ready_at(min(estimate, self.repair_octets)))
 

@@ -10,10 +10,7 @@ from pgm.units import NEVER, SECOND
 
 
 class TokenBucket:
-    """Bucket that allows burst + rate x T units in any time T (SRC-03).
-
-    `rate` is in units a second. `burst_ns` is the burst, as ns at that rate.
-    """
+    """Bucket of at most burst + rate x T units in any time T (SRC-03); `rate` a second, `burst_ns` at that rate."""
 
     def __init__(self, rate: int, burst_ns: int) -> None:
         self.rate = rate
@@ -21,10 +18,7 @@ class TokenBucket:
         self.full_at_ns = 0  # when the bucket is full again if no units are taken
 
     def cost_ns(self, amount: int) -> int:
-        """Return the ns that `amount` units take at the rate.
-
-        The result is rounded up, so that the limit is never exceeded.
-        """
+        """Return the ns that `amount` units take at the rate, rounded up: the limit is never exceeded."""
         return -(-amount * SECOND // self.rate)
 
     def ready_at(self, amount: int) -> int:

@@ -21,10 +21,7 @@ _GROWN = 2  # growth of the population, as a factor, that doubles the interval
 
 
 class AdvertisedBackOff:
-    """Interval that one parent advertises on one segment in one session.
-
-    With `nak_bo_tuning` off nothing is advertised.
-    """
+    """Interval that one parent advertises on one segment in one session; nothing with `nak_bo_tuning` off."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -92,10 +89,7 @@ class LearntBackOff:
         return self._default_ns if self._learnt_ns is None else max(self._low, min(self._high, self._learnt_ns))
 
     def on_range(self, option: NakBoRng) -> None:
-        """Take the source's bounds, clipped to values that a parameter allows.
-
-        A range with a minimum of 0 or above its maximum is ignored.
-        """
+        """Take the source's bounds, clipped to values of the parameter. Ignore a minimum of 0 or above the maximum."""
         if 0 < option.min_us <= option.max_us:
             self._high = min(option.max_us * MICROSECOND, int(ROWS["nak_bo_ivl_max"].high))
             self._low = min(option.min_us * MICROSECOND, self._high)

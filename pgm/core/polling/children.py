@@ -38,10 +38,7 @@ _PLAIN = Confirmation()
 
 
 class Children:
-    """Children of one parent on one segment.
-
-    `lasts_ns` is the longest life of the parent's repair state. With `searches` the parent also polls for repairers.
-    """
+    """Children of a parent on a segment. Repair state lasts at most `lasts_ns`; `searches` also polls for repairers."""
 
     def __init__(self, context: SessionContext, segment: Segment, *, lasts_ns: int, searches: bool = False) -> None:
         parameters = context.parameters

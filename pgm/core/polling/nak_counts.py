@@ -31,10 +31,7 @@ class NakTally:
 
 
 class NakCounts:
-    """Measurements of one session on one segment.
-
-    A measurement lasts `lasts_ns`, and at most `limit` ranges are measured.
-    """
+    """Measurements of at most `limit` ranges of one session on one segment, each for `lasts_ns`."""
 
     def __init__(self, lasts_ns: int, limit: int) -> None:
         self._lasts_ns = lasts_ns

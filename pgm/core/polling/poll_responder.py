@@ -48,10 +48,7 @@ class PollResponder:
         self.deadline_ns = NEVER  # when the next answer is due
 
     def has_heard_begin(self, path_nla: Nla, sqn: int) -> bool:
-        """Return whether round 0 of poll `sqn`, or of an earlier one, came (RFC 15.2.2).
-
-        Only polls of the given path count.
-        """
+        """Return whether round 0 of poll `sqn`, or of an earlier one, came from the given path (RFC 15.2.2)."""
         path = self._paths.get(path_nla)
         return path is not None and any(not is_newer(begin, sqn) for begin in path.began)
 

@@ -89,10 +89,7 @@ class Poller:
         return min(self._due_ns.values()) if self._round is None else self._round.ends_ns
 
     def begin(self, now_ns: int) -> None:
-        """Start to poll.
-
-        The first poll of each kind comes at a random time in its interval, so that sessions do not poll together.
-        """
+        """Start to poll: the first poll of each kind at a random time in its interval, to keep sessions apart."""
         for kind, ivl in self._ivls.items():
             if ivl and self._due_ns[kind] == NEVER:
                 self._due_ns[kind] = now_ns + self._rng.randint(0, ivl)
@@ -154,10 +151,7 @@ class Poller:
         return (control(self._segment, encode(poll)),)
 
     def on_polr(self, polr: Polr, now_ns: int) -> tuple[Effects, Redirect | None]:
-        """Count an answer.
-
-        Return the POLL that cancels a flood of answers, if any, and the repairer that answers a search, or None.
-        """
+        """Count an answer. Return the POLL that cancels a flood, if any, and the repairer that answers a search."""
         current = self._round
         if current is None or (polr.poll_sqn, polr.poll_round) != (current.sqn, current.number):
             self._counters.polr_packets_foreign += 1

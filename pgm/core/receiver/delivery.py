@@ -57,10 +57,7 @@ class Delivery:
         return [Opened(self._state.tsi, self.window.next_sqn, peer, self._state.data_port, resumed=True)]
 
     def note_syn(self, data: Data, first: int) -> list[Effect]:
-        """Note OPT_SYN: the stream begins here (RFC 9.6.1).
-
-        If the session was opened before, a notice reports the start.
-        """
+        """Note OPT_SYN: the stream begins here (RFC 9.6.1). In an opened session, a notice reports the start."""
         if self._starts_at is not None or find(data.options, Syn) is None:
             return []
         self._starts_at = first

@@ -89,10 +89,7 @@ class NakExchange:
             self._recovery.overheard(spans, now_ns)
 
     def on_offer(self, polr: Polr, peer: Nla) -> None:
-        """Take a POLR by which a repairer offers to take NAKs (RFC 9.5.4).
-
-        A POLR is no NCF, so pending requests continue.
-        """
+        """Take a POLR that offers to take NAKs (RFC 9.5.4). A POLR is no NCF, so pending requests continue."""
         nla = offered(polr, peer)
         if nla is None or not self._parameters.honour_redirects or not is_elsewhere(nla, self._setup.segment):
             self._counters.redirects_ignored += 1

@@ -159,10 +159,7 @@ class ReceiverCore:
         return self._of_all(lambda session: session.delivery.resume())
 
     def charge(self, octets: int) -> None:
-        """Note that the application's queue holds `octets` more than was delivered to it.
-
-        Parts of messages that had left the queue came back as whole messages.
-        """
+        """Note `octets` more in the application's queue than delivered: parts of messages came back as whole ones."""
         self._room.octets -= octets
         self.single.forget_prediction()
 

@@ -82,11 +82,7 @@ class ReceiverSession:
         return min(expires_ns, self._timers.deadline_ns)
 
     def on_data(self, data: Data | DataWithGaps, peer: Nla, now_ns: int) -> Effects:
-        """Take ODATA or RDATA.
-
-        NAKs that waited for the outstanding limit follow, if some are possible now. While trains come in, deadlines are
-        late.
-        """
+        """Take ODATA or RDATA, then send NAKs that now fit the outstanding limit: in trains, deadlines are late."""
         effects = self.data_path.take(data, peer, now_ns)
         if self.recovery.has_room_at_ns > now_ns or self.delivery.phase is not _OPEN:
             return effects

@@ -34,11 +34,7 @@ class Hold:
 
 
 class SessionStart:
-    """Start of one session.
-
-    No NAK can be sent before the first SPM, so delivery waits a moment for an SPM. The OPT_JOIN of this SPM may include
-    earlier packets.
-    """
+    """Start of one session. Delivery waits a moment for the SPM that NAKs need; its OPT_JOIN may begin earlier."""
 
     def __init__(
         self, context: SessionContext, setup: ReceiverSetup, delivery: Delivery, nak_sender: NakSender

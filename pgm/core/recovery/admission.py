@@ -60,10 +60,7 @@ class RequestAdmission:
     def admit(
         self, ready: list[MissingRange], now_ns: int, trail: int
     ) -> tuple[list[MissingRange], list[MissingRange]]:
-        """Return the ranges that may be requested now, oldest first, and the ranges dropped for them.
-
-        `ready` has the ranges whose back-off is over.
-        """
+        """Return the ranges of `ready`, past their back-off, to request now, oldest first, and the ranges dropped."""
         self._affordable = self.budget.available(now_ns)
         if self.at_ns != NEVER:
             if now_ns < self.at_ns and not self._has_worthwhile_room:
@@ -122,10 +119,7 @@ class RequestAdmission:
             self.at_ns = min(self.at_ns, now_ns)
 
     def arrived(self, arrived: list[MissingRange], now_ns: int) -> None:
-        """Note the arrival of ranges.
-
-        Answers are the clock: parked ranges that now have room need not wait for a timer.
-        """
+        """Note the arrival of ranges. Answers are the clock: parked ranges with room need not wait for a timer."""
         if now_ns < self.at_ns < NEVER and self._has_room_after(arrived):
             self.at_ns = now_ns
 
@@ -137,10 +131,7 @@ class RequestAdmission:
         return self._has_worthwhile_room
 
     def _parked(self, trail: int) -> list[MissingRange]:
-        """Return the first parked ranges: enough to exceed the room, at least one if any.
-
-        Ranges from `trail` on come first.
-        """
+        """Return the first parked ranges, from `trail` on first: enough to exceed the room, one at least if any."""
         parked: list[MissingRange] = []
         room, sqns, groups = self._room, 0, self.groups
         for missing in itertools.chain(self._askable(trail), self._askable()):

@@ -1,7 +1,4 @@
-"""Record of the packets that one session has received.
-
-All packets from the first sqn to the newest have come, except those that the recovery holds as missing.
-"""
+"""Record of a session's received packets: all from the first to the newest but those missing in the recovery."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ class GapDetector:
         self.has_begun = True
 
     def accept(self, run: Run, now_ns: int) -> tuple[list[Run], int]:
-        """Return the new parts of a run, and how many packets had been missing.
-
-        The parts are in order. A gap before the run goes to recovery.
-        """
+        """Return the new parts of a run in order, and how many had been missing. A gap before it goes to recovery."""
         if run.first >= self.end:
             if run.first > self.end:
                 self.recovery.detect(self.end, run.first, now_ns)

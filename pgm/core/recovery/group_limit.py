@@ -87,10 +87,7 @@ class GroupLimit(GroupRule):
     def askable(
         self, missing: Table, ready: list[MissingRange], trail: int, room: int, places: int
     ) -> list[MissingRange]:
-        """Return the ranges below `end_sqn`, cut there if they extend beyond.
-
-        A range is not cut if the table has no place for the rest.
-        """
+        """Return the ranges below `end_sqn`, cut there unless the table has no place for the rest."""
         end = self.end_sqn
         if end == NEVER:
             return ready
@@ -116,10 +113,7 @@ class GroupLimit(GroupRule):
 
 @attrs.define(eq=False)
 class GroupProbe(GroupRule):
-    """Probe for groups of `size` sqns.
-
-    A group that has partly left the window is not probed, because no parity of it can be made.
-    """
+    """Probe for groups of `size` sqns that lie in the window entirely; no parity can be made of others."""
 
     size: int
     is_freed_by_end: bool = attrs.field(default=True, init=False)
@@ -147,10 +141,7 @@ class GroupProbe(GroupRule):
         return len(ready) < len(missing)
 
     def asked_first(self, missing: Table, gap: MissingRange, trail: int, most: int) -> list[MissingRange]:
-        """Cut and return up to `most` parts of a range to request.
-
-        The parts are last sqns of groups, and parts that wait for no probe.
-        """
+        """Cut and return up to `most` parts of a range to request: last sqns of groups, and parts without a probe."""
         if self.is_held(missing, gap, trail):
             return []
         size = self.size

@@ -35,10 +35,7 @@ class MissingRange(TimedRange):
 
     @property
     def is_parked(self) -> bool:
-        """Return whether the back-off is over and the range waits for room.
-
-        The limit on outstanding sqns leaves no room for its request.
-        """
+        """Return whether the back-off is over and the limit on outstanding sqns leaves no room for the request."""
         return self.state is RepairState.BACK_OFF and self.deadline_ns == NEVER
 
     @property
@@ -47,10 +44,7 @@ class MissingRange(TimedRange):
         return 0 if self.state is RepairState.BACK_OFF else self.count
 
     def is_like(self, other: MissingRange) -> bool:
-        """Return whether both ranges have the same state, deadline and parent.
-
-        The numbers of tries must be close too.
-        """
+        """Return whether both ranges have the same state, deadline, parent, and close numbers of tries."""
         return (
             (self.state, self.deadline_ns, self.asked) == (other.state, other.deadline_ns, other.asked)
             and abs(self.ncf_retries - other.ncf_retries) <= _MOST_TRY_DIFFERENCE

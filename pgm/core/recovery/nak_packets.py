@@ -31,10 +31,7 @@ def nak_packet(
     parity: bool = False,
     path_nla: Nla | None = None,
 ) -> bytes:
-    """Return a NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list.
-
-    With `parity` each sqn is a transmission group and a count of packets.
-    """
+    """Return a NAK, NNAK or NCF for up to 63 sqns and `options`; with `parity` each sqn is a group and a count."""
     source_nla, wire_sqns = path_nla or state.path_nla or group_nla, [sqn & MASK for sqn in sqns]
     if len(sqns) > 1 and not options and not parity:
         return encode_list(kind, state.tsi, state.data_port, source_nla, group_nla, wire_sqns)
@@ -55,10 +52,7 @@ def nak_packet(
 
 @functools.lru_cache(maxsize=_MOST_FORMS)
 def _full_form(tsi: Tsi, data_port: int, kind: PacketType, source_nla: Nla, group_nla: Nla) -> bytes:
-    """Return a packet with a full list of arbitrary sqns, as a template.
-
-    The other fields are the same in all packets of a train.
-    """
+    """Return a packet with a full list of arbitrary sqns: the template of a train, whose other fields are equal."""
     options = (NakList(sqns=tuple(range(1, LIST_SQNS))),)
     return encode(
         Nak(tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options)

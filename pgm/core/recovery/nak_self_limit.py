@@ -1,8 +1,4 @@
-"""Reaction of a receiver to its own excessive NAKs.
-
-`pgm.core.pacing.nak_monitor` defines excessive NAKs. Parents watch their
-children by the same rule.
-"""
+"""Reaction of a receiver to its own excessive NAKs, which `pgm.core.pacing.nak_monitor` defines as for children."""
 
 from __future__ import annotations
 
@@ -15,10 +11,7 @@ from pgm.units import NEVER, SECOND
 
 
 class NakSelfLimit:
-    """Limit that a receiver puts on its own excessive NAKs.
-
-    `excess_nak_policy` decides: a notice alone, a lower rate of NAKs, or the end of the session.
-    """
+    """Limit on a receiver's own excessive NAKs by `excess_nak_policy`: a notice, a lower rate, or the session's end."""
 
     def __init__(self, name: str, recovery: Recovery, parameters: Parameters) -> None:
         self._name = name

@@ -24,10 +24,7 @@ class HasRoutes(Protocol):
     """Routes to parents on several segments."""
 
     def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
-        """Return the segment on which to ask a parent, and the session's path address.
-
-        The path address is the one that the parent knows.
-        """
+        """Return the segment on which to ask a parent, and the session's path address as the parent knows it."""
 
 
 class HasNakOptions(Protocol):
@@ -42,10 +39,7 @@ class HasParityPlan(Protocol):
     """Parity that can stand in for single repairs of a transmission group (RFC 11.5)."""
 
     def plan(self, asking: Iterable[MissingRange]) -> tuple[list[int], list[Span]]:
-        """Return parity requests, and spans of sqns to request singly.
-
-        A parity request is one sqn for each group, in the form of NAKs.
-        """
+        """Return parity requests, one sqn a group in the form of NAKs, and spans of sqns to request singly."""
 
     def packets_asked(self, sqns: Iterable[int]) -> int:
         """Return how many packets the parity requests `sqns` ask for."""
@@ -88,10 +82,7 @@ NO_SELF_LIMIT = NoSelfLimit()
 
 
 class NakSender:
-    """Sender that runs a session's recovery and sends the NAKs that result.
-
-    `more` adds options to NAKs, and `routes` leads to parents on several segments.
-    """
+    """Sender of the NAKs of a session's recovery, with `more` options. `routes` lead to parents on several segments."""
 
     def __init__(
         self,
@@ -133,10 +124,7 @@ class NakSender:
     def ask(
         self, segment: Segment, now_ns: int, limit: HasSelfLimit = NO_SELF_LIMIT
     ) -> tuple[list[Effect], RecoveryActions]:
-        """Handle the recovery's timers, within the node's limit on its own NAKs.
-
-        Return the effects, which are NAKs and notices, and the recovery's actions.
-        """
+        """Handle the recovery's timers in the node's own limit. Return NAKs, notices and the recovery's actions."""
         self.parents.before_asking(now_ns)
         is_alive = now_ns - self.state.heard_at_ns < self._parameters.stall_ivl
         step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.state.trail)
@@ -164,10 +152,7 @@ class NakSender:
         return self._routes.route(node, home)[0]
 
     def _take_history(self, step: RecoveryActions, segment: Segment) -> list[Effect]:
-        """Request a late joiner's history from the repairer that offered it.
-
-        No other node is asked for history. Ranges below `history_end` leave `step.asking`.
-        """
+        """Request history before `history_end` of the repairer that offered it alone; remove it from `step.asking`."""
         old = [missing for missing in step.asking if missing.first < self.history_end]
         if not old:
             return []
@@ -177,10 +162,7 @@ class NakSender:
         return self._naks([(missing.first, missing.end) for missing in old], segment, self.keeper, OF_HISTORY)
 
     def _parity_naks(self, counts: list[int], segment: Segment, parent: Nla | None) -> list[Effect]:
-        """Return NAKs that ask for numbers of packets.
-
-        A redirect repairer that offered no parity gets no parity NAK (DLR-33).
-        """
+        """Return NAKs for numbers of packets; none to a redirect repairer that offered no parity (DLR-33)."""
         if parent == self._redirect and not self._redirect_has_parity:
             parent = self.parents.current
         naks: list[Effect] = []

@@ -63,10 +63,7 @@ class Recovery:
         return self.admission.at_ns if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
-        """Allow NAKs, because the path is known.
-
-        Ranges whose back-off is over back off again, so that receivers do not all send NAKs at the same instant.
-        """
+        """Allow NAKs: the path is known. Ranges past their back-off back off again, lest all receivers NAK at once."""
         if self.may_ask:
             return
         self.may_ask = True
@@ -76,10 +73,7 @@ class Recovery:
                 self.missing.arm(missing, now_ns + back_off)
 
     def source_leaves(self, now_ns: int) -> None:
-        """Shorten every wait to its lower bound, because the source is closing.
-
-        A closing source stays only while NAKs arrive (RFC 9.7.2).
-        """
+        """Shorten every wait to its lower bound: a closing source stays only while NAKs arrive (RFC 9.7.2)."""
         if self._source_is_closing:
             return
         self._source_is_closing = True
@@ -132,10 +126,7 @@ class Recovery:
                 self._counters.watch.missing(self._tsi, first, end, now_ns)
 
     def _back_off_end_ns(self, begins_ns: int) -> int:
-        """Return the end of a back-off that starts at `begins_ns`.
-
-        The end of the running back-off is reused if it lies in the allowed range.
-        """
+        """Return the end of a back-off from `begins_ns`: that of the running back-off if it is in the allowed range."""
         if not begins_ns <= self._shared_end_ns <= begins_ns + self.nak_bo_ivl:
             self._shared_end_ns = begins_ns + self._nak_rb_ivl()
         return self._shared_end_ns
@@ -192,10 +183,7 @@ class Recovery:
             self._join(pieces)
 
     def _cut_at_edges(self, spans: Sequence[Span]) -> tuple[list[MissingRange], list[list[MissingRange]]]:
-        """Cut ranges at the edges of `spans`, and return the ranges inside.
-
-        Also return the groups of ranges that share a span.
-        """
+        """Cut ranges at the edges of `spans`. Return the ranges inside, and the groups of ranges that share a span."""
         exact = self.missing.exactly(spans)
         if exact is not None:  # the usual case for the spans of an own NAK
             return exact, []

@@ -31,10 +31,7 @@ _SMOOTHING = 16  # a new measurement of a line's delay has the weight 1/16
 
 @attrs.frozen
 class LineSetup:
-    """Further segment with the streams of a node, and the parents on it.
-
-    These parents rank after those of earlier lines.
-    """
+    """Further segment with the streams of a node, and the parents on it, which rank after those of earlier lines."""
 
     segment: Segment
     parents: tuple[Nla, ...] = ()
@@ -142,10 +139,7 @@ class RedundantLines:
         ]
 
     def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
-        """Return the segment on which to ask a parent, and the session's path address.
-
-        The path address is the one that the parent knows.
-        """
+        """Return the segment on which to ask a parent, and the session's path address as the parent knows it."""
         line = next((line for line in self._lines if parent in (*line.setup.parents, *line.setup.repairers)), None)
         line = line or next((line for line in self._lines if parent == line.path_nla), None)
         return (home, self._state.path_nla) if line is None else (line.setup.segment, line.path_nla)
@@ -223,10 +217,7 @@ class RedundantLines:
         return now_ns - line.stands_since_ns > self._hold_ivl
 
     def _restart_back_off(self, now_ns: int) -> None:
-        """Restart the back-off of sqns that have passed on every line that is not down.
-
-        No line can still bring these sqns.
-        """
+        """Restart the back-off of sqns that have passed on every line that is up: no line can still bring them."""
         passed = min((line.end for line in self._lines if not self._is_down(line, now_ns)), default=0)
         if passed > self._settled:
             self._recovery.restart_back_off(self._settled, passed, now_ns)

@@ -22,10 +22,7 @@ _DEVIATIONS = 4  # multiple of the deviation that is added to the mean
 
 @attrs.define
 class ResponseTimeout:
-    """Adaptive timeout in ns, `floor_ns` before the first measured answer.
-
-    After that the timeout is between `least_ns` and `ceiling_ns`.
-    """
+    """Adaptive timeout in ns: `floor_ns` before the first measured answer, then `least_ns` to `ceiling_ns`."""
 
     floor_ns: int
     ceiling_ns: int
@@ -53,10 +50,7 @@ class ResponseTimeout:
 
     @property
     def retries(self) -> int:
-        """Return how many waits of `floor_ns` the current wait counts as.
-
-        Retries are counted in this unit, so that longer waits do not delay giving up.
-        """
+        """Return the current wait as a number of `floor_ns`, so that longer waits do not delay giving up."""
         return max(1, self.ivl_ns // self.floor_ns)
 
     @property

@@ -11,10 +11,7 @@ from pgm.wire.formats import Nla
 
 
 class SpmRequest:
-    """Request of one session for an SPM.
-
-    A request is a random delay, an SPMR and a pause, and is repeated without an SPM.
-    """
+    """Request of one session for an SPM: a random delay, an SPMR and a pause, repeated until an SPM."""
 
     def __init__(self, context: SessionContext, segment: Segment) -> None:
         self._packet = encode(Spmr(tsi=context.tsi, data_port=context.data_port))

@@ -25,10 +25,7 @@ _MOST_ASKERS = 16  # children in the status
 
 @attrs.define(eq=False)
 class _Child:
-    """Budget of NAKs of one child, and its monitor.
-
-    `small_budget` limits the requested sqns while the child's NAKs are excessive.
-    """
+    """Budget and monitor of one child's NAKs. `small_budget` limits requested sqns while the NAKs are excessive."""
 
     naks: TokenBucket
     monitor: ExcessiveNakMonitor
@@ -82,10 +79,7 @@ class NakLimits:
         return child in self._excessive
 
     def release(self, child: Nla, now_ns: int) -> bool:
-        """Restore the normal budget of a child with excessive NAKs.
-
-        The child's monitor starts again. Return whether the child's NAKs were excessive.
-        """
+        """Restore the normal budget of a child, and its monitor. Return whether the child's NAKs were excessive."""
         known = self._excessive.pop(child, None)
         if known is None:
             return False

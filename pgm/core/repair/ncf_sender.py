@@ -1,7 +1,4 @@
-"""NCFs: the first at once, identical ones every `ncf_ivl` (RFC 5.2, 7.2).
-
-A damped NCF is sent later, and never left out.
-"""
+"""NCFs: the first at once, identical ones every `ncf_ivl` (RFC 5.2, 7.2). A damped NCF is late, never left out."""
 
 from __future__ import annotations
 
@@ -47,10 +44,7 @@ class NcfSender:
     def confirm(
         self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None, options: Options = NO_OPTIONS
     ) -> Effects:
-        """Return the NCF for a NAK, with `options` besides the list.
-
-        The NCF goes to the segment that the NAK came from, or by unicast to `to`.
-        """
+        """Return the NCF for a NAK, with `options`, on the segment that the NAK came from, or by unicast to `to`."""
         if isinstance(nak, Naks):
             return self._confirm_all(nak, segment, now_ns, to, options)
         key = _key(segment, nak.listed, to, parity=nak.parity)
@@ -65,10 +59,7 @@ class NcfSender:
         return ()
 
     def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
-        """Return the NCFs for a train of NAKs.
-
-        They are one train if there are no options and none of the NCFs is damped.
-        """
+        """Return the NCFs for a train of NAKs: one train if none has options and none of the NCFs is damped."""
         keys: list[Key] = [_key(segment, each, to) for each in naks.each_list()]
         last_ns = max([self._recent.get(key, -NEVER) for key in keys])
         are_new = last_ns <= now_ns - self._parameters.ncf_ivl
@@ -90,10 +81,7 @@ class NcfSender:
         self._again.pop(key, None)
 
     def _send(self, key: Key, ncf: Send, now_ns: int) -> list[Send]:
-        """Send an NCF within the budget, and remember its NAK.
-
-        Damped NCFs that are forgotten for lack of room go with it.
-        """
+        """Send an NCF within the budget, and damped NCFs forgotten for lack of room. Remember its NAK."""
         if not self._nak_limits.admit_ncf(now_ns):
             return []
         self._counters.ncf_packets += 1

@@ -217,10 +217,7 @@ class Responder:
     def next_train(
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
     ) -> Send | None:
-        """Return RDATA for the oldest due sqns; None if none is due.
-
-        The train has as many packets of one size as fit.
-        """
+        """Return RDATA for the oldest due sqns, as many packets of one size as fit; None if none is due."""
         table = self._next_table(now_ns)
         spans, stride = self._uniform_spans(table, most_octets, most_packets, now_ns)
         if stride:
@@ -241,10 +238,7 @@ class Responder:
         return data(self._segment, packets, self._to)
 
     def _next_table(self, now_ns: int) -> RangeTable[PendingRepair]:
-        """Return the table whose turn it is.
-
-        The turn of `_late` comes when no other repair is due, and after `_IN_A_ROW` trains of other repairs.
-        """
+        """Return the table to serve: `_late` after all other repairs, or after `_IN_A_ROW` trains of other repairs."""
         if not self._late.sqns:
             return self._pending
         is_due, is_late_due = (
@@ -259,10 +253,7 @@ class Responder:
     def _uniform_spans(
         self, table: RangeTable[PendingRepair], most_octets: int, most_packets: int, now_ns: int
     ) -> tuple[list[Span], int]:
-        """Return the spans that `_collect` would take, and the size of their packets.
-
-        The size is 0 unless all packets are stored and have one size.
-        """
+        """Return `_collect`'s spans, and the packets' size: 0 unless all packets are stored and have one size."""
         due: list[Span] = []
         packets = 0
         for request in table.reaching():
@@ -284,10 +275,7 @@ class Responder:
     def _collect(
         self, table: RangeTable[PendingRepair], most_octets: int, most_packets: int, now_ns: int
     ) -> tuple[list[Run], bool]:
-        """Take requests until a train is full.
-
-        Return the runs, and whether any request was taken, or dropped because the store no longer has the packets.
-        """
+        """Take requests until a train is full. Return the runs, and whether any was taken, or dropped as not stored."""
         parts: list[Run] = []
         finished: list[Span] = []  # sqns of requests that are met or dropped, neighbours as one span
         packets = most_packets
@@ -324,20 +312,14 @@ class Responder:
         return parts, bool(finished)
 
     def expedite(self, now_ns: int) -> None:
-        """Make repairs due that would be due within one step of a driver's timer.
-
-        The repairs leave together with another packet that leaves now.
-        """
+        """Make repairs due that are due within a step of a driver's timer. They leave with a packet that leaves now."""
         for owed in itertools.chain(self._pending.reaching(), self._late.reaching()):
             if owed.due_ns <= now_ns + TIMER_STEP_NS:
                 owed.due_ns = min(owed.due_ns, now_ns)
         self._rearm(now_ns)
 
     def next_octets(self) -> int:
-        """Return an estimate of the next train's octets, for pacing.
-
-        The estimate is the number of owed packets times the size of the last requested packets.
-        """
+        """Return an estimate of the next train's octets, for pacing: owed packets times the last requested size."""
         table = self._pending if self._pending.sqns else self._late
         return min(table.sqns, MAX_CONVOY_PACKETS) * self._stride
 

@@ -93,10 +93,7 @@ class SessionState:
         return nak.spans_from(self.unwrap(nak.sqn))
 
     def parts_of(self, nak: Nak) -> Iterable[Nak]:
-        """Split a train of NCFs for separate checks if its newest sqn is too far ahead.
-
-        Any other packet is returned as one.
-        """
+        """Split a train of NCFs for separate checks if its newest sqn is too far ahead. Return others as one."""
         if isinstance(nak, Naks) and not self.reveals(self.spans_of(nak)[-1][1]):
             return nak.singles()
         return (nak,)
@@ -120,10 +117,7 @@ class SessionState:
 
     @property
     def oldest(self) -> int:
-        """Return the oldest sqn that a joiner may begin with.
-
-        That is the trail, or the edge of the largest window if that is higher.
-        """
+        """Return the oldest sqn a joiner may begin with: the trail, or the edge of the largest window if higher."""
         return max(self.trail, self.lead + 1 - self._context.parameters.rxw_sqns)
 
     def begin_at(self, sqn: int, trail: int) -> None:
@@ -252,10 +246,7 @@ def _group_size_of(spm: Spm) -> int:
 
 
 def _has_window(spm: Spm) -> bool:
-    """Return whether the edges describe a window, of at most 2^31 - 1 sqns (W-18).
-
-    The pair of RFC 8.1 describes none (W-20).
-    """
+    """Return whether the edges form a window of at most 2^31 - 1 sqns (W-18); the pair of RFC 8.1 is none (W-20)."""
     return wrap(spm.lead + 1 - spm.trail) < HALF and (spm.trail, spm.lead) != (NO_WINDOW_TRAIL, NO_WINDOW_LEAD)
 
 

@@ -46,10 +46,7 @@ class StreamEnd:
         self._last_nak_ns, self._was_over = now_ns, False
 
     def is_over(self, now_ns: int) -> bool:
-        """Return whether the source may end (SRC-27).
-
-        The source may end after `fin_quiet_ivl` without NAKs, or after `txw_secs`.
-        """
+        """Return whether the source may end: after `fin_quiet_ivl` without NAKs, or after `txw_secs` (SRC-27)."""
         return now_ns >= self._over_at_ns
 
     def check(self, now_ns: int) -> None:

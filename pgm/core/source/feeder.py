@@ -1,7 +1,4 @@
-"""Interface of a batcher that submits messages to a source later.
-
-A batcher waits for more messages that can share a packet.
-"""
+"""Interface of a batcher, which submits messages to a source later and waits for more that can share a packet."""
 
 from __future__ import annotations
 

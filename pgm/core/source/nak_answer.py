@@ -82,10 +82,7 @@ class NakAnswerer:
         return self.ncfs.confirm(nak, segment, now_ns, reply.to, reply.options)
 
     def _on_parity_nak(self, nak: Nak, segment: Segment, newest: int, peer: Nla, now_ns: int) -> Effects:
-        """Take a NAK for numbers of packets of one group or several (FEC-15).
-
-        A request that no parity can answer is not confirmed.
-        """
+        """Take a NAK for numbers of packets of groups (FEC-15). Do not confirm a request that no parity can answer."""
         assert self._parity is not None
         asked, is_served = self._parity.on_nak([unwrap(sqn, self._window.lead) for sqn in nak.sqns], peer, now_ns)
         self._sending.adaptive_rate.asked(asked, newest, peer)

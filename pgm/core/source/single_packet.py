@@ -17,10 +17,7 @@ from pgm.units import NEVER
 
 
 class SingleSendLane:
-    """Lane of single packets for a source that only rate and window limit.
-
-    The lane updates window, rate, counters and heartbeats.
-    """
+    """Lane of single packets for a source limited by rate and window alone, which updates counters and heartbeats."""
 
     def __init__(
         self,

@@ -97,20 +97,14 @@ class SourceCore:
         return self._sending.adaptive_rate.most
 
     def set_rate(self, rate: int, now_ns: int) -> None:
-        """Set the rate for data and repairs, in octets per second.
-
-        Window and receivers are dimensioned for txw_max_rte at most.
-        """
+        """Set the rate for data and repairs in octets per second; window and receivers are sized for txw_max_rte."""
         self._sending.pacer.set_rate(rate, now_ns)
         self._sending.adaptive_rate.limit_to(rate)
         self._sending.pacer.go_at(self._sending.adaptive_rate.rate)
         self._invalidate_deadline()
 
     def release(self, child: Nla, now_ns: int) -> int:
-        """Restore the normal NAK budget of a child that had a reduced one.
-
-        Return the number of sessions in which the child had a reduced budget, 0 or 1.
-        """
+        """Restore the normal NAK budget of a child. Return in how many sessions, 0 or 1, it had a reduced one."""
         self._invalidate_deadline()
         return int(self._naks.limits.release(child, now_ns))
 
@@ -168,10 +162,7 @@ class SourceCore:
         return [self._spm(now_ns) for _ in range(_RESETS)]
 
     def is_finished(self, now_ns: int) -> bool:
-        """Return whether a closed source may exit (SRC-27).
-
-        The source may exit after `fin_quiet_ivl` without NAKs, or after `txw_secs`.
-        """
+        """Return whether a closed source may exit: after `fin_quiet_ivl` without NAKs, or `txw_secs` (SRC-27)."""
         return self._closing.is_over(now_ns)
 
     # The network
@@ -256,10 +247,7 @@ class SourceCore:
         return at
 
     def _compute_deadline(self) -> int:
-        """Return when anything other than SPMs, data, repairs and the batcher is due.
-
-        The result is cached if data does not bring it nearer.
-        """
+        """Return when anything but SPMs, data, repairs and batcher is due; cached if data brings it no nearer."""
         window = self.window
         at = min(self._naks.deadline_ns, window.deadline_ns)
         if self._is_plain and not self._closing.is_closed and window.trail <= window.lead:
@@ -369,9 +357,6 @@ class SourceCore:
         self._invalidate_deadline()
 
     def close_window(self, now_ns: int) -> Effects:
-        """Empty the window, because nothing sent so far needs repair (RFC 3.5, SRC-15).
-
-        An SPM announces the empty window at once.
-        """
+        """Empty the window, as nothing sent so far needs repair (RFC 3.5, SRC-15). An SPM says so at once."""
         self.advance_trail(self.window.lead + 1)
         return (self._spm(now_ns),)

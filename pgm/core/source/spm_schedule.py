@@ -1,7 +1,4 @@
-"""Schedule of SPMs (RFC 5.1.4 - 5.1.6).
-
-Ambient SPMs are sent at a fixed interval. Heartbeats follow data at doubling intervals.
-"""
+"""Schedule of SPMs (RFC 5.1.4 - 5.1.6): ambient at a fixed interval, heartbeats after data at doubling intervals."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ class SpmSchedule:
         return min(self._ambient_at_ns, self._heartbeat_at_ns)
 
     def data_sent(self, now_ns: int, elapsed_ns: int = 0) -> None:
-        """Restart heartbeats at IHB_MIN, because ODATA or RDATA was sent (SRC-23).
-
-        `elapsed_ns` is the time of the window's clock.
-        """
+        """Restart heartbeats at IHB_MIN after ODATA or RDATA (SRC-23). `elapsed_ns` is of the window's clock."""
         self._elapsed_ns = elapsed_ns
         if self.is_data_driven and elapsed_ns >= self._ambient_after_ns:
             self._ambient_at_ns = min(self._ambient_at_ns, now_ns)

@@ -29,10 +29,7 @@ _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: maps all pages in one call, faster 
 
 
 def _references(chunks: list[Octets]) -> list[int]:
-    """Return the reference count of each chunk.
-
-    One call counts for all chunks, because hundreds may be held after a gap.
-    """
+    """Return each chunk's reference count, in one call for all: hundreds may be held after a gap."""
     return list(map(sys.getrefcount, chunks))
 
 
@@ -174,10 +171,7 @@ class BlockPool:
         self._blocks: list[Octets] = []
 
     def take(self, octets: int) -> Octets:
-        """Return `octets` of undefined content, in a block at most twice as large.
-
-        Small blocks, and blocks larger than the longest reads, come from the allocator.
-        """
+        """Return undefined octets, in a block of at most twice `octets`; the allocator gives small and huge ones."""
         if not _BLOCK_STEP <= octets <= READING_OCTETS:
             return np.empty(octets, np.uint8)
         size = -(-octets // _BLOCK_STEP) * _BLOCK_STEP

@@ -210,10 +210,7 @@ class RangeTable(Generic[R]):
         self.sqns -= old.end - old.first
 
     def discard(self, first: int, end: int) -> list[R]:
-        """Remove and return all (parts of) ranges inside `first` to `end - 1`.
-
-        An empty span, or a span with `end` below `first`, removes nothing.
-        """
+        """Remove and return all (parts of) ranges inside `first` to `end - 1`; none if `end` is at or below `first`."""
         if end <= first:
             return []
         index = bisect_left(self._firsts, first)

@@ -1,7 +1,4 @@
-"""Store of runs in sqn order, for windows and caches.
-
-`pinned_octets` counts the memory that is really pinned: whole chunks, and not only the octets of the packets.
-"""
+"""Store of runs in sqn order, for windows and caches. `pinned_octets` counts whole chunks, as they are pinned."""
 
 from __future__ import annotations
 
@@ -96,10 +93,7 @@ class RunStore:
         self.packets += sum([run.count for run in runs])
 
     def append_alone(self, sqn: int, buffer: Octets, offset: int, stride: int, payload_at: int) -> None:
-        """Insert one packet above all others.
-
-        The result is that of `add`, but no object is made if the packet continues the last run.
-        """
+        """Insert one packet above all others, as `add` does, without an object if it continues the last run."""
         last = self._runs[-1] if self._runs else None
         if (
             last is None
@@ -142,10 +136,7 @@ class RunStore:
                 yield Run(low, high - low, run.buffer, offset, stride, run.payload_at)
 
     def stride_of(self, first: int, end: int) -> int:
-        """Return the size of the packets `first` to `end - 1`, in octets.
-
-        Return 0 unless all packets are stored, have one size and lie in a few runs.
-        """
+        """Return the octets of each packet `first` to `end - 1`; 0 unless all are stored, of one size, in few runs."""
         index = max(0, bisect_right(self._firsts, first) - 1)
         stride = 0
         for run in self._runs[index : index + _FEW_RUNS]:
@@ -157,10 +148,7 @@ class RunStore:
         return 0
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
-        """Return copies of the packets of spans in order, as a (packets, `stride`) array.
-
-        `stride_of` must have returned `stride` for the range of the spans.
-        """
+        """Return copies of the spans' packets in order, as a (packets, `stride`) array; `stride` is of `stride_of`."""
         index, pieces = bisect_right(self._firsts, spans[0][0]) - 1, []
         run = self._runs[index]
         octets, origin, run_end = run.buffer.data, run.offset - run.first * stride, run.first + run.count
@@ -177,19 +165,13 @@ class RunStore:
         return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(-1, stride)
 
     def take(self, sqn: int, most_packets: int) -> Run | None:
-        """Remove and return up to `most_packets` of the oldest run.
-
-        Return None if the run does not begin with `sqn`.
-        """
+        """Remove and return up to `most_packets` of the oldest run; None if it does not begin with `sqn`."""
         if not self._runs or self._runs[0].first != sqn:
             return None
         return self.cut_oldest(most_packets)
 
     def take_whole(self, sqn: int, most_octets: int, end: int = NEVER) -> list[Run]:
-        """Remove and return the oldest runs, from `sqn` on without a gap.
-
-        Only whole runs are taken, below `end` and within `most_octets` in total.
-        """
+        """Remove and return the oldest whole runs, from `sqn` without a gap, below `end`, within `most_octets`."""
         taken: list[Run] = []
         for run in self._runs:
             octets = run.count * run.stride

@@ -34,10 +34,7 @@ class HeldRuns(RunStore):
             super().insert(rest)
 
     def fill(self, pieces: DataWithGaps, base: int) -> None:
-        """Insert pieces that overlap held runs only in their holes.
-
-        `base` is the sqn of the first packet. The read buffer is kept only if some piece found no hole.
-        """
+        """Insert pieces (first sqn `base`) in the holes of held runs. Keep the read buffer only if one finds none."""
         data, left = pieces.data, []
         source, stride, payload_at = data.buffer.data, data.stride, data.payload_at
         # end sqn, buffer and origin of the run that took the previous piece

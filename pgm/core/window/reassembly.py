@@ -135,10 +135,7 @@ class Reassembler:
 
     @property
     def mark(self) -> tuple[int, int] | None:
-        """First sqn and octets of the incomplete message; None without one.
-
-        An unchanged mark means that the message makes no progress.
-        """
+        """First sqn and octets of the incomplete message, or None. An unchanged mark means no progress."""
         return None if self._partial is None else (self._partial.first, self._partial.octets)
 
     def end(self) -> Iterator[Lost]:

@@ -68,10 +68,7 @@ class ReceiveWindow:
         self.next_sqn = sqn
 
     def begin_earlier(self, sqn: int, now_ns: int) -> None:
-        """Start delivery at an earlier sqn, before anything was delivered.
-
-        The stream is announced to begin before the data that came.
-        """
+        """Start delivery at an earlier sqn, before any delivery: the stream is announced to begin before the data."""
         if sqn < self.next_sqn:
             self._recovery.detect(sqn, self.next_sqn, now_ns)
             self.gap_detector.first = self.next_sqn = sqn

@@ -92,10 +92,7 @@ class AdvanceWithTime:
         return trail + (end - trail) // _WATCHED
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
-        """Return whether the oldest part was requested recently.
-
-        Sending new data would make the requested packets unrepairable.
-        """
+        """Return whether the oldest part was requested recently: new data would make its packets unrepairable."""
         if self._full_since_ns is None:
             self._full_since_ns = now_ns
         if is_owed:
@@ -110,10 +107,7 @@ class AdvanceWithTime:
         self._full_since_ns = None
 
     def retry_at(self) -> int:
-        """Return when a full window advances.
-
-        The window advances when no NAK came for `txw_adv_ivl`, or at the end of the longest hold.
-        """
+        """Return when a full window advances: `txw_adv_ivl` after the last NAK, or at the end of the longest hold."""
         if self._full_since_ns is None:
             return NEVER
         took_ns = self._nak_ivl if self._moved_ns < 0 else self._full_since_ns - self._moved_ns
@@ -155,10 +149,7 @@ class AdvanceWithData:
         return min(next_trail, trail + -(-(end - trail) // _WATCHED_OF_DATA))
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
-        """Return whether TXW_ADV_IVL_TMR runs, for TXW_ADV_SECS at most.
-
-        The bound keeps a storm of NAKs from holding the window for ever.
-        """
+        """Return whether TXW_ADV_IVL_TMR runs, for TXW_ADV_SECS at most, so that NAKs cannot hold it for ever."""
         if self._full_since_ns is None:
             self._full_since_ns = now_ns
         is_quiet = now_ns - self._nak_ns >= self._parameters.txw_adv_ivl

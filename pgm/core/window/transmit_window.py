@@ -121,10 +121,7 @@ _PARTS = 8  # Each part is 1 / _PARTS of the window.
 
 
 class TransmitWindow:
-    """The transmit window of one source.
-
-    `trail` is the oldest repairable sqn, `lead` the newest sent, `end` the next to be assigned.
-    """
+    """Transmit window of a source: `trail` is the oldest repairable sqn, `lead` the newest sent, `end` the next."""
 
     def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, first: int = 0) -> None:
         self._parameters = parameters
@@ -190,10 +187,7 @@ class TransmitWindow:
             at = until
 
     def append_rows(self, payloads: Octets | PayloadRows) -> None:
-        """Assign sqns to messages of equal size.
-
-        `payloads` is a (count, size) array, or rows yet to be written. Raise `PayloadTooLarge`.
-        """
+        """Assign sqns to messages of equal size, a (count, size) array or rows to write. Raise `PayloadTooLarge`."""
         if not isinstance(payloads, np.ndarray):
             self._append_written(payloads)
             return
@@ -230,10 +224,7 @@ class TransmitWindow:
         return self._hole[1] if self.end == self._hole[0] else self.end
 
     def resume_at(self, sqn: int) -> None:
-        """Leave out the sqns before `sqn`, because a group has ended early (FEC-21).
-
-        Everything accepted must have been sent.
-        """
+        """Leave out the sqns before `sqn`: a group ended early (FEC-21), and everything accepted was sent."""
         self._hole = (self.end, sqn)
 
     @property
@@ -245,10 +236,7 @@ class TransmitWindow:
         return self._parameters.mark_ends and self.end == self._first
 
     def _append_first(self, payload: Payload | Octets) -> int:
-        """Append the session's first message with OPT_SYN if the option fits (SRC-29).
-
-        Return the number of messages taken, 0 or 1.
-        """
+        """Append the first message, with OPT_SYN if it fits (SRC-29). Return the messages taken, 0 or 1."""
         options, _ = encode_options((Syn(),), PacketType.ODATA)
         octets = np.frombuffer(payload, np.uint8)
         if DATA_HEADER_OCTETS + len(options) + len(octets) > self._parameters.max_tpdu:
@@ -257,10 +245,7 @@ class TransmitWindow:
         return 1
 
     def mark_end(self) -> None:
-        """Put OPT_FIN on the last packet (SRC-28).
-
-        Nothing changes if the packet was sent or has no room for the option.
-        """
+        """Put OPT_FIN on the last packet (SRC-28), unless it was sent or has no room for the option."""
         last = self._store.find(self.end - 1)
         if not self._parameters.mark_ends or not self.has_unsent or last is None:
             return
@@ -298,10 +283,7 @@ class TransmitWindow:
             self._append_rows(octets[whole * size :].reshape(1, -1), options, range(whole * size, len(octets), size))
 
     def _rows_at_once(self, size: int) -> int:
-        """Return how many payloads of a size to write next.
-
-        A chunk is filled to its end, so that little memory stays unused.
-        """
+        """Return how many payloads of a size to write next: as many as fill a chunk, to leave little unused."""
         stride = DATA_HEADER_OCTETS + size
         most = in_whole_trains(max(1, _APPEND_OCTETS // stride), stride)
         return min(most, self._arena.left_octets // stride or most)
@@ -415,10 +397,7 @@ class TransmitWindow:
         return self._plain.packet(payload, sqn, self.trail)
 
     def keep_alone(self, packet: bytes, now_ns: int) -> bool:
-        """Keep the packet that `number_alone` returned last.
-
-        Return whether the window has room for another packet of any size.
-        """
+        """Keep the packet `number_alone` returned last. Return whether another packet of any size has room."""
         stride, store = len(packet), self._store
         store.append_alone(self.lead, *self._arena.put(packet), stride, DATA_HEADER_OCTETS)
         self._note_sent(self.lead, self.lead, stride, now_ns)
@@ -438,10 +417,7 @@ class TransmitWindow:
         return self._store.parts(max(first, self.trail), min(end, self.lead + 1))
 
     def stride_of(self, first: int, end: int) -> int:
-        """Return the size of the packets `first` to `end - 1`, or 0.
-
-        The result is 0 unless all packets can be repaired, have one size, and lie in a few runs.
-        """
+        """Return the size of packets `first` to `end - 1`; 0 unless all are repairable, of one size, in few runs."""
         return self._store.stride_of(first, end) if self.trail <= first and end <= self.lead + 1 else 0
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
@@ -455,10 +431,7 @@ class TransmitWindow:
         self.unstable_from = sqn
 
     def _room_packets(self, stride: int) -> int:
-        """Return how many packets of a size fit before the window is full.
-
-        An empty window takes one packet of any size.
-        """
+        """Return how many packets of a size fit before the window is full; one of any size in an empty window."""
         sqns = self.lead + 1 - self.trail
         octets = self.capacity.octets - (self._store.octets - self.unsent_octets)
         return max(0 if sqns else 1, min(octets // stride, self.capacity.sqns - sqns))
@@ -525,10 +498,7 @@ class TransmitWindow:
             self._move_trail(self._next_trail)
 
     def advance_to(self, sqn: int) -> None:
-        """Move the trail to `sqn`: the application needs no repair before it (SRC-14).
-
-        The window moves by messages. A message that `sqn` would split stays whole.
-        """
+        """Move the trail to `sqn`, before which no repair is needed (SRC-14). A message it splits stays whole."""
         run = self._store.find(sqn) if sqn <= self.lead else None
         fragment = fragment_of(run.part(sqn, sqn + 1)) if run is not None else None
         self._move_trail(min(sqn, self.lead + 1) if fragment is None else unwrap(fragment.first_sqn, sqn))

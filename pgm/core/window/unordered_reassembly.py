@@ -116,10 +116,7 @@ class UnorderedReassembler:
 
     @property
     def mark(self) -> tuple[int, int] | None:
-        """Oldest incomplete sqn and octets of all incomplete messages, or None.
-
-        An unchanged mark means that no message makes progress.
-        """
+        """Oldest incomplete sqn, and octets of all incomplete messages, or None. Unchanged: no progress."""
         oldest = next(iter(self._partials), None)
         return None if oldest is None else (oldest, self._octets)
 
