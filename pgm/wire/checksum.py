@@ -76,10 +76,7 @@ def checksum(packet: bytes) -> bytes:
 
 
 def patched(field: bytes, old: bytes, new: bytes) -> bytes:
-    """Return the checksum field corrected after `old` became `new` (RFC 1624).
-
-    Both must have even length and be on even offsets.
-    """
+    """Return the checksum corrected after `old` became `new` (RFC 1624), both of even length at even offsets."""
     value = (int.from_bytes(field, "little") + _sum(old) - _sum(new)) % 0xFFFF
     return (value or 0xFFFF).to_bytes(2, "little")
 
@@ -95,8 +92,5 @@ def is_valid(packet: bytes) -> bool:
 
 
 def _sum(packet: bytes) -> int:
-    """Return the sum of the packet's 16-bit words modulo 0xFFFF.
-
-    65,536 is 1 modulo 0xFFFF, so the packet as one number has the residue of this sum.
-    """
+    """Return the sum of 16-bit words modulo 0xFFFF: 65,536 is 1 there, so the packet as one number has this residue."""
     return int.from_bytes(packet, "little") % 0xFFFF

@@ -170,10 +170,7 @@ class Spmr(Packet):
 
 @attrs.frozen(kw_only=True)
 class Ack(Packet):
-    """Acknowledgement of PGMCC or of an acknowledged stream.
-
-    The first has OPT_PGMCC_FEEDBACK, the second OPT_PGM_MEMBERS.
-    """
+    """Acknowledgement of PGMCC, with OPT_PGMCC_FEEDBACK, or of an acknowledged stream, with OPT_PGM_MEMBERS."""
 
     TYPE = PacketType.ACK
     rx_max: int = u32("newest sqn received; with OPT_PGM_MEMBERS everything up to it was")
@@ -240,10 +237,7 @@ def _encode_listed(kind: PacketType, ends: tuple[Tsi, int, Nla, Nla], listed: by
 def _form_of_list(
     kind: PacketType, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla, count: int
 ) -> tuple[bytes, bytes]:
-    """Return the octets before the first sqn, and between the first sqn and the list.
-
-    The packet has a list of `count` further sqns. The checksum is left 0.
-    """
+    """Return the octets up to the first sqn, and from there to the list of `count` further sqns, with checksum 0."""
     options = (NakList(sqns=(0,) * count),)
     first = Nak(
         tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options
@@ -340,10 +334,7 @@ _NAK_NLAS_AT = 20  # AFI of the source NLA; the group's follows
 
 
 def _replace(octets: bytes, at: int, size: int, new: bytes) -> bytes:
-    """Return received octets with `size` of them replaced, and the checksum patched.
-
-    An absent checksum stays absent.
-    """
+    """Return received octets with `size` of them replaced, and a checksum patched; an absent one stays absent."""
     field = octets[6:8]
     if field != b"\0\0":
         field = checksum.patched(field, octets[at : at + size], new)
@@ -366,10 +357,7 @@ def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
 
 
 def ncf_for(nak: Nak, options: Options = NO_OPTIONS) -> bytes:
-    """Return the NCF that confirms a NAK (W-32), with `options` of its own.
-
-    Sqns, addresses and list are those of the NAK; the ports are swapped.
-    """
+    """Return the NCF of a NAK (W-32) with own `options`: its sqns, addresses and list, with the ports swapped."""
     if nak.options and not nak.says_more and not nak.parity and not options:
         return _encode_listed(PacketType.NCF, (nak.tsi, nak.data_port, nak.source_nla, nak.group_nla), nak.listed)
     kept = find(nak.options, NakList)

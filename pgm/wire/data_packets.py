@@ -101,10 +101,7 @@ def build_rdata(runs: Sequence[Run], trail: int) -> Octets:
 
 
 def as_rdata(rows: Octets, trail: int) -> Octets:
-    """Turn copies of kept packets into RDATA in place, as `build_rdata` does.
-
-    `rows` is a contiguous (count, packet size) array.
-    """
+    """Turn copies of kept packets, a contiguous (count, packet size) array, into RDATA in place: see `build_rdata`."""
     count, stride = rows.shape
     new = int.from_bytes(wrap(trail).to_bytes(4, "big"), "little")
     rdata = int(PacketType.RDATA)
@@ -129,10 +126,7 @@ def as_rdata(rows: Octets, trail: int) -> Octets:
 
 
 def _patch_each(octets: memoryview, stride: int, rdata: int, new: int, less: int) -> None:
-    """Patch the rows one by one, which is faster for a few rows.
-
-    Caches hold the memory of this loop, but not that of numpy.
-    """
+    """Patch rows one by one, faster for a few rows: caches hold this loop's memory, but not that of numpy."""
     unpack_from, pack_into = _TYPE_TO_TRAIL.unpack_from, _TYPE_TO_TRAIL.pack_into
     for at in range(TYPE_AT, len(octets), stride):
         kind, flags, value, middle, old = unpack_from(octets, at)
@@ -140,8 +134,5 @@ def _patch_each(octets: memoryview, stride: int, rdata: int, new: int, less: int
 
 
 def build_first_sending(run: Run) -> Octets:
-    """Return ODATA for recovered packets that a relay has never sent downstream.
-
-    On the downstream segment, the packets are new.
-    """
+    """Return ODATA for recovered packets that a relay never sent downstream, where they are new."""
     return _retyped(run, PacketType.ODATA)

@@ -46,10 +46,7 @@ NO_WINDOW_LEAD = 0x80000000
 
 
 class PacketType(enum.IntEnum):
-    """Low nibble of the type octet (RFC 8).
-
-    ACK comes from OpenPGM, which uses it for PGMCC. This project also uses ACK for acknowledged streams.
-    """
+    """Low nibble of the type octet (RFC 8). ACK is OpenPGM's for PGMCC, used for acknowledged streams too."""
 
     __hash__ = int.__hash__  # the hash of Enum hashes the name, in Python, for every packet
 
@@ -167,10 +164,7 @@ def decode_nla_untrusted(octets: memoryview, at: int, end: int) -> tuple[Nla, in
 
 
 class Layout:
-    """Codec derived from a class's field declarations.
-
-    The codec has one step per run of fixed fields, and one per special field.
-    """
+    """Codec of a class's field declarations: a step per run of fixed fields, and one per special field."""
 
     def __init__(self, cls: type[attrs.AttrsInstance]) -> None:
         self.names: list[str] = []
@@ -204,10 +198,7 @@ class Layout:
         return b"".join(parts)
 
     def decode_untrusted(self, octets: memoryview, at: int, end: int) -> tuple[list[Any], int]:
-        """Return the values of the declared fields from `at` on. Raise `WireError`.
-
-        Also return the offset after the fields.
-        """
+        """Return the values of the declared fields at `at`, and the offset after them. Raise `WireError`."""
         values: list[Any] = []
         for step, _ in self._steps:
             if isinstance(step, struct.Struct):
@@ -247,10 +238,7 @@ def _decode_special_untrusted(kind: Kind, octets: memoryview, at: int, end: int)
 
 
 def tsi_text(tsi: Tsi) -> str:
-    """Return the usual spelling of a TSI (INT-U14).
-
-    The spelling is six decimal octets of the GSI and the data-source port.
-    """
+    """Return the usual spelling of a TSI (INT-U14): six decimal octets of the GSI, and the data-source port."""
     return ".".join(str(octet) for octet in tsi[:6]) + f".{int.from_bytes(tsi[6:], 'big')}"
 
 

@@ -66,10 +66,7 @@ class Naks(Nak):
 
     @functools.cached_property
     def spans(self) -> tuple[Span, ...]:
-        """The requested sqns of all packets as half-open spans, relative to `sqn`.
-
-        The spans are ordered and disjoint.
-        """
+        """Requested sqns of all packets as ordered, disjoint, half-open spans, relative to `sqn`."""
         flat = self.lists.reshape(-1)
         if (flat[1:] - flat[:-1] == 1).all():  # a burst; the differences wrap as sqns do
             return ((0, flat.size),)
@@ -136,10 +133,7 @@ def _list_at_untrusted(packet: bytes) -> int:
 
 
 def nak_rows(first: bytes, lists: npt.NDArray[np.int64]) -> Octets:
-    """Return packets like `first` for `lists` of sqns.
-
-    `first` has a list and no other option. `lists` is a (count, sqns per packet) array.
-    """
+    """Return packets like `first`, which has a list alone, for `lists`: a (count, sqns per packet) array."""
     rows = np.empty((len(lists), len(first)), np.uint8)
     rows[:] = np.frombuffer(first, np.uint8)
     wire = (lists & MASK).astype(">u4")

@@ -18,10 +18,7 @@ _LENGTH_OCTETS = 4  # OPT_LENGTH
 
 
 def with_back_off(spm: Spm, octets: bytes, advertised: Options) -> bytes:
-    """Return an SPM with the OPT_NAK_BO_IVL in `advertised`, or without that option.
-
-    `octets` is the SPM, with the options of `spm`.
-    """
+    """Return an SPM with the OPT_NAK_BO_IVL of `advertised`, or without. `octets` has the options of `spm`."""
     if not advertised and find(spm.options, NakBoIvl) is None:
         return octets
     _, at = decode_nla_untrusted(memoryview(octets), _PATH_AT, len(octets))  # the path may already be another node's

@@ -195,10 +195,7 @@ class Fin(Option):
 @_option
 @attrs.frozen
 class Rst(Option):
-    """OPT_RST (9.8): the source failed.
-
-    N says that the source will answer no NAK. The code is 6 bits, 0 for unknown.
-    """
+    """OPT_RST (9.8): the source failed. N: the source will answer no NAK. The code is 6 bits, 0 for unknown."""
 
     TYPE, NAME, CARRIERS = 0x0F, "OPT_RST", frozenset({_T.SPM})
     FLAGS = {"no_naks": 0x40, "error": 0x3F}
@@ -249,10 +246,7 @@ class PgmccData(Option):
 @_option
 @attrs.frozen
 class PgmccFeedback(Option):
-    """OPT_PGMCC_FEEDBACK (OpenPGM): echoed time stamp and loss rate of an ACK.
-
-    The fields are AFI, loss rate and NLA.
-    """
+    """OPT_PGMCC_FEEDBACK (OpenPGM): echoed time stamp, loss rate and reporter of an ACK: AFI, loss rate, NLA."""
 
     TYPE, NAME, CARRIERS = 0x13, "OPT_PGMCC_FEEDBACK", frozenset({_T.ACK, _T.NAK})
     timestamp_ms: int = u32("echoed time stamp plus the time held here")
@@ -316,10 +310,7 @@ class HeldHistory(Option):
 @_option
 @attrs.frozen
 class Members(Option):
-    """Private option: the members for which a cumulative ACK speaks.
-
-    From a parent to its children, the option confirms that acks were received.
-    """
+    """Private option: members that a cumulative ACK speaks for; from a parent to children, it confirms acks."""
 
     TYPE, NAME, CARRIERS = 0x67, "OPT_PGM_MEMBERS", frozenset({_T.ACK})
     FLAGS = {"is_element": 0x01, "confirms": 0x02, "leaves": 0x04, "joins": 0x08}
@@ -468,10 +459,7 @@ _PARITY = frozenset({ParityPrm, ParityGrp, CurrTgsize})
 
 
 def _is_sound(cls: type[Option], value: int, octet3: int) -> bool:
-    """Return whether a parity option is valid (FEC-02, FEC-04, FEC-07).
-
-    A valid number is not 0, and a valid offer offers some parity.
-    """
+    """Return whether a parity option (FEC-02, FEC-04, FEC-07) has a number above 0, and any offer if it offers."""
     if cls is not ParityPrm:
         return value > 0
     return value.bit_count() == 1 and bool(octet3 & (cls.FLAGS["proactive"] | cls.FLAGS["on_demand"]))

@@ -74,10 +74,7 @@ def requested(sqn: int, size: int) -> tuple[int, int]:
 
 
 def fragment_at(head: memoryview | bytes, payload_at: int) -> int | None:
-    """Return the offset of the first OPT_FRAGMENT in a data packet (FEC-12), or None.
-
-    The packet's options must have been read before.
-    """
+    """Return the offset of the first OPT_FRAGMENT of a packet with valid options (FEC-12), or None."""
     at = DATA_HEADER_OCTETS + 4
     while at < payload_at:
         if head[at] & 0x7F == Fragment.TYPE:
@@ -119,10 +116,7 @@ def build_parity(
     trail: int,
     marks: Iterable[Option] = (),
 ) -> bytes:
-    """Return a parity packet as octets.
-
-    Unrequested parity is ODATA, requested parity RDATA. `marks` are OPT_SYN and OPT_FIN (FEC-13).
-    """
+    """Return parity as octets: ODATA if unrequested, else RDATA. `marks` are OPT_SYN and OPT_FIN (FEC-13)."""
     options: list[Option] = [*marks]
     if packet.actual is not None:
         options.append(CurrTgsize(size=packet.actual))
@@ -166,10 +160,7 @@ def read_parity(data: Data, first: int, size: int) -> list[ParityPacket]:
 
 
 def counts_of(sqns: Sequence[int], size: int) -> list[tuple[int, int]]:
-    """Return the groups and counts of a parity NAK's 64-bit sqns.
-
-    If several sqns are for one group, the largest count holds.
-    """
+    """Return the groups and counts of a parity NAK's 64-bit sqns, the largest count of each group."""
     largest: dict[int, int] = {}
     for sqn in sqns:
         group, count = requested(sqn, size)

@@ -27,10 +27,7 @@ NEXT_HEAD, NEXT_HEADS = 1 << 8 * 19, 1 << 8
 
 
 def plain_front(tsi: Tsi, data_port: int) -> bytes:
-    """Return the octets before the checksum of all plain ODATA of a session.
-
-    These octets are the ports, the type, and no options.
-    """
+    """Return the octets before the checksum of a session's plain ODATA: ports, type, and no options."""
     return tsi[6:] + data_port.to_bytes(2, "big") + bytes((PacketType.ODATA, 0))
 
 

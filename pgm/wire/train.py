@@ -179,10 +179,7 @@ class DataWithGaps:
         ]
 
     def spread_run(self, base: int) -> Run:
-        """Return all pieces as one run with holes, and mark the train as kept.
-
-        `open_gaps` must have made room for the holes.
-        """
+        """Return all pieces as one run with the holes that `open_gaps` made room for. Mark the train as kept."""
         data = self.data
         data.keeping.is_kept = True
         return Run(base, self.spans[-1][1], data.buffer, data.offset, data.stride, data.payload_at)
@@ -248,20 +245,14 @@ class Train:
         self.keeping.is_kept = is_kept
 
     def has_room_behind(self) -> None:
-        """Allow the part that keeps the train to use the room after it in the buffer.
-
-        No other part may use these octets or the room until the next read.
-        """
+        """Let the part that keeps the train, and no other, use the room after its octets until the next read."""
         keeping = self.keeping
         keeping.end = self.offset + self.length
         keeping.room = self.buffer.nbytes - keeping.end
 
     @property
     def octets_to_keep(self) -> int:
-        """Number of octets that must stay in place if the train is kept.
-
-        The octets are counted from the first octet of the train.
-        """
+        """Number of octets to stay in place if the train is kept, counted from the first octet of the train."""
         return self.length + self.keeping.grown
 
     @property
@@ -281,10 +272,7 @@ class Train:
         return None if left is None else Train(octets[: left.length], 0, left.length, left.stride)
 
     def closed_up(self, lost: npt.NDArray[np.bool_]) -> Train | None:
-        """Remove the packets marked lost in place, and move later packets up.
-
-        Only the owner of the octets may call this, before the octets are parsed.
-        """
+        """Remove the packets marked lost in place, move later ones up. Only the owner may, before the parsing."""
         octets, first, stride = self.buffer.data, self.offset, self.stride
         end = first + self.length
         gone = lost.nonzero()[0].tolist()

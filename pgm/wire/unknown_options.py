@@ -50,10 +50,7 @@ def _options_at(packet: Packet) -> int:
 
 
 def _invalidate(rows: Octets, options_at: int, count: int) -> None:
-    """Set the type of unknown options with OPX INVALIDATE to OPT_INVALID.
-
-    OPT_END and all other octets stay, and the checksum is patched.
-    """
+    """Set the type of unknown options with OPX INVALIDATE, not OPT_END, to OPT_INVALID; patch the checksum."""
     for at in _option_places(rows[0], options_at + _OPT_LENGTH_OCTETS, count):
         number, opx = int(rows[0, at]) & OPT_INVALID, int(rows[0, at + 2]) & 0x03
         if number in OPTIONS or opx != Opx.INVALIDATE:
