@@ -65,10 +65,7 @@ def source_core(
     now_ns: int,
     rng: random.Random | None = None,
 ) -> SourceCore:
-    """Make a source of one stream, on all of its segments.
-
-    Without `rng` its polls are drawn from the TSI, which is random.
-    """
+    """Make a source of one stream on all of its segments. Without `rng` the TSI, which is random, seeds its polls."""
     setup = SourceSetup(
         tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow, lines=tuple(segments[1:])
     )

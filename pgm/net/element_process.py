@@ -84,10 +84,7 @@ async def run_element(
 async def cancel_on_signal(
     scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Cancel a scope on SIGTERM, SIGINT, or SIGHUP unless SIGHUP is ignored, as under nohup.
-
-    The task reports its start once no such signal can be missed.
-    """
+    """Cancel a scope on SIGTERM, SIGINT, SIGHUP (if not ignored, as by nohup). Report the start once none is missed."""
     wanted = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         wanted.add(signal.SIGHUP)

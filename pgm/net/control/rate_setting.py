@@ -11,10 +11,7 @@ START = "start"  # in place of a value: the rate at the start
 
 
 def checked_rate(core: SourceCore, rate: str | int) -> int:
-    """Return a rate in octets a second, from a number, `START`, or the topology file's spelling.
-
-    Raises `UnitError` or `UsageError`.
-    """
+    """Return a rate in octets a second from a number, `START` or a spelling. Raises `UnitError` or `UsageError`."""
     least, most = int(ROWS["txw_max_rte"].low), core.parameters.txw_max_rte
     if rate == START:
         return most

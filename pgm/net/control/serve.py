@@ -17,10 +17,7 @@ from pgm.topology.node_plan import NodePlan
 async def start_answering(
     nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, snapshot: Callable[[], Snapshot]
 ) -> None:
-    """Answer for a node until the nursery is cancelled.
-
-    Raises `ProcessError` if the node runs already, or if a socket cannot be made.
-    """
+    """Answer for a node until cancelled. Raises `ProcessError` if it runs already, or if a socket cannot be made."""
     await nursery.start(serve_status, status_path(plan.topology, plan.name), snapshot)
     path = control_path(plan.topology, plan.name)
     await nursery.start(serve_control, path, NodeSettings(plan, driver).answer, driver.core.counters)

@@ -64,10 +64,7 @@ class ApplicationReader:
         os.close(self._duplicate)
 
     async def wait(self) -> None:
-        """Read, or sleep until the socket is readable and read it, or until `wake`.
-
-        The caller finds out which of these happened.
-        """
+        """Read, or sleep until the socket is readable and read, or until `wake`; the caller finds out which."""
         may_go_on = self._reads < _READS_IN_A_ROW and self._octets < _OCTETS_IN_A_ROW
         if may_go_on and (octets := self._read(self._reads > 1)):
             self._reads += 1
@@ -103,10 +100,7 @@ class ApplicationReader:
             self._reads = 2 if gathers else 1
 
     async def catch_up(self) -> int:
-        """Read once while queued messages still wait for the application. Return the octets.
-
-        Otherwise the packets in the socket's buffer would overflow it.
-        """
+        """Read once, lest the socket's buffer overflow, if messages wait for the application. Return the octets."""
         octets = self._read(True)
         self._reads += 1
         self._octets += octets

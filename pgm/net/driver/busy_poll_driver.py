@@ -64,10 +64,7 @@ class _Input:
         _, self.was_single = driver.read_once(self._link, self._sock, driver.take_single, gathers=gathers)
 
     def poll(self, most: int) -> int:
-        """Poll at most `most` times for a single packet on the fast path.
-
-        Returns the number of the successful poll; 0 if none.
-        """
+        """Poll up to `most` times for a single packet of the fast path. Return the successful poll, 0 if none."""
         driver, link, sock = self._driver, self._link, self._sock
         take = driver.take_single
         if take is None or driver.observer is not None or not link.polls_singles:
@@ -161,10 +158,7 @@ class BusyPollLoop:
             self._deadline_ns = at_ns
 
     def block(self, ivl: int) -> None:
-        """Wait in the kernel until data comes, a deadline is reached, or `ivl` ns are over.
-
-        Returns at once if less than a millisecond is left.
-        """
+        """Wait in the kernel for data, a deadline or `ivl` ns; return at once if under a millisecond is left."""
         if self._is_stale:
             self._is_stale = False
             self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
@@ -192,10 +186,7 @@ class BusyPollLoop:
         self.turn()
 
     def turn_if_due(self, now_ns: int) -> None:
-        """Take a turn between two sends if the last turn without data was long ago.
-
-        NAKs must not wait until the last send.
-        """
+        """Take a turn between two sends if the last one without data is long ago: NAKs must not wait longer."""
         if now_ns >= self.now_ns + _TURN_IVL:
             self.turn()
 
@@ -299,10 +290,7 @@ class BusyPollDriver(EffectPerformer):
             self._raise_unusable()
 
     def turn(self) -> None:
-        """Take a turn of the thread's loop for a waiting caller.
-
-        Raises `UsageError` if a handler has closed the node.
-        """
+        """Take a turn of the thread's loop for a waiting caller. Raises `UsageError` if a handler closed the node."""
         self.require_usable()
         self.loop.turn()
 

@@ -27,9 +27,6 @@ class ProcessSleep:
         self._count = 0
 
     def pause(self, length_ns: int) -> bool:
-        """Sleep for `length_ns`. Return whether the pause was complete.
-
-        False, perhaps before the end, means that other tasks must get their turn now.
-        """
+        """Sleep for `length_ns`. Return False, perhaps before the end, if other tasks must get their turn now."""
         self._count = (self._count + 1) % _IN_A_ROW
         return self._count > 0 and not self._poll.poll(length_ns / MILLISECOND)

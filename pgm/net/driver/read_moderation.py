@@ -90,9 +90,6 @@ class ReadModeration:
 
     @property
     def _has_few_losses(self) -> bool:
-        """Return whether few sqns were requested in this window, and by this node alone.
-
-        Children wait for answers, so any NAK of theirs gives False.
-        """
+        """Return whether few sqns were requested in this window, none by children, which wait for answers."""
         counters, start = self._counters, self._start
         return counters.nak_packets_in == start.naks_in and counters.nak_sqns - start.sqns_requested <= self._few_sqns

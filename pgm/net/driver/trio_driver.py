@@ -183,10 +183,7 @@ class TrioDriver(EffectPerformer):
         return octets or 1
 
     def serve_late(self) -> None:
-        """Serve a receiver's timers that have run out while its application reads.
-
-        The deadline task gets its turn only when no data waits.
-        """
+        """Serve a receiver's due timers while its application reads: the deadline task waits behind all data."""
         now_ns = self.now_ns()
         if now_ns < self._timer.until_ns:
             return
@@ -208,19 +205,13 @@ class TrioDriver(EffectPerformer):
         return rest_ns
 
     def _sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
-        """Sleep with the whole process for `rest_ns` if nothing is due in that time.
-
-        Return whether it slept that long.
-        """
+        """Sleep with the whole process for `rest_ns` if nothing is due then. Return whether it slept that long."""
         process_sleep = self._process_sleeps.get(sock)
         is_due = self._timer.is_woken or self._timer.until_ns <= self.now_ns() + rest_ns
         return process_sleep is not None and not is_due and not self.is_held_up and process_sleep.pause(rest_ns)
 
     async def _rest(self) -> None:
-        """Leave the sockets alone until the next multiple of `wake_ivl`.
-
-        All tasks of all nodes wake at the same times, and so less often.
-        """
+        """Leave the sockets alone until a multiple of `wake_ivl`: all tasks wake at the same times, less often."""
         await trio.sleep((self._wake_ivl - self.now_ns() % self._wake_ivl) / SECOND)
 
     async def _keep_deadlines(self) -> None:

@@ -99,10 +99,7 @@ class SourceView(_View[SourceCore, D]):
 
     @property
     def max_apdu(self) -> int:
-        """Return the octets of the largest message that this source accepts.
-
-        That is the parameter's value, and at most half of the window.
-        """
+        """Return the octets of the largest message accepted: the parameter's value, half of the window at most."""
         packer = self._packer
         return packer.largest if isinstance(packer, BatchSender) else self._core.window.largest_payload
 
@@ -113,10 +110,7 @@ class SourceView(_View[SourceCore, D]):
 
     @property
     def rate(self) -> int:
-        """Return the greatest rate of sending, in octets a second.
-
-        That is the rate of the topology or of `set_rate`, or less while the source slows down by itself.
-        """
+        """Return the greatest rate of sending, octets a second: topology or `set_rate`, less while slowed down."""
         return self._core.rate
 
     @property
@@ -130,10 +124,7 @@ class SourceView(_View[SourceCore, D]):
         return isinstance(self._packer, BatchSender)
 
     def is_stable(self, sqn: int) -> bool:
-        """Return whether every member of an acknowledged stream has everything up to `sqn`.
-
-        Raises `UsageError` for other streams.
-        """
+        """Return whether every member has everything up to `sqn`. Raises `UsageError` without acknowledgements."""
         return self._read(lambda: self._require_acks().stable >= sqn)
 
     @property

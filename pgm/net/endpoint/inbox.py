@@ -45,10 +45,7 @@ class Inbox:
         *,
         is_plain: bool,
     ) -> None:
-        """Make an empty queue.
-
-        `wake` ends the application's wait. `is_plain` says whether items reach the application unchanged.
-        """
+        """Make an empty queue. `wake` ends the application's wait; `is_plain`: items reach it unchanged."""
         self._core = core
         self._on_notice = on_notice
         self._wake = wake

@@ -65,10 +65,7 @@ class Policies:
 
 
 def drop_oldest(queue: deque[QueueItem], excess: int) -> int:
-    """Turn `excess` octets of messages at a queue's head into one loss, or all if there are fewer.
-
-    Returns the octets freed.
-    """
+    """Turn `excess` octets of messages, or all, at a queue's head into one loss. Returns the octets freed."""
     kept: list[QueueItem] = []
     freed = 0
     while queue and freed < excess:

@@ -181,10 +181,7 @@ class Receiver(ReceiverEndpoint[TrioDriver]):
 
 
 class _CallIterator(Generic[T]):
-    """Iterator over the results of a call, up to the first None.
-
-    It is no generator, so a loop that stops early leaves nothing to close.
-    """
+    """Results of a call, up to the first None. No generator: a loop that stops early leaves nothing to close."""
 
     def __init__(self, step: Callable[[], Awaitable[T | None]]) -> None:
         self._step = step

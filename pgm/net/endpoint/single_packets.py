@@ -51,10 +51,7 @@ class SinglePacketSender:
 
 
 class SinglePacketReceiver:
-    """Lane of a receiver: from the socket to the application, past effects and queue.
-
-    `message` precedes the queue, which was empty when the message came.
-    """
+    """Lane from the socket to the application, past effects and queue; `message` precedes the then empty queue."""
 
     def __init__(
         self, core: ReceiverCore, queue: deque[QueueItem], reassemblers: SessionReassemblers, *, is_open: bool

@@ -147,10 +147,7 @@ class SourceEndpoint(SourceView[D]):
         to: str | None = None,
         flush: bool = False,
     ) -> int:
-        """Send a value as one message, in CBOR unless `codec` says otherwise; else as `send`.
-
-        Raises `UsageError` for a value that the codec cannot encode.
-        """
+        """Send a value, in CBOR unless `codec` says otherwise; else as `send`. Raises `UsageError` if not encodable."""
         return await self.send(codec.encode(value), subject=subject, to=to, flush=flush)
 
     def _accept(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool) -> int:

@@ -11,10 +11,7 @@ _REMEDY = 'write "now", "oldest", "last:1000", "last:30s" or a sqn'
 
 
 def start_parameters(start: str | int | None) -> dict[str, Any]:
-    """Return the parameters for a start position; none for None, which leaves it to the topology.
-
-    Raises `UsageError`.
-    """
+    """Return the parameters for a start position; none for None, left to the topology. Raises `UsageError`."""
     if start is None:
         return {}
     text = str(start)

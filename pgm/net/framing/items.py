@@ -68,10 +68,7 @@ class Batch:
 
 @attrs.frozen(eq=False)
 class MultipartBatch:
-    """Successive messages of a stream with ZeroMQ's framing.
-
-    `messages` has the parts of each, `sqns` the sqn of its first packet.
-    """
+    """Successive messages in ZeroMQ's framing: `messages` has the parts of each, `sqns` that of its first packet."""
 
     tsi: Tsi
     messages: Sequence[Parts]
@@ -89,10 +86,7 @@ _OBJECTS_AT_ONCE = 512  # messages that become objects together: fewer cost more
 
 
 class Unpacker:
-    """Iterator over a batch, message by message.
-
-    A loop that stops early and starts again continues at the same message.
-    """
+    """Iterator over a batch, message by message. A loop that stops early can continue at the same message."""
 
     def __init__(self) -> None:
         self._batch: AnyBatch | None = None
@@ -140,10 +134,7 @@ class Unpacker:
 
 
 def _messages_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
-    """Return messages `first` to `end - 1` as objects.
-
-    C-level loops (`map`) do it, because small messages spend most time here.
-    """
+    """Return messages `first` to `end - 1` as objects, by C-level loops (`map`): small messages take most time here."""
     if isinstance(batch, PackedBatch):
         part = batch if end - first == len(batch) else batch.part(first, end)
         more = repeat(batch.tsi), repeat(()), part.subjects_of_all()

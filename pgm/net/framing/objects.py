@@ -28,10 +28,7 @@ ObjectItem = Object | Lost | Opened | Closed
 
 
 def object_of(item: Item, codec: Codec, counters: Counters) -> ObjectItem:
-    """Return the value of a message, or any other item unchanged.
-
-    An undecodable message is counted and gives an `Object` with an error.
-    """
+    """Return the value of a message, or another item unchanged. An undecodable one is counted: `Object` with error."""
     if not isinstance(item, Message):
         return item
     try:

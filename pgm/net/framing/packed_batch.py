@@ -116,10 +116,7 @@ class PackedBatch:
         return pa.Array.from_buffers(pa.large_binary(), self.columns.count, [None, offsets, data])
 
     def table(self) -> Any:
-        """Return an Arrow table with `sqn`, `subject` (a dictionary) and `payload`.
-
-        Raises `UsageError` if pyarrow is missing.
-        """
+        """Return an Arrow table: `sqn`, `subject` (a dictionary), `payload`. Raises `UsageError` without pyarrow."""
         pa = _pyarrow()
         indexes = self.subject_indexes.astype(np.int32) - 1
         names = pa.array(self.columns.subjects, pa.string())

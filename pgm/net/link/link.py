@@ -38,10 +38,7 @@ _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
 
 class WouldBlock(Exception):
-    """A socket of the link takes no more now.
-
-    `at` is the octet to continue from, counted over all peers of a unicast leg.
-    """
+    """Refusal of a busy socket. `at` is the octet to continue from, counted over all peers of a unicast leg."""
 
     def __init__(self, at: int, sock: socket.socket) -> None:
         super().__init__(at)
@@ -101,10 +98,7 @@ class Link(SegmentReader):
                 at = 0
 
     def packets_left(self, send: Send, at: int) -> int:
-        """Return how many packets of a train are left if `send` stopped at octet `at`.
-
-        On a unicast leg each peer gets a copy, and all copies count.
-        """
+        """Return how many packets are left if `send` stopped at octet `at`, as copies to all peers on a unicast leg."""
         length = len(send.octets)
         copies = 1 if send.to is not None or self.plan.peers is None else len(self.plan.peers)
         done, at = divmod(at, length)
@@ -122,10 +116,7 @@ class Link(SegmentReader):
         self._put(send, at, self._ancillary(packet, to, send.hops), destination)
 
     def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _SocketName | None) -> None:
-        """Send from octet `at` on: as trains if the kernel cuts them, else packet by packet.
-
-        Without a destination the socket connected to the group sends.
-        """
+        """Send from octet `at` on, as trains or packet by packet; without destination by the connected socket."""
         octets, stride = send.octets, send.stride
         if len(octets) <= stride:
             if self._send_with_losses(octets, stride, ancillary, destination) is None:
@@ -141,10 +132,7 @@ class Link(SegmentReader):
     def _send_trains(
         self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> int:
-        """Send from octet `at` on, a train a call. Return the octet to continue from.
-
-        That is the end, or the first octet that the kernel refuses to segment.
-        """
+        """Send from octet `at`, a train a call. Return the end, or the first octet the kernel refuses to segment."""
         messages = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
         step = packets_a_train(stride) * stride
         for start in range(at, len(view), step):
@@ -181,10 +169,7 @@ class Link(SegmentReader):
     def _send_once(
         self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> bool | None:
-        """Send pieces of memory as one.
-
-        True if sent or counted as an error, False if the kernel refuses to segment, None if it is busy.
-        """
+        """Send pieces of memory as one. True: sent or counted as error; False: segmenting refused; None: busy."""
         try:
             if destination is None:
                 self.to_group.send(pieces, stride)  # type: ignore[union-attr]
@@ -258,10 +243,7 @@ def close_links(links: Sequence[Link]) -> None:
 
 @contextmanager
 def closed_on_error(links: Sequence[Link]) -> Iterator[None]:
-    """Close links if the block fails that makes the owner of the links.
-
-    A kept exception would otherwise keep the links open.
-    """
+    """Close links if the block that makes their owner fails: a kept exception would keep the links open."""
     try:
         yield
     except BaseException:

@@ -49,10 +49,7 @@ def _canonical(host: str) -> Nla:
 
 
 def receiving_arena(parameters: Parameters) -> Arena:
-    """Return the arena for a receiver's reads, prefaulted up to `rxw_warm_bytes`.
-
-    A waiting packet keeps a whole chunk, so a small window has small chunks.
-    """
+    """Return the arena for reads, prefaulted to `rxw_warm_bytes`. Packets keep whole chunks: small in small windows."""
     chunk_octets = max(_LEAST_CHUNK, min(READING_OCTETS, parameters.rxw_bytes // _WINDOW_CHUNKS))
     return Arena(chunk_octets, warm_octets=min(parameters.rxw_warm_bytes, parameters.rxw_bytes))
 
@@ -82,10 +79,7 @@ class _ReadResult:
     ancillary: list[Ancillary] | None = None
 
     def continues(self, first: _ReadResult) -> bool:
-        """Return whether this read continues a train.
-
-        Sender and packet size must agree; a last packet may be shorter.
-        """
+        """Return whether this read continues a train: same sender and packet size; a last packet may be shorter."""
         is_short = self.octets == self.stride < first.stride
         return self.peer == first.peer and (self.stride == first.stride or is_short)
 
@@ -359,10 +353,7 @@ class SegmentReader:
         return _NOTHING if not octets or self._is_own(name) else _ReadResult(octets, stride, self._peer_of(name))
 
     def _is_from(self, name: tuple[str, int], peer: Nla) -> bool:
-        """Return whether a name is this sender's.
-
-        Other processes may share this node's address; the node itself is excluded.
-        """
+        """Return whether a name is this sender's: other processes may share this node's address, itself excluded."""
         return self._peer_of(name) == peer and not self._is_own(name)
 
     def _peer_of(self, name: tuple[str, int]) -> Nla:

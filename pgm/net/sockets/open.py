@@ -191,10 +191,7 @@ def _own_socket(spec: _SocketSpec, parameters: Parameters) -> socket.socket:
 
 
 def _connected_socket(spec: _SocketSpec, own: socket.socket, parameters: Parameters) -> socket.socket:
-    """Return a socket that sends to the group from the own socket's address.
-
-    Both share that address only while `bind` runs.
-    """
+    """Return a socket that sends to the group from the own socket's address, shared only while `bind` runs."""
     sock = spec.socket()
     try:
         for either in (own, sock):

@@ -81,10 +81,7 @@ class DatagramBatch:
         return names == names[:NAME_OCTETS] * len(self)
 
     def uniform_from(self, index: int) -> int:
-        """Count the datagrams from `index` on that are like that one.
-
-        Like means the same length and sender, and not odd. Returns 0 if that datagram is odd.
-        """
+        """Count the datagrams from `index` on of its length and sender, none of them odd; 0 if that one is odd."""
         uniform = (self.lengths[index:] == self.lengths[index]) & (self.names[index:] == self.names[index]).all(axis=1)
         if self.is_odd is not None:
             uniform &= ~self.is_odd[index:]

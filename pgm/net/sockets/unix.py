@@ -1,7 +1,4 @@
-"""Unix sockets on which a node answers its own user.
-
-They lie in the runtime folder, belong to the owner alone, and are removed at the end.
-"""
+"""Unix sockets for the node's own user: in the runtime folder, owner-only, and removed at the end."""
 
 from __future__ import annotations
 
