@@ -90,10 +90,7 @@ class Elimination:
         return any(repair.target == target for first, end in spans for repair in self._overlapping(first, end))
 
     def unasked(self, first: int, end: int, now_ns: int) -> list[Span]:
-        """Return the spans that `admit` would request now.
-
-        The result has new spans, and spans confirmed longer than NAK_ELIM_IVL ago.
-        """
+        """Return the spans `admit` would request now: new ones, and those confirmed over NAK_ELIM_IVL ago."""
         again = [
             (max(first, repair.first), min(end, repair.end))
             for repair in self._overlapping(first, end)
@@ -106,10 +103,7 @@ class Elimination:
         return not any(self.repairs.uncovered(first, end) for first, end in spans)
 
     def are_uniform(self, spans: Iterable[Span], now_ns: int) -> bool:
-        """Return whether all of these sqns are new, or all are in flight.
-
-        A train of NAKs for these sqns can then be forwarded as a whole or not at all.
-        """
+        """Return whether all sqns are new, or all in flight: their NAKs can be forwarded whole or not at all."""
         overlapping = [repair for first, end in spans for repair in self._overlapping(first, end)]
         if not overlapping:
             return True
@@ -144,10 +138,7 @@ class Elimination:
         self.forwarder.keep_bound()
 
     def repaired_from_above(self, first: int, end: int) -> list[Repair]:
-        """End the repair of sqns whose RDATA came from upstream (NE-30, NE-31).
-
-        Return the repairs that were requested, with their segments.
-        """
+        """End the repair of sqns by RDATA from upstream (NE-30, NE-31). Return the requested repairs and segments."""
         repaired = self.repairs.discard(first, end)
         self.forwarder.keep_bound()
         return repaired

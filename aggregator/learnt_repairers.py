@@ -55,10 +55,7 @@ class LearntRepairers:
             self._known.popitem(last=False)
 
     def route_for(self, segments: int) -> Parents | None:
-        """Return the route for sqns that these segments requested (DLR-31, DLR-34).
-
-        `segments` has one bit per segment. Return None if no repairer is known.
-        """
+        """Return the route for sqns of `segments` (one bit each), or None without a known repairer (DLR-31, DLR-34)."""
         eligible = [repairer for repairer in self._known.values() if not repairer.segment_bit & segments]
         return min(eligible, key=lambda repairer: repairer.segment_bit != 0).route if eligible else None
 

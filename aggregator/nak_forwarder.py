@@ -66,19 +66,13 @@ class NakForwarder(Generic[R]):
         return has_room
 
     def keep_bound(self) -> None:
-        """Drop the oldest ranges if cuts made more than allowed.
-
-        A node that still needs a dropped range sends its NAK again.
-        """
+        """Drop the oldest ranges if cuts made more than allowed. A node in need of one sends its NAK again."""
         while len(self.repairs) > self._parameters.repair_states:
             self.repairs.remove(next(self.repairs.reaching(-NEVER)))
             self._counters.states_refused += 1
 
     def ask(self, repair: R, route: Parents, now_ns: int) -> Nla:
-        """Make a range pending, and return the route's present target.
-
-        The repeats are slower and longer while the target takes longer to confirm.
-        """
+        """Make a range pending. Return the route's target; repeats are slower and longer while it confirms late."""
         route.before_asking(now_ns)
         repair.state, repair.elim_until_ns = ElementState.PENDING, NEVER
         repair.route, repair.target, repair.retries = route, route.current or NOBODY, 0
@@ -111,10 +105,7 @@ class NakForwarder(Generic[R]):
                 self.repairs.remove(repair)
 
     def take_repeats(self, now_ns: int) -> list[R]:
-        """Return pending repairs to request again, and drop expired repairs.
-
-        The rules are NE-11, NE-12, NE-14 and DLR-35.
-        """
+        """Return pending repairs to request again, and drop expired ones (NE-11, NE-12, NE-14, DLR-35)."""
         repeats: list[R] = []
         for repair in self.repairs.take_due(now_ns):
             if repair.state is ElementState.OUTSTANDING:

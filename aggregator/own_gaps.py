@@ -15,10 +15,7 @@ _WAVES = 4
 
 @attrs.define(eq=False)
 class _Gap(TimedRange):
-    """A gap, or a part of a gap with its own timer.
-
-    The timer runs while the gap may be mere reordering, and while an answer is awaited.
-    """
+    """Gap, or part of one with its own timer, which runs while it may be mere reordering or an answer is awaited."""
 
     is_requested: bool = False  # requested, and an answer may still come
 
@@ -47,10 +44,7 @@ class OwnGaps:
 
     @property
     def deadline_ns(self) -> int:
-        """When a gap is no mere reordering any more; 0 if a wave can be requested now.
-
-        NEVER while no request may be sent.
-        """
+        """When a gap is no mere reordering any more; 0 if a wave can be sent now, NEVER while none may."""
         if not self.may_ask:
             return NEVER
         return 0 if self.has_room else self._gaps.find_deadline_ns()
@@ -67,10 +61,7 @@ class OwnGaps:
         self._end = end if self._end is None else max(self._end, end)
 
     def passed(self, first: int, end: int, now_ns: int) -> None:
-        """Note that the ODATA `first` to `end - 1` is relayed.
-
-        With `first == end`, an SPM says that everything before `first` was sent.
-        """
+        """Note that ODATA `first` to `end - 1` is relayed; `first == end`: an SPM says all before was sent."""
         if self._end is None:
             self._end = first
         if first > self._end and len(self._gaps) < self._parameters.repair_states:

@@ -74,10 +74,7 @@ class ParityElement:
         return bool(self.size) and all(group <= self._state.lead for group, _ in self._asked(nak))
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int, *, is_cut_off: bool) -> list[Effect]:
-        """Confirm a NAK, and forward requests for more than before (FEC-41 - FEC-43).
-
-        The confirmation has the largest count known on the segment.
-        """
+        """Confirm a NAK with the segment's largest count, and forward requests for more (FEC-41 - FEC-43)."""
         self._counters.nak_packets_in += 1
         self._counters.parity_naks_in += 1
         index = self._setup.downs.index(segment)
@@ -135,10 +132,7 @@ class ParityElement:
     # From above
 
     def on_ncf(self, ncf: Nak, now_ns: int, of: Nla) -> None:
-        """Take an NCF for counts of packets.
-
-        The NCF answers requests to one node `of`, or to all upstream nodes if `of` is `NOBODY`.
-        """
+        """Take an NCF for counts of packets. It answers requests to node `of`, to any upstream node if `NOBODY`."""
         for group, count in self._asked(ncf) if self.size else ():
             if self._state.reveals(group + 1):
                 self.elimination.confirm(group, count, now_ns, of)

@@ -46,10 +46,7 @@ class ParityElimination:
         return self._at(group).largest
 
     def admit(self, group: int, count: int, segment: int, route: Parents, now_ns: int) -> list[Request]:
-        """Take a NAK, and return the request to send (FEC-42, FEC-43).
-
-        Return nothing if as many packets are in flight.
-        """
+        """Take a NAK, and return the request to send (FEC-42, FEC-43); none if as many packets are in flight."""
         repair = self.repairs.at(group)
         if repair is None:
             if not self.forwarder.admits():

@@ -168,10 +168,7 @@ class AggregatorSession:
             self._gaps.restart(end)
 
     def on_rdata(self, data: Data, now_ns: int) -> Effects:
-        """Relay repairs from upstream to the segments that requested them, once (NE-30).
-
-        Packets that were never relayed go to all segments.
-        """
+        """Relay repairs from upstream once to the segments that requested them (NE-30), unrelayed packets to all."""
         first = self.state.unwrap(data.wire_sqn)
         new = self._gaps.filled(first, first + data.count)
         if new:
@@ -207,10 +204,7 @@ class AggregatorSession:
         return sends
 
     def on_ncf(self, ncf: Nak, peer: Nla, is_from_above: bool, now_ns: int) -> Effects:
-        """Take an NCF.
-
-        An NCF confirms the sqns requested from its sender. An NCF from upstream confirms all sqns, and anticipates.
-        """
+        """Take an NCF: it confirms sqns requested of its sender. From upstream, it confirms all, and anticipates."""
         effects: Effects = NOTHING
         about = unreachable_neighbour(ncf)
         if about is not None:
@@ -299,10 +293,7 @@ class AggregatorSession:
         return self.history.on_question(held, segment, peer, now_ns)
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
-        """Take an answer about history from upstream.
-
-        Sqns that are gone are announced below, so that no node waits for them.
-        """
+        """Take an answer about history from upstream. Announce sqns that are gone below: no node waits for them."""
         if not (held.nothing and held.by_sqn):
             return self.history.on_answer(held, peer, now_ns)
         if peer != self.history.keeper:
@@ -329,10 +320,7 @@ class AggregatorSession:
         return effects if may_ask else [*effects, *self.relay.tell_unreachable(now_ns)]
 
     def on_parity(self, data: Data, channel: Channel) -> Effects:
-        """Relay parity.
-
-        Unrequested parity is relayed unchanged (FEC-48), requested parity to the requesting segments.
-        """
+        """Relay parity: unrequested unchanged (FEC-48), requested to the segments that requested it."""
         if data.type is PacketType.ODATA:
             return self.relay.on_data(data)
         if channel.segment.upstream:
