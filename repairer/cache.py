@@ -34,10 +34,7 @@ class SessionCache:
         return self.store.parts(first, end)
 
     def stride_of(self, first: int, end: int) -> int:
-        """Return the size of the packets `first` to `end - 1`, or 0.
-
-        The result is 0 unless all packets are cached, have one size, and lie in a few runs.
-        """
+        """Return the size of packets `first` to `end - 1`; 0 unless all are cached, of one size, in few runs."""
         return self.store.stride_of(first, end)
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
@@ -59,10 +56,7 @@ class SessionCache:
         return self._cache.has_room
 
     def promise(self, first: int, now_ns: int) -> None:
-        """Keep packets from `first` for another `cache_secs`, as far as the octets allow.
-
-        A late joiner was told that history begins at `first`.
-        """
+        """Keep packets from `first`, promised to a late joiner, for another `cache_secs` if the octets allow."""
         is_kept = now_ns < self._promised_until_ns
         self._promised_from = min(first, self._promised_from) if is_kept else first
         self._promised_until_ns = now_ns + self._cache.keeps_ivl

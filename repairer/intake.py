@@ -43,10 +43,7 @@ class PacketIntake:
         self._wanted = PendingRequests(setup.downs, context.parameters.repair_states)
 
     def begin(self, first: int, count: int, trail: int, now_ns: int) -> None:
-        """Begin the cache with the first data.
-
-        Later sqns that an SPM announced are missing, and may already be requested.
-        """
+        """Begin the cache with the first data. Later sqns of an SPM are missing, and may already be requested."""
         self.gap_detector.begin(max(first, self.state.trail))
         if self.state.has_edges:
             self.gap_detector.reveal(self.state.lead + 1, now_ns)
@@ -139,10 +136,7 @@ class PacketIntake:
         self.gap_detector.end = max(self.gap_detector.end, self.state.trail)
 
     def reveal(self, end: int, now_ns: int) -> None:
-        """Note that packets up to `end` exist, unless they are too far ahead.
-
-        An upstream node has mentioned these packets, but they have not come.
-        """
+        """Note that packets up to `end`, which an upstream node mentioned, exist, unless too far ahead."""
         if self.state.reveals(end):
             self.gap_detector.reveal(end, now_ns)
             self.state.revealed(end)

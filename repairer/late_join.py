@@ -139,10 +139,7 @@ class RepairerHistory:
         return [*effects, *(self._tell(reply, now_ns) for reply in decided)]
 
     def given_up(self, spans: Iterable[Span]) -> None:
-        """Forget the keeper of history if spans of history were given up.
-
-        New joiners then get no promise of upstream history.
-        """
+        """Forget the keeper of history if spans were given up: joiners get no promise of upstream history."""
         if any(first < self._nak_sender.history_end for first, _ in spans):
             self._above.forget()
 

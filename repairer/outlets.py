@@ -48,10 +48,7 @@ class Outlet:
 
 
 class Outlets:
-    """All outlets of one session.
-
-    There is one outlet for each downstream segment, and outlets for late joiners and single nodes as needed.
-    """
+    """Outlets of one session: one for each downstream segment, more for late joiners and single nodes as needed."""
 
     def __init__(
         self,

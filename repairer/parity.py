@@ -87,10 +87,7 @@ class RepairerParity:
         self._wanted: OrderedDict[int, dict[int, int]] = OrderedDict()
 
     def on_spm(self, spm: Spm, now_ns: int) -> RepairerParity:
-        """Learn where groups end.
-
-        Requests whose packets will not come any more are dropped here too, because SPMs are rare.
-        """
+        """Learn where groups end. As SPMs are rare, also drop requests whose packets will not come any more."""
         self._receiver.on_spm(spm, now_ns)
         for group in list(self._wanted):
             self._serve_if_whole(group, now_ns)

@@ -1,7 +1,4 @@
-"""Requests of children for packets that the cache lacks.
-
-The packets are sent as soon as they come, to the segments that wait for them.
-"""
+"""Requests of children for packets that the cache lacks, sent on arrival to the segments that wait for them."""
 
 from __future__ import annotations
 

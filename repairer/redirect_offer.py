@@ -68,10 +68,7 @@ class RedirectOffer:
         return (control(self._segment, encode(offer)),)
 
     def is_off_tree_for(self, peer: Nla) -> bool:
-        """Return whether this peer's search for a repairer was answered (DLR-10, DLR-13).
-
-        NAKs of such a peer are for segments that this node is not on.
-        """
+        """Return whether this peer's search was answered: its NAKs are for other segments (DLR-10, DLR-13)."""
         return peer in self._answers.searched_by
 
     def null_naks(self, repaired: Iterable[Span], to: Nla | None) -> list[Effect]:

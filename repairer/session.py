@@ -249,10 +249,7 @@ class RepairerSession:
     # Serving
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        """Confirm a NAK, repair cached packets, and request missing packets upstream.
-
-        Sqns that short groups left out are answered with parity.
-        """
+        """Confirm a NAK, repair from the cache, else ask upstream. Parity answers sqns short groups left out."""
         if nak.parity:
             return self._on_parity_nak(nak, segment, peer, now_ns)
         if isinstance(self.parity, NoParity):
@@ -414,8 +411,5 @@ class RepairerSession:
         self.upstream.spm_request.heard_request(now_ns)
 
     def next_repair(self, now_ns: int) -> Effect | None:
-        """Return one train of repairs, parity or single packets, if one is due and the rate allows it.
-
-        Each segment has its own rate.
-        """
+        """Return a due train of repairs, parity or single packets, if the segment's own rate allows it."""
         return self.parity.next_repair(now_ns) or self._outlets.next_train(self.state.trail, now_ns)
