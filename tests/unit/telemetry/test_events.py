@@ -90,15 +90,19 @@ def test_a_row_that_comes_while_a_file_is_made_is_in_the_next(tmp_path: Path) ->
     class FlushingParameters:
         """Parameters that run the writer's thread at every read in `add`."""
 
+        is_flushing = False
+
         def __getattr__(self, name: str) -> object:
-            log.flush()
+            if self.is_flushing:
+                log.flush()
             return getattr(LIMITS, name)
 
-    log = EventLog(tmp_path, "node", LIMITS, in_background=False)
+    limits = FlushingParameters()
+    log = EventLog(tmp_path, "node", limits, in_background=False)  # type: ignore[arg-type]
     log.add(event(0))
-    log._parameters = FlushingParameters()
+    limits.is_flushing = True
     log.add(event(1))
-    log._parameters = LIMITS
+    limits.is_flushing = False
     log.add(event(2))
     log.close()
     assert [row["first"] for row in rows_of(tmp_path)] == [0, 1, 2]

@@ -8,6 +8,7 @@ from pgm.core.effects import Notice
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.units import SECOND
 from pgm.wire.parity import request_sqn
+from tests.memory import kept_by
 from tests.unit.core.makers import BY_UNICAST, MS, OWN, PEER, nak_packet, parameters, payload_of, train_of
 from tests.unit.core.source.sources import QUIET, START, nak, receive, source
 
@@ -104,14 +105,18 @@ def test_adaptive_rate_naks_of_distant_asker_are_not_late():
         assert not made.review(lead, number * 100 * MS)
 
 
+def askers_kept_by(rate):
+    return sum(str(one).startswith("10.0.0.") for one in kept_by(rate) if isinstance(one, str))
+
+
 def test_it_is_not_remembered_how_far_away_all_are():
     made = AdaptiveRate(parameters(**SETTINGS, max_children=3))
     for number in range(10):
         made.asked(1, 0, f"10.0.0.{number}")
-    assert len(made._promptest) == 3
+    assert askers_kept_by(made) == 3
     without = AdaptiveRate(parameters(**SETTINGS | {"txw_min_rte": 0}))
     without.asked(1, 0, PEER)
-    assert not without._promptest  # nobody asks for it
+    assert not askers_kept_by(without)  # nobody asks for it
 
 
 def test_a_few_that_are_asked_for_late_are_repairs_that_were_lost():

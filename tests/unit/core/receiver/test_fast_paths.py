@@ -216,7 +216,7 @@ def test_the_short_way_is_taken():
 def test_an_acknowledged_stream_takes_the_long_way():
     """Its members' acks decide what may leave."""
     setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=1, flow="acked")
-    core = type(source())(setup, source()._parameters, START)
+    core = type(source())(setup, source().parameters, START)
     core.handle_deadline(START)
     assert core.single.begin(bytes(100), START + MS) is None
 

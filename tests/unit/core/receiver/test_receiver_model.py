@@ -167,8 +167,8 @@ def test_delivered_and_lost_are_what_was_sent(
     for what, one, other in history:
         happen(network, what, one, other)
         for session in reader.core.sessions:
-            assert len(session.recovery.missing) <= reader.core._parameters.rxw_gaps
-            assert session.window.held_octets <= reader.core._parameters.rxw_bytes
+            assert len(session.recovery.missing) <= reader.core.parameters.rxw_gaps
+            assert session.window.held_octets <= reader.core.parameters.rxw_bytes
     # The source says goodbye, the network gives back what it held, and then there is silence.
     reader.hear(network.spm(is_last=True))
     while network.under_way:

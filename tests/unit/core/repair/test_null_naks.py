@@ -3,6 +3,7 @@
 import pytest
 
 from pgm.core.repair.null_naks import NullNaks
+from tests.memory import kept_by
 from tests.unit.core.makers import MS, parameters
 
 
@@ -20,4 +21,5 @@ def test_memory_is_bounded():
     made = NullNaks(parameters(repair_states=64))
     for sqn in range(0, 10_000, 2):
         made.admit([(sqn, sqn + 1)], 0)
-    assert len(made._reported) == 64
+    assert sum(not made.admit([(sqn, sqn + 1)], 0) for sqn in range(9998, -1, -2)) == 64
+    assert len(kept_by(made)) < 1000

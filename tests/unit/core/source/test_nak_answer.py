@@ -127,7 +127,7 @@ def test_a_nak_that_names_another_line_than_it_came_by_is_foreign():
 
 def test_it_is_not_taken_while_something_comes_before_repairs():
     core, now = streaming(ihb_min=15 * MS)
-    assert core._sending.schedule.deadline_ns <= now
+    assert core.deadline_ns <= now
     effects = core.receive(read_of(*naks_of((1, 5))), BY_UNICAST, "10.0.0.9", now)
     assert sent_sqns(effects, T.RDATA) == []
     assert [T(bytes(one.octets)[4]) for one in core.handle_deadline(now)] == [T.SPM, T.RDATA]

@@ -199,7 +199,7 @@ def test_message_over_max_apdu_is_lost_and_uses_no_memory():
     made = Reassembler(TSI, 29)
     found = [one for run in runs_of(fragments(7, bytes(30)), 7) for one in made.add(run)]
     assert accounted(found) == dict.fromkeys((7, 8, 9), LossCause.FRAGMENT)
-    assert made._partial is None
+    assert made.is_between
     found = [one for run in runs_of(fragments(10, bytes(29)), 10) for one in made.add(run)]
     assert [one.payload for one in found] == [bytes(29)]
 
