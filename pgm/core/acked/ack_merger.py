@@ -13,8 +13,8 @@ from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import ReportRelay
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
-from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
+from pgm.core.recovery.redundant_lines import RedundantLines
 from pgm.core.segment import Channel
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
@@ -57,7 +57,7 @@ class AckMerger:
         state: SessionState,
         parents: Parents,
         setup: ElementSetup,
-        routes: HasRoutes | None = None,
+        routes: RedundantLines | None = None,
     ) -> None:
         self._state = state
         self._counters = context.counters

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pgm.core.acked.ack_parent import AckParent
 from pgm.core.acked.ack_terms import NOT_ACKED, AckTerms, ack_packet
 from pgm.core.effects import NOTHING, Effect, Effects, control
-from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
+from pgm.core.recovery.redundant_lines import RedundantLines
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
@@ -32,7 +32,7 @@ class AckSender:
         state: SessionState,
         parents: Parents,
         segment: Segment,
-        routes: HasRoutes | None = None,
+        routes: RedundantLines | None = None,
         *,
         is_element: bool = False,
     ) -> None:

@@ -12,8 +12,8 @@ from pgm.core.acked.ack_sender import AckSender
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import Reporter
 from pgm.core.effects import NOTHING, Effects
-from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
+from pgm.core.recovery.redundant_lines import RedundantLines
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
@@ -34,7 +34,7 @@ class Feedback:
         parents: Parents,
         segment: Segment,
         is_missing: Callable[[int], bool],
-        routes: HasRoutes | None = None,
+        routes: RedundantLines | None = None,
     ) -> None:
         """`routes` are for parents on several segments."""
         self._context = context

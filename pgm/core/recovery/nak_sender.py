@@ -10,6 +10,7 @@ from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.nak_packets import OF_HISTORY, NakPacketList, nak_packet, nak_packets
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
+from pgm.core.recovery.redundant_lines import RedundantLines
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
@@ -18,13 +19,6 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.naks import LIST_SQNS
 from pgm.wire.options import NO_OPTIONS, Options
-
-
-class HasRoutes(Protocol):
-    """Routes to parents on several segments."""
-
-    def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
-        """Return the segment on which to ask a parent, and the session's path address as the parent knows it."""
 
 
 class HasNakOptions(Protocol):
@@ -91,7 +85,7 @@ class NakSender:
         parents: Parents,
         recovery: Recovery,
         more: HasNakOptions,
-        routes: HasRoutes,
+        routes: RedundantLines,
     ) -> None:
         self.state = state
         self.parents = parents

@@ -81,29 +81,6 @@ class _Mark:
     waits_for: list[_Line]
 
 
-class NoLines:
-    """Line of a session that one segment brings."""
-
-    def status(self, now_ns: int) -> list[LineStatus]:
-        """Return no rows."""
-        return []
-
-    def on_data(self, data: Data, channel: Channel, take: Callable[[], Effects], now_ns: int) -> Effects:
-        """Hand data to the session."""
-        return take()
-
-    def is_new(self, data: Data, new: int) -> bool:
-        """Return True: no other line can have brought packets of a train."""
-        return True
-
-    def is_new_parity(self, data: Data) -> bool:
-        """Return True: no other line can have brought this parity."""
-        return True
-
-    def on_spm(self, spm: Spm, channel: Channel, now_ns: int) -> None:
-        """Take an SPM, which says nothing about lines."""
-
-
 class RedundantLines:
     """Redundant lines of one session; without any, all parents are on the home segment."""
 
@@ -167,6 +144,8 @@ class RedundantLines:
 
     def is_new_parity(self, data: Data) -> bool:
         """Return whether any of these parity packets is new on all lines."""
+        if not self._lines:
+            return True
         fresh = [sqn for sqn in range(data.wire_sqn, data.wire_sqn + data.count) if sqn not in self._parity]
         self._parity.update(dict.fromkeys(fresh))
         while len(self._parity) > _MOST_PARITY:
@@ -175,7 +154,7 @@ class RedundantLines:
 
     def is_new(self, data: Data, new: int) -> bool:
         """Return whether no other line has brought packets of a train, `new` of which are new."""
-        return new == data.count
+        return not self._lines or new == data.count
 
     def on_spm(self, spm: Spm, channel: Channel, now_ns: int) -> None:
         """Take an SPM of one line, for the path and the progress of that line."""
