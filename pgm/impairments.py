@@ -10,7 +10,6 @@ import math
 import random
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 import attrs
 import numpy as np
@@ -20,13 +19,6 @@ Lost = npt.NDArray[np.bool_]
 
 _DRAWS = 1 << 32  # outcomes of one draw
 _BLOCK = 1024  # packets drawn at a time
-
-
-class LossModel(Protocol):
-    """Model that decides which of the next `count` packets are lost."""
-
-    def draw(self, count: int) -> Lost | None:
-        """Return a mask of shape (count,), True for each lost packet, or None without a loss."""
 
 
 @attrs.frozen

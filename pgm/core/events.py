@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
+from pgm.core.effects import Closed, Lost, Notice, Opened
 from pgm.wire.formats import tsi_text
 
 Happening = Opened | Closed | Lost | Notice
@@ -104,6 +104,3 @@ def kind_of(event: Happening) -> EventKind:
     """Return the row of an event, or a row without meaning for a notice that the table lacks."""
     event_id = id_of(event)
     return EVENTS.get(event_id) or EventKind(event_id, "")
-
-
-CAUSES = {f"closed-{cause.value}" for cause in CloseCause} | {f"lost-{cause.value}" for cause in LossCause}

@@ -26,15 +26,6 @@ from pgm.wire.parity import (
 from pgm.wire.train import Octets, Run
 
 
-@attrs.frozen
-class _Originals:
-    """Packets of a group as rows: padded payloads, lengths after them if they differ, and OPT_FRAGMENT's octets."""
-
-    rows: Octets
-    is_variable: bool
-    fragments: Octets | None
-
-
 def _width_of(parts: Sequence[Run]) -> int:
     return max(part.stride - part.payload_at for part in parts)
 

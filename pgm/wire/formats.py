@@ -240,11 +240,3 @@ def _decode_special_untrusted(kind: Kind, octets: memoryview, at: int, end: int)
 def tsi_text(tsi: Tsi) -> str:
     """Return the usual spelling of a TSI (INT-U14): six decimal octets of the GSI, and the data-source port."""
     return ".".join(str(octet) for octet in tsi[:6]) + f".{int.from_bytes(tsi[6:], 'big')}"
-
-
-def tsi_from_text(text: str) -> Tsi:
-    """Parse the spelling of `tsi_text`. Raise ValueError."""
-    *gsi, port = (int(part) for part in text.split("."))
-    if len(gsi) != 6 or not 0 <= port <= 0xFFFF:
-        raise ValueError(f"{text!r} is not a TSI")
-    return bytes(gsi) + port.to_bytes(2, "big")

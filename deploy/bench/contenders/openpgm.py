@@ -98,4 +98,3 @@ OPENPGM = (
     Contender("openpgm-busy-poll", "OpenPGM (C), busy-poll", ("latency",), _TUNED, _why_not, is_busy_poll=True),
     Contender("openpgm-blocking", "OpenPGM (C), blocking", ("latency",), _TUNED, _why_not),
 )
-OPENPGM_EXAMPLES = OPENPGM[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -17,23 +17,6 @@ from pgm.net.framing.batches import BatchReceiver, BatchSender
 from pgm.net.framing.items import BatchItem
 from pgm.net.framing.zeromq import ZeromqReceiver, ZeromqSender, zeromq_required
 from pgm.topology.node_plan import NodePlan, StreamPlan
-
-
-class MessagePacker(Protocol):
-    """Packer of a source's messages into packets that they share."""
-
-    @property
-    def has_rest(self) -> bool:
-        """Return whether a message waits that is in no packet yet."""
-
-    def flush(self, now_ns: int) -> None:
-        """Send the open packet without waiting for further messages."""
-
-    def send_rest_if_idle(self, now_ns: int) -> None:
-        """Send the open packet if it is due and no packet waits ahead."""
-
-    def send_rest(self, now_ns: int) -> None:
-        """Send the open packet."""
 
 
 def packer_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSender | ZeromqSender | None:

@@ -46,11 +46,10 @@ _GROUP_SOURCE = struct.Struct("@I4x128s128s")  # interface, group and source, ea
 
 @attrs.frozen
 class BufferSizes:
-    """Socket buffer sizes in octets, requested and granted by the kernel."""
+    """Socket buffer sizes in octets: the requested receive buffer, and both granted by the kernel."""
 
     asked_rcvbuf: int
     rcvbuf: int
-    asked_sndbuf: int
     sndbuf: int
 
     @property
@@ -301,7 +300,7 @@ def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameter
     _size_sndbuf(own, parameters)
     rcvbuf = inputs[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     sndbuf = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
-    return BufferSizes(parameters.so_rcvbuf, rcvbuf, parameters.so_sndbuf, sndbuf)
+    return BufferSizes(parameters.so_rcvbuf, rcvbuf, sndbuf)
 
 
 def _size_sndbuf(sock: socket.socket, parameters: Parameters) -> None:

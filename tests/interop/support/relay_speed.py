@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from deploy.bench.contender import Job
-from deploy.bench.contenders.openpgm import OPENPGM_EXAMPLES
+from deploy.bench.contenders.openpgm import OPENPGM
 from deploy.bench.peer import Peer, running
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
 from deploy.bench.search import RateSearch
@@ -105,7 +105,7 @@ class Trials:
 
     @asynccontextmanager
     async def _peer(self, end: str, job: Job, group: int) -> AsyncIterator[Peer]:
-        command = [word for word in OPENPGM_EXAMPLES.command(end, job) if not word.startswith("group=")]
+        command = [word for word in OPENPGM[1].command(end, job) if not word.startswith("group=")]
         command.append(f"group={self.place.group(group)}")
         host = 0 if end == "send" else self.place.hosts - 1
         async with running(f"OpenPGM ({end})", self.place.wrap(host, command), environment()) as peer:

@@ -16,11 +16,10 @@ from pgm.wire.formats import (
     decode_nla_untrusted,
     encode_nla,
     pack_nla,
-    tsi_from_text,
     tsi_text,
     unpack_nla,
 )
-from tests.strategies import nlas, tsis
+from tests.strategies import nlas
 
 
 def test_packet_types_have_the_numbers_of_the_table():
@@ -86,22 +85,9 @@ def test_only_two_address_families_are_known():
             decode_nla_untrusted(memoryview(afi.to_bytes(2, "big") + bytes(18)), 0, 20)
 
 
-@given(tsi=tsis)
-def test_tsi_text_round_trips(tsi):
-    assert tsi_from_text(tsi_text(tsi)) == tsi
-
-
 @pytest.mark.rfc("W-12")
 def test_tsi_text_is_the_customary_spelling():
     assert tsi_text(bytes.fromhex("0102ff000a0b1d4c")) == "1.2.255.0.10.11.7500"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1.2.3.4.5.6", "1.2.3.4.5.6.7.8", "1.2.3.4.5.256.7", "1.2.3.4.5.6.65536", "1.2.3.4.5.6.-1", "a.b"]
-)
-def test_nonsense_is_no_tsi(text):
-    with pytest.raises(ValueError):
-        tsi_from_text(text)
 
 
 def test_nonsense_is_no_address():
