@@ -189,7 +189,6 @@ class AggregatorSession:
         return sends
 
     def _repaired(self, first: int, end: int) -> list[Repair]:
-        """End the repair of these sqns on all segments."""
         self._children.repaired(first, end)
         return self.elimination.repaired_from_above(first, end)
 
@@ -340,7 +339,6 @@ class AggregatorSession:
         return (forwarded(nak, self.state, self._setup.up, to),)
 
     def _own_naks(self, spans: Sequence[Span], home: Segment, target: Nla, options: Options = NO_OPTIONS) -> list[Send]:
-        """Return this node's own NAKs for spans, and count them."""
         sends = []
         for listed in nak_packets(self.state, home.group, spans, options=options):
             self._counters.nak_packets += listed.packets
@@ -408,7 +406,6 @@ class AggregatorSession:
         return [*self._routes.take_changes(now_ns), *self._timers.handle_deadline(self, now_ns)]
 
     def _repeat_naks(self, now_ns: int) -> list[Effect]:
-        """Repeat NAKs that were not confirmed."""
         effects: list[Effect] = []
         for repeat in self.elimination.take_repeats(now_ns):
             options = OF_HISTORY if repeat.is_history else NO_OPTIONS

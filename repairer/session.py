@@ -219,7 +219,6 @@ class RepairerSession:
         return effects if unreachable_neighbour(ncf) is None else [*effects, *self.relay.tell_unreachable(now_ns)]
 
     def _on_parity_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take an NCF that promises numbers of packets."""
         asked = self.parity.asked(ncf)
         if not asked or isinstance(self.parity, NoParity):
             return NOTHING

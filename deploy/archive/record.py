@@ -149,7 +149,6 @@ async def _until_done(
 
 
 async def _show_progress(application: _RecordingApplication, meter: ProgressLine) -> None:
-    """Show the progress of the recording on a terminal."""
     while meter.is_on:
         account = application.recorder.account()
         waiting = f"{account['waiting_octets'] / 1e6:,.1f} MB queued"

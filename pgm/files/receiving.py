@@ -171,7 +171,6 @@ class Intake:
                 self.store.take_back(block)
 
     def _finish(self, right: list[int]) -> None:
-        """Finish the files whose blocks are all right."""
         if not right:
             return
         assert self.manifest is not None

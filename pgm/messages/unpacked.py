@@ -59,7 +59,6 @@ def _u32(view: memoryview, at: int) -> int:
 
 
 def _followed(view: memoryview, at: int) -> int:
-    """Return the target of the offset at `at`."""
     return at + _u32(view, at)
 
 

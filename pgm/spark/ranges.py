@@ -292,7 +292,6 @@ def _is_complete(rows: pa.Table, end: int) -> bool:
 
 
 def _cut(loss: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
-    """Return the row of a loss, cut to a part of it."""
     for name, value in (("sqn", first), ("count", end - first)):
         at = loss.schema.get_field_index(name)
         loss = loss.set_column(at, loss.schema.field(at), pa.array([value], pa.int64()))

@@ -122,7 +122,6 @@ def _prune(document: Any, path: KeyPath) -> None:
 
 
 def _missing(document: Mapping[str, Any]) -> Iterator[ReadError]:
-    """Yield the required keys that are missing."""
     yield from _missing_in(document, Topology, ())
     for section, kind in _TABLES.items():
         for name, table in _items(document.get(section)):
@@ -165,7 +164,6 @@ def _problems(flaws: list[ReadError], path: str, lines: KeyLines) -> tuple[Probl
 
 
 def _spell(path: KeyPath) -> str:
-    """Spell a key path as the file does."""
     parts: list[str] = []
     for step in path:
         if isinstance(step, int):

@@ -274,7 +274,6 @@ class Recorder:
         self._process.wake()
 
     def _on_report(self, report: dict[str, Any]) -> None:
-        """Handle one report of the writer process."""
         if "log" in report:
             self._log(*report["log"])
         if "room" in report:

@@ -141,7 +141,6 @@ class ArchiveRecording:
         self._report_synced(is_last=True)
 
     def _wait(self) -> None:
-        """Wait for an item or a timer."""
         wait_ns = self._recording.wait_ns
         time.sleep(min(wait_ns, _NAP_NS) / SECOND)
         self._ring.sleeps(True)
@@ -170,7 +169,6 @@ class ArchiveRecording:
             self._recording.add_reached(feed, item.first, item.at_us)
 
     def _report_synced(self, *, is_last: bool = False) -> None:
-        """Report the newly synced sessions to the node."""
         now_ns = time.monotonic_ns()
         if now_ns < self._reported_ns + _REPORT_IVL_NS and not is_last:
             return

@@ -43,7 +43,6 @@ _TOKEN_SCHEME = "Bearer "
 
 
 def _flight_error(error: PgmError) -> Exception:
-    """Return a Flight error that carries one of ours."""
     kind = flight.FlightUnavailableError if isinstance(error, TooManyStreams) else flight.FlightServerError
     flight_error: Exception = kind(f"{error.code}: {error}")
     return flight_error

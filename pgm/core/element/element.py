@@ -59,7 +59,6 @@ class ElementCore(Generic[S]):
         )
 
     def _context_of(self, item: Item) -> SessionContext:
-        """Return the context of a new session that this item starts."""
         return SessionContext(item.tsi, item.data_port, self._parameters, self.counters, self._rng, self._node_id)
 
     def _items_of(self, train: Train, peer: Nla) -> list[Item]:

@@ -184,6 +184,5 @@ class AdaptiveRate:
             self._usual_packets = self._usual_packets * self.rate // reached
 
     def _grow(self) -> None:
-        """Raise the rate by one step."""
         step = min(self.most // _GROW_BY, max(self.rate // _GROW_AT_ONCE, self._parameters.txw_min_rte))
         self.rate = min(self.most, self.rate + step)

@@ -115,7 +115,6 @@ class NakControl:
             self._waits_for_census = True
 
     def _set_may_ask(self, now_ns: int) -> None:
-        """Allow NAKs, or stop them."""
         if self._state.spm is None or self._is_unreachable or self._waits_for_census:
             self._recovery.may_ask = False
         else:

@@ -88,7 +88,6 @@ class NodeSettings:
         return {"settings": [row for name in names for row in self._rows_of(name, rows)]}
 
     def _rows(self) -> list[dict[str, Any]]:
-        """Return the rows of all settings that can be changed."""
         rows = []
         core = self._driver.core
         if isinstance(core, SourceCore):

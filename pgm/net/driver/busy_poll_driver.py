@@ -216,7 +216,6 @@ class BusyPollLoop:
             idle_driver.on_idle(now_ns)
 
     def _read_all(self, ready: Sequence[tuple[int, int]]) -> None:
-        """Read once from each of these sockets."""
         # After a pause a packet comes alone, and gathering would only delay it.
         gathers, were_single = self._consecutive_reads > self._most_singles, True
         for number, _ in ready:

@@ -26,7 +26,6 @@ _CONSEQUENTIAL_CAUSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCau
 
 
 def _octets_of(content: WholeMessages | LargeMessage | Lost) -> int:
-    """Return the octets of an entry in the queue."""
     if isinstance(content, LargeMessage):
         return len(content.payload)
     return content.run.octets if isinstance(content, WholeMessages) else 0

@@ -109,7 +109,6 @@ class Link(SegmentReader):
         return self.to_group is not None and self.outgoing is None and self.to_group.send_packet(packet)
 
     def _send_to(self, to: Nla | None, send: Send, at: int) -> None:
-        """Send to an address, or to the group."""
         host, port = (self.plan.group, self.plan.port) if to is None else (to, self.plan.unicast_port)
         destination = socket_name(host, 0 if self._is_raw else port, self.sockets.interface, self.sockets.family)
         packet = memoryview(send.octets)[: send.stride]  # type: ignore[arg-type]
@@ -202,7 +201,6 @@ class Link(SegmentReader):
 
 
 def _parts_between(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
-    """Return the parts of a train between lost packets."""
     parts: list[_Piece] = []
     begin = 0
     for place in lost:

@@ -93,7 +93,6 @@ class DatagramBatch:
 
 
 def _drop_count(control: Octets) -> int:
-    """Return the drop count in a control message."""
     return int.from_bytes(control[len(_DROPS) : len(_DROPS) + 4].tobytes(), sys.byteorder)
 
 

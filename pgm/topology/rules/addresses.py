@@ -134,7 +134,6 @@ def _kind(segment: SegmentTable) -> str:
 
 
 def _example(segment: SegmentTable, number: int = 2) -> str:
-    """Return a valid address on a segment, for a remedy."""
     network = network_of(segment.interface)
     if network is None or network.num_addresses <= number:
         is_v6 = ":" in segment.group or version_of(segment.interface) == 6

@@ -108,7 +108,6 @@ def _pair(
 
 
 def _of_streams(tree: Tree, source: NodeTable) -> list[Settings]:
-    """Return the settings of each stream of a source."""
     return [settings_of(tree.topology, source, [stream]) for stream in streams_of(tree.topology, source)]
 
 
