@@ -11,10 +11,7 @@ from collections.abc import Mapping, Sequence
 
 
 class PgmError(Exception):
-    """Base of every error this project raises on purpose.
-
-    `code` is stable and fit for scripts. `remedy` names an action for the user, or is empty.
-    """
+    """Base of all errors raised on purpose: a stable `code` for scripts, and a `remedy` for the user, or empty."""
 
     code = "PGM"
 

@@ -55,10 +55,7 @@ class RepairerHistory:
         return self._above.deadline_ns
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int, *, may_ask: bool) -> Effects:
-        """Answer where history begins, or forward the request upstream.
-
-        The request goes upstream if the cache does not reach back far enough and `may_ask` is True.
-        """
+        """Answer where history begins, or ask upstream if the cache is too short and `may_ask` is True."""
         if not may_ask or self._above.is_empty or not self._cache.has_room or self._is_enough(held, now_ns):
             return (self._tell(HistoryReply(held, segment, peer, NEVER), now_ns),)
         effects, answered = self._above.ask(held, segment, peer, now_ns)

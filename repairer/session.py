@@ -332,10 +332,7 @@ class RepairerSession:
         return [*ncfs, *null_naks, *announcements, *(self.relay.tell_unreachable(now_ns) if cannot_fetch else NOTHING)]
 
     def _serve_off_tree(self, nak: Nak, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> Effects:
-        """Serve a parent's NAK off the tree (DLR-11, DLR-12, DLR-14).
-
-        The NAK is for a segment that this node is not on. All packets go to the parent by unicast, the null NAK first.
-        """
+        """Serve a parent's NAK off the tree, by unicast to the parent, null NAK first (DLR-11, DLR-12, DLR-14)."""
         responder = self._outlets.responder(segment, parent, is_history=False)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns)

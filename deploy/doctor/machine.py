@@ -60,10 +60,7 @@ def _buffers(limits: Sequence[Parameters]) -> Iterator[HostFinding]:
 
 
 def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> HostFinding:
-    """Check one direction's buffer.
-
-    `rate`, in octets a second, gives the duration that the buffer covers; 0 gives none.
-    """
+    """Check one direction's buffer. `rate`, octets a second, gives the duration that it covers; 0 gives none."""
     most = readings.sysctl(f"net.core.{key}")
     most = granted if most is None else most
     by_force = " by privilege" if granted > most else ""

@@ -52,10 +52,7 @@ class NodeAddress:
 
 @attrs.define
 class NodeRecord:
-    """Node with its state.
-
-    `since_s` is the time of the last change of state, on the monotonic clock. `snapshot` is the last one received.
-    """
+    """Node with its state, its last snapshot, and the monotonic time `since_s` of the last change of state."""
 
     topology: str
     name: str

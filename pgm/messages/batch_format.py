@@ -321,10 +321,7 @@ def equal_rows(rows: Octets, layout: BatchLayout) -> int:
 
 
 def columns_of(rows: Octets, layout: BatchLayout, take: Callable[[int], Octets]) -> Columns:
-    """Return the messages of batches of one layout, a (batches, octets) array.
-
-    `take` returns memory for the messages. Raises `BadBatch`.
-    """
+    """Return the messages of batches of one layout, (batches, octets), in memory of `take`. Raises `BadBatch`."""
     count = len(rows) * layout.count
     subject = _indexes(rows, layout.subject, len(layout.subjects))
     to = _indexes(rows, layout.to, len(layout.nodes))

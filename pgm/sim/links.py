@@ -75,10 +75,7 @@ class SimulatedLink:
         return max(0, self._busy_until_ns - now_ns) * self.setup.rate // SECOND
 
     def pass_whole(self, train: Train, now_ns: int) -> int:
-        """Return the arrival time of a train that passes untouched, ns.
-
-        -1 means that the train may be changed: then call `carry`.
-        """
+        """Return the arrival of a train that passes untouched, ns; -1 if it may be changed: call `carry`."""
         if not self._is_steady or self.is_cut or self._duplicate_draws is not None or self._late_draws is not None:
             return -1
         losses = self._losses

@@ -68,10 +68,7 @@ def check_reading(reading: ParsedTopology) -> CheckReport:
 
 
 def load_checked(path: str | os.PathLike[str]) -> Topology:
-    """Load a topology that passes `check`, and warn of former names.
-
-    Raises `TopologyError` with all errors of form and meaning.
-    """
+    """Load a topology that passes `check`, and warn of former names. Raises `TopologyError` with all errors."""
     reading = read(path)
     report = check_reading(reading)
     if reading.topology is None or report.errors:

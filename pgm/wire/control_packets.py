@@ -141,10 +141,7 @@ class Nak(Packet):
 
     @functools.cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The requested sqns as half-open spans, ordered and disjoint, relative to `sqn`.
-
-        The result is cached, because a packet may reach many nodes of a simulation.
-        """
+        """The requested sqns as ordered, disjoint, half-open spans, relative to `sqn`; cached for simulations."""
         base = self.sqn - HALF
         near = [(wire_sqn - base & MASK) - HALF for wire_sqn in self.sqns]
         ends = [sqn + 1 for sqn in near]

@@ -98,10 +98,7 @@ class Naks(Nak):
 
 
 def naks_untrusted(rows: Octets) -> Naks | None:
-    """Return several packets of one size as one item, or None for the general path.
-
-    The packets must be valid, carry a list and no other option, and be encoded as this codec would.
-    """
+    """Return valid packets of one size, with a list alone and encoded as here, as one item; else None."""
     if checksum.residues(rows).any() or not checksum.stored(rows).all():
         return None
     try:

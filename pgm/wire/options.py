@@ -258,10 +258,7 @@ class PgmccFeedback(Option):
 @_option
 @attrs.frozen
 class Epoch(Option):
-    """Private option: the upper half of the 64-bit sqn after SPM_LEAD, and the start.
-
-    The start is that of the session. Other implementations skip the option.
-    """
+    """Private option: upper half of the sqn after SPM_LEAD, and the session's start; others skip the option."""
 
     TYPE, NAME, CARRIERS = 0x65, "OPT_PGM_EPOCH", frozenset({_T.SPM})
     next_upper: int = u32("upper 32 bits of SPM_LEAD + 1")
@@ -288,10 +285,7 @@ class Flow(Option):
 @_option
 @attrs.frozen
 class HeldHistory(Option):
-    """Private option: a late joiner's request for history, or the answer.
-
-    The answer names the oldest held sqn. On a NAK, the option marks a request for history.
-    """
+    """Private option: a late joiner's request for history (on a NAK too), or an answer: the oldest held sqn."""
 
     TYPE, NAME, CARRIERS = 0x69, "OPT_PGM_HELD", frozenset({_T.SPMR, _T.NAK})
     FLAGS = {"answers": 0x01, "by_count": 0x02, "by_time": 0x04, "by_sqn": 0x08, "nothing": 0x10}

@@ -1,7 +1,4 @@
-"""Fast codec for one ODATA without options, which dominates round trips.
-
-`pgm.wire.data_packets` and `pgm.wire.train` handle all other packets, and define which packets are valid.
-"""
+"""Fast codec for one ODATA without options, as in round trips; `data_packets` and `train` define validity."""
 
 from __future__ import annotations
 

@@ -101,10 +101,7 @@ def _merge_plain(cuts: list[int], heads: bytes) -> list[Group]:
 
 
 def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
-    """Return where a row's options differ from those of the row before.
-
-    A leading OPT_FRAGMENT that continues the fragment before does not count as a difference.
-    """
+    """Return where options differ from the row before, unless a leading OPT_FRAGMENT continues its fragment."""
     totals = column(rows, DATA_HEADER_OCTETS + 2, ">u2").astype(np.int64)
     end = min(rows.shape[1], DATA_HEADER_OCTETS + max(4, int(totals.max())))
     octets = rows[:, DATA_HEADER_OCTETS:end].copy()
@@ -123,10 +120,7 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
 
 
 def _run_mask(width: int) -> npt.NDArray[np.uint32]:
-    """Return a mask for as many headers of `width` octets as a read may have.
-
-    The mask is ones, except for checksum and trail, in which packets of a run may differ.
-    """
+    """Return a mask for all headers of a read: ones, but for checksum and trail, which may differ in a run."""
     head = np.full(width, 0xFF, np.uint8)
     head[CHECKSUM_AT : CHECKSUM_AT + 2] = head[TRAIL_AT : TRAIL_AT + 4] = 0
     return np.tile(head.view(np.uint32), MOST_ROWS)

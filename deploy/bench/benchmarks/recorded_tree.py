@@ -50,10 +50,7 @@ def head(place: BenchNetwork, rate: int, window: str) -> str:
 
 
 def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().record_sync_bytes) -> float:
-    """Return the disk's rate of sequential writes, in octets a second.
-
-    A write has at most 1 MiB. Syncs are as frequent as those of an archive.
-    """
+    """Return the disk's rate of sequential writes of 1 MiB at most, octets a second, with an archive's syncs."""
     block = os.urandom(min(MIB, sync_octets))
     path = folder / "probe"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,7 +1,4 @@
-"""Test messages that are cheap to make and to check.
-
-A message has a number of 8 octets. The other octets are equal in all messages of a size.
-"""
+"""Test messages, cheap to make and check: a number of 8 octets, then octets equal in all messages of a size."""
 
 from __future__ import annotations
 

@@ -46,10 +46,7 @@ class _Settling:
 
 
 class AckMerger:
-    """Acks that pass one element in one session.
-
-    Idle until an SPM announces an acknowledged stream. `routes` are for parents on several segments.
-    """
+    """Acks through one element in one session; idle until an SPM. `routes` lead to parents on several segments."""
 
     def __init__(
         self,

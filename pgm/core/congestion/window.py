@@ -92,8 +92,5 @@ class CongestionWindow:
 
 
 def slowness(rtt_s: float, loss: float) -> float:
-    """Return the square of TCP's inverse throughput on this path (2.4, CC-36).
-
-    A larger value means a slower path. `rtt_s` is the round trip in seconds, `loss` the loss rate, 0 to 1.
-    """
+    """Return the square of TCP's inverse throughput for `rtt_s` in seconds and `loss` of 0 to 1 (2.4, CC-36)."""
     return rtt_s**2 * loss * (1 + 9 * loss * (1 + 32 * loss**2)) ** 2

@@ -62,10 +62,7 @@ class ElementCore(Generic[S]):
         return SessionContext(item.tsi, item.data_port, self._parameters, self.counters, self._rng, self._node_id)
 
     def _items_of(self, train: Train, peer: Nla) -> list[Item]:
-        """Return the items of one read that the element may process.
-
-        Packets that OPX tells an element to discard are dropped (W-26), as are packets from refused sources.
-        """
+        """Return the items of a read to process: not those of refused sources, or that OPX discards (W-26)."""
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         accepted: list[Item] = []

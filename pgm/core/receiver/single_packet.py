@@ -37,10 +37,7 @@ class PredictedPacket:
 
 
 def predict(session: ReceiverSession, wire_sqn: int, wire_trail: int, octets: int) -> PredictedPacket | None:
-    """Predict a plain ODATA packet that may be delivered at once.
-
-    `octets` includes the header. Return None if the packet is not next, or would cause more than its delivery.
-    """
+    """Predict a plain ODATA (`octets` with header). Return None if not next, or if it causes more than delivery."""
     state = session.state
     sqn, trail_distance = state.lead + 1, (wire_sqn - wire_trail) & MASK
     if sqn & MASK != wire_sqn or trail_distance >= HALF or not _may_pass(session, sqn, octets):

@@ -23,10 +23,7 @@ from pgm.wire.options import NakBoIvl, NakBoRng, NbrUnreach, Options, PathNla, f
 
 
 def unreachable_neighbour(ncf: Nak) -> Nla | None:
-    """Return the parent that an NCF with OPT_NBR_UNREACH is about.
-
-    Return None for any other NCF. Without OPT_PATH_NLA the parent is unknown, and the address is empty.
-    """
+    """Return the parent that an NCF with OPT_NBR_UNREACH is about (empty without OPT_PATH_NLA), or None."""
     if not ncf.options or find(ncf.options, NbrUnreach) is None:
         return None
     path = find(ncf.options, PathNla)
@@ -92,10 +89,7 @@ class NakControl:
         return True
 
     def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
-        """Take a POLL. Answer only if its path address is its sender's own or a parent's.
-
-        A forged path address would direct the answers of many nodes to a third node (SEC-03).
-        """
+        """Take a POLL. Answer only on the sender's own or a parent's path: others flood a third node (SEC-03)."""
         if poll.path_nla != peer and not self._parents.is_parent(poll.path_nla):
             self._counters.foreign_packets += 1
             return

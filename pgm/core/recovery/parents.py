@@ -102,10 +102,7 @@ class Parents:
             self._unanswered = self._parameters.parent_patience - 1
 
     def take_change(self, tsi: Tsi, now_ns: int) -> Sequence[Notice]:
-        """Return the notice of changes of parents since the last call.
-
-        A notice covers all changes since the one before. At most two notices are given in `notice_ivl`.
-        """
+        """Return a notice of all changes of parents since the last notice; at most two in `notice_ivl`."""
         if not self._changes:
             return ()
         if now_ns - self._notices_since_ns >= self._parameters.notice_ivl:

@@ -213,11 +213,7 @@ class Recovery:
             missing.asked = None
 
     def arrived(self, first: int, end: int, now_ns: int | None = None) -> list[Span]:
-        """Remove received or abandoned sqns.
-
-        Return the spans that had been missing, in order. `now_ns` is the time of arrival; None means that the sqns are
-        abandoned.
-        """
+        """Remove sqns received at `now_ns`, or abandoned if None. Return the spans that were missing, in order."""
         return self.arrived_each(((first, end),), now_ns)
 
     def arrived_each(self, spans: Iterable[Span], now_ns: int | None = None) -> list[Span]:
@@ -242,10 +238,7 @@ class Recovery:
         return [(missing.first, missing.end) for missing in removed]
 
     def _shorten_data_waits(self, now_ns: int) -> None:
-        """Shorten the waits for promised data to the first measured interval.
-
-        Without this the loss of a first repair would hold up delivery for all of nak_rdata_ivl.
-        """
+        """Shorten waits for data to the first measured interval, lest a lost repair delays all by nak_rdata_ivl."""
         sooner_ns = self.data_timeout.floor_ns - self.data_timeout.ivl_ns
         for missing in self.missing:
             if sooner_ns > 0 and missing.state is RepairState.WAIT_DATA and missing.deadline_ns != NEVER:
@@ -355,11 +348,7 @@ class Recovery:
         back_off: int = 0,
         timeout: ResponseTimeout | None = None,
     ) -> None:
-        """Move ranges to the next state that `event` leads to.
-
-        A `timeout` is counted as a retry. Ranges of one event are mostly in the same state, so they are moved in
-        groups.
-        """
+        """Move ranges, in groups of one state, to the state `event` leads to. A `timeout` counts as a retry."""
         for state, group in itertools.groupby(ranges, _STATE):
             batch, row = list(group), self._table[state, event]
             if row.next_state is not state:

@@ -49,10 +49,7 @@ class SpmRequest:
         self.deadline_ns = NEVER
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Send SPMRs to the group and the data's sender, or start the next delay.
-
-        The hop limit is 1 for the group (SPMR-03). The next delay follows a pause without an SPM (SPMR-06).
-        """
+        """Send SPMRs to group (1 hop, SPMR-03) and data's sender, or start a delay after the pause (SPMR-06)."""
         if now_ns < self.deadline_ns:
             return NOTHING
         if not self._is_delaying:

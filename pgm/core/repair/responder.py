@@ -34,10 +34,7 @@ class RepairStore(Protocol):
         """Yield the stored runs among `first` to `end - 1`, in order."""
 
     def stride_of(self, first: int, end: int) -> int:
-        """Return the size of the packets `first` to `end - 1`, in octets, for `copy_of`.
-
-        Return 0 unless all packets are stored, have one size and are quick to locate.
-        """
+        """Return the octets of a packet, for `copy_of`; 0 unless all are stored, of one size, quick to locate."""
 
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
         """Return copies of the packets of spans in order. `stride_of` must have returned `stride` for their range."""

@@ -73,10 +73,7 @@ class SessionState:
 
     @property
     def keeps_group_size(self) -> bool:
-        """Return whether the last SPM taken has the group size of the first.
-
-        The group size is constant for the session (FEC-02), so an SPM with another size is in doubt.
-        """
+        """Return whether the last SPM has the group size of the first; an SPM with another is in doubt (FEC-02)."""
         return self.spm is None or _group_size_of(self.spm) == self.group_size
 
     @property

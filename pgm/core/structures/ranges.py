@@ -130,10 +130,7 @@ class RangeTable(Generic[R]):
         return True
 
     def reaching(self, sqn: int = -NEVER) -> Iterator[R]:
-        """Yield the ranges from the one at `sqn`, or the next one, on.
-
-        By default all ranges are included, also those below sqn 0. The table must not change during the iteration.
-        """
+        """Yield the ranges from that at `sqn`, or the next, on; by default all. The table must not change then."""
         index = max(0, bisect_right(self._firsts, sqn) - 1)
         if index < len(self._ranges) and self._ranges[index].end <= sqn:
             index += 1

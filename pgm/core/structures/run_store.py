@@ -63,10 +63,7 @@ class RunStore:
         self._pin(run)
 
     def extend(self, runs: Sequence[Run]) -> None:
-        """Insert runs in order, all above every other run.
-
-        The store takes over the objects. The runs must lie in one chunk, and no run may continue the run before it.
-        """
+        """Take over runs in order, above all others, in one chunk; none may continue the run before it."""
         if not runs:
             return
         self._count(runs)

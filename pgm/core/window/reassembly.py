@@ -49,10 +49,7 @@ class LargeMessage:
 
 @attrs.define(eq=False)
 class _Partial:
-    """A message of which the first `octets` octets have arrived.
-
-    The memory of the whole message is reserved. The kernel provides each page when the page is first written.
-    """
+    """Message whose first `octets` octets came, in reserved memory; a page exists from its first write."""
 
     first: int
     payload: Octets

@@ -339,10 +339,7 @@ class ReceiveWindow:
         self._effects.append(Deliver(self._tsi, run))
 
     def _give_up_oldest(self) -> None:
-        """Give up the gap that holds up delivery, or the oldest octets if no gap does.
-
-        Without a gap, the application holds up delivery, and the cause of the loss is OVERRUN.
-        """
+        """Give up the gap that holds up delivery; without one, the oldest octets, with the cause OVERRUN."""
         held, missing = self._held.oldest, self._recovery.missing.oldest
         assert held is not None
         if missing is not None and missing.first <= held.first:

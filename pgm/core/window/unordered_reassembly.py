@@ -45,10 +45,7 @@ class _Partial:
 
 
 class UnorderedReassembler:
-    """Reassembler of one session's runs and losses in any order.
-
-    The octets of all incomplete messages together are bounded by `max_apdu`. The oldest message gives way.
-    """
+    """Reassembler of runs and losses in any order, `max_apdu` octets in all; then the oldest message gives way."""
 
     def __init__(self, tsi: Tsi, max_apdu: int) -> None:
         self._tsi = tsi

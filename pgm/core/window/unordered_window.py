@@ -1,8 +1,4 @@
-"""Receive window that delivers packets in arrival order.
-
-Streams with `order = "unordered"` or `"unreliable"` use this window. Packets of these streams do not wait for each
-other.
-"""
+"""Receive window for `order = "unordered"` or `"unreliable"`: delivers packets as they arrive, without waits."""
 
 from __future__ import annotations
 

@@ -281,10 +281,7 @@ class BusyPollDriver(EffectPerformer):
             self._raise_unusable()
 
     def require_waiting(self) -> None:
-        """Raise `UsageError` as `require_usable`, and also in a handler of notices.
-
-        Data read there would reach the application before the effects that follow the notice.
-        """
+        """Raise `UsageError` as `require_usable`, and in a handler of notices: data would overtake later effects."""
         if _this_thread() != self.thread or self.loop.is_performing:
             self._raise_unusable()
 

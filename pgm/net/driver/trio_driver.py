@@ -41,10 +41,7 @@ _SINGLES_IN_A_ROW = 4
 
 
 class TrioDriver(EffectPerformer):
-    """Driver of `core` on `links`; effects that are not for the network go to `application`.
-
-    `reads` bounds the rests between reads, and the prefaulted memory.
-    """
+    """Driver of `core` on `links`, with other effects for `application`. `reads` bounds rests and prefaulted memory."""
 
     def __init__(
         self,

@@ -131,10 +131,7 @@ class Inbox:
         self._queue.extend(items)
 
     def pop(self, *, drains: bool) -> QueueItem | None:
-        """Return the next entry, behind `singles`. None if there is none, or if the sockets must have a turn first.
-
-        With `drains` no turn follows, so every entry comes.
-        """
+        """Return the next entry, behind `singles`; None if none, or before the sockets' turn (not with `drains`)."""
         if not self._queue or (self._left_octets <= 0 and not drains):
             return None
         queued = self._queue.popleft()

@@ -33,10 +33,7 @@ class SinglePacketSender:
         self._expect_by = driver.expect_by
 
     def send(self, payload: Payload, now_ns: int) -> int | None:
-        """Send a message at once, and return its sqn. Return None, with nothing sent, if the general path must do it.
-
-        The caller has checked that the driver is not held up.
-        """
+        """Send a message now. Return its sqn, or None for the general path. No data may be held up."""
         lane, driver = self._lane, self._driver
         packet = lane.begin(payload, now_ns)
         if packet is None:

@@ -164,10 +164,7 @@ class Recvmmsg:
         )
 
     def _drops_of(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
-        """Return marks of odd datagrams, and the newest drop count.
-
-        A datagram is odd if it has control messages beside the drop count. Each result is None if there is none.
-        """
+        """Return marks of odd datagrams (with more control messages) and the newest drop count; None for none."""
         controls, count = self._controls[: len(lengths)], len(lengths)
         if np.count_nonzero(lengths == socket.CMSG_SPACE(4)) == count:
             heads = controls[:, : len(_DROPS)].tobytes()
