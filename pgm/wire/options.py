@@ -66,11 +66,6 @@ def _option(cls: OptionClass) -> OptionClass:
     return cls
 
 
-def layout_of(cls: type[Option]) -> Layout:
-    """Return the field layout of an option class."""
-    return _LAYOUTS[cls]
-
-
 @_option
 @attrs.frozen
 class Fragment(Option):

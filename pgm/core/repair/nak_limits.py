@@ -55,11 +55,6 @@ class NakLimits:
     def _bucket(self, rate: int) -> TokenBucket:
         return TokenBucket(rate, self._parameters.brake_burst_ivl)
 
-    @property
-    def excessive(self) -> tuple[Nla, ...]:
-        """Return the children with excessive NAKs."""
-        return tuple(self._excessive)
-
     def askers(self) -> list[AskerStatus]:
         """Return the remembered children that have requested the most packets."""
         most = heapq.nlargest(_MOST_ASKERS, self._children.items(), key=lambda item: (item[1].nak_sqns, item[0]))

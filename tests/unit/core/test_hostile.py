@@ -23,7 +23,7 @@ from pgm.core.source.source import SourceCore
 from pgm.fec import groups
 from pgm.units import SECOND
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr, encode
-from pgm.wire.formats import PacketType
+from pgm.wire.formats import Layout, PacketType
 from pgm.wire.options import (
     Acker,
     Cr,
@@ -48,7 +48,6 @@ from pgm.wire.options import (
     Rst,
     Syn,
     UnknownOption,
-    layout_of,
 )
 from pgm.wire.parity import build_parity
 from pgm.wire.train import Train
@@ -126,7 +125,7 @@ class Drawn:
         )
         if rng.random() < 0.03:  # of a packet that it does not belong on, perhaps
             one = rng.choice(made)
-            return UnknownOption(number=one.TYPE, value=layout_of(type(one)).encode(one))
+            return UnknownOption(number=one.TYPE, value=Layout(type(one)).encode(one))
         fitting = [one for one in made if kind in one.CARRIERS and (rng.random() < 0.1 or type(one) not in (Rst, Fin))]
         return rng.choice(fitting) if fitting else None
 

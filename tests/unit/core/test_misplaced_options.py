@@ -12,8 +12,8 @@ from pgm.core.element.element import ElementCore
 from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel, Segment
 from pgm.wire.control_packets import Nak
-from pgm.wire.formats import PacketType
-from pgm.wire.options import Acker, Cr, Crqst, Join, NakList, Option, ParityPrm, Syn, UnknownOption, layout_of
+from pgm.wire.formats import Layout, PacketType
+from pgm.wire.options import Acker, Cr, Crqst, Join, NakList, Option, ParityPrm, Syn, UnknownOption
 from repairer.core import RepairerCore
 from tests.unit.core.makers import (
     GROUP,
@@ -37,7 +37,7 @@ EVERYBODY = Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True)
 
 def misplaced(option: Option) -> UnknownOption:
     """An option that may be written on any packet, and is read as what it is."""
-    return UnknownOption(number=option.TYPE, value=layout_of(type(option)).encode(option))
+    return UnknownOption(number=option.TYPE, value=Layout(type(option)).encode(option))
 
 
 def element(role: str) -> ElementCore:  # type: ignore[type-arg]
