@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pgm.core.effects import Effects, Send
@@ -255,6 +255,7 @@ class BusyPollDriver(EffectPerformer):
         self._warms = reads.warm_ivl > 0
         self._moderation = ReadModeration(reads, 0, core.counters)  # measures the rate; the receiver never rests
         self.loop = BusyPollLoop.of_this_thread()
+        self.expect_by = self.loop.expect_by  # without a call in between, which the fast path would feel
         self.thread = self.loop.thread  # the only thread that may use the driver
         self.loop.add(self)
 
@@ -351,11 +352,6 @@ class BusyPollDriver(EffectPerformer):
     def reschedule(self) -> None:
         """Check the core's deadline again after a call of the core."""
         self.loop.expect_change()
-
-    @property
-    def expect_by(self) -> Callable[[int], None]:
-        """Return the loop's function: each call of it counts on the fast path."""
-        return self.loop.expect_by
 
     def push(self) -> None:
         """Send accepted data at once, as far as rate and link allow; in a handler of notices, after it."""

@@ -38,6 +38,7 @@ class EffectPerformer:
     """Base of drivers: performs effects at once, in order. Effects that are not for the network go to `application`."""
 
     now_ns = staticmethod(time.monotonic_ns)  # the clock of all cores in this process
+    expect_by: Callable[[int], None]  # notes that the core was called, and has nothing to do before the given time
 
     def __init__(self, core: Core, links: Sequence[Link], application: Application) -> None:
         self.core = core
@@ -69,11 +70,6 @@ class EffectPerformer:
 
     def push(self) -> None:
         """Send accepted data, at once or soon."""
-        raise NotImplementedError
-
-    @property
-    def expect_by(self) -> Callable[[int], None]:
-        """Return the function that notes that the core was called, and has nothing to do before the given time."""
         raise NotImplementedError
 
     def call(self, function: Callable[P, Effects], *args: P.args, **kwargs: P.kwargs) -> None:

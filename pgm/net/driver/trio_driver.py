@@ -93,12 +93,8 @@ class TrioDriver(EffectPerformer):
 
     push = reschedule  # the deadline task sends accepted data
 
-    @property
-    def expect_by(self) -> Callable[[int], None]:
-        """Return the function that notes that the core was called, and has nothing to do before the given time."""
-        return self._expect_by
-
-    def _expect_by(self, at_ns: int) -> None:
+    def expect_by(self, at_ns: int) -> None:
+        """Note that the core was called, and has nothing to do before the given time."""
         if at_ns < self._timer.until_ns:
             self._timer.wake()
 
