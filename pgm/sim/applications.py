@@ -110,7 +110,7 @@ class SourceApplication:
             return
         count = min(traffic.burst, self._left)
         if count:
-            self._submit(core, count)
+            self.submit(core, count)
         self._left -= count
         if not self._left:
             if traffic.close_at_ns < NEVER:
@@ -128,7 +128,8 @@ class SourceApplication:
         self._ledger.closed_ns = self._host.now_ns
         self._host.rearm()
 
-    def _submit(self, core: SourceCore, count: int) -> None:
+    def submit(self, core: SourceCore, count: int) -> None:
+        """Submit messages, and note them for the check of deliveries."""
         low, high = self.traffic.size, max(self.traffic.size, self.traffic.size_until)
         self._ledger.skip_to(core.window.next_sqn)
         if low == high and low <= self._largest:

@@ -71,7 +71,7 @@ def start(
         return active
     from pyspark.sql import SparkSession
 
-    _require_java()
+    require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master_url = master or os.environ.get("SPARK_MASTER", "local[*]")
@@ -107,7 +107,7 @@ def told_plainly() -> Iterator[None]:
         ) from error
 
 
-def _require_java() -> None:
+def require_java() -> None:
     """Raise `UsageError` unless Spark will find a Java that is new enough."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")

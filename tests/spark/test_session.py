@@ -17,7 +17,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(UsageError, match="none is installed") as told:
-        session._require_java()
+        session.require_java()
     assert "openjdk-17" in told.value.remedy
 
 
@@ -28,7 +28,7 @@ def test_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UsageError, match=r'17 or later.*version "1.8'):
-        session._require_java()
+        session.require_java()
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:

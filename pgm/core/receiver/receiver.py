@@ -35,7 +35,7 @@ class ReceiverCore:
 
     def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
         self._counters = Counters()
-        self._setup = setup
+        self.setup = setup
         self._parameters = parameters
         self._rng = rng
         self._room = DeliveryBudget(parameters.inbox_bytes)
@@ -82,25 +82,25 @@ class ReceiverCore:
         return effects
 
     def _receive_one(self, item: Data | DataWithGaps | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        ports = self._setup.data_ports
+        ports = self.setup.data_ports
         if ports and item.data_port not in ports:
             self._counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets
             return NOTHING
-        if self._setup.allowed and (refused := refused_packets(self._setup.allowed, item, peer)):
+        if self.setup.allowed and (refused := refused_packets(self.setup.allowed, item, peer)):
             self._counters.unlisted_packets += refused
             return NOTHING
         if isinstance(item, Data):
             if item.parity:
                 return self._receive_parity(item, peer, now_ns)
             known = self._sessions.get(item.tsi)
-            if known is not None and not self._setup.lines:
+            if known is not None and not self.setup.lines:
                 return known.on_data(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
             take = functools.partial(session.on_data, item, peer, now_ns)
             return [*effects, *session.lines.on_data(item, channel, take, now_ns)]
         if isinstance(item, DataWithGaps):
             known = self._sessions.get(item.tsi)
-            if known is not None and not self._setup.lines and not item.data.parity:
+            if known is not None and not self.setup.lines and not item.data.parity:
                 return known.on_data(item, peer, now_ns)
             return [effect for piece in item.pieces() for effect in self._receive_one(piece, channel, peer, now_ns)]
         if isinstance(item, Spm):
@@ -129,7 +129,7 @@ class ReceiverCore:
             known.naks.on_nak_heard(item, now_ns)
         elif isinstance(item, Polr):
             known.naks.on_offer(item, peer)
-        elif isinstance(item, Poll) and (not self._setup.lines or channel.segment == self._setup.segment):
+        elif isinstance(item, Poll) and (not self.setup.lines or channel.segment == self.setup.segment):
             known.naks.nak_control.on_poll(item, peer, now_ns)
         elif isinstance(item, Ack):
             return known.feedback.on_packet(item, peer, now_ns)
@@ -144,7 +144,7 @@ class ReceiverCore:
         if session is not None:
             return session, NOTHING
         context = SessionContext(item.tsi, item.data_port, self._parameters, self._counters, self._rng, self._node_id)
-        session = ReceiverSession(context, self._setup, self._room, now_ns)
+        session = ReceiverSession(context, self.setup, self._room, now_ns)
         restarted = restart_of_new_session(session, self._sessions)
         evicted = self._sessions.add(item.tsi, session)
         return session, restarted if evicted is None else [*restarted, *evicted.delivery.end(CloseCause.EVICTED)]

@@ -98,7 +98,7 @@ class SegmentReader:
         self.sockets = sockets
         self.segment = segment
         self.injector = injector
-        self._arena = arena
+        self.arena = arena
         self.counters = Counters()  # a driver replaces them by the core's
         self._is_raw = is_raw
         self._is_v6 = sockets.family == socket.AF_INET6
@@ -125,7 +125,7 @@ class SegmentReader:
         `take` takes it.
         """
         while True:
-            chunk, at, room = self._arena.reading_room(self._room_behind)
+            chunk, at, room = self.arena.reading_room(self._room_behind)
             read = self._receive(sock, chunk, at, room)
             if read is None:
                 return None
@@ -420,11 +420,11 @@ class SegmentReader:
 
     def keep(self, train: Train) -> None:
         """Keep the octets of the last train read in their place."""
-        self._arena.keep_if_current(train.buffer, train.octets_to_keep)
+        self.arena.keep_if_current(train.buffer, train.octets_to_keep)
 
     def warm_up(self, octets: int) -> None:
         """Prefault a piece of memory if fewer than `octets` are ready."""
-        self._arena.warm_up(octets)
+        self.arena.warm_up(octets)
 
     def _impair(self, train: Train) -> Train | None:
         assert self.injector is not None

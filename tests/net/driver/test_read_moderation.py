@@ -94,7 +94,7 @@ async def test_moderation_prefaults_memory_behind_a_gap(place: Place, ivl: str, 
                 while got < len(rows):
                     item = await receiver.next_batch()
                     got += len(item) if isinstance(item, Batch) else 0
-        assert (receiver.links[0]._arena.octets == 12 * MIB) is is_taken
+        assert (receiver.links[0].arena.octets == 12 * MIB) is is_taken
 
 
 @pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
@@ -113,7 +113,7 @@ def test_moderation_prefaults_for_busy_poll_too(place: Place, ivl: str, is_taken
                 item = receiver.next_batch(PATIENCE_S)
                 assert item is not None
                 got += len(item) if isinstance(item, Batch) else 0
-        assert (receiver.links[0]._arena.octets == 12 * MIB) is is_taken
+        assert (receiver.links[0].arena.octets == 12 * MIB) is is_taken
 
 
 def test_an_element_may_rest_longer() -> None:

@@ -303,14 +303,14 @@ async def test_the_memory_of_a_receiver_may_be_warm_from_the_start(place: Place)
     """Packets behind the first gap then meet no page faults."""
     for octets, chunks in (("0B", 1), ("8MiB", 5)):
         async with pgm.open_receiver(place.url(), rxw_warm_bytes=octets) as receiver:
-            assert receiver.links[0]._arena.chunks == chunks
+            assert receiver.links[0].arena.chunks == chunks
 
 
 async def test_read_gathering_small_window_has_small_chunks(place: Place) -> None:
     """A waiting packet keeps a whole chunk."""
     for window, octets in (("64KiB", 256 * KIB), ("4MiB", 512 * KIB), ("32MiB", 2 * MIB)):
         async with pgm.open_receiver(place.url(), rxw_bytes=window) as receiver:
-            arena = receiver.links[0]._arena
+            arena = receiver.links[0].arena
             assert arena.left_octets == octets
             assert arena.octets <= octets + parse_octets(window)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from pgm.core.repair.responder import Responder
 from pgm.units import SECOND
 from pgm.wire.control_packets import encode
 from pgm.wire.formats import OPTIONS_PARITY, PacketType
 from pgm.wire.options import Redirect, find
+from tests.memory import kept_by
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import LAN, SOURCE
 from tests.rfc.redirects import CHILD, PARENT_NLA, beside, null_nak, off_tree, search, sent_packets
@@ -209,4 +211,4 @@ def test_off_tree_repairer_outlets_of_former_parents_are_bounded():
         node.wait(10 * MS)
         assert (T.RDATA, state, (5,)) in sent_packets(node)
     session = node.core.sessions.get(TSI)
-    assert len(session._outlets) <= 17
+    assert sum(isinstance(one, Responder) for one in kept_by(session)) <= 17

@@ -60,7 +60,7 @@ def factory_with(table: RepairTable) -> CoreFactory:
         if plan.role is not Role.RECEIVER:
             return core
         strict = attrs.evolve(plan.parameters, nak_max_ivl=MILLISECOND)
-        return ReceiverCore(attrs.evolve(core._setup, repair_table=table), strict, rng)
+        return ReceiverCore(attrs.evolve(core.setup, repair_table=table), strict, rng)
 
     return build
 

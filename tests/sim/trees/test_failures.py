@@ -185,7 +185,7 @@ def test_failures_extra_source_evicts_the_longest_silent():
     world = make_world(tree, offered, starts={names[-1]: 10 * SECOND})
     # By then all sources but the first have sent again.
     for index, name in enumerate(names[1:-1]):
-        world.at(5 * SECOND + index, lambda name=name: world.nodes[name].application._submit(world.core_of(name), 1))
+        world.at(5 * SECOND + index, lambda name=name: world.nodes[name].application.submit(world.core_of(name), 1))
         world.at(5 * SECOND + index + 1, world.nodes[name].rearm)
     world.run_until(11 * SECOND)
     closed = {name: stream(world, "receiver", name).closed for name in names}

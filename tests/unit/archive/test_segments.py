@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import zlib
 from pathlib import Path
 
@@ -226,26 +227,20 @@ def test_segments_damage_in_synced_rows_names_file_and_place(tmp_path: Path, whe
 
 
 def test_segments_damage_of_the_newest_is_no_torn_tail(tmp_path: Path) -> None:
-    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    """A copy of the open archive is in the state after SIGKILL."""
+    writer, left = ArchiveWriter(tmp_path / "open", small(), log_to([])), tmp_path / "left"
     append(writer, [messages(0, 10)])
     append(writer, [messages(10, 10)])
     writer.sync()
-    octets = bytearray(path_of(tmp_path, 1).read_bytes())
+    shutil.copytree(tmp_path / "open", left)
+    writer.close()
+    octets = bytearray(path_of(left, 1).read_bytes())
     octets[-20] ^= 1
-    path_of(tmp_path, 1).write_bytes(octets)
-    writer._lock = _leave(writer)
+    path_of(left, 1).write_bytes(octets)
     lines: list[str] = []
-    ArchiveWriter(tmp_path, small(), log_to(lines)).close()
-    assert path_of(tmp_path, 1).read_bytes() == octets
+    ArchiveWriter(left, small(), log_to(lines)).close()
+    assert path_of(left, 1).read_bytes() == octets
     assert any(line.startswith("archive-corrupt") for line in lines), lines
-
-
-def _leave(writer: ArchiveWriter) -> int:
-    """Leave an archive in the state after SIGKILL."""
-    import os
-
-    os.close(writer._lock)
-    return -1
 
 
 def test_a_segment_of_a_newer_version_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from pgm.archive.store.schema import SCHEMA, plain
 from pgm.archive.store.segment import path_of
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.units import MILLISECOND
+from tests.memory import kept_by
 from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, small
 
 _SHORT = {"archive_poll_ivl": MILLISECOND}
@@ -187,7 +189,9 @@ def test_streams_of_one_client_are_limited(writer: ArchiveWriter) -> None:
         _until(lambda: service.streams == 1)
         assert client.do_get(_ticket()).read_all().num_rows == 910
         tails[1].cancel()
-        _until(lambda: not service._streams)  # the service forgets a client that has cancelled
+        _until(lambda: service.streams == 0)
+        counts = [len(one) for one in kept_by(service) if isinstance(one, Counter)]
+        assert counts == [0], "the service forgets a client that has cancelled"
 
 
 def test_service_requires_the_token(writer: ArchiveWriter) -> None:

@@ -48,6 +48,7 @@ class Reader:
         self.now = 1000 * SECOND
         self.fates: dict[Tsi, dict[int, Fate]] = {}
         self.marks: list[Opened | Closed] = []
+        self.runs: list[int] = []  # packets of each delivery
         self.sent: list[tuple[int, Send]] = []
         self.takes = takes
         self.untaken = 0
@@ -99,6 +100,7 @@ class Reader:
                 self.sent.append((self.now, effect))
             elif isinstance(effect, Deliver):
                 freed += effect.run.octets
+                self.runs.append(effect.run.count)
                 for index, row in enumerate(effect.run.payloads):
                     sqn = effect.run.first + index
                     assert row.tobytes() == self._payload(sqn), sqn

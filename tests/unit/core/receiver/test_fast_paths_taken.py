@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.effects import Deliver, LossCause
+from pgm.core.effects import LossCause
 from pgm.wire.formats import PacketType
 from tests.reference import TSI, data_packet
 from tests.unit.core.makers import data_train
@@ -17,18 +17,11 @@ def runs_of(reader, trains):
     network = Network(reader, 0, has_epoch=True, joins=True)
     reader.hear(network.spm())
     told = []
-    take = reader._take
-
-    def note(effects):
-        effects = list(effects)
-        told[-1].extend(effect.run.count for effect in effects if isinstance(effect, Deliver))
-        return take(effects)
-
-    reader._take = note
     for count, lost in trains:
-        told.append([])
+        before = len(reader.runs)
         network.send(count)
         network.leave(0, lost, again=False)
+        told.append(reader.runs[before:])
     return told
 
 

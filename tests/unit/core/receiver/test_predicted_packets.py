@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.receiver.single_packet import predict
+from pgm.core.receiver.single_packet import PredictedPacket, predict
 from pgm.units import SECOND
 from pgm.wire.control_packets import encode
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.sequence_numbers import wrap
 from pgm.wire.single_odata import header_as_int, is_plain_untrusted, read_plain_untrusted
+from tests.memory import kept_by
 from tests.reference import TSI, data_packet, sealed, without_checksum
 from tests.unit.core.makers import MS, SOURCE, spm_packet
 from tests.unit.core.reader import joined
@@ -87,8 +88,8 @@ def test_prediction_equals_general_result():
             packet = data_packet(wrap(sqn), bytes(7), trail=wrap(first - 50))
             assert core.single.begin(packet, SOURCE, 1001 * SECOND) is not None
             core.single.commit()
-            assert core.single._predicted is not None
-            assert core.single._predicted == predict(session, wrap(sqn + 1), wrap(first - 50), len(packet))
+            [predicted] = [one for one in kept_by(core.single) if isinstance(one, PredictedPacket)]
+            assert predicted == predict(session, wrap(sqn + 1), wrap(first - 50), len(packet))
 
 
 def test_busy_poll_receiver_with_prediction_reads_no_header(monkeypatch):

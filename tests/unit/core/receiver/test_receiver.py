@@ -331,15 +331,14 @@ def test_sessions_do_not_hold_each_other_up():
 
 def test_a_mixed_train_is_taken_apart():
     """One read may hold two sessions and control between the data."""
-    reader = joined()
     pad = [spm_packet(number, 100, 1009, Join(1010)) for number in (2, 3)]
     size = len(next(iter(train_of(pad[0]).packets())))
+    reader = joined(payload=lambda sqn: payload_of(sqn, 12 if sqn < 1010 else size - 24))
     packets = [
         data_packet(1010, payload_of(1010, size - 24)),
         *train_of(*pad).packets(),
         data_packet(1011, payload_of(1011, size - 24)),
     ]
-    reader._payload = lambda sqn: payload_of(sqn, size - 24)
     reader.hear(type(train_of(pad[0])).of(b"".join(packets), size))
     assert reader.next_sqn() == 1012
     assert reader.core.counters.spm_packets_in == 3

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core.structures.arena import Arena
+from pgm.core.structures.run_store import RunStore
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.core.window.transmit_window import TransmitWindow
 from pgm.errors import PayloadTooLarge
@@ -19,6 +21,7 @@ from pgm.wire.formats import PacketType
 from pgm.wire.options import Fragment
 from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import MAX_CONVOY_PACKETS, MAX_TRAIN_PACKETS, Data, Train
+from tests.memory import kept_by
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, parameters
 
@@ -69,11 +72,12 @@ def test_messages_are_numbered_in_order_and_sent_in_order(sizes, first):
     half = len(messages) // 2
     made.append(messages[:half])
     made.append(messages[half:])
-    assert made.unsent_octets == sum(part.octets for part in made._store)
+    unsent, sent = made.unsent_octets, 0
     found, at = [], first
     reassembler = Reassembler(TSI, 1 << 20)
     for item in send_all(made):
         assert item.wire_sqn == wrap(at)
+        sent += item.run(at).octets
         for one in reassembler.add(item.run(at)):
             if isinstance(one, WholeMessages):
                 found += [row.tobytes() for row in one.payloads]
@@ -83,6 +87,7 @@ def test_messages_are_numbered_in_order_and_sent_in_order(sizes, first):
         at += item.count
     assert found == messages
     assert at == made.end == made.lead + 1
+    assert sent == unsent
     assert made.unsent_octets == 0
 
 
@@ -271,6 +276,7 @@ def test_window_is_never_larger_than_its_bounds(mode, sqns, octets, seed):
         if rng.random() < 0.3:
             made.note_nak(rng.randint(max(0, made.trail - 3), max(0, made.lead)), now)
         trail = made.trail
+        unsent = made.unsent_octets
         rows = made.next_train(rng.choice([1, 500, ANY]), now)
         assert mode != "application" or made.trail == trail
         if rows is None and made.has_unsent:
@@ -283,7 +289,7 @@ def test_window_is_never_larger_than_its_bounds(mode, sqns, octets, seed):
         size = sum(part.octets for part in made.parts(made.trail, made.lead + 1))
         assert size <= max(octets, 0 if len(kept) > 1 else 200)
         assert len(kept) <= (sqns or 1 << 31)
-        assert made.unsent_octets == sum(part.octets for part in made._store) - size
+        assert made.unsent_octets == unsent - (0 if rows is None else rows.size)
 
 
 @pytest.mark.rfc("SRC-10")
@@ -462,8 +468,10 @@ def test_memory_of_a_window_is_that_of_its_packets_and_a_little():
         made.append([payload] * MAX_TRAIN_PACKETS)
         send_all(made, now=number * MILLISECOND)
     assert made.held_octets <= (8 << 20) + 2 * (4 << 20)
-    assert made._arena.octets <= (8 << 20) + 3 * (4 << 20)
-    assert made._store.octets <= (8 << 20) + 64 * KIB
+    [arena] = [one for one in kept_by(made) if isinstance(one, Arena)]
+    assert arena.octets <= (8 << 20) + 3 * (4 << 20)
+    [store] = [one for one in kept_by(made) if isinstance(one, RunStore)]
+    assert store.octets <= (8 << 20) + 64 * KIB
 
 
 @pytest.mark.parametrize("size", [70, 1400, 8192, 300_000])
