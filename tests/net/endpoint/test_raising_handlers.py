@@ -5,6 +5,8 @@ The caller gets the exception, and goes on without any loss.
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import trio
@@ -174,9 +176,11 @@ def test_one_with_a_thread_has_what_came_and_then_what_ended_it(place: Place) ->
     got: list[bytes] = []
 
     def be_away_and_return(source: pgm.blocking.Source) -> None:
+        before = set(threading.enumerate())
         with pgm.blocking.open_receiver(place.url(), on_notice=refuse) as receiver:
+            [thread] = [one for one in set(threading.enumerate()) - before if one.name == "pgm"]
             source.send_batch(SENT, flush=True)
-            receiver._background._thread.join(PATIENCE_S)
+            thread.join(PATIENCE_S)
             try:
                 got.extend(item.payload for item in receiver if isinstance(item, Message))
             finally:

@@ -19,14 +19,17 @@ from pathlib import Path
 import cbor2
 import pytest
 
-from deploy.doctor import machine
-from deploy.doctor.findings import Level
+from deploy.doctor.findings import HostFinding, Level
+from deploy.doctor.machine import check_machine
 from deploy.node.runtime_folders import tree_folders
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.control_socket import ask_control
 from pgm.net.control.status_socket import ask_status, serve_status
 from pgm.net.sockets.trusted_folders import check_folder, make_folder
+from pgm.topology.load import loads
+from pgm.topology.plan import plan_node
 from tests.cli.command import pgm
+from tests.net.support.places import Place, one_segment
 
 NOBODY, SOMEBODY = 65534, 65533
 _NEW_USER_NAMESPACE = 0x10000000  # CLONE_NEWUSER of unshare(2)
@@ -300,8 +303,15 @@ def test_demo_of_another_user_is_left_out(base: Path, monkeypatch: pytest.Monkey
     assert tree_folders() == tree_folders("demo") == [base / "tmp/pgm-demo-own/demo"]
 
 
-def test_doctor_tells_of_a_folder_that_others_can_change(base: Path) -> None:
-    assert machine._trust(base / "not/made/yet").level is Level.OK
-    finding = machine._trust(folder(folder(base / "run", 0o777) / "t"))
+def test_doctor_tells_of_a_folder_that_others_can_change(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_node(loads(one_segment(Place(1))), "desk-1")
+
+    def finding_of_sockets(folder: Path) -> HostFinding:
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
+        return next(one for one in check_machine([plan]) if one.check == "status sockets")
+
+    assert finding_of_sockets(base / "not/made/yet").level is Level.OK
+    folder(folder(base / "run", 0o777) / plan.topology)
+    finding = finding_of_sockets(base / "run")
     assert finding.level is Level.FAULT
     assert "mode 0777" in finding.found

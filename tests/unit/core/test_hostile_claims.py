@@ -22,7 +22,7 @@ from pgm.units import MICROSECOND, SECOND
 from pgm.wire.control_packets import Ack, Spmr, decode_control_untrusted, encode
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.options import Acker, Flow, HeldHistory, Members, ParityPrm, find
-from pgm.wire.parity import request_sqn
+from pgm.wire.parity import group_of, request_sqn
 from pgm.wire.sequence_numbers import MASK
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
@@ -290,18 +290,21 @@ def test_reports_that_change_the_acker_all_the_time_cause_few_spms():
 
 def test_a_repairer_remembers_no_groups_that_nobody_brings():
     """Parity is asked for of groups long gone: confirmed, forgotten, and never looked at again when data come."""
-    bench = Bench("repairer")
+    bench = Bench("repairer", repair_states=8)
     bench.hear(spm_packet(1, 0, -1, ParityPrm(SIZE, on_demand=True)), UP, SOURCE)
     bench.hear(data_train(range(SIZE)), UP, SOURCE)
     gone = nak_packet(*(-SIZE * (at + 1) for at in range(63)), source_nla=SOURCE, group_nla=A.group, parity=True)
     effects = bench.core.receive(Train.of(encode(gone)), Channel(A, False), "10.1.0.66", bench.now)
     assert [type(one) for one in effects] == [Send]
-    [session] = bench.core.sessions
-    assert not session.parity._wanted
     lacked = nak_packet(SIZE + 2, source_nla=SOURCE, group_nla=A.group, parity=True)
     bench.hear(data_train([SIZE, *range(SIZE + 2, 2 * SIZE)]), UP, SOURCE)
     bench.hear(lacked, A, "10.1.0.9", is_group=False)
-    assert list(session.parity._wanted) == [SIZE]
+    assert bench.core.counters.states_refused == 0, "only one of eight groups is remembered"
+    bench.log.clear()
+    bench.hear(data_train([SIZE + 1]), UP, SOURCE)
+    bench.wait(SECOND)
+    repairs = {(item.parity, group_of(item.wire_sqn, SIZE)) for _, _, item in bench.sent(T.RDATA)}
+    assert repairs == {(True, SIZE)}, "the group that lacked a packet is remembered"
 
 
 GROUP_SIZE, STRIDE, PER_SECOND = 128, 40, 400  # packets of a group, octets of each, and repairs that the rate allows

@@ -185,13 +185,13 @@ def test_ncfs_are_never_delayed_by_the_rate():
 
 @pytest.mark.rfc("SRC-05", "SRC-41")
 def test_damped_ncfs_leave_before_spms_and_data():
-    core = with_data(ncf_ivl=5 * MS, rdata_hold_ivl=0, rdata_ignore_ivl=0)
     now = START + 2 * SECOND
+    spm_at = {"ambient_spm_ivl": now + 4 * MS - START}
+    core = with_data(ncf_ivl=5 * MS, rdata_hold_ivl=0, rdata_ignore_ivl=0, **spm_at)
     assert sent_control(receive(core, nak(5), now), T.NCF)
     run(core, now + MS)
     assert list(receive(core, nak(5), now + 2 * MS)) == []
     core.submit([payload_of(20)])
-    core._sending.schedule.closing(now + 5 * MS)
     effects = core.handle_deadline(now + 5 * MS)
     assert [item.type for item in sent_items(effects)][:2] == [T.NCF, T.SPM]
     assert sent_sqns([*effects, *all_effects(run(core, now + 6 * MS))], T.ODATA) == [20]
