@@ -15,7 +15,7 @@ from pgm.core.receiver.data_path import DataPath
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
-from pgm.units import NEVER, SECOND
+from pgm.units import SECOND
 from pgm.wire.options import Fin
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum
@@ -103,23 +103,6 @@ def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_s
         assert short.single.next_event_ns <= short.deadline_ns, "a driver would sleep too long"
 
 
-def others_due(core):
-    """When anything is due of a source whose members send no acks, but SPMs and data: every part is asked."""
-    parts = [core._naks, core.window, core._closing]
-    at = min(part.deadline_ns for part in parts)
-    responder = core._naks.responder
-    if responder.deadline_ns != NEVER:
-        at = min(at, max(core._sending.pacer.repair_ready_at(responder.next_octets()), responder.deadline_ns))
-    return at if core._parity is None else min(at, core._parity.ready_ns(core._sending.pacer))
-
-
-class Looking(SourceCore):
-    """Asks for all of its deadlines each time, and remembers none."""
-
-    def _compute_deadline(self):
-        return others_due(self)
-
-
 things = st.one_of(
     st.tuples(st.just("rows"), st.sampled_from([1, 1, 3, 40, 200, 700]), st.sampled_from([20, 1400])),
     st.tuples(st.sampled_from(["nak", "spmr", "alone", "advance", "rate"]), st.integers(0, 1 << 16), st.just(0)),
@@ -144,13 +127,16 @@ def test_a_source_that_sends_only_data_misses_no_deadline(happening, mode, more,
     changes = {"txw_max_rte": 50_000_000, "txw_adv_mode": mode, "txw_secs": SECOND, "txw_adv_secs": 100 * MS}
     changes |= more | spms
     setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=1)
-    cores = [kind(setup, source(**changes).parameters, START) for kind in (SourceCore, Looking)]
+    cores = [SourceCore(setup, source(**changes).parameters, START) for _ in range(2)]
     now = START
-    for (what, number, size), wait in [*happening, (("close", 0, 0), SECOND)]:
-        said = [happened_to(core, what, number, size, now) + served(core, now, now + wait) for core in cores]
+    for (what, number, size), wait in [*happening, (("close", 0, 0), 60 * SECOND)]:
+        forget_deadlines(cores[1], now)
+        said = [happened_to(core, what, number, size, now) for core in cores]
         assert said[0] == said[1]
+        serve(*cores, now, now + wait)
         now += wait
         stand_alike(cores, now)
+        forget_deadlines(cores[1], now)
         assert cores[0].deadline_ns <= cores[1].deadline_ns
         assert cores[0].rate == cores[1].rate
 
@@ -175,22 +161,34 @@ def happened_to(core, what, number, size, now):
     return []
 
 
-def served(core, now, until):
-    """What a source says until an instant, and when, each deadline being served: what it remembers of them must hold each time."""
-    said = []
-    misses_none(core)
+def forget_deadlines(core, now):
+    """Make a source look at all of its deadlines again: the release of an unknown child does that."""
+    assert not core.release("10.0.0.250", now)
+
+
+def serve(core, looking, now, until):
+    """Serve two equal sources until an instant, at each deadline that the first tells.
+
+    The second remembers no deadline, and says nothing when it is also asked just before each.
+    """
     for at in deadlines(core, now, until):
         due = core.deadline_ns
+        if at > now:
+            say_nothing(core, looking, now, at - 1)
+        now = at
+        forget_deadlines(looking, at)
         effects = core.handle_deadline(at)
-        said += plain(effects, at)
+        assert plain(effects, at) == plain(looking.handle_deadline(at), at)
         assert effects or core.deadline_ns != due, "it was served, says nothing, and is due as before"
-        misses_none(core)
-    return said
+    say_nothing(core, looking, now, until)
 
 
-def misses_none(core):
-    """Nothing is due before the deadline that a source tells, which it may remember."""
-    assert core.deadline_ns <= others_due(core)
+def say_nothing(core, looking, served, now):
+    """Ask the second source before the first is due: nothing leaves, the window stays, and the end does not come."""
+    forget_deadlines(looking, now)
+    assert looking.handle_deadline(now) == []
+    assert looking.window.trail == core.window.trail
+    assert looking.is_finished(now) == core.is_finished(served)
 
 
 def plain(effects, now):
