@@ -39,3 +39,8 @@ def place() -> Place:
 def pytest_xdist_auto_num_workers() -> int:
     """Return two workers more than processors: half of the time, a worker waits for processes of its test."""
     return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of Spark first: one worker runs them with one JVM, and others take over what follows."""
+    items.sort(key=lambda item: "spark" not in item.path.relative_to(item.config.rootpath).parts)
