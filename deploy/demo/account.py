@@ -7,6 +7,7 @@ from typing import Any
 
 from deploy.demo.tree import DemoTree
 from pgm.impairments import Impairment
+from pgm.sim.runs.report import ELEMENT_COUNTERS
 
 _TOLERANCE = 0.2  # allowed difference of the measured loss from the configured loss, as a share of the latter
 # Or this many standard deviations, if chance alone makes more than a fifth: few packets, long bursts.
@@ -64,18 +65,7 @@ def _receiver_row(result: Mapping[str, Any]) -> dict[str, Any]:
     return {key: result[key] for key in keys}
 
 
-# key of an element's row -> counter
-_ELEMENT_COUNTERS = {
-    "odata": "odata_packets",
-    "rdata": "rdata_packets",
-    "rdata_forwarded": "rdata_forwarded",
-    "nak_packets": "nak_packets_in",
-    "nak_sqns": "nak_sqns_in",
-    "nak_sqns_in": "nak_sqns_in",
-    "nak_sqns_out": "nak_sqns",
-    "ncfs": "ncf_packets",
-    "socket_drops": "socket_drops",
-}
+_ELEMENT_COUNTERS = {**ELEMENT_COUNTERS, "socket_drops": "socket_drops"}
 
 
 def _element_row(name: str, snapshot: Mapping[str, Any]) -> dict[str, Any]:

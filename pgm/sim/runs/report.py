@@ -222,7 +222,7 @@ def account(world: World) -> Report:
         "virtual_seconds": round(world.now_ns / SECOND, 6),
         "messages": sum(ledger.messages for ledger in world.ledgers.values()),
         "seconds": round(max(0, world.log.last_delivery_ns - begun_ns) / SECOND, 6),
-        "source": {key: sum(row[key] for row in sources) for key in _ELEMENT_KEYS},
+        "source": {key: sum(row[key] for row in sources) for key in ELEMENT_COUNTERS},
         "sources": sources,
         "aggregators": rows[Role.AGGREGATOR],
         "repairers": rows[Role.REPAIRER],
@@ -240,7 +240,8 @@ def account(world: World) -> Report:
     return report
 
 
-_ELEMENT_KEYS: dict[str, str] = {
+# key of the row of a source or element -> counter
+ELEMENT_COUNTERS: dict[str, str] = {
     "odata": "odata_packets",
     "rdata": "rdata_packets",
     "rdata_forwarded": "rdata_forwarded",
@@ -257,7 +258,7 @@ _RECEIVER_KEYS = (
 
 
 def _element_row(node: SimulatedNode) -> Report:
-    return {"node": node.name} | {key: node.total(counter) for key, counter in _ELEMENT_KEYS.items()}
+    return {"node": node.name} | {key: node.total(counter) for key, counter in ELEMENT_COUNTERS.items()}
 
 
 def _receiver_row(world: World, node: SimulatedNode) -> Report:
