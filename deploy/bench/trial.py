@@ -109,13 +109,12 @@ async def pair(contender: Contender, job: Job, ends: tuple[str, str]) -> AsyncIt
     first, second = ends
     far = job.place.wrap(job.receiver.host, contender.command(second, job))
     near = job.place.wrap(job.sender.host, contender.command(first, job))
-    async with (  # both interpreters start at the same time
-        running(f"{contender.name} ({second})", far, environment()) as receiver,
-        running(f"{contender.name} ({first})", near, environment()) as sender,
-    ):
+    async with running(f"{contender.name} ({second})", far, environment()) as receiver:
+        # The sender starts later: a first probe that nobody hears would be one more packet to repair.
         await receiver.until("ready", _START_S)
-        await sender.until("ready", _START_S)
-        yield sender, receiver
+        async with running(f"{contender.name} ({first})", near, environment()) as sender:
+            await sender.until("ready", _START_S)
+            yield sender, receiver
 
 
 async def transfer(contender: Contender, job: Job) -> TrialResult:
