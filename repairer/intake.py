@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pgm.core.effects import Effect
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
@@ -112,6 +114,10 @@ class PacketIntake:
             for request, segment in self._wanted.came(part.first, part.end):
                 responder = self.outlets.responder(segment, request.joiner, is_history=False)
                 responder.request([(request.first, request.end)], now_ns, 0)
+
+    def no_longer_wanted(self, first: int, end: int) -> Iterator[Segment]:
+        """Drop the requests for sqns that were never used. Yield the segment of each."""
+        return (segment for _, segment in self._wanted.came(first, end))
 
     def fetch(
         self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool, joiner: Nla | None

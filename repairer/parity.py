@@ -93,7 +93,7 @@ class RepairerParity:
             self._serve_if_whole(group, now_ns)
             if not self._is_coming(group):
                 self._wanted.pop(group, None)
-        self._intake.forget(self._receiver.take_skipped())
+        self._answer_skipped(now_ns)
         return self
 
     # Receiving
@@ -123,13 +123,24 @@ class RepairerParity:
 
     def _take_rebuilt(self, runs: list[Run], data: Data, first: int, peer: Nla, now_ns: int) -> Effects:
         """Take the packets that `data` has rebuilt, and owe parity of requested groups that are now complete."""
-        self._intake.forget(self._receiver.take_skipped())
+        self._answer_skipped(now_ns)
         sends = self._intake.take_rebuilt(runs, peer, now_ns)
         if self._wanted:
             for group in range(group_of(first, self.size), first + data.count, self.size):
                 self._serve_if_whole(group, now_ns)
         self._intake.keep_bounds()
         return sends
+
+    def _answer_skipped(self, now_ns: int) -> None:
+        """Owe one parity packet of each short group to the segments that requested its unused sqns.
+
+        The parity carries the group's size. Without an answer these segments would request the sqns again for ever.
+        """
+        for first, end in self._receiver.take_skipped():
+            group = group_of(first, self.size)
+            for segment in self._intake.no_longer_wanted(first, end):
+                if not self._owe(group, 1, segment.index, now_ns, 0) and self._is_coming(group):
+                    self._want(group, segment.index, 1)
 
     def _serve_if_whole(self, group: int, now_ns: int) -> None:
         if group in self._wanted and self._is_whole(group):
@@ -188,14 +199,17 @@ class RepairerParity:
             self._fetch(group, now_ns, is_relied_on=is_relied_on)
             if not self._is_coming(group):
                 continue
-            wanted = self._wanted.setdefault(group, {})
-            more = count - wanted.get(segment.index, 0)
+            more = count - self._wanted.get(group, {}).get(segment.index, 0)
             if more > 0:
-                more = self._responders[segment.index].granted(peer, group, more, now_ns)
-                wanted[segment.index] = wanted.get(segment.index, 0) + more
-            if len(self._wanted) > self._parameters.repair_states:
-                self._wanted.popitem(last=False)
-                self._counters.states_refused += 1
+                self._want(group, segment.index, self._responders[segment.index].granted(peer, group, more, now_ns))
+
+    def _want(self, group: int, segment: int, more: int) -> None:
+        """Owe more packets of a group to a segment once the group is complete."""
+        wanted = self._wanted.setdefault(group, {})
+        wanted[segment] = wanted.get(segment, 0) + more
+        if len(self._wanted) > self._parameters.repair_states:
+            self._wanted.popitem(last=False)
+            self._counters.states_refused += 1
 
     def _is_coming(self, group: int) -> bool:
         """Return whether the rest of a group is requested, or is still to be sent."""

@@ -170,6 +170,20 @@ def test_dlr_parity_of_lacking_short_group_is_made_once_whole():
     assert [(where, one.group, one.actual) for where, one in packets(bench)] == [("a", 8, 5)]
 
 
+def test_dlr_parity_size_learnt_from_above_is_told_to_askers():
+    """A repairer that knew no size requests the unused sqn, and passes on the size that answers."""
+    bench = relay_of(sqns=13)
+    bench.hear(data_train([16]), UP, SOURCE)
+    bench.log.clear()
+    bench.nak(A, 14)
+    bench.wait(10 * MS)
+    assert packets(bench) == []
+    for one in parity(8, 0, actual=5):
+        bench.hear(one, UP, SOURCE)
+    bench.wait(50 * MS)
+    assert [(where, one.group, one.actual) for where, one in packets(bench)] == [("a", 8, 5)]
+
+
 @pytest.mark.rfc("FEC-48")
 def test_dlr_parity_unrequested_parity_is_forwarded_and_used():
     bench = relay_of(lost=(9,))

@@ -103,7 +103,7 @@ def test_repairers_keep_requests_from_the_source(mode):
     assert at_source < 0.5 * asked
 
 
-@pytest.mark.parametrize("seed", [*range(6), 7, 503, 4000132, 4000249, 7000080, 7000295, 7000372, 7000401])
+@pytest.mark.parametrize("seed", [*range(6), 7, 503, 4000132, 4000249, 7000080, 7000295, 7000372, 7000401, 7003327])
 def test_everything_arrives_with_parity_whatever_happens(seed):
     """More seeds: `python -m tests.sim.campaigns.run_seeds --parity --seeds 200`.
 
@@ -112,6 +112,6 @@ def test_everything_arrives_with_parity_whatever_happens(seed):
     Seed 4000249: 30,000 unused sqns of short groups were requested one by one. Seed 7000080: NCFs of a repairer kept
     the session of a dead source alive. Seed 7000295: a window full of data had no room for the parity that would have
     freed it. Seeds 7000372, 7000401: a restarted repairer knew a short group of which it had no packet, and never told
-    its size.
+    its size. Seed 7003327: repairers that had forgotten a short group learnt its size again, and told no child.
     """
     run(seed, build_core, drawn=scenario(seed, parity=True))
