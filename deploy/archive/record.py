@@ -31,9 +31,11 @@ from pgm.net.control.status_socket import snapshot_of
 from pgm.net.core_factory import receiver_core, stream_of
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.element_process import cancel_on_signal
-from pgm.net.endpoint.open import driven, receiving_driver, receiving_links, resolve
-from pgm.net.link.link import close_links
+from pgm.net.endpoint.open import driven, receiving_driver, resolve
+from pgm.net.link.node_links import open_links
+from pgm.net.link.reader import receiving_arena
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 
@@ -94,18 +96,18 @@ async def record_node(
 ) -> dict[str, Any]:
     """Record until a signal or the end of all streams; return the account. Raises `ArchiveError`, `TransportError`."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    links = receiving_links(plan, seed)
+    links = open_links(plan, receiving_arena(plan.parameters), seed, has_single_consumer=True)
     since = time.monotonic()
     meter = ProgressLine("recorded")
     events = EventPrinter(meter.leave)
     async with AsyncExitStack() as stack:
-        stack.callback(close_links, links)
+        stack.enter_context(links.held())
         generator = random.Random(random.SystemRandom().random())
         core = receiver_core(plan, streams, [link.segment for link in links], generator)
         recorder = stack.enter_context(recording(plan, directory, core.sessions.state_of, events.log))
         recorder.counters = core.counters
         application = _RecordingApplication(core, recorder, until_closed, events)
-        driver = receiving_driver(core, links, application, plan.parameters)
+        driver = receiving_driver(core, TrioReads(links), application, plan.parameters)
         driver.last_event = events.last
         await stack.enter_async_context(driven(driver, plan))
         stack.callback(lambda: driver.perform(core.leave(driver.now_ns())))

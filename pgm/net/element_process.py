@@ -18,7 +18,8 @@ from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.link.link import close_links, closed_on_error, open_links
+from pgm.net.driver.trio_reads import TrioReads
+from pgm.net.link.node_links import open_links
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
@@ -58,10 +59,9 @@ async def run_element(
     arena = Arena(READING_OCTETS)
     if plan.role is Role.REPAIRER:
         arena = Arena(warm_octets=plan.parameters.warm_bytes)
-    links = open_links(plan, arena, seed)
-    with closed_on_error(links):
+    with open_links(plan, arena, seed).held() as links:
         core = build(plan, [link.segment for link in links])
-        driver = TrioDriver(core, links, _Element(log, record), element_read_settings(plan.parameters))
+        driver = TrioDriver(core, TrioReads(links), _Element(log, record), element_read_settings(plan.parameters))
     driver.claim_process()
     # Loaded objects stay: a full collection that visits them takes 25 ms, in which 17 MB arrive at 700 MB/s.
     gc.freeze()
@@ -78,7 +78,7 @@ async def run_element(
                 log("ready", f"{plan.role.value} {plan.name} runs")
         return snapshot_of(plan, driver, started_ns)
     finally:
-        close_links(links)
+        links.leave(driver)
 
 
 async def cancel_on_signal(

@@ -260,6 +260,10 @@ class Train:
         """Number of packets, including a shorter last one."""
         return -(-self.length // self.stride)
 
+    def part(self, items: list[Item | DataWithGaps], rejects: list[str]) -> Train:
+        """Return the train as one of several endpoints sees it, with some of its items; the octets are shared."""
+        return Train(self.buffer, self.offset, self.length, self.stride, self.keeping, (items, rejects))
+
     def packets(self) -> Iterator[bytes]:
         """Yield each packet as octets of its own."""
         for at in range(0, self.length, self.stride):

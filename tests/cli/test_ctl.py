@@ -23,6 +23,8 @@ from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.control.control_socket import ask_control, control_path
 from pgm.net.control.settings import SETTINGS, NodeSettings
 from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import TrioReads
+from pgm.net.link.node_links import NodeLinks
 from pgm.parameters import ROWS
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
@@ -223,7 +225,8 @@ class _NoticeApplication:
 
 
 SETTINGS_OF_A_SOURCE = NodeSettings(
-    plan_node(loads(one_segment(Place(1))), "source"), TrioDriver(source(), (), _NoticeApplication())
+    plan_node(loads(one_segment(Place(1))), "source"),
+    TrioDriver(source(), TrioReads(NodeLinks(())), _NoticeApplication()),
 )  # shared by all examples
 _JSON = st.recursive(
     st.none()

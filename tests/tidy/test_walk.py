@@ -16,10 +16,11 @@ from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.structures.arena import Arena
 from pgm.impairments import Impairment, Injector
 from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.endpoint.open import driven, open_receiver, open_source
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
-from pgm.net.link.link import open_links
+from pgm.net.link.node_links import open_links
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
 from pgm.topology.plan import plan_node
@@ -85,8 +86,8 @@ async def element(topology: Topology, role: str, tracer: Tracer) -> AsyncIterato
     plan = plan_node(topology, NODES.get(role, role))
     links = open_links(plan, Arena())
     core = BUILDERS[role](plan, [link.segment for link in links])
-    driver = TrioDriver(core, links, IdleApplication())  # type: ignore[arg-type]
-    tracer.name(role, driver)
+    driver = TrioDriver(core, TrioReads(links), IdleApplication())  # type: ignore[arg-type]
+    tracer.name(role, driver, driver.reads)
     async with driven(driver):
         yield driver
 
@@ -105,10 +106,10 @@ async def run_tree(tracer: Tracer) -> list[bytes]:
         receivers: dict[str, Receiver] = {}
         for name in ("x", "y"):
             receivers[name] = await stack.enter_async_context(open_receiver(topology, node=NODES[name]))
-            tracer.name(name, receivers[name], receivers[name].driver)
+            tracer.name(name, receivers[name], receivers[name].driver, receivers[name].driver.reads)
         receivers["x"].links[0].injector = OneLoss()
         source: Source = await stack.enter_async_context(open_source(topology, node="source"))
-        tracer.name("source", source, source.driver)
+        tracer.name("source", source, source.driver, source.driver.reads)
         for receiver in receivers.values():
             assert await receiver.next_batch() is not None  # Opened: the path is known
         with tracer.running():
@@ -153,7 +154,7 @@ async def a_source(tracer: Tracer, place: Place, more: str = "") -> AsyncIterato
     """Open a source that is the only node."""
     topology = loads(one_segment(place) + more)
     async with open_source(topology, node="source") as source:
-        tracer.name("source", source, source.driver)
+        tracer.name("source", source, source.driver, source.driver.reads)
         yield topology, source
 
 
@@ -161,7 +162,7 @@ async def a_source(tracer: Tracer, place: Place, more: str = "") -> AsyncIterato
 async def source_and_receiver(tracer: Tracer) -> AsyncIterator[tuple[Source, Receiver]]:
     """Open a source and its receiver."""
     async with a_source(tracer, Place.new()) as (topology, source), open_receiver(topology, node="desk-1") as receiver:
-        tracer.name("receiver", receiver, receiver.driver)
+        tracer.name("receiver", receiver, receiver.driver, receiver.driver.reads)
         assert await receiver.next_batch() is not None
         yield source, receiver
 

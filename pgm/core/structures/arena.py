@@ -136,10 +136,10 @@ class Arena:
         """Advance past octets that were written and must stay."""
         self._at += octets
 
-    def keep_if_current(self, chunk: Octets, octets: int) -> None:
-        """Advance past a read that must stay, unless another chunk is current now."""
-        if chunk is self._chunk:
-            self._at += octets
+    def keep_until(self, chunk: Octets, end: int) -> None:
+        """Advance past a read that must stay up to `end`, unless another chunk is current now, or that was done."""
+        if chunk is self._chunk and end > self._at:
+            self._at = end
 
     def _next_chunk(self, octets: int) -> None:
         others, size, at = self._others, max(octets, self._chunk_octets), -1

@@ -25,6 +25,7 @@ from pgm.net.driver.effects import DEADLINES_IN_A_ROW, READS_IN_A_ROW, Applicati
 from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.link.link import Link, WouldBlock
+from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.units import MICROSECOND, MILLISECOND, NEVER
 
@@ -45,10 +46,10 @@ _CLOSED, _ABANDONED = 0, -1
 
 
 class _Input:
-    """One socket of a node in the loop."""
+    """One socket of a node in the loop. `driver` is any endpoint of the node; only a lone one takes single packets."""
 
     def __init__(self, driver: BusyPollDriver, link: Link, sock: socket.socket) -> None:
-        self._driver = driver
+        self.driver = driver
         self._link = link
         self._sock = sock
         self.was_single = False  # whether the last read gave one packet: the next read probably does, too
@@ -60,12 +61,12 @@ class _Input:
 
     def _read(self, *, gathers: bool) -> None:
         # An SPM between single packets counts as one packet, so that the next read polls for a single packet again.
-        driver = self._driver
+        driver = self.driver
         _, self.was_single = driver.read_once(self._link, self._sock, driver.take_single, gathers=gathers)
 
     def poll(self, most: int) -> int:
         """Poll up to `most` times for a single packet of the fast path. Return the successful poll, 0 if none."""
-        driver, link, sock = self._driver, self._link, self._sock
+        driver, link, sock = self.driver, self._link, self._sock
         take = driver.take_single
         if take is None or driver.observer is not None or not link.polls_singles:
             return 0
@@ -113,8 +114,9 @@ class BusyPollLoop:
         try:
             for link in driver.links:
                 for sock in link.inputs:
-                    self._epoll.register(sock, select.EPOLLIN)
-                    self._inputs[sock.fileno()] = _Input(driver, link, sock)
+                    if sock.fileno() not in self._inputs:
+                        self._epoll.register(sock, select.EPOLLIN)
+                        self._inputs[sock.fileno()] = _Input(driver, link, sock)
         except BaseException:  # kernel limit on watched descriptors
             self.remove(driver)
             raise
@@ -124,9 +126,12 @@ class BusyPollLoop:
         self._drivers.remove(driver)
         self._drivers_with_sends = [other for other in self._drivers_with_sends if other is not driver]
         self._busiest = self._idle_driver = None
+        heir = next((other for other in self._drivers if other.links is driver.links), None)
         for link in driver.links:
             for sock in link.inputs:
-                if self._inputs.pop(sock.fileno(), None) is not None:
+                if heir is not None:
+                    self._inputs[sock.fileno()].driver = heir
+                elif self._inputs.pop(sock.fileno(), None) is not None:
                     self._epoll.unregister(sock)
         if not self._drivers:
             self._epoll.close()
@@ -242,7 +247,7 @@ class BusyPollDriver(EffectPerformer):
     def __init__(
         self,
         core: Core,
-        links: Sequence[Link],
+        links: NodeLinks,
         application: Application,
         reads: ReadSettings = NO_MODERATION,
         take_single: TakeSingle | None = None,
@@ -251,21 +256,26 @@ class BusyPollDriver(EffectPerformer):
         # Data that a link refused, each with the octet to continue from; later data queues behind. The data of one call
         # to the core at most, and a repair.
         self.held: deque[tuple[Send, int]] = deque()
-        self.take_single = take_single
+        self._take_single = take_single
+        self.take_single: TakeSingle | None = None  # while this endpoint is alone on the links
         self._warms = reads.warm_ivl > 0
         self._moderation = ReadModeration(reads, 0, core.counters)  # measures the rate; the receiver never rests
         self.loop = BusyPollLoop.of_this_thread()
         self.expect_by = self.loop.expect_by  # without a call in between, which the fast path would feel
         self.thread = self.loop.thread  # the only thread that may use the driver
         self.loop.add(self)
+        links.join(self)
 
     def close(self) -> None:
-        """Stop, and close the links."""
+        """Stop, and leave the links."""
         if self.thread != _ABANDONED:
             self.loop.remove(self)
         self.thread = _CLOSED
-        for link in self.links:
-            link.close()
+        self.links.leave(self)
+
+    def company_changed(self, *, is_alone: bool) -> None:
+        """Take single packets only while this endpoint is alone on the links."""
+        self.take_single = self._take_single if is_alone else None
 
     def abandon(self) -> None:
         """Refuse all further use of the node, whose core was interrupted in the middle of its work.
@@ -324,12 +334,13 @@ class BusyPollDriver(EffectPerformer):
         """Return when `serve` has something to do, in ns."""
         return 0 if self.held else self.core.deadline_ns
 
-    def _receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+        """Pass a read to the core. Return the core's effects."""
         self.loop.expect_change()
         if self._warms:
             self._moderation.read(arrival.train.length)
             self.loop.expect_idle(self)
-        return super()._receive(link, sock, arrival)
+        return super().receive(link, sock, arrival)
 
     def on_idle(self, now_ns: int) -> None:
         """Prefault some memory for data behind a gap, now that no data waits."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, Protocol
 
 from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Send
 from pgm.core.events import Happening
 from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
+from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.telemetry.observer import Observer
 
@@ -40,13 +41,11 @@ class EffectPerformer:
     now_ns = staticmethod(time.monotonic_ns)  # the clock of all cores in this process
     expect_by: Callable[[int], None]  # notes that the core was called, and has nothing to do before the given time
 
-    def __init__(self, core: Core, links: Sequence[Link], application: Application) -> None:
+    def __init__(self, core: Core, links: NodeLinks, application: Application) -> None:
         self.core = core
         self.links = links
         self.observer: Observer | None = None  # writes telemetry
         self._application = application
-        for link in links:
-            link.counters = core.counters
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +125,7 @@ class EffectPerformer:
         """Send data; keep data that the link refuses."""
         raise NotImplementedError
 
-    def _receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         """Pass a read to the core, and keep its memory if the core needs it. Return the core's effects."""
         train, now_ns = arrival.train, self.now_ns()
         if self.observer is not None:
@@ -135,6 +134,13 @@ class EffectPerformer:
         if train.keeping.is_kept:
             link.keep(train)
         return effects
+
+    def take(self, link: Link, sock: socket.socket, arrival: SocketRead) -> None:
+        """Pass a read to the core, and perform the effects without a wait."""
+        self.call(self.receive, link, sock, arrival)
+
+    def company_changed(self, *, is_alone: bool) -> None:
+        """Note whether this endpoint is the only one on the links."""
 
     def read_once(self, link: Link, sock: socket.socket, take: TakeSingle | None, *, gathers: bool) -> tuple[int, bool]:
         """Read once, with all packets that this read held back. Single packets are offered to `take`.
@@ -148,7 +154,7 @@ class EffectPerformer:
             if arrival is not None:
                 is_single = not reads and arrival.train.length <= arrival.train.stride
                 try:
-                    self.call(self._receive, link, sock, arrival)
+                    self.links.hand_over(link, sock, arrival)
                 except BaseException:  # from a handler of notices or signals: only here are held packets read
                     if self.is_open and link.holds(sock):
                         self.read_once(link, sock, take, gathers=False)

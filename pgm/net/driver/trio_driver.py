@@ -1,16 +1,17 @@
 """Trio driver: runs one core on its links until cancelled.
 
-Each socket has a task that drains it; an application that waits in a receiver reads instead of that task
-(`pgm.net.driver.application_reads`). One task serves the core's deadline. Every task calls the core without an await in
-between, so a core never sees two calls at once. Control packets leave at once, or are dropped and counted. Data waits
-until the link takes it, which stops only the task that sends it.
+Each socket has a task that drains it (`pgm.net.driver.trio_reads`); an application that waits in a receiver reads instead
+of that task (`pgm.net.driver.application_reads`). One task serves the core's deadline. Every task calls the core without
+an await in between, so a core never sees two calls at once. Control packets leave at once, or are dropped and counted.
+Data waits until the link takes it, which stops only the task that sends it.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -25,48 +26,52 @@ from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.process_sleep import ProcessSleep
 from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
+from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
-from pgm.units import MIB, SECOND
+from pgm.units import SECOND
 from pgm.wire.train import Train
 
-# Reads from one socket, and octets of them, before other tasks get their turn. Either takes some two milliseconds, a
-# fifth of the shortest default NAK_BO_IVL.
-DRAIN_TRAINS = 32
-_DRAIN_OCTETS = 2 * MIB
 # Single packets read in a row before a read gathers.
 _SINGLES_IN_A_ROW = 4
 
 
 class TrioDriver(EffectPerformer):
-    """Driver of `core` on `links`, with other effects for `application`. `reads` bounds rests and prefaulted memory."""
+    """Driver of `core` on the links of `reads`, with other effects for `application`.
+
+    `settings` bounds rests and prefaulted memory.
+    """
 
     def __init__(
         self,
         core: Core,
-        links: Sequence[Link],
+        reads: TrioReads,
         application: Application,
-        reads: ReadSettings = NO_MODERATION,
+        settings: ReadSettings = NO_MODERATION,
     ) -> None:
-        super().__init__(core, links, application)
-        self._wake_ivl = reads.wake_ivl
+        super().__init__(core, reads.links, application)
+        self.wake_ivl = settings.wake_ivl
+        self.reads = reads
         self.rates: Rates | None = None  # set if the counters are read regularly
         self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
         self._last_happening: tuple[Happening, float] | None = None  # and its time
         self._timer = DeadlineTimer()
-        self._held: tuple[Send, int] | None = None  # data that a link refused, and the octet to continue from
+        # Data that a link refused, each with the octet to continue from; later data queues behind.
+        self._held: deque[tuple[Send, int]] = deque()
+        self._failure: Exception | None = None  # raised by the application in a read for several endpoints
+        self.on_company: Callable[[bool], None] = lambda _: None  # is told whether this endpoint is alone on the links
         self.application_reader: ApplicationReader | None = None
         self._consecutive_singles = 0  # reads for an application of one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
-        self._write_locks = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
         self._moderations = {
-            sock: ReadModeration(reads, round(reads.bulk_share * link.sockets.buffers.rcvbuf), core.counters)
-            for link in links
+            sock: ReadModeration(settings, round(settings.bulk_share * link.sockets.buffers.rcvbuf), core.counters)
+            for link in reads.links
             for sock in link.inputs
         }
         self._process_sleeps: dict[socket.socket, ProcessSleep] = {}
+        reads.links.join(self)
 
     def claim_process(self) -> None:
         """Let the whole process sleep while sockets rest: it has no other work that would wait."""
@@ -76,9 +81,7 @@ class TrioDriver(EffectPerformer):
     async def run(self) -> None:
         """Run until cancelled."""
         async with open_plain_nursery() as nursery:
-            for link in self.links:
-                for sock in link.inputs:
-                    nursery.start_soon(self._listen, link, sock)
+            nursery.start_soon(self.reads.run)
             await self._keep_deadlines()
 
     def reschedule(self) -> None:
@@ -89,7 +92,7 @@ class TrioDriver(EffectPerformer):
     @property
     def is_held_up(self) -> bool:
         """Return whether data waits for a link: later data must wait behind it."""
-        return self._held is not None or self._waits > 0
+        return bool(self._held) or self._waits > 0
 
     push = reschedule  # the deadline task sends accepted data
 
@@ -99,58 +102,33 @@ class TrioDriver(EffectPerformer):
             self._timer.wake()
 
     def _send_data_now(self, send: Send) -> None:
-        assert self._held is None  # `is_held_up` keeps callers from here
+        if self._held:
+            self._held.append((send, 0))
+            return
         try:
             self.links[send.segment.index].send(send)
         except WouldBlock as blocked:
-            self._held = send, blocked.at
+            self._held.append((send, blocked.at))
             self._timer.wake()
 
-    async def _listen(self, link: Link, sock: socket.socket) -> None:
-        has_rested = False  # at a high rate: a check for data would cost a pass of the scheduler
-        while True:
-            reader = self.application_reader
-            if reader is not None and reader.sock is not sock:
-                reader = None
-            if reader is not None:
-                await reader.wait_for_turn()
-            if link.holds(sock):
-                await trio.lowlevel.checkpoint()
-            elif not has_rested:
-                await trio.lowlevel.wait_readable(sock)
-            if reader is not None and reader.is_waiting:
-                continue
-            is_empty = await self._drain(link, sock)
-            self.reschedule()
-            has_rested = False
-            if is_empty and self._wake_ivl:
-                await self._rest()
-            elif is_empty:
-                rest_ns = self._rest_ns(link, sock)
-                has_rested = rest_ns > 0
-                if has_rested and not self._sleep_process(sock, rest_ns):
-                    await trio.sleep(rest_ns / SECOND)
+    def company_changed(self, *, is_alone: bool) -> None:
+        """Let the application read by itself only while this endpoint is alone."""
+        self.on_company(is_alone)
 
-    async def _drain(self, link: Link, sock: socket.socket) -> bool:
-        """Read up to the bound that other tasks may wait for. Return whether the socket is empty."""
-        octets = 0
-        for _ in range(DRAIN_TRAINS):
-            arrival = link.read(sock)
-            if arrival is None:
-                return True
-            effects = self._receive(link, sock, arrival)
-            if effects:
-                await self._perform(effects, link, arrival.train)
-            if arrival.is_last:
-                return True
-            octets += arrival.train.length
-            if octets > _DRAIN_OCTETS:
-                break
-        return False
+    def take(self, link: Link, sock: socket.socket, arrival: SocketRead) -> None:
+        """Pass a read to the core, and perform the effects without a wait. An exception ends this endpoint only."""
+        try:
+            super().take(link, sock, arrival)
+        except Exception as error:
+            if not self.links.is_shared:
+                raise
+            self._failure = self._failure or error
+            self._timer.wake()
 
-    def _receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+        """Pass a read to the core. Return the core's effects."""
         self._moderations[sock].read(arrival.train.length)
-        return super()._receive(link, sock, arrival)
+        return super().receive(link, sock, arrival)
 
     def read_for(self, take: TakeSingle, gathers: bool) -> int:
         """Read once from the application's socket, with all packets that this read held back.
@@ -187,9 +165,9 @@ class TrioDriver(EffectPerformer):
     def rest_s(self) -> float:
         """Return how long the application leaves its socket alone, in seconds."""
         assert self.application_reader is not None
-        return self._rest_ns(self.links[0], self.application_reader.sock) / SECOND
+        return self.rest_ns(self.links[0], self.application_reader.sock) / SECOND
 
-    def _rest_ns(self, link: Link, sock: socket.socket) -> int:
+    def rest_ns(self, link: Link, sock: socket.socket) -> int:
         """Return how long to leave an empty socket alone, in ns. Prefault some memory meanwhile."""
         moderation = self._moderations[sock]
         rest_ns = moderation.rest_ns(self.now_ns())
@@ -197,22 +175,20 @@ class TrioDriver(EffectPerformer):
             link.warm_up(moderation.warm_octets)
         return rest_ns
 
-    def _sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
+    def sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
         """Sleep with the whole process for `rest_ns` if nothing is due then. Return whether it slept that long."""
         process_sleep = self._process_sleeps.get(sock)
         is_due = self._timer.is_woken or self._timer.until_ns <= self.now_ns() + rest_ns
         return process_sleep is not None and not is_due and not self.is_held_up and process_sleep.pause(rest_ns)
 
-    async def _rest(self) -> None:
-        """Leave the sockets alone until a multiple of `wake_ivl`: all tasks wake at the same times, less often."""
-        await trio.sleep((self._wake_ivl - self.now_ns() % self._wake_ivl) / SECOND)
-
     async def _keep_deadlines(self) -> None:
         served = 0
         while True:
-            if self._held is not None:
-                await self._send_data(*self._held, None, None)
-                self._held = None
+            if self._failure is not None:
+                raise self._failure
+            while self._held:
+                await self._send_data(*self._held[0], None, None)
+                self._held.popleft()
             now_ns = self.now_ns()
             deadline_ns = self.core.deadline_ns
             if deadline_ns <= now_ns:
@@ -222,6 +198,10 @@ class TrioDriver(EffectPerformer):
                     await trio.lowlevel.checkpoint()
                 continue
             await self._timer.sleep(deadline_ns, now_ns)
+
+    async def perform_received(self, effects: Effects, link: Link, train: Train) -> None:
+        """Perform the effects of a read; data waits until the link takes it."""
+        await self._perform(effects, link, train)
 
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:
@@ -266,7 +246,7 @@ class TrioDriver(EffectPerformer):
                     source.keep(train)
                 self._waits += 1
                 try:
-                    async with self._write_locks[send.segment.index]:
+                    async with self.reads.write_locks[send.segment.index]:
                         await trio.lowlevel.wait_writable(blocked_by)
                 finally:
                     self._waits -= 1

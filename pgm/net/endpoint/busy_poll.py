@@ -5,6 +5,7 @@ A coroutine of an endpoint never suspends here: its waits poll the sockets, so o
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
 from pgm.net.driver.rest_settings import receiver_read_settings
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.open import Target, ignore, receiver_parts, resolve, source_parts
+from pgm.net.endpoint.open_nodes import OpenNodes
 from pgm.net.endpoint.policies import Policies
 from pgm.net.endpoint.receiver import ReceiverEndpoint
 from pgm.net.endpoint.source import SourceEndpoint, SourceOutbox
@@ -29,6 +31,16 @@ from pgm.topology.node_plan import Role
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _ThreadNodes(threading.local):
+    """Open nodes of each thread that polls."""
+
+    def __init__(self) -> None:
+        self.of_this_thread = OpenNodes[None](lambda _: None)
+
+
+_NODES = _ThreadNodes()
 
 
 class BusyPollWaits:
@@ -200,8 +212,8 @@ def open_source(
     """Open a source in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_source`."""
     plan = resolve(target, node, Role.SOURCE, parameters)
     with pinned(cpu):
-        with source_parts(plan, stream, seed) as (core, links, packer):
-            driver = BusyPollDriver(core, links, SourceOutbox(packer, on_notice))
+        with source_parts(_NODES.of_this_thread, plan, stream, seed) as (core, opened, packer):
+            driver = BusyPollDriver(core, opened.links, SourceOutbox(packer, on_notice))
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 endpoint = SourceEndpoint(core, driver, packer, BusyPollWaits(driver, driver.loop.turn))
@@ -237,9 +249,10 @@ def open_receiver(
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     limits = plan.parameters
     with pinned(cpu):
-        with receiver_parts(plan, stream, seed, subscribe, subjects) as (core, links, decoders, reassemblers):
+        parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, subscribe, subjects)
+        with parts as (core, opened, decoders, reassemblers):
             inbox = Inbox(core, reassemblers, on_notice, lambda: None, policies, is_plain=decoders.is_plain)
-            driver = BusyPollDriver(core, links, inbox, receiver_read_settings(limits), inbox.singles.take)
+            driver = BusyPollDriver(core, opened.links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_block_ivl)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -19,7 +19,6 @@ import trio
 from pgm.core.effects import Notice
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
-from pgm.core.structures.arena import Arena
 from pgm.deprecated import current_parameter
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
@@ -30,7 +29,9 @@ from pgm.net.driver.effects import Application
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.rest_settings import ReadSettings, receiver_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.endpoint.inbox import Inbox
+from pgm.net.endpoint.open_nodes import OpenNode, OpenNodes
 from pgm.net.endpoint.policies import Policies
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.receiver import Receiver
@@ -40,8 +41,6 @@ from pgm.net.endpoint.waits import TrioWaits
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
-from pgm.net.link.link import Link, close_links, closed_on_error, open_links
-from pgm.net.link.reader import receiving_arena
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
@@ -57,6 +56,19 @@ Target: TypeAlias = str | Path | Topology | NodePlan
 _BLOCKING = ("busy_poll", "cpu")  # further arguments of `pgm.blocking`
 _ANSWERS = ("no", "if-free", "yes")
 _SYSTEM_RANDOM = random.SystemRandom()
+_NODES: trio.lowlevel.RunVar[OpenNodes[TrioReads]] = trio.lowlevel.RunVar("pgm nodes")
+
+N = TypeVar("N")
+
+
+def _trio_nodes() -> OpenNodes[TrioReads]:
+    """Return the open nodes of the running loop."""
+    try:
+        return _NODES.get()
+    except LookupError:
+        nodes = OpenNodes(TrioReads)
+        _NODES.set(nodes)
+        return nodes
 
 
 def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[str, Any]) -> NodePlan:
@@ -119,56 +131,52 @@ def new_tsi(data_port: int) -> Tsi:
     return gsi + port.to_bytes(2, "big")
 
 
-def ignore(_: Notice) -> None:
+def ignore(_: object) -> None:
     """Ignore a notice, by default."""
 
 
 @contextmanager
 def source_parts(
-    plan: NodePlan, stream: str | None, seed: str | None
-) -> Iterator[tuple[SourceCore, list[Link], BatchSender | ZeromqSender | None]]:
-    """Make core, links and packer of a source. If the block fails, which makes the driver, the links are closed."""
+    nodes: OpenNodes[N], plan: NodePlan, stream: str | None, seed: str | None
+) -> Iterator[tuple[SourceCore, OpenNode[N], BatchSender | ZeromqSender | None]]:
+    """Make core, node and packer of a source. If the block fails, which makes the driver, the node is closed."""
     chosen = stream_of(plan, stream)
-    links = open_links(plan, Arena(), seed)
-    with closed_on_error(links):
-        segments, tsi = [link.segment for link in links], new_tsi(chosen.data_port)
+    with nodes.held(plan, seed) as node:
+        while (tsi := new_tsi(chosen.data_port)) in node.links.tsis:
+            pass
+        segments = [link.segment for link in node.links]
         core = source_core(plan, chosen, segments, tsi, time.time_ns(), time.monotonic_ns())
-        yield core, links, packer_of(core, plan, chosen)
-
-
-def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
-    """Open the links of a receiver, with memory for reads. Raises `TransportError`."""
-    return open_links(plan, receiving_arena(plan.parameters), seed, has_single_consumer=True)
+        yield core, node, packer_of(core, plan, chosen)
 
 
 @contextmanager
 def receiver_parts(
+    nodes: OpenNodes[N],
     plan: NodePlan,
     stream: str | None,
     seed: str | None,
     subscribe: Iterable[bytes] | None,
     subjects: Iterable[str] | None,
-) -> Iterator[tuple[ReceiverCore, list[Link], StreamDecoders, SessionReassemblers]]:
-    """Make the parts of a receiver on any surface. If the block fails, which makes the driver, the links are closed."""
+) -> Iterator[tuple[ReceiverCore, OpenNode[N], StreamDecoders, SessionReassemblers]]:
+    """Make the parts of a receiver on any surface. If the block fails, which makes the driver, the node is closed."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    links = receiving_links(plan, seed)
-    with closed_on_error(links):
+    with nodes.held(plan, seed) as node:
         rng = random.Random(_SYSTEM_RANDOM.random())
-        core = receiver_core(plan, streams, [link.segment for link in links], rng)
+        core = receiver_core(plan, streams, [link.segment for link in node.links], rng)
         decoders = StreamDecoders.of(core, plan, streams, subscribe, subjects)
-        yield core, links, decoders, SessionReassemblers(core.parameters, unordered_ports(streams))
+        yield core, node, decoders, SessionReassemblers(core.parameters, unordered_ports(streams))
 
 
 def receiving_driver(
-    core: ReceiverCore, links: list[Link], application: Application, parameters: Parameters
+    core: ReceiverCore, reads: TrioReads, application: Application, parameters: Parameters
 ) -> TrioDriver:
     """Make the driver of a receiver, with the read moderation of its parameters."""
-    return TrioDriver(core, links, application, receiver_read_settings(parameters))
+    return TrioDriver(core, reads, application, receiver_read_settings(parameters))
 
 
 @asynccontextmanager
 async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: str = "no") -> AsyncIterator[None]:
-    """Run a driver for the length of a block, and close its links afterwards.
+    """Run a driver for the length of a block. Afterwards it leaves its links.
 
     With a plan, the driver writes the telemetry of that plan. `answer` says whether it answers `pgm status` and `pgm
     ctl` meanwhile, as in `open_source`.
@@ -183,7 +191,7 @@ async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: str =
                 yield
                 nursery.cancel_scope.cancel()
     finally:
-        close_links(driver.links)
+        driver.links.leave(driver)
 
 
 async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, answer: str) -> None:
@@ -229,9 +237,9 @@ async def open_source(
     """
     plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
     waits = TrioWaits()
-    with source_parts(plan, stream, seed) as (core, links, packer):
+    with source_parts(_trio_nodes(), plan, stream, seed) as (core, opened, packer):
         outbox = SourceOutbox(packer, on_notice, waits.wake)
-        driver = TrioDriver(core, links, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
+        driver = TrioDriver(core, opened.reads, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
     async with driven(driver, plan, answer):
         source = Source(core, driver, packer, waits)
         try:
@@ -276,20 +284,31 @@ async def open_receiver(
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     waits = TrioWaits()
-    with receiver_parts(plan, stream, seed, subscribe, subjects) as (core, links, decoders, reassemblers):
+    parts = receiver_parts(_trio_nodes(), plan, stream, seed, subscribe, subjects)
+    with parts as (core, opened, decoders, reassemblers):
         inbox = Inbox(core, reassemblers, on_notice, waits.wake, policies, is_plain=decoders.is_plain)
-        driver = receiving_driver(core, links, inbox, plan.parameters)
+        driver = receiving_driver(core, opened.reads, inbox, plan.parameters)
     async with driven(driver, plan, answer):
-        if len(links) == 1 and not plan.parameters.rx_wake_ivl:
-            read = partial(driver.read_for, inbox.singles.take)
-            driver.application_reader = waits.reader = ApplicationReader(
-                links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_poll_ivl
-            )
+        if len(driver.links) == 1 and not plan.parameters.rx_wake_ivl:
+            driver.on_company = partial(_switch_reader, driver, waits, inbox, plan.parameters.rx_poll_ivl)
+            driver.on_company(not driver.links.is_shared)
         try:
             yield Receiver(core, driver, inbox, waits, decoders, policies)
         finally:
             try:
                 driver.perform(core.leave(driver.now_ns()))
             finally:
+                driver.on_company = ignore
                 inbox.close()
                 waits.close()
+
+
+def _switch_reader(driver: TrioDriver, waits: TrioWaits, inbox: Inbox, poll_ivl: int, is_alone: bool) -> None:
+    """Let the application of a receiver read by itself, if no other endpoint shares the links."""
+    waits.close()
+    driver.application_reader = None
+    if is_alone:
+        read = partial(driver.read_for, inbox.singles.take)
+        driver.application_reader = waits.reader = ApplicationReader(
+            driver.links[0].inputs[0], read, driver.rest_s, poll_ivl
+        )

@@ -50,3 +50,4 @@ class TrioWaits:
         """Allow no further read by a waiting task."""
         if self.reader is not None:
             self.reader.close()
+            self.reader = None

@@ -10,8 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 from pgm.core.effects import Send
 from pgm.core.segment import Segment
@@ -19,10 +18,10 @@ from pgm.core.structures.arena import Arena
 from pgm.impairments import Injector
 from pgm.net.link.group_sender import GroupSender
 from pgm.net.link.reader import BUSY, SegmentReader
-from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT, open_sockets, socket_name
+from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT, block_echo, open_sockets, socket_name
 from pgm.net.sockets.raw_ip import ROUTER_ALERT, Ancillary
 from pgm.parameters import Parameters
-from pgm.topology.node_plan import NodePlan, SegmentPlan
+from pgm.topology.node_plan import SegmentPlan
 from pgm.wire.formats import Nla
 from pgm.wire.router_alert import wants_router_alert
 from pgm.wire.train import Octets, packets_a_train
@@ -80,6 +79,13 @@ class Link(SegmentReader):
     def close(self) -> None:
         """Leave the group and free the ports."""
         self.sockets.close()
+
+    def hear_itself(self, hears: bool) -> None:
+        """Read this node's own packets, which receivers beside a source need, or ignore them again."""
+        if hears != self.hears_itself:
+            self._hear_itself(hears)
+            if self.sockets.group is not None:
+                block_echo(self.sockets.group, self.sockets.interface, self.plan.group, is_blocked=not hears)
 
     def send(self, send: Send, at: int = 0) -> None:
         """Send a train from octet `at` on. Raises `WouldBlock` if the link takes no more."""
@@ -208,42 +214,3 @@ def _parts_between(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Pi
         begin = (place + 1) * stride
     parts.append(octets[begin:])
     return parts
-
-
-def open_links(
-    plan: NodePlan, arena: Arena, seed: str | None = None, *, has_single_consumer: bool = False
-) -> list[Link]:
-    """Open every segment of a node. Raises `TransportError` and leaves nothing open then.
-
-    Segments with an impairment get an injector, seeded by `seed`, node and segment. `has_single_consumer` is true for a
-    receiver, whose core is the only user of the memory read.
-    """
-    links: list[Link] = []
-    try:
-        for index, segment in enumerate(plan.segments):
-            injector = None
-            if not segment.impairment.is_lossless:
-                injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
-            link = Link(segment, index, plan.parameters, arena, injector)
-            link.has_single_consumer = has_single_consumer
-            links.append(link)
-    except BaseException:
-        close_links(links)
-        raise
-    return links
-
-
-def close_links(links: Sequence[Link]) -> None:
-    """Close every segment of a node."""
-    for link in links:
-        link.close()
-
-
-@contextmanager
-def closed_on_error(links: Sequence[Link]) -> Iterator[None]:
-    """Close links if the block that makes their owner fails: a kept exception would keep the links open."""
-    try:
-        yield
-    except BaseException:
-        close_links(links)
-        raise

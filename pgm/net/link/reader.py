@@ -85,6 +85,7 @@ class _ReadResult:
 
 
 _NOTHING = _ReadResult(0, 0, "")
+_NO_NAME = ("", 0)  # of no sender
 
 
 class SegmentReader:
@@ -418,9 +419,17 @@ class SegmentReader:
         """Return whether this is the node's own multicast; over protocol 113 only the address tells."""
         return name[0] == self._own_name[0] and (self._is_raw or name[1] == self._own_name[1])
 
+    @property
+    def hears_itself(self) -> bool:
+        """Return whether the node's own packets are read, for receivers beside a source."""
+        return self._own_name is _NO_NAME
+
+    def _hear_itself(self, hears: bool) -> None:
+        self._own_name = _NO_NAME if hears else self.sockets.own.getsockname()[:2]
+
     def keep(self, train: Train) -> None:
-        """Keep the octets of the last train read in their place."""
-        self.arena.keep_if_current(train.buffer, train.octets_to_keep)
+        """Keep the octets of the last train read in their place; a second call changes nothing."""
+        self.arena.keep_until(train.buffer, train.offset + train.octets_to_keep)
 
     def warm_up(self, octets: int) -> None:
         """Prefault a piece of memory if fewer than `octets` are ready."""

@@ -36,6 +36,7 @@ IPV6_MULTICAST_ALL = 29
 SO_RXQ_OVFL = 40
 SO_RCVBUFFORCE = 33
 MCAST_BLOCK_SOURCE = 43
+MCAST_UNBLOCK_SOURCE = 44
 SO_SNDBUFFORCE = 32
 _ECN_BITS = 2  # below DSCP, in the traffic class octet
 
@@ -258,20 +259,19 @@ def _group_socket(spec: _SocketSpec) -> socket.socket:
             request = _MREQN.pack(socket.inet_aton(plan.group), bytes(4), interface.index)
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
         if spec.ignores_own_address:
-            _block_echo(sock, spec)
+            block_echo(sock, interface, plan.group)
     except OSError as error:
         sock.close()
         raise _explain(error, spec, plan.port) from error
     return sock
 
 
-def _block_echo(sock: socket.socket, spec: _SocketSpec) -> None:
-    """Let the kernel drop this node's own multicast. If the kernel cannot, `Link` ignores it."""
-    host, group = spec.interface.address, spec.plan.group
-    request = _GROUP_SOURCE.pack(spec.interface.index, _sockaddr(group), _sockaddr(host))
+def block_echo(sock: socket.socket, interface: Interface, group: str, *, is_blocked: bool = True) -> None:
+    """Let the kernel drop this node's own multicast, or pass it again. If the kernel cannot, `Link` ignores it."""
+    request = _GROUP_SOURCE.pack(interface.index, _sockaddr(group), _sockaddr(interface.address))
     with contextlib.suppress(OSError):
-        level = socket.IPPROTO_IPV6 if spec.family == socket.AF_INET6 else socket.IPPROTO_IP
-        sock.setsockopt(level, MCAST_BLOCK_SOURCE, request)
+        level = socket.IPPROTO_IPV6 if ":" in group else socket.IPPROTO_IP
+        sock.setsockopt(level, MCAST_BLOCK_SOURCE if is_blocked else MCAST_UNBLOCK_SOURCE, request)
 
 
 def _sockaddr(host: str) -> bytes:

@@ -11,6 +11,8 @@ import trio.testing
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import TrioReads
+from pgm.net.link.node_links import NodeLinks
 from pgm.units import MILLISECOND as MS
 from pgm.units import NEVER, SECOND
 from tests.net.support.listening import PATIENCE_S
@@ -50,7 +52,7 @@ class _Nobody:
 async def started(nursery: trio.Nursery) -> tuple[_Core, TrioDriver]:
     """Start a driver whose task sleeps without end."""
     core: Any = _Core()
-    driver = TrioDriver(core, (), _Nobody())
+    driver = TrioDriver(core, TrioReads(NodeLinks(())), _Nobody())
     nursery.start_soon(driver.run)
     await trio.testing.wait_all_tasks_blocked()
     return core, driver

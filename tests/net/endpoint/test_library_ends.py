@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+import attrs
 import pytest
 import trio
 
 import pgm
 from pgm import Batch, CloseCause, Message
 from pgm.topology.load import loads
+from pgm.topology.plan import plan_node
 from tests.net.support.listening import PATIENCE_S, taking
 from tests.net.support.opened import messages_of_sizes, open_files
 from tests.net.support.places import Place, one_segment
@@ -115,9 +117,9 @@ async def test_a_loop_that_was_left_goes_on_where_it_stopped(place: Place) -> No
 
 
 async def test_the_cause_of_an_error_in_the_block_stays(place: Place) -> None:
-    topology = loads(one_segment(place))
+    plan = plan_node(loads(one_segment(place)), "source")
     with pytest.raises(pgm.TransportError) as caught:
-        async with pgm.open_source(topology, node="source"), pgm.open_source(topology, node="source"):
+        async with pgm.open_source(plan), pgm.open_source(attrs.evolve(plan, name="another")):
             pass
     assert isinstance(caught.value.__cause__, OSError)
 

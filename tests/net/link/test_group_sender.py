@@ -19,7 +19,8 @@ import pytest
 from pgm.core.effects import Send, alone
 from pgm.core.structures.arena import Arena
 from pgm.net.endpoint.open import resolve
-from pgm.net.link.link import Link, open_links
+from pgm.net.link.link import Link
+from pgm.net.link.node_links import open_links
 from pgm.net.sockets.open import SOL_UDP, UDP_GRO, UDP_SEGMENT
 from pgm.topology.node_plan import Role
 from tests.net.link.test_read_gathering import sender

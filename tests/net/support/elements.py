@@ -15,10 +15,11 @@ from pgm.core.interface import Core
 from pgm.core.structures.arena import Arena
 from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.endpoint.open import driven
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
-from pgm.net.link.link import open_links
+from pgm.net.link.node_links import open_links
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
 from pgm.topology.plan import plan_node
@@ -71,7 +72,7 @@ async def running(topology: Topology, *nodes: str, is_alone: bool = False) -> As
             else:
                 links = open_links(plan, Arena())
                 core = _BUILD[plan.role](plan, [link.segment for link in links])
-                driver = TrioDriver(core, links, Notices(), element_read_settings(plan.parameters))
+                driver = TrioDriver(core, TrioReads(links), Notices(), element_read_settings(plan.parameters))
                 if is_alone:
                     driver.claim_process()
                 await stack.enter_async_context(driven(driver))

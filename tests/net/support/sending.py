@@ -12,7 +12,8 @@ import sys
 from pgm.core.effects import Send, alone
 from pgm.core.structures.arena import Arena
 from pgm.net.endpoint.open import resolve
-from pgm.net.link.link import Link, open_links
+from pgm.net.link.link import Link
+from pgm.net.link.node_links import open_links
 from pgm.topology.node_plan import Role
 from pgm.wire.checksum import checksum
 

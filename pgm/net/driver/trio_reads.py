@@ -1,0 +1,126 @@
+"""Reads of one node under trio: a task for each socket gives every train to the endpoints that it concerns.
+
+The tasks run in the nursery of one endpoint. When that endpoint ends, another one runs them.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Protocol, cast
+
+import trio
+
+from pgm.core.effects import Effects
+from pgm.net.driver.application_reads import ApplicationReader
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.link.link import Link
+from pgm.net.link.node_links import Endpoint, NodeLinks
+from pgm.net.link.reader import SocketRead
+from pgm.units import MIB, SECOND
+from pgm.wire.train import Train
+
+# Reads from one socket, and octets of them, before other tasks get their turn. Either takes some two milliseconds, a
+# fifth of the shortest default NAK_BO_IVL.
+DRAIN_TRAINS = 32
+_DRAIN_OCTETS = 2 * MIB
+
+
+class ReadingEndpoint(Endpoint, Protocol):
+    """Interface between the reads and the driver of one endpoint."""
+
+    application_reader: ApplicationReader | None
+    wake_ivl: int
+
+    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+        """Pass a read to the core. Return the core's effects."""
+
+    async def perform_received(self, effects: Effects, link: Link, train: Train) -> None:
+        """Perform the effects of a read; data waits until the link takes it."""
+
+    def reschedule(self) -> None:
+        """Check the core's deadline again."""
+
+    def rest_ns(self, link: Link, sock: socket.socket) -> int:
+        """Return how long to leave an empty socket alone, in ns."""
+
+    def sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
+        """Sleep with the whole process for `rest_ns` if nothing is due then. Return whether it slept that long."""
+
+
+class TrioReads:
+    """Reads of a node's links, and the locks of its writes."""
+
+    def __init__(self, links: NodeLinks) -> None:
+        self.links = links
+        self.write_locks = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
+        self._turn = trio.Lock()  # of the endpoint that runs the tasks
+
+    @property
+    def _endpoints(self) -> tuple[ReadingEndpoint, ...]:
+        return cast("tuple[ReadingEndpoint, ...]", self.links.endpoints)
+
+    async def run(self) -> None:
+        """Read until cancelled, once no other endpoint of the node does so."""
+        async with self._turn, open_plain_nursery() as nursery:
+            for link in self.links:
+                for sock in link.inputs:
+                    nursery.start_soon(self._listen, link, sock)
+
+    def _application_reader(self, sock: socket.socket) -> ApplicationReader | None:
+        reader = self._endpoints[0].application_reader
+        return reader if reader is not None and reader.sock is sock else None
+
+    async def _listen(self, link: Link, sock: socket.socket) -> None:
+        has_rested = False  # at a high rate: a check for data would cost a pass of the scheduler
+        while True:
+            reader = self._application_reader(sock)
+            if reader is not None:
+                await reader.wait_for_turn()
+            if link.holds(sock):
+                await trio.lowlevel.checkpoint()
+            elif not has_rested:
+                await trio.lowlevel.wait_readable(sock)
+            if reader is not None and reader.is_waiting:
+                continue
+            is_empty = await self._drain(link, sock)
+            endpoints = self._endpoints
+            for endpoint in endpoints:
+                endpoint.reschedule()
+            has_rested = False
+            if not is_empty:
+                continue
+            wake_ivl = min([endpoint.wake_ivl for endpoint in endpoints])
+            if wake_ivl:
+                await _rest(wake_ivl)
+                continue
+            rest_ns = min([endpoint.rest_ns(link, sock) for endpoint in endpoints])
+            has_rested = rest_ns > 0
+            if has_rested and not endpoints[0].sleep_process(sock, rest_ns):
+                await trio.sleep(rest_ns / SECOND)
+
+    async def _drain(self, link: Link, sock: socket.socket) -> bool:
+        """Read up to the bound that other tasks may wait for. Return whether the socket is empty."""
+        octets = 0
+        for _ in range(DRAIN_TRAINS):
+            arrival = link.read(sock)
+            if arrival is None:
+                return True
+            if self.links.is_shared:
+                self.links.hand_over(link, sock, arrival)
+            else:
+                [endpoint] = self._endpoints
+                effects = endpoint.receive(link, sock, arrival)
+                if effects:
+                    await endpoint.perform_received(effects, link, arrival.train)
+            if arrival.is_last:
+                return True
+            octets += arrival.train.length
+            if octets > _DRAIN_OCTETS:
+                break
+        return False
+
+
+async def _rest(wake_ivl: int) -> None:
+    """Leave the sockets alone until a multiple of `wake_ivl`: all tasks wake at the same times, less often."""
+    await trio.sleep((wake_ivl - time.monotonic_ns() % wake_ivl) / SECOND)
