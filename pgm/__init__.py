@@ -1,8 +1,8 @@
 """Reliable multicast with local repair, after RFC 3208: the public names.
 
-`open_source` and `open_receiver` are for trio; `pgm.blocking` has the same names for ordinary threads. The module of a name
-is loaded at the first use of the name. A program that imports a part of the package, such as an executor of Spark, loads
-that part alone.
+`open_source`, `open_receiver` and `open_node` are for trio; `pgm.blocking` has the same names for ordinary threads. The
+module of a name is loaded at the first use of the name. A program that imports a part of the package, such as an executor
+of Spark, loads that part alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pgm.core.events import kind_of as event_of
     from pgm.errors import PgmError, TopologyError, TransportError, UsageError
     from pgm.messages.subjects import Subscription
+    from pgm.net.endpoint.node import Node, open_node
     from pgm.net.endpoint.open import open_receiver, open_source
     from pgm.net.endpoint.policies import LossError
     from pgm.net.endpoint.receiver import Receiver
@@ -35,6 +36,7 @@ __all__ = [
     "Lost",
     "Message",
     "MultipartBatch",
+    "Node",
     "Notice",
     "Object",
     "Opened",
@@ -48,6 +50,7 @@ __all__ = [
     "TransportError",
     "UsageError",
     "event_of",
+    "open_node",
     "open_receiver",
     "open_source",
 ]
@@ -62,6 +65,7 @@ _HOMES = {
     "Lost": "pgm.core.effects",
     "Message": "pgm.net.framing.items",
     "MultipartBatch": "pgm.net.framing.items",
+    "Node": "pgm.net.endpoint.node",
     "Notice": "pgm.core.effects",
     "Object": "pgm.net.framing.objects",
     "Opened": "pgm.core.effects",
@@ -75,6 +79,7 @@ _HOMES = {
     "TransportError": "pgm.errors",
     "UsageError": "pgm.errors",
     "event_of": "pgm.core.events:kind_of",
+    "open_node": "pgm.net.endpoint.node",
     "open_receiver": "pgm.net.endpoint.open",
     "open_source": "pgm.net.endpoint.open",
 }

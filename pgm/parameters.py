@@ -396,6 +396,8 @@ def _rows() -> dict[str, Row]:
 
 
 ROWS: dict[str, Row] = _rows()
+# Parameters of a node's sockets, which all of its endpoints in one process share.
+SOCKET_PARAMETERS = ("so_rcvbuf", "so_sndbuf", "gso", "gro", "dscp", "multicast_hops")
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from pgm.impairments import Impairment
-from pgm.parameters import ROWS
+from pgm.parameters import ROWS, SOCKET_PARAMETERS
 from pgm.topology.addresses import AddressPool
 from pgm.topology.check import check
 from pgm.topology.locate import KeyPath
@@ -25,13 +25,38 @@ _NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # group of a segment witho
 def plan_node(topology: Topology, name: str) -> NodePlan:
     """Return the plan of one node, or of one node of a pattern such as "desk-7". Raises `TopologyError`."""
     tree = checked_tree(topology)
+    node, number = _entry_of(tree, name)
+    plan = plan_entry(tree, node)
+    return plan if number is None else _instance(tree, plan, node, number)
+
+
+def plan_receiver_at(topology: Topology, source: NodePlan) -> NodePlan:
+    """Return the plan of a receiver at a source's node. It takes every stream of the file, on the source's segments."""
+    tree = checked_tree(topology)
+    node, _ = _entry_of(tree, source.name)
+    receiver = attrs.evolve(node, role=Role.RECEIVER, streams=())
+    settings = settings_of(topology, receiver)
+    sockets = {name: getattr(source.parameters, name) for name in SOCKET_PARAMETERS}  # which the source may have opened
+    return attrs.evolve(
+        source,
+        role=Role.RECEIVER,
+        streams=_streams(tree, receiver),
+        parameters=attrs.evolve(parameters_of(settings), **sockets),
+        lines=tuple(LinePlan(segment.name) for segment in source.segments[1:]),
+        reasons=_reasons(settings),
+    )
+
+
+def _entry_of(tree: Tree, name: str) -> tuple[NodeTable, int | None]:
+    """Return a node's entry in the file, and its number if that is a pattern. Raises `TopologyError`."""
+    topology = tree.topology
     node = topology.nodes.get(name)
     if node is not None and not node.is_pattern:
-        return plan_entry(tree, node)
+        return node, None
     for pattern in sorted((node for node in tree.nodes if node.is_pattern), key=lambda node: -len(node.name)):
         number = number_of(pattern.name, name)
         if number is not None:
-            return _instance(tree, plan_entry(tree, pattern), pattern, number)
+            return pattern, number
     if node is not None:
         remedy = f'give it a number, as in "{name.replace("*", "1")}"'
         raise _error(topology, ("nodes", name), f"{name!r} is a pattern, not one node", remedy)

@@ -46,7 +46,7 @@ from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.topology.plan import plan_node
+from pgm.topology.plan import plan_node, plan_receiver_at
 from pgm.topology.problems import suggestion
 from pgm.topology.url import is_url, plan_url
 from pgm.wire.formats import Tsi
@@ -61,7 +61,7 @@ _NODES: trio.lowlevel.RunVar[OpenNodes[TrioReads]] = trio.lowlevel.RunVar("pgm n
 N = TypeVar("N")
 
 
-def _trio_nodes() -> OpenNodes[TrioReads]:
+def nodes_of_loop() -> OpenNodes[TrioReads]:
     """Return the open nodes of the running loop."""
     try:
         return _NODES.get()
@@ -74,33 +74,57 @@ def _trio_nodes() -> OpenNodes[TrioReads]:
 def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[str, Any]) -> NodePlan:
     """Return the plan of a node for a file, a topology, a URL, or a plan.
 
-    `parameters` are rows of the parameter table, in the file's spelling or as numbers. Raises `TopologyError`,
-    `UsageError` or `UnitError`.
+    A source's node may be opened as a receiver, too. `parameters` are rows of the parameter table, in the file's
+    spelling or as numbers. Raises `TopologyError`, `UsageError` or `UnitError`.
     """
     if isinstance(target, NodePlan):
         plan = target
     elif isinstance(target, str) and is_url(target):
         plan = plan_url(target, role)
     else:
-        topology = target if isinstance(target, Topology) else load_checked(Path(target))
-        if node is None:
-            raise UsageError("a topology file has many nodes", remedy="name one of them: node=...")
-        plan = plan_node(topology, node)
+        topology = _topology(target, node)
+        plan = plan_node(topology, node or "")
+        if plan.role is Role.SOURCE and role is Role.RECEIVER:
+            plan = plan_receiver_at(topology, plan)
     if plan.role is not role:
         raise UsageError(
             f"node {plan.name} is a {plan.role.value}, not a {role.value}", remedy=f"name a {role.value} of the file"
         )
-    return attrs.evolve(plan, parameters=_overridden(plan, parameters)) if parameters else plan
+    return _overridden(plan, parameters)
 
 
-def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
+def plans_of(target: Target, node: str | None, parameters: Mapping[str, Any]) -> dict[Role, NodePlan]:
+    """Return the plans of a node's sources and receivers; without sources only the latter. Raises as `resolve`."""
+    if isinstance(target, str) and is_url(target):
+        target = plan_url(target, Role.SOURCE)
+    if isinstance(target, NodePlan):
+        plan, receiver = target, attrs.evolve(target, role=Role.RECEIVER)
+    else:
+        topology = _topology(target, node)
+        plan = plan_node(topology, node or "")
+        receiver = plan_receiver_at(topology, plan) if plan.role is Role.SOURCE else plan
+    if plan.role is Role.SOURCE:
+        return {one.role: _overridden(one, parameters) for one in (plan, receiver)}
+    return {Role.RECEIVER: resolve(plan, None, Role.RECEIVER, parameters)}
+
+
+def _topology(target: str | Path | Topology, node: str | None) -> Topology:
+    topology = target if isinstance(target, Topology) else load_checked(Path(target))
+    if node is None:
+        raise UsageError("a topology file has many nodes", remedy="name one of them: node=...")
+    return topology
+
+
+def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> NodePlan:
+    if not parameters:
+        return plan
     values: dict[str, Any] = {}
     for key, value in parameters.items():
         name = current_parameter(key)
         if name not in ROWS:
             raise _no_parameter(key, plan.role)
         values[name] = ROWS[name].take(value)
-    return attrs.evolve(plan.parameters, **values)
+    return attrs.evolve(plan, parameters=attrs.evolve(plan.parameters, **values))
 
 
 def _no_parameter(key: str, role: Role) -> UsageError:
@@ -237,7 +261,7 @@ async def open_source(
     """
     plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
     waits = TrioWaits()
-    with source_parts(_trio_nodes(), plan, stream, seed) as (core, opened, packer):
+    with source_parts(nodes_of_loop(), plan, stream, seed) as (core, opened, packer):
         outbox = SourceOutbox(packer, on_notice, waits.wake)
         driver = TrioDriver(core, opened.reads, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
     async with driven(driver, plan, answer):
@@ -284,7 +308,7 @@ async def open_receiver(
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     waits = TrioWaits()
-    parts = receiver_parts(_trio_nodes(), plan, stream, seed, subscribe, subjects)
+    parts = receiver_parts(nodes_of_loop(), plan, stream, seed, subscribe, subjects)
     with parts as (core, opened, decoders, reassemblers):
         inbox = Inbox(core, reassemblers, on_notice, waits.wake, policies, is_plain=decoders.is_plain)
         driver = receiving_driver(core, opened.reads, inbox, plan.parameters)

@@ -12,12 +12,10 @@ from pgm.core.structures.arena import Arena
 from pgm.errors import UsageError
 from pgm.net.link.node_links import NodeLinks, open_links
 from pgm.net.link.reader import receiving_arena
-from pgm.parameters import ROWS, Parameters
+from pgm.parameters import ROWS, SOCKET_PARAMETERS, Parameters
 from pgm.topology.node_plan import NodePlan, Role
 
 N = TypeVar("N")
-
-_OF_SOCKETS = ("so_rcvbuf", "so_sndbuf", "gso", "gro", "dscp", "multicast_hops")
 
 
 @attrs.frozen
@@ -65,7 +63,7 @@ def _identity(plan: NodePlan) -> Hashable:
 
 
 def _require_same_sockets(plan: NodePlan, parameters: Parameters) -> None:
-    for name in _OF_SOCKETS:
+    for name in SOCKET_PARAMETERS:
         now, wanted = getattr(parameters, name), getattr(plan.parameters, name)
         if now != wanted:
             row = ROWS[name]

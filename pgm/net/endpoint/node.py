@@ -1,0 +1,56 @@
+"""Nodes with many streams: sources and receivers of one node share its sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from pgm.net.endpoint.open import Target, nodes_of_loop, open_receiver, open_source, plans_of
+from pgm.net.endpoint.receiver import Receiver
+from pgm.net.endpoint.source import Source
+from pgm.topology.node_plan import NodePlan, Role
+
+
+class Node:
+    """Node of this process, opened by `pgm.open_node`: any number of its sources and receivers share its sockets."""
+
+    def __init__(self, plans: Mapping[Role, NodePlan]) -> None:
+        """Open endpoints by the plans of their roles; a node that only receives has one plan."""
+        self._plans = plans
+
+    @property
+    def name(self) -> str:
+        """Return the name of the node."""
+        return self._plans[Role.RECEIVER].name
+
+    def source(self, stream: str | None = None, **options: Any) -> AbstractAsyncContextManager[Source]:
+        """Open a source of a stream; `options` are those of `pgm.open_source`.
+
+        Example: `async with node.source("prices") as prices`. Two sources of one stream are two sessions.
+        """
+        plan = self._plans.get(Role.SOURCE, self._plans[Role.RECEIVER])
+        return open_source(plan, stream=stream, **options)
+
+    def receiver(self, stream: str | None = None, **options: Any) -> AbstractAsyncContextManager[Receiver]:
+        """Open a receiver; `options` are those of `pgm.open_receiver`.
+
+        At a source's node it takes any stream of the file, also from the node's own sources.
+        """
+        return open_receiver(self._plans[Role.RECEIVER], stream=stream, **options)
+
+
+@asynccontextmanager
+async def open_node(
+    target: Target, *, node: str | None = None, seed: str | None = None, **parameters: Any
+) -> AsyncIterator[Node]:
+    """Open the sockets of a node, for any number of its sources and receivers.
+
+    Example: `async with pgm.open_node("tree.toml", node="exchange") as node, node.source("prices") as prices`.
+
+    Parameters apply to all endpoints. A node that is a receiver in the file has no sources. Raises `TopologyError`,
+    `UsageError`, `TransportError`.
+    """
+    plans = plans_of(target, node, parameters)
+    with nodes_of_loop().held(plans.get(Role.SOURCE, plans[Role.RECEIVER]), seed):
+        yield Node(plans)
