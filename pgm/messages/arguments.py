@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,9 +83,18 @@ def longest_of(names: tuple[str, ...]) -> int:
 
 def _refuse_strings(payloads: Sequence[Payload]) -> None:
     if not _OCTETS.issuperset(map(type, payloads)):
-        for payload in payloads:
-            if not isinstance(payload, Payload):
-                raise UsageError(f"{payload!r} is no message", remedy='messages are octets: b"text" or "text".encode()')
+        require_octets(payloads)
+
+
+def require_octets(payloads: Iterable[object]) -> None:
+    """Raise `UsageError` if a message is no octet string."""
+    for payload in payloads:
+        if isinstance(payload, Payload):
+            continue
+        raise UsageError(
+            f"{reprlib.repr(payload)} is no message",
+            remedy='send octets: b"text" or "text".encode(); or send_object, which takes any value',
+        )
 
 
 def require_node(name: object) -> None:

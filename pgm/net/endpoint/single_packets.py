@@ -14,6 +14,7 @@ from pgm.core.effects import alone
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.core.window.transmit_window import Payload
+from pgm.messages.arguments import require_octets
 from pgm.net.driver.effects import EffectPerformer
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.endpoint.reassembly import SessionReassemblers
@@ -35,7 +36,11 @@ class SinglePacketSender:
     def send(self, payload: Payload, now_ns: int) -> int | None:
         """Send a message now. Return its sqn, or None for the general path. No data may be held up."""
         lane, driver = self._lane, self._driver
-        packet = lane.begin(payload, now_ns)
+        try:
+            packet = lane.begin(payload, now_ns)
+        except TypeError:
+            require_octets((payload,))
+            raise
         if packet is None:
             return None
         try:

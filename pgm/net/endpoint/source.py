@@ -12,7 +12,7 @@ from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.source.source import SourceCore
 from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
-from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow
+from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow, require_octets
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
 from pgm.net.driver.trio_driver import TrioDriver
@@ -124,7 +124,11 @@ class SourceEndpoint(SourceView[D]):
             raise zeromq_required("messages of several parts")
         await self._wait_for_room()
         sqn = self._core.window.end
-        packer.submit((parts,))
+        try:
+            packer.submit((parts,))
+        except TypeError:
+            require_octets(parts)
+            raise
         self._driver.push()
         return sqn
 
@@ -157,15 +161,19 @@ class SourceEndpoint(SourceView[D]):
     def _accept(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool) -> int:
         """Accept one message. Return the sqn of its first packet."""
         packer = self._packer
-        if isinstance(packer, BatchSender):
-            return packer.add(payload, subject, to, flush=flush, now_ns=time.monotonic_ns())
-        if subject is not None or to is not None:
-            raise batches_required("subjects and destination nodes")
-        sqn = self._core.window.end
-        if packer is None:
-            self._core.submit((payload,))
-        else:
-            packer.submit(((payload,),))
+        try:
+            if isinstance(packer, BatchSender):
+                return packer.add(payload, subject, to, flush=flush, now_ns=time.monotonic_ns())
+            if subject is not None or to is not None:
+                raise batches_required("subjects and destination nodes")
+            sqn = self._core.window.end
+            if packer is None:
+                self._core.submit((payload,))
+            else:
+                packer.submit(((payload,),))
+        except TypeError:
+            require_octets((payload,))
+            raise
         return sqn
 
     def _accept_batch(self, payloads: Payloads, subject: Names, to: Names, *, flush: bool) -> int:
@@ -179,12 +187,16 @@ class SourceEndpoint(SourceView[D]):
             columns = columns_of_arguments(payloads, None, None)
             payloads = columns.payloads()
         sqn = self._core.window.end
-        if packer is not None:
-            packer.submit(messages_of(payloads))
-        elif isinstance(payloads, np.ndarray):
-            self._core.submit_rows(payloads)
-        else:
-            self._core.submit(payloads)
+        try:
+            if packer is not None:
+                packer.submit(messages_of(payloads))
+            elif isinstance(payloads, np.ndarray):
+                self._core.submit_rows(payloads)
+            else:
+                self._core.submit(payloads)
+        except TypeError:
+            require_octets(payloads)
+            raise
         return sqn
 
     async def _wait_for_room(self) -> None:

@@ -210,6 +210,18 @@ def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool)
         assert source.rate == 50_000_000
 
 
+@pytest.mark.parametrize("busy_poll", [False, True])
+@pytest.mark.parametrize("framing", ["plain", "batch", "zeromq"])
+def test_source_text_as_message_says_what_to_send(place: Place, framing: str, busy_poll: bool) -> None:
+    options: dict[str, Any] = {"busy_poll": True} if busy_poll else {}
+    with pgm.blocking.open_source(place.url(framing=framing), fin_quiet_ivl=0, **options) as source:
+        for wrong in ("text", 5, {"a": 1}):
+            for send in (source.send, source.try_send, lambda payload: source.send_batch([b"", payload])):
+                with pytest.raises(pgm.UsageError, match=r"(?s)is no message.*encode\(\).*send_object"):
+                    send(wrong)
+        assert source.send(b"text") == 0
+
+
 @pytest.mark.parametrize(
     ("opener", "options", "says"),
     [
