@@ -1,4 +1,4 @@
-"""Documentation pages printed from tables: `python -m deploy.reference --write`."""
+"""Files printed from tables, pages of the documentation mostly: `python -m deploy.reference --write`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pgm.core.counters import ROWS as COUNTERS
 from pgm.core.events import EVENTS
 from pgm.core.recovery.repair_table import RECEIVER
 from pgm.deprecated import TABLES as DEPRECATED
+from pgm.parameters import ROWS, Unit
 from pgm.topology import reference as topology_reference
 from pgm.wire.control_packets import CONTROL
 from pgm.wire.formats import UPSTREAM, Kind
@@ -168,26 +169,63 @@ def deprecated_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+_TYPES = {
+    Unit.DURATION: "Quantity",
+    Unit.OCTETS: "Quantity",
+    Unit.RATE: "Quantity",
+    Unit.FRACTION: "Share",
+    Unit.COUNT: "int",
+    Unit.PER_SECOND: "int",
+    Unit.SWITCH: "bool",
+}
+
+
+def parameter_types() -> str:
+    """Return pgm/net/endpoint/parameter_types.py: the keywords of the openers, by the roles that read them."""
+    lines = [
+        '"""Types of the parameters that openers take. Printed from `pgm/parameters.py` by `python -m deploy.reference --write`."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from typing import Literal, TypedDict",
+        "",
+        "Quantity = int | str  # nanoseconds, octets or octets a second; or with a unit, as in the topology file",
+        "Share = float | str  # a share of one; or with a percent sign",
+    ]
+    for name, base, doc, roles in (
+        ("CommonParameters", "TypedDict", "Parameters of sources and of receivers.", {"source", "receiver"}),
+        ("SourceParameters", "CommonParameters", "Parameters of `open_source`.", {"source"}),
+        ("ReceiverParameters", "CommonParameters", "Parameters of `open_receiver`.", {"receiver"}),
+    ):
+        lines += ["", "", f"class {name}({base}, total=False):", f'    """{doc}"""', ""]
+        for row in ROWS.values():
+            if {"source", "receiver"}.intersection(row.roles) == roles:
+                choices = ", ".join(f'"{choice}"' for choice in row.choices)
+                lines.append(f"    {row.key}: {f'Literal[{choices}]' if choices else _TYPES[row.unit]}")
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "reference/wire.md": wire_page,
-    "reference/counters.md": counters_page,
-    "reference/events.md": events_page,
-    "reference/deprecated.md": deprecated_page,
-    "reference/repair-states.md": repair_states_page,
-    "reference/topology.md": topology_reference.render,
+    "docs/reference/wire.md": wire_page,
+    "docs/reference/counters.md": counters_page,
+    "docs/reference/events.md": events_page,
+    "docs/reference/deprecated.md": deprecated_page,
+    "docs/reference/repair-states.md": repair_states_page,
+    "docs/reference/topology.md": topology_reference.render,
+    "pgm/net/endpoint/parameter_types.py": parameter_types,
 }
 
 
 def page(name: str) -> str:
-    """Return the text of the page `name`, a key of `PAGES`. Raises `KeyError` for another name."""
+    """Return the text of the file `name`, a key of `PAGES`. Raises `KeyError` for another name."""
     return PAGES[name]()
 
 
 def main() -> None:
-    """Print the pages, or write the pages into docs/ with --write."""
+    """Print the files, or write them with --write."""
     for name in PAGES:
         if "--write" in sys.argv[1:]:
-            Path("docs", name).write_text(page(name))
+            Path(name).write_text(page(name))
         else:
             print(page(name))
 

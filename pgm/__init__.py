@@ -8,7 +8,7 @@ of Spark, loads that part alone.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from pgm.net.endpoint.policies import LossError
     from pgm.net.endpoint.receiver import Receiver
     from pgm.net.endpoint.source import Source
-    from pgm.net.framing.items import Batch, Message, MultipartBatch
-    from pgm.net.framing.objects import Object
+    from pgm.net.framing.items import Batch, BatchItem, Item, Message, MultipartBatch
+    from pgm.net.framing.objects import Object, ObjectItem
     from pgm.net.framing.packed_batch import PackedBatch
     from pgm.topology.model import Topology
 
 __all__ = [
     "Batch",
+    "BatchItem",
     "CloseCause",
     "Closed",
     "EventKind",
+    "Item",
     "LossCause",
     "LossError",
     "Lost",
@@ -39,6 +41,7 @@ __all__ = [
     "Node",
     "Notice",
     "Object",
+    "ObjectItem",
     "Opened",
     "PackedBatch",
     "PgmError",
@@ -57,9 +60,11 @@ __all__ = [
 
 _HOMES = {
     "Batch": "pgm.net.framing.items",
+    "BatchItem": "pgm.net.framing.items",
     "CloseCause": "pgm.core.effects",
     "Closed": "pgm.core.effects",
     "EventKind": "pgm.core.events",
+    "Item": "pgm.net.framing.items",
     "LossCause": "pgm.core.effects",
     "LossError": "pgm.net.endpoint.policies",
     "Lost": "pgm.core.effects",
@@ -68,6 +73,7 @@ _HOMES = {
     "Node": "pgm.net.endpoint.node",
     "Notice": "pgm.core.effects",
     "Object": "pgm.net.framing.objects",
+    "ObjectItem": "pgm.net.framing.objects",
     "Opened": "pgm.core.effects",
     "PackedBatch": "pgm.net.framing.packed_batch",
     "PgmError": "pgm.errors",
@@ -85,12 +91,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home, _, there = _HOMES.get(name, "").partition(":")
-    if not home:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), there or name)
-    return value
+if not TYPE_CHECKING:  # a checker would take any name for one of the package
+
+    def __getattr__(name: str) -> object:
+        home, _, there = _HOMES.get(name, "").partition(":")
+        if not home:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(home), there or name)
+        return value
 
 
 def __dir__() -> list[str]:

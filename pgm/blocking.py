@@ -12,10 +12,10 @@ lowest latency from socket to application and needs a processor of its own (`pgm
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 import trio
 
@@ -25,6 +25,7 @@ from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint import busy_poll as busy_handles
 from pgm.net.endpoint import open as _open
 from pgm.net.endpoint import receiver as _receiver
+from pgm.net.endpoint.keywords import ReceiverKeywords, SourceKeywords
 from pgm.net.endpoint.open import Target
 from pgm.net.endpoint.threads import ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
@@ -185,24 +186,13 @@ class Receiver(ThreadReceiver[TrioDriver]):
 
 @overload
 def open_source(
-    target: Target,
-    *,
-    node: str | None = None,
-    stream: str | None = None,
-    busy_poll: Literal[False] = False,
-    **parameters: Any,
+    target: Target, *, busy_poll: Literal[False] = False, **options: Unpack[SourceKeywords]
 ) -> AbstractContextManager[Source]: ...
 
 
 @overload
 def open_source(
-    target: Target,
-    *,
-    node: str | None = None,
-    stream: str | None = None,
-    busy_poll: Literal[True],
-    cpu: int | None = None,
-    **parameters: Any,
+    target: Target, *, busy_poll: Literal[True], cpu: int | None = None, **options: Unpack[SourceKeywords]
 ) -> AbstractContextManager[busy_handles.BusyPollSource]: ...
 
 
@@ -226,28 +216,13 @@ def _open_source(target: Target, **options: Any) -> Iterator[Source]:
 
 @overload
 def open_receiver(
-    target: Target,
-    *,
-    node: str | None = None,
-    stream: str | None = None,
-    subscribe: Iterable[bytes] | None = None,
-    subjects: Iterable[str] | None = None,
-    busy_poll: Literal[False] = False,
-    **parameters: Any,
+    target: Target, *, busy_poll: Literal[False] = False, **options: Unpack[ReceiverKeywords]
 ) -> AbstractContextManager[Receiver]: ...
 
 
 @overload
 def open_receiver(
-    target: Target,
-    *,
-    node: str | None = None,
-    stream: str | None = None,
-    subscribe: Iterable[bytes] | None = None,
-    subjects: Iterable[str] | None = None,
-    busy_poll: Literal[True],
-    cpu: int | None = None,
-    **parameters: Any,
+    target: Target, *, busy_poll: Literal[True], cpu: int | None = None, **options: Unpack[ReceiverKeywords]
 ) -> AbstractContextManager[busy_handles.BusyPollReceiver]: ...
 
 

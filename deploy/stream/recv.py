@@ -64,8 +64,8 @@ class _ReceiveOptions:
     subjects: tuple[str, ...]
     start: str | None
     wait_s: float
-    on_loss: str
-    slow: str
+    on_loss: OnLoss
+    slow: Slow
 
 
 async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutput) -> None:
@@ -182,8 +182,8 @@ def recv(
     follow: bool,
     start: str | None,
     wait: str,
-    on_loss: str,
-    slow: str,
+    on_loss: OnLoss,
+    slow: Slow,
     as_json: bool,
 ) -> None:
     """Receive a stream from TARGET, a topology file or an address, and write it to standard output.

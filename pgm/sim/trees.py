@@ -13,7 +13,7 @@ import attrs
 
 from pgm.errors import UsageError
 from pgm.parameters import Parameters
-from pgm.topology.node_plan import LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
+from pgm.topology.node_plan import Flow, LinePlan, NodePlan, Order, Role, SegmentPlan, StreamPlan
 
 DATA_PORT = 7500
 _NO_LINES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -48,8 +48,8 @@ class TreeBuilder:
         *,
         legs: Collection[str] = (),
         ipv6: Collection[str] = (),
-        order: str = "ordered",
-        flow: str = "rate",
+        order: Order = "ordered",
+        flow: Flow = "rate",
     ) -> None:
         """Create an empty tree.
 

@@ -16,7 +16,7 @@ import attrs
 from pgm.impairments import Impairment
 from pgm.topology.addresses import AddressPool, is_loopback
 from pgm.topology.locate import KeyLines
-from pgm.topology.node_plan import Address, Role, spell_where
+from pgm.topology.node_plan import Address, Flow, Framing, Order, Role, spell_where
 from pgm.units import MILLISECOND, SECOND
 
 VERSION = 1
@@ -124,9 +124,9 @@ class StreamTable:
     data_port: Port = _key("7500", "PGM's data-destination port, by which receivers distinguish streams.", default=0, required=True)
     rate: Rate | None = _key('"400Mbit/s"', "Maximum rate of the source. The key sets its `txw_max_rte`. An element gets the sum of the rates of its streams.")
     window: WindowTable | None = _key('"10s", "256MiB" or 20000', "Transmit window in time, octets or packets. The key sets `txw_secs`, `txw_bytes` or `txw_sqns` of the source.")
-    order: Literal["ordered", "unordered", "unreliable"] = _key('"ordered"', "Order of delivery. `ordered`: in order. `unordered`: each message on arrival. `unreliable`: without repair.", default="ordered")
-    flow: Literal["rate", "yield", "acked", "pgmcc"] = _key('"rate"', "Flow control of the source. `rate`: its rate alone. `yield`: the source slows down when receivers send too many NAKs. `acked`: acknowledgements. `pgmcc`: congestion control.", default="rate")
-    framing: Literal["plain", "batch", "zeromq"] = _key('"batch"', "Framing of the packets. `plain`: messages without framing. `batch`: batches, where messages share packets and have subjects. `zeromq`: ZeroMQ's `epgm` messages, which may have parts.", default="plain")
+    order: Order = _key('"ordered"', "Order of delivery. `ordered`: in order. `unordered`: each message on arrival. `unreliable`: without repair.", default="ordered")
+    flow: Flow = _key('"rate"', "Flow control of the source. `rate`: its rate alone. `yield`: the source slows down when receivers send too many NAKs. `acked`: acknowledgements. `pgmcc`: congestion control.", default="rate")
+    framing: Framing = _key('"batch"', "Framing of the packets. `plain`: messages without framing. `batch`: batches, where messages share packets and have subjects. `zeromq`: ZeroMQ's `epgm` messages, which may have parts.", default="plain")
     segment: str = _key('"core"', "Segment of the source. The key serves as a check only.", default="")
     sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Permitted sources: sources of the file by name, others by address. Data and SPMs from all other addresses, except the file's elements, are dropped and counted (`unlisted_packets`). Without the key any source is permitted.", default=())
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
 import attrs
 
@@ -10,6 +11,9 @@ from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 
 Address = str  # an IP address in its usual spelling
+Order = Literal["ordered", "unordered", "unreliable"]
+Flow = Literal["rate", "yield", "acked", "pgmcc"]
+Framing = Literal["plain", "batch", "zeromq"]
 
 
 class Role(enum.Enum):
@@ -65,9 +69,9 @@ class StreamPlan:
 
     name: str
     data_port: int
-    order: str = "ordered"
-    flow: str = "rate"
-    framing: str = "plain"  # or "batch", or "zeromq": messages of parts in ZeroMQ's framing
+    order: Order = "ordered"
+    flow: Flow = "rate"
+    framing: Framing = "plain"
     source: str | None = None  # name of the sending node, if there is exactly one
     allowed: frozenset[Address] | None = None  # senders permitted on the node's segments; None: all
     parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream

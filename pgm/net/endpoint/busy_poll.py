@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from pgm.core.effects import Notice
 from pgm.core.window.transmit_window import Payload
@@ -20,10 +20,11 @@ from pgm.net.driver.rest_settings import receiver_read_settings
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.open import Target, ignore, receiver_parts, resolve, source_parts
 from pgm.net.endpoint.open_nodes import OpenNodes
-from pgm.net.endpoint.policies import Policies
+from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
+from pgm.net.endpoint.policies import OnLoss, Policies, Slow
 from pgm.net.endpoint.receiver import ReceiverEndpoint
 from pgm.net.endpoint.source import SourceEndpoint, SourceOutbox
-from pgm.net.endpoint.start_position import start_parameters
+from pgm.net.endpoint.start_position import Start, start_parameters
 from pgm.net.endpoint.threads import Runner, ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
 from pgm.telemetry.observer import observing
@@ -207,7 +208,7 @@ def open_source(
     cpu: int | None = None,
     on_notice: Callable[[Notice], None] = ignore,
     seed: str | None = None,
-    **parameters: Any,
+    **parameters: Unpack[SourceParameters],
 ) -> Iterator[BusyPollSource]:
     """Open a source in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_source`."""
     plan = resolve(target, node, Role.SOURCE, parameters)
@@ -237,12 +238,12 @@ def open_receiver(
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
     cpu: int | None = None,
-    start: str | int | None = None,
-    on_loss: str = "report",
-    slow: str = "block",
+    start: Start = None,
+    on_loss: OnLoss = "report",
+    slow: Slow = "block",
     on_notice: Callable[[Notice], None] = ignore,
     seed: str | None = None,
-    **parameters: Any,
+    **parameters: Unpack[ReceiverParameters],
 ) -> Iterator[BusyPollReceiver]:
     """Open a receiver in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_receiver`."""
     policies = Policies.of(on_loss, slow)

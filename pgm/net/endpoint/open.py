@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Unpack, get_args
 
 import attrs
 import trio
@@ -31,12 +31,14 @@ from pgm.net.driver.rest_settings import ReadSettings, receiver_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.endpoint.inbox import Inbox
+from pgm.net.endpoint.keywords import Answer
 from pgm.net.endpoint.open_nodes import OpenNode, OpenNodes
-from pgm.net.endpoint.policies import Policies
+from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
+from pgm.net.endpoint.policies import OnLoss, Policies, Slow
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source, SourceOutbox
-from pgm.net.endpoint.start_position import start_parameters
+from pgm.net.endpoint.start_position import Start, start_parameters
 from pgm.net.endpoint.waits import TrioWaits
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
@@ -54,7 +56,6 @@ from pgm.wire.formats import Tsi
 Target: TypeAlias = str | Path | Topology | NodePlan
 
 _BLOCKING = ("busy_poll", "cpu")  # further arguments of `pgm.blocking`
-_ANSWERS = ("no", "if-free", "yes")
 _SYSTEM_RANDOM = random.SystemRandom()
 _NODES: trio.lowlevel.RunVar[OpenNodes[TrioReads]] = trio.lowlevel.RunVar("pgm nodes")
 
@@ -199,7 +200,7 @@ def receiving_driver(
 
 
 @asynccontextmanager
-async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: str = "no") -> AsyncIterator[None]:
+async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: Answer = "no") -> AsyncIterator[None]:
     """Run a driver for the length of a block. Afterwards it leaves its links.
 
     With a plan, the driver writes the telemetry of that plan. `answer` says whether it answers `pgm status` and `pgm
@@ -218,7 +219,7 @@ async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: str =
         driver.links.leave(driver)
 
 
-async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, answer: str) -> None:
+async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, answer: Answer) -> None:
     started_ns = driver.now_ns()
     try:
         await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
@@ -227,10 +228,10 @@ async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, ans
             raise
 
 
-def _answer_of(answer: str, target: Target) -> str:
+def _answer_of(answer: Answer, target: Target) -> Answer:
     """Return the checked value of `answer`; "no" for a URL. Raises `UsageError`."""
-    if answer not in _ANSWERS:
-        raise UsageError(f"answer={answer!r} is unknown", remedy=f"choose one of {', '.join(_ANSWERS)}")
+    if answer not in (known := get_args(Answer)):
+        raise UsageError(f"answer={answer!r} is unknown", remedy=f"choose one of {', '.join(known)}")
     if isinstance(target, str) and is_url(target):
         if answer == "yes":
             raise UsageError("an address names no node that could answer", remedy="use a topology file")
@@ -245,9 +246,9 @@ async def open_source(
     node: str | None = None,
     stream: str | None = None,
     on_notice: Callable[[Notice], None] = ignore,
-    answer: str = "no",
+    answer: Answer = "no",
     seed: str | None = None,
-    **parameters: Any,
+    **parameters: Unpack[SourceParameters],
 ) -> AsyncIterator[Source]:
     """Open a source of one stream.
 
@@ -282,13 +283,13 @@ async def open_receiver(
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
-    start: str | int | None = None,
-    on_loss: str = "report",
-    slow: str = "block",
+    start: Start = None,
+    on_loss: OnLoss = "report",
+    slow: Slow = "block",
     on_notice: Callable[[Notice], None] = ignore,
-    answer: str = "no",
+    answer: Answer = "no",
     seed: str | None = None,
-    **parameters: Any,
+    **parameters: Unpack[ReceiverParameters],
 ) -> AsyncIterator[Receiver]:
     """Open a receiver, which is then iterated over.
 

@@ -46,12 +46,12 @@ class Policies:
     slow: Slow = "block"
 
     @classmethod
-    def of(cls, on_loss: str, slow: str) -> Policies:
-        """Check and convert the policies. Raises `UsageError`."""
+    def of(cls, on_loss: OnLoss, slow: Slow) -> Policies:
+        """Return the checked policies. Raises `UsageError`."""
         for name, value, known in (("on_loss", on_loss, get_args(OnLoss)), ("slow", slow, get_args(Slow))):
             if value not in known:
                 raise UsageError(f"{name}={value!r} is unknown", remedy=f"choose one of {', '.join(known)}")
-        return cls(on_loss, slow)  # type: ignore[arg-type]
+        return cls(on_loss, slow)
 
     def checked(self, item: T) -> T:
         """Return an item that is about to be handed out. Raises `LossError` for a loss if the policy says so."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pgm.errors import UnitError, UsageError
 from pgm.units import parse_duration
 
+# An editor offers the words; the others, such as "last:30s", are texts.
+Start: TypeAlias = Literal["now", "oldest"] | str | int | None  # noqa: PYI051
+
 _REMEDY = 'write "now", "oldest", "last:1000", "last:30s" or a sqn'
 
 
-def start_parameters(start: str | int | None) -> dict[str, Any]:
+def start_parameters(start: Start) -> dict[str, Any]:
     """Return the parameters for a start position; none for None, left to the topology. Raises `UsageError`."""
     if start is None:
         return {}

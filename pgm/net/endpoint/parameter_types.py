@@ -1,0 +1,185 @@
+"""Types of the parameters that openers take. Printed from `pgm/parameters.py` by `python -m deploy.reference --write`."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+Quantity = int | str  # nanoseconds, octets or octets a second; or with a unit, as in the topology file
+Share = float | str  # a share of one; or with a percent sign
+
+
+class CommonParameters(TypedDict, total=False):
+    """Parameters of sources and of receivers."""
+
+    txw_max_rte: Quantity
+    max_apdu: Quantity
+    nak_bo_ivl_min: Quantity
+    nak_bo_ivl_max: Quantity
+    excess_nak_window_ivl: Quantity
+    excess_nak_check_ivl: Quantity
+    excess_nak_min_sqns: int
+    excess_nak_share: Share
+    excess_nak_sqn_rte: int
+    notice_ivl: Quantity
+    file_ask_ivl: Quantity
+    file_entries: int
+    file_manifest_bytes: Quantity
+    so_rcvbuf: Quantity
+    so_sndbuf: Quantity
+    multicast_hops: int
+    dscp: int
+    gro: bool
+    rx_wake_ivl: Quantity
+    telemetry_rows: int
+    telemetry_ivl: Quantity
+    telemetry_sample_ivl: Quantity
+    telemetry_queue: int
+    telemetry_bytes: Quantity
+
+
+class SourceParameters(CommonParameters, total=False):
+    """Parameters of `open_source`."""
+
+    txw_secs: Quantity
+    txw_bytes: Quantity
+    txw_sqns: int
+    txw_adv_secs: Quantity
+    txw_adv_ivl: Quantity
+    txw_hold_share: Share
+    txw_adv_mode: Literal["time", "data", "application"]
+    txw_idle_ivl: Quantity
+    txw_max_pps: int
+    txw_min_rte: Quantity
+    txw_yield_share: Share
+    txw_yield_ivl: Quantity
+    txw_burst_ivl: Quantity
+    txw_slack_ivl: Quantity
+    txw_peak_ratio: int
+    txw_peak_ivl: Quantity
+    txw_unsent_bytes: Quantity
+    flush_ivl: Quantity
+    flush_rte: int
+    batch_times: bool
+    warm_bytes: Quantity
+    max_tpdu: Quantity
+    ack_window: int
+    ack_every: int
+    ack_ivl: Quantity
+    ack_expiry: Quantity
+    ack_stall_ivl: Quantity
+    ack_element_ivl: Quantity
+    ack_child_members: int
+    ack_full: Literal["wait", "go-on"]
+    ack_quorum: int
+    cc_hysteresis: Share
+    cc_timeout_ivl: Quantity
+    cc_bar_ivl: Quantity
+    ambient_spm_ivl: Quantity
+    ihb_min: Quantity
+    ihb_max: Quantity
+    join_ivl: Quantity
+    mark_ends: bool
+    fin_quiet_ivl: Quantity
+    rdata_hold_ivl: Quantity
+    rdata_ignore_ivl: Quantity
+    rdata_share: Share
+    ncf_ivl: Quantity
+    repair_states: int
+    poll_ivl: Quantity
+    poll_bo_ivl: Quantity
+    poll_replies: int
+    poll_max_replies: int
+    poll_first_bits: int
+    poll_history: int
+    nak_bo_tuning: Literal["off", "duplicates", "polls"]
+    nak_bo_ivl_default: Quantity
+    nak_probe_num: int
+    dup_nak_max: int
+    fec_group: int
+    fec_proactive: int
+    fec_on_demand: bool
+    fec_close_ivl: Quantity
+    fec_serves_single: bool
+    child_nak_rte: int
+    session_nak_rte: int
+    session_ncf_rte: int
+    brake_burst_ivl: Quantity
+    max_children: int
+    file_block_bytes: Quantity
+    file_digest: Literal["crc32", "sha256"]
+    file_rounds: int
+    file_questions: int
+    file_patience: Quantity
+    file_receivers: int
+    gso: bool
+    private_options: bool
+
+
+class ReceiverParameters(CommonParameters, total=False):
+    """Parameters of `open_receiver`."""
+
+    cc_bo_ivl: Quantity
+    apdu_ivl: Quantity
+    open_hold_ivl: Quantity
+    spmr_bo_ivl: Quantity
+    spmr_spm_ivl: Quantity
+    nak_bo_ivl: Quantity
+    reorder_ivl: Quantity
+    ab_hold_ivl: Quantity
+    nak_rpt_ivl: Quantity
+    nak_rdata_ivl: Quantity
+    nak_rdata_min_ivl: Quantity
+    nak_max_ivl: Quantity
+    nak_ncf_retries: int
+    nak_data_retries: int
+    nak_max_outstanding: int
+    nak_group_copy: bool
+    parent_patience: int
+    parent_retry_ivl: Quantity
+    rxw_bytes: Quantity
+    rxw_warm_bytes: Quantity
+    rxw_warm_ivl: Quantity
+    join_from: Literal["now", "oldest", "last", "sqn"]
+    join_sqns: int
+    join_secs: Quantity
+    rxw_sqns: int
+    rxw_gaps: int
+    ncf_lead_sqns: int
+    jump_confirmations: int
+    spm_confirmations: int
+    max_sessions: int
+    peer_expiry: Quantity
+    stall_ivl: Quantity
+    session_expiry: Quantity
+    inbox_bytes: Quantity
+    honour_redirects: bool
+    fec_hold_ivl: Quantity
+    fec_retries: int
+    fec_groups: int
+    excess_nak_policy: Literal["go-on", "lower", "close"]
+    record_bytes: Quantity
+    record_secs: Quantity
+    record_segment_bytes: Quantity
+    record_segment_ivl: Quantity
+    record_batch_bytes: Quantity
+    record_batch_ivl: Quantity
+    record_sync_bytes: Quantity
+    record_sync_ivl: Quantity
+    record_queue_bytes: Quantity
+    record_retry_ivl: Quantity
+    record_nice: int
+    record_restarts: int
+    record_lock_ivl: Quantity
+    archive_streams: int
+    archive_client_streams: int
+    archive_poll_ivl: Quantity
+    archive_end_ivl: Quantity
+    archive_stage_bytes: Quantity
+    archive_stage_ivl: Quantity
+    file_blocks: int
+    rx_poll_ivl: Quantity
+    rx_spin_ivl: Quantity
+    rx_block_ivl: Quantity
+    rx_bulk_ivl: Quantity
+    rx_bulk_rte: Quantity
+    rx_bulk_share: Share
