@@ -21,6 +21,7 @@ from pgm.core.repair.null_naks import NullNaks
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SpmVerdict
 from pgm.core.session_context import SessionContext
+from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span, without
 from pgm.core.timers import Timers
@@ -92,6 +93,7 @@ class RepairerSession:
         """Return the session's row for operators."""
         return SessionStatus(
             tsi=tsi_text(self.state.tsi),
+            source=source_of(self.state.tsi),
             data_port=self.state.data_port,
             state=self.relay.role.name.lower() if self._setup.is_relay else "on-lan",
             trail=self.state.trail,

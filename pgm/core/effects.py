@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import attrs
 
 from pgm.core.segment import Segment
+from pgm.core.source_names import FromSession
 from pgm.wire.control_packets import Nak, with_addresses
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.naks import Naks, rows_with_addresses
@@ -76,7 +77,7 @@ class Deliver:
 
 
 @attrs.define
-class Lost:
+class Lost(FromSession):
     """The sqns `first` to `first + count - 1` will never be delivered. The stream continues after them."""
 
     tsi: Tsi
@@ -86,8 +87,8 @@ class Lost:
 
 
 @attrs.define
-class Opened:
-    """A session begins at sqn `first`, or resumes there after it was silent.
+class Opened(FromSession):
+    """A session begins at sqn `first`, or resumes there after it was silent. `peer` is the source, or the last relay.
 
     `at_start` says that the first packet was received and carried OPT_SYN. Sources mark the first packet only with
     `mark_ends`. If an SPM opens the session before any data, a later notice reports the start.
@@ -102,7 +103,7 @@ class Opened:
 
 
 @attrs.define
-class Closed:
+class Closed(FromSession):
     """A session ended or fell silent at `next_sqn`. `error` is the error code of a reset, 0 for unknown."""
 
     tsi: Tsi

@@ -58,6 +58,7 @@ class SessionStatus:
     """One session at one node, now. Sqns are 64-bit. A lead of -1 means that nothing was sent yet."""
 
     tsi: str
+    source: str  # the name of its node, or its GSI
     data_port: int
     state: str
     trail: int

@@ -14,6 +14,7 @@ from pgm.core.session.source_filter import SourceFilter
 from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
+from pgm.core.source_names import SourceNames, gsi_of
 from pgm.errors import UsageError
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
@@ -84,6 +85,19 @@ def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> SourceFilter:
     return {stream.data_port: stream.allowed.union(plan.parents) for stream in streams if stream.allowed is not None}
 
 
+def gsi_name(plan: NodePlan, stream: StreamPlan, node: str) -> str:
+    """Return the name from which a node of the topology derives the global source id of a stream."""
+    return f"{stream.name}.{node}.{plan.topology}"
+
+
+def _source_names(plan: NodePlan, streams: Sequence[StreamPlan]) -> SourceNames:
+    """Return the names of the sources that the topology has for some streams."""
+    return SourceNames(
+        {gsi_of(gsi_name(plan, stream, node)): node for stream in streams for node in stream.sources},
+        {stream.data_port: stream.sources[0] for stream in streams if len(stream.sources) == 1},
+    )
+
+
 def receiver_core(
     plan: NodePlan, streams: Sequence[StreamPlan], segments: Sequence[Segment], rng: random.Random
 ) -> ReceiverCore:
@@ -99,6 +113,7 @@ def receiver_core(
         unordered_ports=unordered_ports(streams),
         allowed=_allowed(plan, streams),
         unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
+        names=_source_names(plan, streams),
     )
     return ReceiverCore(setup, plan.parameters, rng)
 
@@ -117,4 +132,5 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
         asks_below_trail=plan.asks_below_trail,
+        names=_source_names(plan, plan.streams),
     )

@@ -58,11 +58,10 @@ def event_row(event_id: str, text: str, at_s: float) -> dict[str, Any]:
 
 
 def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
-    """Return a session with the name and framing of its stream, and the stream's source if there is only one."""
+    """Return a session with the name and framing of its stream."""
     stream = next((stream for stream in plan.streams if stream.data_port == row.data_port), None)
-    names = {"stream": "" if stream is None else stream.name, "source": (stream and stream.source) or ""}
-    names["framing"] = "" if stream is None else stream.framing
-    values = names | attrs.asdict(row)
+    names = ("", "") if stream is None else (stream.name, stream.framing)
+    values = {"stream": names[0], "framing": names[1], **attrs.asdict(row)}
     values["askers"] = [with_former_names(asker, KEYS) for asker in values["askers"]]
     return values
 

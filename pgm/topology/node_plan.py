@@ -72,7 +72,7 @@ class StreamPlan:
     order: Order = "ordered"
     flow: Flow = "rate"
     framing: Framing = "plain"
-    source: str | None = None  # name of the sending node, if there is exactly one
+    sources: tuple[str, ...] = ()  # names of the file's nodes that send it
     allowed: frozenset[Address] | None = None  # senders permitted on the node's segments; None: all
     parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream
 

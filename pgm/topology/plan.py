@@ -200,16 +200,14 @@ def _allowed(tree: Tree, node: NodeTable, stream: StreamTable) -> frozenset[Addr
 def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -> StreamPlan:
     topology = tree.topology
     own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
-    sources = [
-        other.name for other in topology.nodes.values() if other.role is Role.SOURCE and stream.name in other.streams
-    ]
+    sources = (other for other in tree.nodes if other.role is Role.SOURCE and stream.name in other.streams)
     return StreamPlan(
         name=stream.name,
         data_port=stream.data_port,
         order=stream.order,
         flow=stream.flow,
         framing=stream.framing,
-        source=sources[0] if len(sources) == 1 else None,
+        sources=tuple(other.name for other in sources),
         allowed=_allowed(tree, node, stream),
         parameters=own,
     )

@@ -27,6 +27,7 @@ from pgm.topology.problems import suggestion
 from pgm.topology.rules import addresses as rules_addresses
 from pgm.topology.rules import parity as rules_parity
 from pgm.topology.rules import timers as rules_timers
+from pgm.topology.rules.shape import NAME_REMEDY, is_name
 from pgm.topology.structure import CONVERTER, read_errors_of
 from pgm.topology.tree import Tree
 
@@ -48,6 +49,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "unicast_port": ("segment", "UDP port of the node's own address. The default is the group's port."),
     "parents": ("", "Addresses that receive the NAKs, in order of preference, separated by commas."),
     "stream": ("", "Name of the stream."),
+    "name": ("", "Name of the node, by which `to=` addresses messages. The default is its role."),
     "rate": ("stream", "As in the file."),
     "window": ("stream", "As in the file."),
     "order": ("stream", "As in the file."),
@@ -71,13 +73,17 @@ def is_url(text: str) -> bool:
     return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
 
 
-def plan_url(url: str, role: Role) -> NodePlan:
-    """Return the plan of a source or a receiver that an address describes. Raises `UsageError`."""
+def plan_url(url: str, role: Role, name: str | None = None) -> NodePlan:
+    """Return the plan of a source or a receiver that an address describes. Raises `UsageError`.
+
+    `name` is the node's, in place of the name in the address.
+    """
     if role not in (Role.SOURCE, Role.RECEIVER):
         raise UsageError(f"an address cannot describe the role {role.value}", remedy="write a topology file")
     group, port, query = _split(url)
     parents = _parents(query.pop("parents", ""), group, role)
     stream = query.pop("stream", _NAME)
+    own = _require_name(query.pop("name", role.value) if name is None else name)
     document = _document(group, port, query, stream, role)
     try:
         topology: Topology = CONVERTER.structure(document, Topology)
@@ -92,7 +98,14 @@ def plan_url(url: str, role: Role) -> NodePlan:
             raise UsageError(f"{url}: {finding.message}", remedy=finding.remedy)
     plan = plan_entry(tree, topology.nodes[role.value])
     reasons = tuple((key, "address" if key in query else reason) for key, reason in plan.reasons)
-    return attrs.evolve(plan, parents=parents, reasons=reasons)
+    streams = tuple(attrs.evolve(stream, sources=()) for stream in plan.streams)  # other programs name no source
+    return attrs.evolve(plan, name=own, parents=parents, reasons=reasons, streams=streams)
+
+
+def _require_name(name: str) -> str:
+    if not is_name(name):
+        raise UsageError(f"{name!r} is no name of a node", remedy=NAME_REMEDY)
+    return name
 
 
 def _split(url: str) -> tuple[str, int, dict[str, str]]:

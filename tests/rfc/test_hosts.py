@@ -12,6 +12,8 @@ import pytest
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.net.endpoint.open import new_tsi
 from pgm.net.sockets.raw_ip import PROTOCOL, strip_header
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.url import plan_url
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT, TSI, data_packet
@@ -37,10 +39,15 @@ def test_a_packet_begins_behind_the_network_header(options):
     assert chunk[: 10 + left].tobytes() == b"left alone" + packet
 
 
+def _source() -> NodePlan:
+    return plan_url(f"pgm://239.192.0.1?interface=lo&data_port={DATA_PORT}", Role.SOURCE)
+
+
 @pytest.mark.rfc("W-12")
 def test_a_session_is_named_by_the_host_and_a_random_port():
     """The port differs from the data-destination port, and changes with each start."""
-    tsis = [new_tsi(DATA_PORT) for _ in range(200)]
+    plan = _source()
+    tsis = [new_tsi(plan, plan.streams[0]) for _ in range(200)]
     assert len({tsi[:6] for tsi in tsis}) == 1
     ports = {int.from_bytes(tsi[6:], "big") for tsi in tsis}
     assert len(ports) > 190
@@ -51,7 +58,8 @@ def test_a_session_is_named_by_the_host_and_a_random_port():
 def test_hosts_gsi_is_the_tail_of_the_md5_of_the_host_name():
     digest = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()
     assert len(digest) == 16
-    assert new_tsi(DATA_PORT)[:6] == digest[10:]
+    plan = _source()
+    assert new_tsi(plan, plan.streams[0])[:6] == digest[10:]
 
 
 @pytest.mark.rfc("SPMR-07", "W-14")

@@ -8,17 +8,17 @@ import attrs
 
 from pgm.archive.session import RecordedSession
 from pgm.core.session.state import NO_EPOCH, SessionState
+from pgm.core.source_names import node_of
 from pgm.wire.formats import Tsi, tsi_text
 
 
 @attrs.frozen
 class RowNames:
-    """Names that a node's rows carry: node, segment, and streams and sources by data port."""
+    """Names that a node's rows carry: node, segment, and streams by data port."""
 
     node: str
     segment: str | None
     streams: dict[int, str] = attrs.Factory(dict)
-    sources: dict[int, str] = attrs.Factory(dict)
     batched: frozenset[int] = frozenset()  # data ports of streams with batches
 
 
@@ -49,7 +49,7 @@ def feed_of(tsi: Tsi, path: SessionState | None, names: RowNames) -> SessionFeed
         tsi=tsi_text(tsi),
         epoch_us=None if path.epoch is NO_EPOCH else path.epoch.started_ns // 1000,
         stream=names.streams.get(path.data_port),
-        source=names.sources.get(path.data_port),
+        source=node_of(path.tsi) or None,
         node=names.node,
         segment=names.segment,
     )

@@ -23,7 +23,6 @@ def names_of(plan: NodePlan) -> RowNames:
         segment=plan.upstream.name,
         streams={stream.data_port: stream.name for stream in plan.streams},
         batched=frozenset(stream.data_port for stream in plan.streams if stream.framing == "batch"),
-        sources={stream.data_port: stream.source for stream in plan.streams if stream.source is not None},
     )
 
 

@@ -59,7 +59,8 @@ class ElementCore(Generic[S]):
         )
 
     def _context_of(self, item: Item) -> SessionContext:
-        return SessionContext(item.tsi, item.data_port, self._parameters, self.counters, self._rng, self._node_id)
+        tsi = self._setup.names.named(item.tsi, item.data_port)
+        return SessionContext(tsi, item.data_port, self._parameters, self.counters, self._rng, self._node_id)
 
     def _items_of(self, train: Train, peer: Nla) -> list[Item]:
         """Return the items of a read to process: not those of refused sources, or that OPX discards (W-26)."""

@@ -7,6 +7,7 @@ import attrs
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.source_filter import ALL_SOURCES, SourceFilter
+from pgm.core.source_names import NO_NAMES, SourceNames
 from pgm.wire.formats import Nla
 
 
@@ -23,6 +24,7 @@ class ElementSetup:
     assist_rank: int = 0  # repairers only: how many other repairers of the segment assist before this one
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
     allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
+    names: SourceNames = NO_NAMES
     keepers: tuple[Nla, ...] = ()  # upstream elements that may hold a late joiner's history
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 

@@ -143,7 +143,8 @@ class ReceiverCore:
         session = self._sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
-        context = SessionContext(item.tsi, item.data_port, self._parameters, self._counters, self._rng, self._node_id)
+        tsi = self.setup.names.named(item.tsi, item.data_port)
+        context = SessionContext(tsi, item.data_port, self._parameters, self._counters, self._rng, self._node_id)
         session = ReceiverSession(context, self.setup, self._room, now_ns)
         restarted = restart_of_new_session(session, self._sessions)
         evicted = self._sessions.add(item.tsi, session)

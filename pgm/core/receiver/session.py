@@ -16,6 +16,7 @@ from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.redundant_lines import RedundantLines, all_parents, lines_of
 from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.session_context import SessionContext
+from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.timers import Timers
 from pgm.core.window.receive_window import DeliveryBudget, ReceiveWindow
@@ -152,6 +153,7 @@ class ReceiverSession:
         """Return the session's row for operators."""
         return SessionStatus(
             tsi=tsi_text(self.state.tsi),
+            source=source_of(self.state.tsi),
             data_port=self.state.data_port,
             state=self.delivery.phase.name.lower(),
             trail=self.state.trail,

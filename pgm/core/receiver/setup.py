@@ -8,6 +8,7 @@ from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
 from pgm.core.session.source_filter import ALL_SOURCES, SourceFilter
+from pgm.core.source_names import NO_NAMES, SourceNames
 from pgm.wire.formats import Nla
 
 
@@ -27,3 +28,4 @@ class ReceiverSetup:
     unreliable_ports: frozenset[int] = frozenset()  # streams without NAKs
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
     allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
+    names: SourceNames = NO_NAMES

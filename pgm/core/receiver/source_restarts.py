@@ -1,6 +1,6 @@
 """Notices about restarted sources.
 
-A restarted source has a new TSI, but the same global source id, which comes from its host, and the same data port. A
+A restarted source has a new TSI, but the same global source id, which comes from its name, and the same data port. A
 notice is given once it is certain that the earlier session will not continue. Several sources of a host may be active
 side by side, so the earlier session must have ended or fallen silent.
 """
@@ -11,13 +11,12 @@ from collections.abc import Iterable
 
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.receiver.session import ReceiverSession
+from pgm.core.source_names import GSI_OCTETS
 from pgm.wire.formats import tsi_text
-
-_GSI_OCTETS = 6
 
 
 def _are_same_origin(left: ReceiverSession, right: ReceiverSession) -> bool:
-    is_same = left.state.tsi[:_GSI_OCTETS] == right.state.tsi[:_GSI_OCTETS]
+    is_same = left.state.tsi[:GSI_OCTETS] == right.state.tsi[:GSI_OCTETS]
     return is_same and left.state.data_port == right.state.data_port and left is not right
 
 

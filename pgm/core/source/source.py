@@ -26,6 +26,7 @@ from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import SingleSendLane
 from pgm.core.source.spm_builder import SpmBuilder
 from pgm.core.source.spm_schedule import SpmSchedule
+from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
 from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
@@ -337,6 +338,7 @@ class SourceCore:
         window = self.window
         row = SessionStatus(
             tsi=tsi_text(self.setup.tsi),
+            source=source_of(self.setup.tsi),
             data_port=self.setup.data_port,
             state="closing" if self._closing.is_closed else "open",
             trail=window.trail,

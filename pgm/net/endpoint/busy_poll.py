@@ -204,6 +204,7 @@ def open_source(
     target: Target,
     *,
     node: str | None = None,
+    name: str | None = None,
     stream: str | None = None,
     cpu: int | None = None,
     on_notice: Callable[[Notice], None] = ignore,
@@ -211,7 +212,7 @@ def open_source(
     **parameters: Unpack[SourceParameters],
 ) -> Iterator[BusyPollSource]:
     """Open a source in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_source`."""
-    plan = resolve(target, node, Role.SOURCE, parameters)
+    plan = resolve(target, node, Role.SOURCE, parameters, name)
     with pinned(cpu):
         with source_parts(_NODES.of_this_thread, plan, stream, seed) as (core, opened, packer):
             driver = BusyPollDriver(core, opened.links, SourceOutbox(packer, on_notice))
@@ -234,6 +235,7 @@ def open_receiver(
     target: Target,
     *,
     node: str | None = None,
+    name: str | None = None,
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
@@ -247,7 +249,7 @@ def open_receiver(
 ) -> Iterator[BusyPollReceiver]:
     """Open a receiver in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_receiver`."""
     policies = Policies.of(on_loss, slow)
-    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
+    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     limits = plan.parameters
     with pinned(cpu):
         parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, subscribe, subjects)

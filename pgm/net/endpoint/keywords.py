@@ -15,6 +15,7 @@ Answer = Literal["no", "if-free", "yes"]
 
 class _CommonKeywords(TypedDict, total=False):
     node: str | None
+    name: str | None
     stream: str | None
     on_notice: Callable[[Notice], None]
     answer: Answer

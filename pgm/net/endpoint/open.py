@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import random
 import socket
@@ -19,11 +18,12 @@ import trio
 from pgm.core.effects import Notice
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
+from pgm.core.source_names import NamedTsi, gsi_of
 from pgm.deprecated import current_parameter
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
-from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
+from pgm.net.core_factory import gsi_name, receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.effects import Application
 from pgm.net.driver.nurseries import open_plain_nursery
@@ -47,11 +47,10 @@ from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
-from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.node_plan import NodePlan, Role, StreamPlan
 from pgm.topology.plan import plan_node, plan_receiver_at
 from pgm.topology.problems import suggestion
 from pgm.topology.url import is_url, plan_url
-from pgm.wire.formats import Tsi
 
 Target: TypeAlias = str | Path | Topology | NodePlan
 
@@ -72,16 +71,23 @@ def nodes_of_loop() -> OpenNodes[TrioReads]:
         return nodes
 
 
-def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[str, Any]) -> NodePlan:
-    """Return the plan of a node for a file, a topology, a URL, or a plan.
+def resolve(
+    target: Target, node: str | None, role: Role, parameters: Mapping[str, Any], name: str | None = None
+) -> NodePlan:
+    """Return the plan of a node for a file, a topology, a URL, or a plan; `name` is the node's name with a URL.
 
     A source's node may be opened as a receiver, too. `parameters` are rows of the parameter table, in the file's
     spelling or as numbers. Raises `TopologyError`, `UsageError` or `UnitError`.
     """
+    is_address = isinstance(target, str) and is_url(target)
+    if name is not None and not is_address:
+        raise UsageError("name= is for an address", remedy="with a topology, choose one of its nodes: node=...")
     if isinstance(target, NodePlan):
         plan = target
-    elif isinstance(target, str) and is_url(target):
-        plan = plan_url(target, role)
+    elif isinstance(target, str) and is_address:
+        if node is not None:
+            raise UsageError("node= is for a topology, and an address has none", remedy=f"name={node!r} gives a name")
+        plan = plan_url(target, role, name)
     else:
         topology = _topology(target, node)
         plan = plan_node(topology, node or "")
@@ -148,12 +154,18 @@ def _arguments(opener: Callable[..., Any]) -> list[str]:
     ]
 
 
-def new_tsi(data_port: int) -> Tsi:
-    """Return a new TSI: GSI from the host's name (W-13), random data-source port (W-12)."""
-    gsi = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()[-6:]
-    while (port := _SYSTEM_RANDOM.randrange(1024, 65_536)) == data_port:
+def new_tsi(plan: NodePlan, stream: StreamPlan) -> NamedTsi:
+    """Return a new TSI for a source of a stream: GSI from a name (W-13), random data-source port (W-12).
+
+    The name is that of the topology, by which all its nodes know the source. Without a topology, and for peers of other
+    implementations (no `private_options`), it is the host's.
+    """
+    is_known = plan.name in stream.sources
+    has_own = is_known and plan.parameters_of(stream).private_options
+    gsi = gsi_of(gsi_name(plan, stream, plan.name) if has_own else socket.gethostname())
+    while (port := _SYSTEM_RANDOM.randrange(1024, 65_536)) == stream.data_port:
         pass
-    return gsi + port.to_bytes(2, "big")
+    return NamedTsi.of(gsi + port.to_bytes(2, "big"), plan.name if is_known else "")
 
 
 def ignore(_: object) -> None:
@@ -167,7 +179,7 @@ def source_parts(
     """Make core, node and packer of a source. If the block fails, which makes the driver, the node is closed."""
     chosen = stream_of(plan, stream)
     with nodes.held(plan, seed) as node:
-        while (tsi := new_tsi(chosen.data_port)) in node.links.tsis:
+        while (tsi := new_tsi(plan, chosen)) in node.links.tsis:
             pass
         segments = [link.segment for link in node.links]
         core = source_core(plan, chosen, segments, tsi, time.time_ns(), time.monotonic_ns())
@@ -244,6 +256,7 @@ async def open_source(
     target: Target,
     *,
     node: str | None = None,
+    name: str | None = None,
     stream: str | None = None,
     on_notice: Callable[[Notice], None] = ignore,
     answer: Answer = "no",
@@ -254,13 +267,15 @@ async def open_source(
 
     Example: `async with pgm.open_source("tree.toml", node="exchange", stream="quotes")`.
 
+    With an address in place of a file, `name` is the name of this node.
+
     With `answer="yes"` the source answers `pgm status` and `pgm ctl` as a node of `pgm run` does. With "if-free" it
     does so unless another process of the node does already. Changes by `pgm ctl` come as notices.
 
     A normal end of the block sends the remaining data, then FIN, and serves repairs until no NAK comes any more. An
     exception cuts the stream short, and receivers are told so. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
-    plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
+    plan, answer = resolve(target, node, Role.SOURCE, parameters, name), _answer_of(answer, target)
     waits = TrioWaits()
     with source_parts(nodes_of_loop(), plan, stream, seed) as (core, opened, packer):
         outbox = SourceOutbox(packer, on_notice, waits.wake)
@@ -280,6 +295,7 @@ async def open_receiver(
     target: Target,
     *,
     node: str | None = None,
+    name: str | None = None,
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
@@ -295,6 +311,8 @@ async def open_receiver(
 
     Example: `async with pgm.open_receiver("tree.toml", node="desk-7", stream="quotes")`.
 
+    With an address in place of a file, `name` is the name of this node, by which `to=` of a source reaches it.
+
     Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the prefixes
     of the messages to take, all messages if None, none if it is empty. `subjects` is the same for streams with batches,
     by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`.
@@ -307,7 +325,7 @@ async def open_receiver(
     Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
-    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
+    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     waits = TrioWaits()
     parts = receiver_parts(nodes_of_loop(), plan, stream, seed, subscribe, subjects)
     with parts as (core, opened, decoders, reassemblers):

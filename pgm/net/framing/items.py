@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.source_names import FromSession
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.messages.zmtp import Parts
 from pgm.net.framing.packed_batch import PackedBatch
@@ -18,7 +19,7 @@ from pgm.wire.train import Octets
 
 
 @attrs.define(unsafe_hash=True)  # not frozen: construction of a frozen one takes three times as long
-class Message:
+class Message(FromSession):
     """One message. `sqn` is the 64-bit number of its first packet; the payload is a copy.
 
     With ZeroMQ's framing a message may have several parts, and a packet several messages. The payload is the
@@ -38,7 +39,7 @@ class Message:
 
 
 @attrs.frozen(eq=False)
-class Batch:
+class Batch(FromSession):
     """Consecutive messages of equal size, without an object for each.
 
     `payloads` is a (count, size) view of receive memory. That memory is not reused while the view exists, so an
@@ -67,7 +68,7 @@ class Batch:
 
 
 @attrs.frozen(eq=False)
-class MultipartBatch:
+class MultipartBatch(FromSession):
     """Successive messages in ZeroMQ's framing: `messages` has the parts of each, `sqns` that of its first packet."""
 
     tsi: Tsi

@@ -8,13 +8,14 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.source_names import FromSession
 from pgm.messages.objects import BadObject, Codec
 from pgm.net.framing.items import Item, Message
 from pgm.wire.formats import Tsi
 
 
 @attrs.define
-class Object:
+class Object(FromSession):
     """Value of one message. If the codec cannot decode it, `value` is None and `error` says why."""
 
     value: Any

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from pgm.core.source_names import FromSession
 from pgm.errors import UsageError
 from pgm.messages.batch_decoder import Sqns
 from pgm.messages.columns import Columns, Indexes, Octets, Offsets
@@ -16,7 +17,7 @@ from pgm.wire.formats import Tsi
 
 
 @attrs.frozen(eq=False)
-class PackedBatch:
+class PackedBatch(FromSession):
     """Successive messages of a stream with `framing = "batch"`, in memory of their own.
 
     All messages lie in one buffer, `octets`. Message i is `octets[offsets[i]:offsets[i + 1]]`; `batch[i]` is a view of

@@ -21,22 +21,27 @@ FORMER_NAME = "former-name"  # rule of the names in `pgm.deprecated`
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _ELEMENTS = (Role.AGGREGATOR, Role.REPAIRER)
+NAME_REMEDY = "use letters, digits, dots, dashes and underscores"
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be a name of a tree, a stream, a segment or a node."""
+    return _NAME.fullmatch(text) is not None
 
 
 def _names(tree: Tree) -> Iterator[RuleFinding]:
     topology = tree.topology
-    remedy = "use letters, digits, dots, dashes and underscores"
     # The tree's name is part of paths and of unit names. Another error reports a missing name.
-    if not _NAME.fullmatch(topology.name) and (topology.name or ("name",) in topology.lines):
-        yield RuleFinding(("name",), f"{topology.name!r} is not a valid name of a tree", remedy)
+    if not is_name(topology.name) and (topology.name or ("name",) in topology.lines):
+        yield RuleFinding(("name",), f"{topology.name!r} is not a valid name of a tree", NAME_REMEDY)
     for section, names in (("streams", topology.streams), ("segments", topology.segments)):
         for name in names:
-            if not _NAME.fullmatch(name):
-                yield RuleFinding((section, name), f"{name!r} is not a valid name in {section}", remedy)
+            if not is_name(name):
+                yield RuleFinding((section, name), f"{name!r} is not a valid name in {section}", NAME_REMEDY)
     for name in topology.nodes:
-        if not _NAME.fullmatch(name.replace("*", "1")):
+        if not is_name(name.replace("*", "1")):
             yield RuleFinding(
-                ("nodes", name), f"{name!r} is not a valid name of a node", f"{remedy}, and one * in a pattern"
+                ("nodes", name), f"{name!r} is not a valid name of a node", f"{NAME_REMEDY}, and one * in a pattern"
             )
 
 

@@ -25,20 +25,21 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost
 from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState
 from pgm.core.session_context import SessionContext
+from pgm.core.source_names import NamedTsi
 from pgm.parameters import Parameters
 from pgm.units import KIB, MILLISECOND
 from tests.net.support.lab import ROOT
 from tests.unit.archive.makers import TSI, TSI_TEXT, check_rows, log_to, run_of, small, table
 
 _QUICK = {"record_batch_ivl": MILLISECOND, "record_sync_ivl": MILLISECOND, "record_retry_ivl": 10 * MILLISECOND}
-_NAMES = RowNames("recorder-1", "core", {7500: "quotes"}, {7500: "exchange"})
+_NAMES = RowNames("recorder-1", "core", {7500: "quotes"})
 
 
 _EPOCH = SessionEpoch(5_000_000, 0)
 
 
 def _path(epoch: SessionEpoch = _EPOCH) -> SessionState:
-    path = SessionState(SessionContext(TSI, 7500, Parameters(), Counters(), random.Random(1)))
+    path = SessionState(SessionContext(NamedTsi.of(TSI, "exchange"), 7500, Parameters(), Counters(), random.Random(1)))
     path.epoch = epoch
     return path
 
