@@ -12,5 +12,6 @@ def require_node(target: str, node: str | None, option: str = "--node") -> None:
         raise UsageError(f"{target} is a topology file, which has many nodes", remedy=f"name one with {option} NAME")
     if node is not None and is_url(target):
         raise UsageError(
-            f"an address has no nodes, and so no {node!r}", remedy=f"write name={node} into the address, or name a topology file"
+            f"an address has no nodes, and so no {node!r}",
+            remedy=f"leave out {option}, write name={node} into the address, or name a topology file",
         )
