@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import attrs
 
 from deploy.stream.formats import Writer
+from deploy.stream.line_template import LineTemplate, messages_in
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import warn
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost, Notice, Opened
 from pgm.core.events import id_of, text_of
 from pgm.messages.objects import BadObject
-from pgm.net.framing.items import AnyBatch, Batch, BatchItem, MultipartBatch
+from pgm.net.framing.items import AnyBatch, Batch, BatchItem, Message, MultipartBatch
 from pgm.wire.formats import tsi_text
 
 _SHOW_S = 0.5
+
+T = TypeVar("T")
 
 
 class ProgressLine:
@@ -61,6 +64,7 @@ class ReceiveOutput:
     form: str
     keeps_on: bool  # whether to wait for the next stream after the end of the last one
     writer: Writer | None = None
+    template: LineTemplate | None = None
     unreadable: int = 0  # messages that were not in the format
     meter: ProgressLine = attrs.field(factory=lambda: ProgressLine("received"))
     octets: int = 0
@@ -97,7 +101,8 @@ class ReceiveOutput:
         session = tsi_text(item.tsi)
         if isinstance(item, Opened):
             self.open.add(item.tsi)
-            warn(f"session {session} {'resumes' if item.resumed else 'begins'} at sqn {item.first}, from {item.peer}")
+            how = "resumes" if item.resumed else "begins"
+            warn(f"session {session} of {item.source} {how} at sqn {item.first}, from {item.peer}")
         elif isinstance(item, Lost):
             self.lost += item.count
             warn(f"session {session} lost sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
@@ -111,23 +116,28 @@ class ReceiveOutput:
 
     def _text(self, batch: AnyBatch) -> bytes:
         self.messages += len(batch)
+        if self.template is not None:
+            return b"".join(self._line(self.template, message) for message in messages_in(batch))
         if isinstance(batch, Batch) and self.form == "octets":
             self.octets += batch.payloads.size
             return batch.payloads.tobytes()
         payloads = [b"".join(parts) for parts in batch] if isinstance(batch, MultipartBatch) else list(batch)
         self.octets += sum(len(payload) for payload in payloads)
         if self.writer is not None:
-            return b"".join(map(self._converted, payloads))
+            return b"".join(self._converted(self.writer.text, [payload]) for payload in payloads)
         return b"".join(payload + b"\n" for payload in payloads) if self.form == "lines" else b"".join(payloads)
 
-    def _converted(self, payload: bytes) -> bytes:
-        assert self.writer is not None
+    def _line(self, template: LineTemplate, message: Message) -> bytes:
+        self.octets += len(message.payload)
+        return self._converted(template.line, message)
+
+    def _converted(self, convert: Callable[[T], bytes], content: T) -> bytes:
         try:
-            return self.writer.text([payload])
+            return convert(content)
         except BadObject as error:
             self.unreadable += 1
             self.meter.leave()
-            warn(f"a message of {len(payload)} octets is not in this format: {error.message}")
+            warn(f"a message is not in this format: {error.message}")
             return b""
 
     def end(self) -> None:

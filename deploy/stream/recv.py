@@ -18,6 +18,7 @@ import trio
 from deploy.node.supervisor import heed_signals
 from deploy.stream.files import FileDestination, complain, first_item, receive_files
 from deploy.stream.formats import FORMATS, writer_of
+from deploy.stream.line_template import PLACEHOLDERS, LineTemplate
 from deploy.stream.receive_output import ReceiveOutput
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import option
@@ -33,6 +34,17 @@ from pgm.net.framing.packed_batch import PackedBatch
 from pgm.units import parse_duration
 
 _WRITE_OCTETS = 1 << 20  # most octets of one write
+
+
+_PLACEHOLDERS = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+
+
+class _FormatChoice(click.Choice[str]):
+    """A named format, or a text with placeholders."""
+
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        """Return the format."""
+        return value if "{" in value else super().convert(value, param, context)
 
 
 def _form(form: str, lines: bool) -> str:
@@ -128,9 +140,10 @@ def _octets_of(item: BatchItem) -> int:
 @option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
+    type=_FormatChoice(FORMATS),
     default="octets",
-    help="Output format: octets, lines, or the sent values as JSON, CBOR or Arrow.",
+    help="Output format: octets, lines, or the sent values as JSON, CBOR or Arrow. Or a text for each message, such as "
+    f"'{{source}} {{subject}} {{payload}}', with the placeholders {_PLACEHOLDERS}.",
 )
 @click.option("--lines", is_flag=True, help="The same as --format lines: a newline after every message.")
 @click.option(
@@ -211,7 +224,8 @@ def recv(
     if sys.stdout is None:
         raise UsageError("standard output is closed", remedy="redirect it: pgm recv ... > data")
     form = _form(form, lines)
-    reception = ReceiveOutput(form, follow, writer_of(form))
+    template = LineTemplate.of(form) if "{" in form else None
+    reception = ReceiveOutput(form, follow, writer_of(form), template)
     code: Any = 0
     try:
         options = _ReceiveOptions(node, stream, subscribe, subjects, start, wait_s, on_loss, slow)

@@ -11,7 +11,7 @@ import cbor2
 import pyarrow as pa
 import pytest
 
-from tests.cli.command import carried, command, environment
+from tests.cli.command import carried, command, environment, invoked
 from tests.net.support.places import Place, one_segment
 
 PATIENCE_S = 60
@@ -42,6 +42,20 @@ def test_json_lines_come_out_as_they_went_in(tmp_path: Path, framing: str) -> No
     assert done.returncode == code == 0, done.stderr
     assert [json.loads(line) for line in out.splitlines()] == VALUES
     assert account["messages"] == len(VALUES)
+
+
+def test_recv_template_shows_subject_and_source(tmp_path: Path) -> None:
+    template = "{{{source} {subject} {sqn} {value} {payload}|"
+    out, done, code, account = carry(tmp_path, template, b'[1,"\xc3\xa9"]\n', "json", "--subject", "/a/b")
+    assert done.returncode == code == 0, done.stderr
+    assert out == '{source /a/b 0 [1, "é"] '.encode() + cbor2.dumps([1, "é"]) + b"|\n"
+    assert account["messages"] == 1
+
+
+@pytest.mark.parametrize("template", ["{subjet}", "{payload", "{sqn:>9}", "{tsi!r}"])
+def test_recv_template_with_unknown_placeholder_is_refused(tmp_path: Path, template: str) -> None:
+    told = invoked("recv", tmp_path / "tree.toml", "--node", "desk-1", "--format", template)
+    told.complains(2, "is no format", "{subject}, {source}, {sqn}")
 
 
 def test_a_cbor_sequence_comes_out_octet_by_octet(tmp_path: Path) -> None:
