@@ -272,7 +272,7 @@ class OpenBatch:
     def __len__(self) -> int:
         return len(self._payloads)
 
-    def has_room_for(self, size: int, subject: str | None, to: str | None) -> bool:
+    def _has_room_for(self, size: int, subject: str | None, to: str | None) -> bool:
         """Return whether one more message surely fits into the packet."""
         count = len(self._payloads)
         octets = self._front + self._octets + size
@@ -286,11 +286,16 @@ class OpenBatch:
             octets += self._nodes.cost_with(to, count)
         return octets <= self.room and count < MOST_MESSAGES
 
-    def add(self, payload: bytes | bytearray | memoryview, subject: str | None, to: str | None) -> None:
-        """Add one more message. The message is copied, so the caller may reuse its buffer."""
+    def add(self, payload: bytes | bytearray | memoryview, subject: str | None, to: str | None) -> bool:
+        """Add one more message if it surely fits into the packet, or if it is the first. Return whether it was added.
+
+        The message is copied, so the caller may reuse its buffer.
+        """
         size = len(payload)
         if not self._payloads:
             self._size = size or MIXED
+        elif not self._has_room_for(size, subject, to):
+            return False
         elif size != self._size:
             self._size = MIXED
         self._octets += size
@@ -299,6 +304,7 @@ class OpenBatch:
             self._subjects.add(subject, len(self._payloads) - 1)
         if to is not None or self._nodes.places:
             self._nodes.add(to, len(self._payloads) - 1)
+        return True
 
     def take(self, at_us: int | None = None) -> bytes:
         """Return the batch of all messages, timed in us since 1970, and start anew. Raises ValueError if empty."""

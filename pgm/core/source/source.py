@@ -129,9 +129,13 @@ class SourceCore:
         self._begin_submitting()
         self.window.append_rows(payloads)
 
-    def _begin_submitting(self) -> None:
+    def require_open(self) -> None:
+        """Raise `SourceClosed` after closing."""
         if self._closing.is_closed:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
+
+    def _begin_submitting(self) -> None:
+        self.require_open()
         self.single.next_event_ns = 0
         if not self.flow.has_feedback and not self.window.has_unsent:
             # packets that already wait, also for acks, are held up whether or not more follow

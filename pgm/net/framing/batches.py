@@ -77,17 +77,19 @@ class BatchSender:
             require_node(to)
         if type(payload) is not bytes and memoryview(payload).nbytes != len(payload):
             raise ValueError("the items of a message are not octets")
-        names = (len(subject.encode()) if subject else 0) + (len(to.encode()) if to else 0)
-        self._require_fit(len(payload) + names)
-        self._core.submit(())  # raises if the source is closed, before anything is accepted
+        names = 0 if subject is None and to is None else len((subject or "").encode()) + len((to or "").encode())
+        if len(payload) + names > self.largest:
+            self._require_fit(len(payload) + names)
+        self._core.require_open()
         sqn = self._fill(payload, subject, to, now_ns)
-        self._schedule(now_ns, flush=flush)
+        if flush or self._deadline_ns == NEVER:
+            self._schedule(now_ns, flush=flush)
         return sqn
 
     def _fill(self, payload: Payload, subject: str | None, to: str | None, now_ns: int) -> int:
-        if not self._filling.has_room_for(len(payload), subject, to):
+        if not self._filling.add(payload, subject, to):
             self.send_rest(now_ns)
-        self._filling.add(payload, subject, to)
+            self._filling.add(payload, subject, to)
         return self._core.window.end
 
     def add_batch(self, payloads: Payloads, subject: Names, to: Names, *, flush: bool, now_ns: int) -> int:
@@ -100,7 +102,7 @@ class BatchSender:
             return self._core.window.end
         names = longest_of(columns.subjects) + longest_of(columns.nodes)
         self._require_fit((columns.size if columns.offsets is None else int(columns.sizes.max())) + names)
-        self._core.submit(())
+        self._core.require_open()
         if columns.count <= _FEW_MESSAGES:
             subjects, nodes = columns.names_of_all()
             messages = list(zip(columns.payloads(), subjects, nodes, strict=True))

@@ -24,9 +24,9 @@ def _packets(messages: list[Told]) -> list[bytes]:
     """Return batches that hold as many messages as fit."""
     filling, packets = OpenBatch(_ROOM), []
     for payload, subject, to in messages:
-        if len(filling) and not filling.has_room_for(len(payload), subject, to):
+        if not filling.add(payload, subject, to):
             packets.append(bytes(filling.take()))
-        filling.add(payload, subject, to)
+            filling.add(payload, subject, to)
     return [*packets, bytes(filling.take())]
 
 

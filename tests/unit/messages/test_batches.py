@@ -161,9 +161,9 @@ def test_batches_full_packets_do_not_depend_on_pieces(
 def test_batches_messages_added_singly_come_out(sent: list[Message], room: int) -> None:
     filling, packets = OpenBatch(room), []
     for payload, subject, to in sent:
-        if len(filling) and not filling.has_room_for(len(payload), subject, to):
+        if not filling.add(payload, subject, to):
             packets.append(filling.take())
-        filling.add(payload, subject, to)
+            filling.add(payload, subject, to)
     packets.append(filling.take())
     assert [message for packet in packets for message in read_plainly(packet)] == sent
     for packet in packets:
@@ -192,9 +192,9 @@ def test_packets_say_when_they_were_filled_where_the_stream_wants_it(
     if one_by_one:
         filling, packets = OpenBatch(room, has_time=True), []
         for payload, subject, to in sent:
-            if len(filling) and not filling.has_room_for(len(payload), subject, to):
+            if not filling.add(payload, subject, to):
                 packets.append(filling.take(at_us))
-            filling.add(payload, subject, to)
+                filling.add(payload, subject, to)
         packets.append(filling.take(at_us))
     assert [message for packet in packets for message in read_plainly(packet)] == sent
     decoder = BatchDecoder(None, SubjectFilter())
