@@ -44,19 +44,18 @@ class SpmSchedule:
         self._heartbeat_at_ns = now_ns
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether to send an SPM now, and restart the timers as if it were sent.
+        """Return whether to send an SPM now, and restart each due timer as if it were sent.
 
-        An ambient SPM restarts the running heartbeat interval without resetting it (SRC-24). The interval doubles after
-        a heartbeat was sent.
+        The heartbeat timer measures the time without data alone (RFC 5.1.6): an ambient SPM between two heartbeats neither
+        postpones nor resets it (SRC-24). The interval doubles after a heartbeat was sent.
         """
-        if now_ns >= self._heartbeat_at_ns:
+        is_heartbeat, is_ambient = now_ns >= self._heartbeat_at_ns, now_ns >= self._ambient_at_ns
+        if is_heartbeat:
             self._ihb = min(2 * self._ihb, self._ihb_max)
-        elif now_ns < self._ambient_at_ns:
-            return False
-        if now_ns >= self._ambient_at_ns and self.is_data_driven:
+            self._heartbeat_at_ns = now_ns + self._ihb
+        if is_ambient and self.is_data_driven:
             self._ambient_at_ns = NEVER
             self._ambient_after_ns = self._elapsed_ns + self._parameters.ambient_spm_ivl
-        elif now_ns >= self._ambient_at_ns:
+        elif is_ambient:
             self._ambient_at_ns = now_ns + self._parameters.ambient_spm_ivl
-        self._heartbeat_at_ns = now_ns + self._ihb
-        return True
+        return is_heartbeat or is_ambient

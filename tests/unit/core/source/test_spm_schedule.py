@@ -60,13 +60,13 @@ def test_continuous_data_postpones_heartbeats_not_ambient_spms():
 
 
 @pytest.mark.rfc("SRC-24")
-def test_ambient_spms_restart_the_interval_without_resetting_it():
-    """Otherwise every ambient SPM would start a burst of fast heartbeats."""
-    schedule = SpmSchedule(parameters(ihb_min=100 * MS, ihb_max=800 * MS, ambient_spm_ivl=1000 * MS), 0)
+def test_ambient_spms_neither_postpone_nor_reset_heartbeats():
+    """A restart would hold the interval below ambient_spm_ivl for ever, and a reset would start fast heartbeats."""
+    schedule = SpmSchedule(parameters(ihb_min=50 * MS, ihb_max=2 * SECOND, ambient_spm_ivl=500 * MS), 0)
     assert schedule.is_due(0)
     schedule.data_sent(0)
-    # Heartbeats at 100, 300, 700; at 1000 an ambient one, and the interval of 800 runs again from there.
-    assert spms_until(schedule, 4500 * MS) == [100, 300, 700, 1000, 1800, 2000, 2800, 3000, 3800, 4000]
+    heartbeats = [50, 150, 350, 750, 1550, 3150, 5150, 7150]
+    assert spms_until(schedule, 8 * SECOND) == sorted([*heartbeats, *range(500, 8001, 500)])
 
 
 def test_first_spm_goes_at_once():
