@@ -4,18 +4,18 @@
         for item in receiver:
             ...
 
-Each handle runs the protocol in a background thread of its own, so repairs continue while the application is busy or
-asleep. With `busy_poll=True` the protocol runs in the calling thread instead, which polls while it waits. This has the
+Each node runs the protocol in a background thread of its own, so repairs continue while the application is busy or
+asleep. All sources and receivers of a node share that thread. With `busy_poll=True` the protocol runs in the calling thread instead, which polls while it waits. This has the
 lowest latency from socket to application and needs a processor of its own (`pgm.net.endpoint.busy_poll`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
-from functools import partial
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 import trio
 
@@ -23,50 +23,103 @@ from pgm.errors import UsageError
 from pgm.messages.subjects import Subscription
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint import busy_poll as busy_handles
+from pgm.net.endpoint import node as trio_node
 from pgm.net.endpoint import open as _open
 from pgm.net.endpoint import receiver as _receiver
 from pgm.net.endpoint.keywords import ReceiverKeywords, SourceKeywords
-from pgm.net.endpoint.open import Target
+from pgm.net.endpoint.node import SharedNode, sockets_plan
+from pgm.net.endpoint.open import Target, plans_of
 from pgm.net.endpoint.threads import ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
+from pgm.topology.check import load_checked
+from pgm.topology.model import Topology
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.url import is_url, plan_url
 
 P = ParamSpec("P")
 H = TypeVar("H")
 R = TypeVar("R")
 
 
-class _Background(Generic[H]):
-    """Background thread of trio that keeps an async context manager open and runs calls in it."""
+class _Loop:
+    """Thread with a loop of trio, for all sources and receivers of a node."""
 
-    def __init__(self, opener: Callable[[], AbstractAsyncContextManager[H]]) -> None:
+    _of_nodes: ClassVar[dict[Hashable, _Loop]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, key: Hashable) -> None:
+        self._key = key
+        self.users = 0
+        self._has_started = threading.Event()
+        self._thread = threading.Thread(target=trio.run, args=(self._main,), name="pgm", daemon=True)
+        self._thread.start()
+        self._has_started.wait()
+
+    @classmethod
+    def of(cls, key: Hashable) -> _Loop:
+        """Return the running loop of a node, for one more user."""
+        with cls._lock:
+            loop = cls._of_nodes.get(key) or cls(key)
+            cls._of_nodes[key] = loop
+            loop.users += 1
+            return loop
+
+    async def _main(self) -> None:
+        self.token = trio.lowlevel.current_trio_token()
+        self._stop = trio.Event()
+        async with trio.open_nursery() as self._nursery:
+            self._has_started.set()
+            await self._stop.wait()
+
+    def start_soon(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a task in the loop."""
+        self.token.run_sync_soon(self._nursery.start_soon, function)
+
+    def leave(self) -> None:
+        """End the loop behind its last user, and wait for the end of the thread."""
+        with self._lock:
+            self.users -= 1
+            if self.users:
+                return
+            del self._of_nodes[self._key]
+        self.token.run_sync_soon(self._stop.set)
+        self._thread.join()
+
+
+class _Background(Generic[H]):
+    """Task in the loop of a node that keeps an async context manager open, with calls that run there."""
+
+    def __init__(self, key: Hashable, opener: Callable[[], AbstractAsyncContextManager[H]]) -> None:
         self._opener = opener
+        self._loop = _Loop.of(key)
         self._opened = threading.Event()
-        self.error: BaseException | None = None  # the exception that ended the thread
-        self._stop: trio.Event | None = None
+        self._ended = threading.Event()
+        self.error: BaseException | None = None  # the exception that ended the task
+        self._stop = trio.Event()
         self._fails = False
-        self._token: trio.lowlevel.TrioToken | None = None
+        self._calls: set[trio.CancelScope] = set()
         self.handle: H | None = None
-        self._thread = threading.Thread(target=self._run, name="pgm", daemon=True)
 
     def start(self) -> H:
-        self._thread.start()
+        self._loop.start_soon(self._run)
         self._opened.wait()
         if self.handle is None:
-            self._thread.join()
+            self._loop.leave()
             assert self.error is not None
             raise self.error
         return self.handle
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         try:
-            trio.run(self._main)
+            await self._main()
         except BaseException as error:
             self.error = error
+        self._ended.set()
         self._opened.set()
+        for call in self._calls:
+            call.cancel()
 
     async def _main(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._stop = trio.Event()
         try:
             async with self._opener() as handle:
                 self.handle = handle
@@ -78,36 +131,56 @@ class _Background(Generic[H]):
             pass
 
     def run(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a call in the trio thread and wait for its result.
+        """Run a call in the loop and wait for its result.
 
-        Raises the exception of the call, the exception that ended the thread, or `UsageError` after a close.
+        Raises the exception of the call, the exception that ended the task, or `UsageError` after a close.
         """
-        result: R = self._in_thread(trio.from_thread.run, partial(function, *args, **kwargs))
+
+        async def call() -> R:
+            with trio.CancelScope() as scope:
+                self._calls.add(scope)
+                try:
+                    if not self._ended.is_set():
+                        return await function(*args, **kwargs)
+                finally:
+                    self._calls.discard(scope)
+            raise _Ended
+
+        result: R = self._in_loop(trio.from_thread.run, call)
         return result
 
     def run_now(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a call that does not wait in the trio thread. Raises as `run`."""
-        result: R = self._in_thread(trio.from_thread.run_sync, partial(function, *args, **kwargs))
+        """Run a call that does not wait in the loop. Raises as `run`."""
+
+        def call() -> R:
+            if self._ended.is_set():
+                raise _Ended
+            return function(*args, **kwargs)
+
+        result: R = self._in_loop(trio.from_thread.run_sync, call)
         return result
 
-    def _in_thread(self, run: Callable[..., Any], call: Callable[[], Any]) -> Any:
-        assert self._token is not None
+    def _in_loop(self, run: Callable[..., Any], call: Callable[[], Any]) -> Any:
         try:
-            return run(call, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):
-            self._thread.join()
+            return run(call, trio_token=self._loop.token)
+        except (trio.RunFinishedError, trio.Cancelled, _Ended):
+            self._ended.wait()
             if self.error is not None:
                 raise self.error from None
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block") from None
 
     def close(self, *, fails: bool) -> None:
         """Leave the context manager and wait for its end. With `fails` the context manager sees an exception."""
-        if self._token is not None and self._stop is not None and self._thread.is_alive():
-            self._fails = fails
-            self._token.run_sync_soon(self._stop.set)
-        self._thread.join()
+        self._fails = fails
+        self._loop.token.run_sync_soon(self._stop.set)
+        self._ended.wait()
+        self._loop.leave()
         if self.error is not None and not fails:
             raise self.error
+
+
+class _Ended(Exception):
+    """Signal that a source or receiver has ended."""
 
 
 class _BlockFailed(Exception):
@@ -115,9 +188,11 @@ class _BlockFailed(Exception):
 
 
 @contextmanager
-def _in_background(opener: Callable[[], AbstractAsyncContextManager[H]]) -> Iterator[tuple[_Background[H], H]]:
-    """Keep a context manager open in a trio thread during a block. Both end the same way."""
-    background = _Background(opener)
+def _in_background(
+    key: Hashable, opener: Callable[[], AbstractAsyncContextManager[H]]
+) -> Iterator[tuple[_Background[H], H]]:
+    """Keep a context manager open in the loop of a node during a block. Both end the same way."""
+    background = _Background(key, opener)
     handle = background.start()
     try:
         yield background, handle
@@ -210,7 +285,8 @@ def open_source(
 @contextmanager
 def _open_source(target: Target, **options: Any) -> Iterator[Source]:
     _refuse_cpu(options)
-    with _in_background(lambda: _open.open_source(target, **options)) as (background, inner):
+    target, key = _found(target, Role.SOURCE, options)
+    with _in_background(key, lambda: _open.open_source(target, **options)) as (background, inner):
         yield Source(inner, background)
 
 
@@ -240,8 +316,61 @@ def open_receiver(
 @contextmanager
 def _open_receiver(target: Target, **options: Any) -> Iterator[Receiver]:
     _refuse_cpu(options)
-    with _in_background(lambda: _open.open_receiver(target, **options)) as (background, inner):
+    target, key = _found(target, Role.RECEIVER, options)
+    with _in_background(key, lambda: _open.open_receiver(target, **options)) as (background, inner):
         yield Receiver(inner, background)
+
+
+class Node(SharedNode[AbstractContextManager[Source], AbstractContextManager[Receiver]]):
+    """Node of this process for ordinary threads. Its sources and receivers share its sockets, and one thread."""
+
+
+@overload
+def open_node(
+    target: Target, *, node: str | None = None, busy_poll: Literal[False] = False, **parameters: Any
+) -> AbstractContextManager[Node]: ...
+
+
+@overload
+def open_node(
+    target: Target, *, node: str | None = None, busy_poll: Literal[True], cpu: int | None = None, **parameters: Any
+) -> AbstractContextManager[busy_handles.BusyPollNode]: ...
+
+
+def open_node(
+    target: Target, *, busy_poll: bool = False, **options: Any
+) -> AbstractContextManager[Node] | AbstractContextManager[busy_handles.BusyPollNode]:
+    """Open the sockets of a node, for any number of its sources and receivers, as `pgm.open_node` does.
+
+    With `busy_poll` the node belongs to the calling thread, and `cpu` pins that thread to a processor.
+    """
+    return busy_handles.open_node(target, **options) if busy_poll else _open_node(target, **options)
+
+
+@contextmanager
+def _open_node(
+    target: Target, *, node: str | None = None, seed: str | None = None, **parameters: Any
+) -> Iterator[Node]:
+    _refuse_cpu(parameters)
+    plans = plans_of(target, node, parameters)
+    own = sockets_plan(plans)
+    with _in_background(_key(own), lambda: trio_node.open_node(own, seed=seed)):
+        yield Node(plans, open_source, open_receiver)
+
+
+def _found(target: Target, role: Role, options: Mapping[str, Any]) -> tuple[Target, Hashable]:
+    """Return a target, read once if it is a file, and what all openings of its node have in common."""
+    if isinstance(target, NodePlan):
+        return target, _key(target)
+    if isinstance(target, str) and is_url(target):
+        plan = plan_url(target, role)
+        return target, (plan.name, plan.segments)
+    topology = target if isinstance(target, Topology) else load_checked(Path(target))
+    return topology, (topology.name, options.get("node"))
+
+
+def _key(plan: NodePlan) -> Hashable:
+    return plan.topology, plan.name
 
 
 def _refuse_cpu(options: dict[str, Any]) -> None:

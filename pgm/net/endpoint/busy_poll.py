@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import get_ident
 from typing import Any, ParamSpec, TypeVar, Unpack
 
@@ -18,7 +18,8 @@ from pgm.messages.arguments import Names, Payloads
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
 from pgm.net.driver.rest_settings import receiver_read_settings
 from pgm.net.endpoint.inbox import Inbox
-from pgm.net.endpoint.open import Target, ignore, receiver_parts, resolve, source_parts
+from pgm.net.endpoint.node import SharedNode, sockets_plan
+from pgm.net.endpoint.open import Target, ignore, plans_of, receiver_parts, resolve, source_parts
 from pgm.net.endpoint.open_nodes import OpenNodes
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
 from pgm.net.endpoint.policies import OnLoss, Policies, Slow
@@ -266,3 +267,17 @@ def open_receiver(
                 driver.perform(core.leave(driver.now_ns()))
             finally:
                 driver.close()
+
+
+class BusyPollNode(SharedNode[AbstractContextManager[BusyPollSource], AbstractContextManager[BusyPollReceiver]]):
+    """Node of the calling thread: any number of its sources and receivers share its sockets."""
+
+
+@contextmanager
+def open_node(
+    target: Target, *, node: str | None = None, cpu: int | None = None, seed: str | None = None, **parameters: Any
+) -> Iterator[BusyPollNode]:
+    """Open the sockets of a node in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_node`."""
+    plans = plans_of(target, node, parameters)
+    with pinned(cpu), _NODES.of_this_thread.held(sockets_plan(plans), seed):
+        yield BusyPollNode(plans, open_source, open_receiver)

@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pgm.net.endpoint.open import Target, nodes_of_loop, open_receiver, open_source, plans_of
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
 from pgm.topology.node_plan import NodePlan, Role
 
+S = TypeVar("S")
+R = TypeVar("R")
 
-class Node:
-    """Node of this process, opened by `pgm.open_node`: any number of its sources and receivers share its sockets."""
 
-    def __init__(self, plans: Mapping[Role, NodePlan]) -> None:
+class SharedNode(Generic[S, R]):
+    """Node of this process on any surface: any number of its sources and receivers share its sockets."""
+
+    def __init__(
+        self, plans: Mapping[Role, NodePlan], open_source: Callable[..., S], open_receiver: Callable[..., R]
+    ) -> None:
         """Open endpoints by the plans of their roles; a node that only receives has one plan."""
         self._plans = plans
+        self._open_source = open_source
+        self._open_receiver = open_receiver
 
     @property
     def name(self) -> str:
         """Return the name of the node."""
         return self._plans[Role.RECEIVER].name
 
-    def source(self, stream: str | None = None, **options: Any) -> AbstractAsyncContextManager[Source]:
-        """Open a source of a stream; `options` are those of `pgm.open_source`.
+    def source(self, stream: str | None = None, **options: Any) -> S:
+        """Open a source of a stream; `options` are those of `open_source`. Two sources of one stream are two sessions."""
+        return self._open_source(sockets_plan(self._plans), stream=stream, **options)
 
-        Example: `async with node.source("prices") as prices`. Two sources of one stream are two sessions.
-        """
-        plan = self._plans.get(Role.SOURCE, self._plans[Role.RECEIVER])
-        return open_source(plan, stream=stream, **options)
-
-    def receiver(self, stream: str | None = None, **options: Any) -> AbstractAsyncContextManager[Receiver]:
-        """Open a receiver; `options` are those of `pgm.open_receiver`.
+    def receiver(self, stream: str | None = None, **options: Any) -> R:
+        """Open a receiver; `options` are those of `open_receiver`.
 
         At a source's node it takes any stream of the file, also from the node's own sources.
         """
-        return open_receiver(self._plans[Role.RECEIVER], stream=stream, **options)
+        return self._open_receiver(self._plans[Role.RECEIVER], stream=stream, **options)
+
+
+def sockets_plan(plans: Mapping[Role, NodePlan]) -> NodePlan:
+    """Return the plan by which a node's sockets open: its role is that of the file."""
+    return plans.get(Role.SOURCE, plans[Role.RECEIVER])
+
+
+class Node(SharedNode[AbstractAsyncContextManager[Source], AbstractAsyncContextManager[Receiver]]):
+    """Node of this process, opened by `pgm.open_node`: any number of its sources and receivers share its sockets."""
 
 
 @asynccontextmanager
@@ -52,5 +64,5 @@ async def open_node(
     `UsageError`, `TransportError`.
     """
     plans = plans_of(target, node, parameters)
-    with nodes_of_loop().held(plans.get(Role.SOURCE, plans[Role.RECEIVER]), seed):
-        yield Node(plans)
+    with nodes_of_loop().held(sockets_plan(plans), seed):
+        yield Node(plans, open_source, open_receiver)
