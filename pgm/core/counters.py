@@ -7,6 +7,7 @@ export the values.
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -230,6 +231,16 @@ class Counters:
     rejects: collections.Counter[str] = attrs.field(factory=collections.Counter)  # by reason, see pgm.wire.rejects
     # Receives single losses, which counters only number.
     watch: LossObserver = attrs.field(default=NO_OBSERVER, repr=False, eq=False)
+
+    @classmethod
+    def total(cls, parts: Iterable[Counters]) -> Counters:
+        """Return the sums over the endpoints of one node."""
+        total = cls()
+        for part in parts:
+            total.rejects.update(part.rejects)
+            for row in ROWS:
+                setattr(total, row.name, getattr(total, row.name) + getattr(part, row.name))
+        return total
 
     def snapshot(self) -> dict[str, int | dict[str, int]]:
         """Return all rows that are not 0, also under former names, and the rejects by reason."""

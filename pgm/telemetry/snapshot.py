@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from pgm.core.counters import Counters
 from pgm.core.interface import Core
 from pgm.core.status import SessionStatus
 from pgm.deprecated import KEYS, with_former_names
@@ -22,8 +24,8 @@ Snapshot = dict[str, Any]
 
 
 def take_snapshot(
-    plan: NodePlan,
-    core: Core,
+    parts: Sequence[tuple[NodePlan, Core]],
+    gone: Counters,
     now_ns: int,
     started_ns: int,
     segments: list[dict[str, Any]],
@@ -32,10 +34,12 @@ def take_snapshot(
 ) -> Snapshot:
     """Return the snapshot of a node at `now_ns`; the node started at `started_ns`, both on the core's clock.
 
-    `segments` has one row of the driver for each link. `rates` holds the readings so far. `last_event` is a row of
+    `parts` are the node's endpoints, and `gone` the counters of ended ones. `segments` has one row of the driver for each link. `rates` holds the readings so far. `last_event` is a row of
     `event_row`.
     """
-    sessions = [_session(plan, row) for row in core.status(now_ns)]  # `status` also updates the counters
+    plan = parts[0][0]
+    # `status` also updates the counters
+    sessions = [_session(own, row) for own, core in parts for row in core.status(now_ns)]
     return {
         "topology": plan.topology,
         "node": plan.name,
@@ -44,7 +48,7 @@ def take_snapshot(
         "uptime_s": round((now_ns - started_ns) / 1e9, 3),
         "rss_bytes": rss_octets(),
         "cpu_s": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 3),
-        "counters": core.counters.snapshot(),
+        "counters": Counters.total([gone, *(core.counters for _, core in parts)]).snapshot(),
         "rates": {} if rates is None else rates.snapshot(),
         "last_event": last_event,
         "sessions": sessions,

@@ -22,6 +22,7 @@ from pgm.errors import UnitError, UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.net.control.rate_setting import START, checked_rate
 from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import ReadingEndpoint
 from pgm.net.link.link import Link
 from pgm.parameters import ROWS, Row, Unit
 from pgm.topology.node_plan import NodePlan
@@ -62,11 +63,19 @@ class _Change:
 
 
 class NodeSettings:
-    """Settings of one node, as its control socket answers for them."""
+    """Settings of one endpoint of a node, as its control socket answers for them."""
 
-    def __init__(self, plan: NodePlan, driver: TrioDriver) -> None:
+    def __init__(self, plan: NodePlan, driver: ReadingEndpoint) -> None:
         self._plan = plan
         self._driver = driver
+
+    @property
+    def stream(self) -> str | None:
+        """Return the name of the stream that is sent; None without a source."""
+        core = self._driver.core
+        if not isinstance(core, SourceCore):
+            return None
+        return next(one.name for one in self._plan.streams if one.data_port == core.setup.data_port)
 
     def answer(self, request: Mapping[str, Any], requester: str) -> dict[str, Any]:
         """Answer a request: `get`, `set` or `release`. Raises `UsageError` or `UnitError`, and changes nothing then."""
@@ -228,7 +237,7 @@ class NodeSettings:
         return core.parameters if isinstance(core, SourceCore) else self._plan.parameters
 
     def _require_stream(self, request: Mapping[str, Any]) -> None:
-        """Check the stream of a request. A process sends one stream; other streams belong to other processes."""
+        """Check the stream of a request. An endpoint sends one stream; other streams belong to others."""
         stream, core = request.get("stream"), self._driver.core
         if stream is None:
             return
@@ -250,6 +259,36 @@ class NodeSettings:
     def _notify(self, texts: Sequence[str]) -> None:
         """Log changes on the node's own output. The core may have something to do now, too."""
         self._driver.perform([Notice("setting-changed", text) for text in texts])
+
+
+def answers_of(plan: NodePlan, driver: TrioDriver) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
+    """Return the function that answers requests for a node, which may have several sources."""
+
+    def answer(request: Mapping[str, Any], requester: str) -> dict[str, Any]:
+        endpoints = [NodeSettings(one.plan or plan, one) for one in driver.reads.endpoints]
+        sources = [one for one in endpoints if one.stream is not None]
+        named = [one for one in sources if one.stream == request.get("stream")]
+        if named or len(sources) < 2 or request.get("stream") is not None:
+            return (named or sources or endpoints)[0].answer(request, requester)
+        if request.get("do") == "get":
+            return _merged([one.answer(request, requester) for one in sources], sources)
+        raise UsageError(
+            f"{plan.name} sends several streams", remedy=f"name one of {', '.join(str(one.stream) for one in sources)}"
+        )
+
+    return answer
+
+
+def _merged(answers: list[dict[str, Any]], sources: list[NodeSettings]) -> dict[str, Any]:
+    """Return the answers of several sources as one, with the stream at each rate."""
+    rows: list[dict[str, Any]] = []
+    for answer, source in zip(answers, sources, strict=True):
+        for row in answer["settings"]:
+            note = f"stream {source.stream}" + (row["note"] and f"; {row['note']}")
+            one = {**row, "note": note} if row["name"] == "rate" else row
+            if one not in rows:
+                rows.append(one)
+    return {**answers[0], "settings": rows}
 
 
 def why_fixed(row: Row) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import cbor2
 import trio
 
-from pgm.core.interface import Core
+from pgm.core.counters import Counters
 from pgm.errors import ProcessError
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.link.link import Link
@@ -73,17 +73,21 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
 
 
 def snapshot_of(plan: NodePlan, driver: TrioDriver, started_ns: int) -> Snapshot:
-    """Return the snapshot of a running node."""
-    core: Core = driver.core
+    """Return the snapshot of a running node, with all of its endpoints in this process."""
+    endpoints = driver.reads.endpoints or (driver,)
+    parts = [(endpoint.plan or plan, endpoint.core) for endpoint in endpoints]
     links = describe_links(list(driver.links))
-    return take_snapshot(plan, core, driver.now_ns(), started_ns, links, driver.rates, driver.last_event())
+    events = [event for endpoint in endpoints if (event := endpoint.last_event()) is not None]
+    last = max(events, key=lambda event: event["at_s"], default=None)
+    return take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, last)
 
 
 async def keep_rates(driver: TrioDriver) -> None:
     """Sample a node's counters once a second until cancelled, for the rates and peaks of its snapshots."""
     rates = driver.rates = Rates()
     while True:
-        rates.sample(driver.core.counters, driver.now_ns(), time.time())
+        parts = [driver.links.gone, *(endpoint.core.counters for endpoint in driver.links.endpoints)]
+        rates.sample(Counters.total(parts), driver.now_ns(), time.time())
         await trio.sleep(SAMPLE_IVL / SECOND)
 
 

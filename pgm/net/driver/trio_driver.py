@@ -31,6 +31,7 @@ from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
+from pgm.topology.node_plan import NodePlan
 from pgm.units import SECOND
 from pgm.wire.train import Train
 
@@ -53,6 +54,7 @@ class TrioDriver(EffectPerformer):
     ) -> None:
         super().__init__(core, reads.links, application)
         self.wake_ivl = settings.wake_ivl
+        self.plan: NodePlan | None = None  # of this endpoint, where operators may ask for it
         self.reads = reads
         self.rates: Rates | None = None  # set if the counters are read regularly
         self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 import trio
 
@@ -17,6 +18,7 @@ from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import Endpoint, NodeLinks
 from pgm.net.link.reader import SocketRead
+from pgm.topology.node_plan import NodePlan
 from pgm.units import MIB, SECOND
 from pgm.wire.train import Train
 
@@ -31,6 +33,16 @@ class ReadingEndpoint(Endpoint, Protocol):
 
     application_reader: ApplicationReader | None
     wake_ivl: int
+    plan: NodePlan | None
+    last_event: Callable[[], dict[str, Any] | None]
+
+    links: NodeLinks
+
+    def now_ns(self) -> int:
+        """Return the time of the cores."""
+
+    def perform(self, effects: Effects) -> None:
+        """Perform the effects of a call from outside of the driver's own work."""
 
     def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         """Pass a read to the core. Return the core's effects."""
@@ -54,10 +66,12 @@ class TrioReads:
     def __init__(self, links: NodeLinks) -> None:
         self.links = links
         self.write_locks = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
+        self.answers = trio.Lock()  # of the endpoint that answers operators
         self._turn = trio.Lock()  # of the endpoint that runs the tasks
 
     @property
-    def _endpoints(self) -> tuple[ReadingEndpoint, ...]:
+    def endpoints(self) -> tuple[ReadingEndpoint, ...]:
+        """Return the endpoints of the node, the oldest first."""
         return cast("tuple[ReadingEndpoint, ...]", self.links.endpoints)
 
     async def run(self) -> None:
@@ -68,7 +82,7 @@ class TrioReads:
                     nursery.start_soon(self._listen, link, sock)
 
     def _application_reader(self, sock: socket.socket) -> ApplicationReader | None:
-        reader = self._endpoints[0].application_reader
+        reader = self.endpoints[0].application_reader
         return reader if reader is not None and reader.sock is sock else None
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
@@ -84,7 +98,7 @@ class TrioReads:
             if reader is not None and reader.is_waiting:
                 continue
             is_empty = await self._drain(link, sock)
-            endpoints = self._endpoints
+            endpoints = self.endpoints
             for endpoint in endpoints:
                 endpoint.reschedule()
             has_rested = False
@@ -109,7 +123,7 @@ class TrioReads:
             if self.links.is_shared:
                 self.links.hand_over(link, sock, arrival)
             else:
-                [endpoint] = self._endpoints
+                [endpoint] = self.endpoints
                 effects = endpoint.receive(link, sock, arrival)
                 if effects:
                     await endpoint.perform_received(effects, link, arrival.train)

@@ -218,12 +218,13 @@ async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: Answe
     With a plan, the driver writes the telemetry of that plan. `answer` says whether it answers `pgm status` and `pgm
     ctl` meanwhile, as in `open_source`.
     """
+    driver.plan = plan
     observation = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
     try:
         with observation as driver.observer:
             async with open_plain_nursery() as nursery:
                 if plan is not None and answer != "no":
-                    await _answer(nursery, plan, driver, answer)
+                    await nursery.start(_answer, plan, driver, answer)
                 nursery.start_soon(driver.run)
                 yield
                 nursery.cancel_scope.cancel()
@@ -231,13 +232,21 @@ async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: Answe
         driver.links.leave(driver)
 
 
-async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, answer: Answer) -> None:
-    started_ns = driver.now_ns()
-    try:
-        await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
-    except ProcessError:
-        if answer == "yes":
-            raise
+async def _answer(
+    plan: NodePlan, driver: TrioDriver, answer: Answer, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer for the node, once no other of its endpoints does. Raises `ProcessError` if another process does."""
+    started_ns, is_next = driver.now_ns(), driver.reads.answers.locked()
+    if is_next:
+        task_status.started()
+    async with driver.reads.answers, open_plain_nursery() as nursery:
+        try:
+            await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
+        except ProcessError:
+            if answer == "yes" and not is_next:
+                raise
+        if not is_next:
+            task_status.started()
 
 
 def _answer_of(answer: Answer, target: Target) -> Answer:
@@ -269,8 +278,9 @@ async def open_source(
 
     With an address in place of a file, `name` is the name of this node.
 
-    With `answer="yes"` the source answers `pgm status` and `pgm ctl` as a node of `pgm run` does. With "if-free" it
-    does so unless another process of the node does already. Changes by `pgm ctl` come as notices.
+    With `answer="yes"` the source answers `pgm status` and `pgm ctl` as a node of `pgm run` does, for all sources and
+    receivers of the node in this process. With "if-free" it does so unless another process does already. Changes by
+    `pgm ctl` come as notices.
 
     A normal end of the block sends the remaining data, then FIN, and serves repairs until no NAK comes any more. An
     exception cuts the stream short, and receivers are told so. Raises `TopologyError`, `UsageError`, `TransportError`.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, overload
 
+from pgm.core.counters import Counters
 from pgm.core.interface import Core
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.segment import Channel
@@ -59,6 +60,7 @@ class NodeLinks(Sequence[Link]):
         self._receivers: dict[int, tuple[Endpoint, ...]] = {}  # by data port
         self._hearing_all: tuple[Endpoint, ...] = ()  # receivers without data ports of their own
         self.endpoints: tuple[Endpoint, ...] = ()  # the oldest first
+        self.gone = Counters()  # of the endpoints that left
 
     @overload
     def __getitem__(self, index: int) -> Link: ...
@@ -79,6 +81,7 @@ class NodeLinks(Sequence[Link]):
     def leave(self, endpoint: Endpoint) -> None:
         """Remove an endpoint, and close the links behind the last one."""
         if endpoint in self.endpoints:
+            self.gone = Counters.total((self.gone, endpoint.core.counters))
             self._change(tuple(other for other in self.endpoints if other is not endpoint))
             self._close_if_unused()
 

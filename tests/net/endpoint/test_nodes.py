@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 import pgm
-from pgm import CloseCause, Message
+from pgm import CloseCause, Message, UsageError
+from pgm.net.control.control_socket import ask_control, control_path
+from pgm.net.control.status_socket import ask_status, status_path
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
 from tests.net.support.listening import PATIENCE_S, take_all, until
@@ -163,3 +167,28 @@ async def test_handler_that_raises_ends_its_own_endpoint_alone(place: Place) -> 
         taken = await take_all(receiver)
         assert taken.messages == [b"y"]
         assert taken.causes == [CloseCause.FIN]
+
+
+async def test_status_and_settings_cover_all_endpoints_of_a_node(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
+    topology = mesh(place, streams=3)
+    status, control = status_path(topology.name, "member-1"), control_path(topology.name, "member-1")
+
+    async def asked(request: dict[str, Any]) -> list[tuple[str, str, str]]:
+        answer = await trio.to_thread.run_sync(ask_control, control, request)
+        return [(row["name"], row["value"], row["note"]) for row in answer["settings"]]
+
+    async with pgm.open_node(topology, node="member-1") as node, node.receiver("s2") as receiver:
+        async with node.source("s0", answer="yes") as first, node.source("s1", answer="yes") as source:
+            await source.send(b"one")
+            await first.send(b"two")
+            rows = (await trio.to_thread.run_sync(ask_status, status))["sessions"]
+            assert [row["stream"] for row in rows] == ["s0", "s1"]
+            request = {"do": "set", "settings": {"rate": "1Mbit/s"}}
+            with pytest.raises(UsageError, match="several streams"):
+                await trio.to_thread.run_sync(ask_control, control, request)
+            await trio.to_thread.run_sync(ask_control, control, {**request, "stream": "s1"})
+            assert await asked({"do": "get"}) == [("rate", "50Mbit/s", "stream s0"), ("rate", "1Mbit/s", "stream s1")]
+        assert receiver.driver.links.gone.odata_packets == 2
