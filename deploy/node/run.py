@@ -6,7 +6,7 @@ import os
 import select
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from deploy.node.supervisor import end_with_supervisor
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.options import generated_messages, loss_seed, message_size, option, telemetry_folder, topology_file
 from deploy.terminal.output import command, log, print_json, warn
+from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import PayloadTooLarge, UsageError
 from pgm.net.control.serve import start_answering
@@ -73,26 +74,43 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
 
 
 async def run_source(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
-    """Send test messages, or the lines of standard input, and return the account. Raises `TransportError`."""
+    """Send test messages, or the lines of standard input, and return the account. Raises `TransportError`.
+
+    Without `stream` test messages go to every stream of the node.
+    """
     started = trio.current_time()
     events = EventPrinter()
-    async with open_source(plan, stream=stream, seed=seed, on_notice=events.say) as source:
-        async with _answering(plan, source) as snapshot:
+    is_given = stream is not None or not (work.messages or work.idle)
+    names = [stream] if is_given else [one.name for one in plan.streams]
+    async with AsyncExitStack() as stack:
+        sources = [
+            await stack.enter_async_context(open_source(plan, stream=name, seed=seed, on_notice=events.say))
+            for name in names
+        ]
+        async with _answering(plan, sources[0]) as snapshot:
             if work.hold:
                 await _stdin_line()
-            if work.messages:
-                for rows in generate(work.messages, work.size, work.data_seed):
-                    await source.send_batch(rows)
-            elif work.idle:
-                await trio.sleep_forever()
-            else:
-                await send_lines(source)
-            await source.aclose()
-        account: dict[str, Any] = {"node": plan.name, "role": "source", "counters": source.counters.snapshot()}
+            async with open_plain_nursery() as nursery:
+                for source in sources:
+                    nursery.start_soon(_send, source, work)
+        account: dict[str, Any] = {"node": plan.name, "role": "source"}
+        account["counters"] = Counters.total(source.counters for source in sources).snapshot()
         account["seconds"] = round(trio.current_time() - started, 3)
         account["events"] = events.rows()
         account["snapshot"] = snapshot()
     return account
+
+
+async def _send(source: Source, work: TestWork) -> None:
+    """Send test messages or lines, and end the stream."""
+    if work.messages:
+        for rows in generate(work.messages, work.size, work.data_seed):
+            await source.send_batch(rows)
+    elif work.idle:
+        await trio.sleep_forever()
+    else:
+        await send_lines(source)
+    await source.aclose()
 
 
 async def _stdin_line() -> None:
@@ -164,7 +182,7 @@ async def send_lines(
 
 async def run_receiver(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
     """Receive, log the events of the streams, check test messages, and return the account. Raises `TransportError`."""
-    account = Account(work.size, work.data_seed)
+    accounts: dict[bytes, Account] = {}  # by TSI
     lost, events = 0, EventPrinter()
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
         async with _answering(plan, receiver) as snapshot:
@@ -175,32 +193,36 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: TestWork, seed:
                     if isinstance(item, Closed) and item.cause is not CloseCause.SILENT and work.until_closed:
                         break
                 elif work.messages:
+                    account = accounts.setdefault(item.tsi, Account(work.size, work.data_seed))
                     for payloads in payloads_of(item):
                         account.add(payloads)
-        row = _receiver_row(plan, receiver, account, lost, work)
+        row = _receiver_row(plan, receiver, list(accounts.values()), lost, work)
         row["events"] = events.rows()
         row["snapshot"] = snapshot()
     return row
 
 
-def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: int, work: TestWork) -> dict[str, Any]:
+def _receiver_row(
+    plan: NodePlan, receiver: Receiver, accounts: list[Account], lost: int, work: TestWork
+) -> dict[str, Any]:
     counters = receiver.counters
     row: dict[str, Any] = {
         "node": plan.name,
         "role": "receiver",
         "segment": plan.upstream.name,
-        "delivered": account.delivered if work.messages else counters.delivered_packets,
+        "delivered": sum(one.delivered for one in accounts) if work.messages else counters.delivered_packets,
         "lost": lost,
-        "duplicates": account.duplicates,
-        "out_of_order": account.out_of_order,
-        "damaged": account.damaged,
+        "duplicates": sum(one.duplicates for one in accounts),
+        "out_of_order": sum(one.out_of_order for one in accounts),
+        "damaged": sum(one.damaged for one in accounts),
         "nak_sqns": counters.nak_sqns,
         "repaired": counters.repaired_sqns,
         "repaired_locally": counters.repaired_locally,
         "late": counters.late_sqns,
     }
     if work.messages:
-        row["sha256"] = account.sha256
+        digests = {one.sha256 for one in accounts or [Account(work.size, work.data_seed)]}
+        row["sha256"] = digests.pop() if len(digests) == 1 else ""  # sessions with the same messages have one digest
     return row
 
 
@@ -229,7 +251,7 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
 @click.command()
 @topology_file
 @click.option("--node", required=True, help="Name of the node in the file.")
-@click.option("--stream", help="Stream of a source or receiver that has several.")
+@click.option("--stream", help="The only stream of the node to run; all by default.")
 @generated_messages("Source: send N test messages instead of standard input. Receiver: check them.")
 @message_size
 @option("--data-seed", type=int, default=1, help="Seed of the test messages.")
@@ -244,7 +266,7 @@ def run(
 ) -> None:
     """Run one node of a topology FILE in the foreground until its work is done, or until SIGTERM or SIGINT.
 
-    A source sends the lines of standard input. A receiver counts messages and logs openings, losses and closings.
+    A source sends the lines of standard input, or test messages in each of its streams. A receiver counts messages and logs openings, losses and closings.
     An aggregator or repairer relays and repairs. Logs go to standard error. `pgm status FILE` shows the counters of
     a running node.
 

@@ -56,7 +56,7 @@ def payloads_of(batch: AnyBatch) -> Iterator[Octets]:
 
 @attrs.define
 class Account:
-    """Account of the test messages that one receiver got."""
+    """Account of the test messages that one receiver got in one session."""
 
     size: int
     seed: int

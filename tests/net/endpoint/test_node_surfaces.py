@@ -10,6 +10,7 @@ import pytest
 import pgm.blocking
 from pgm import Closed, Message, Opened, UsageError
 from pgm.net.endpoint.busy_poll import BusyPollReceiver, BusyPollSource
+from pgm.topology.load import loads
 from tests.net.endpoint.test_nodes import mesh
 from tests.net.support.listening import PATIENCE_S
 from tests.net.support.opened import open_files
@@ -23,7 +24,7 @@ def _loops() -> list[str]:
 
 
 def test_node_in_threads_shares_sockets_and_a_loop(place: Place) -> None:
-    topology, got = mesh(place, streams=3), dict[str, list[bytes]]()
+    topology, got = loads(mesh(place, streams=3)), dict[str, list[bytes]]()
     before, loops = open_files(), len(_loops())
 
     def take(name: str, receiver: pgm.blocking.Receiver) -> None:
@@ -55,7 +56,7 @@ def test_node_in_threads_shares_sockets_and_a_loop(place: Place) -> None:
 
 
 def test_call_in_progress_ends_with_its_own_handle(place: Place) -> None:
-    topology = mesh(place, streams=2)
+    topology = loads(mesh(place, streams=2))
     with pgm.blocking.open_receiver(topology, node="member-1", stream="s1") as other:
         with pgm.blocking.open_receiver(topology, node="member-1", stream="s0") as receiver:
 
@@ -73,7 +74,7 @@ def test_call_in_progress_ends_with_its_own_handle(place: Place) -> None:
 
 
 def test_node_with_busy_poll_shares_sockets(place: Place) -> None:
-    topology, got = mesh(place, streams=3), {name: list[bytes]() for name in SENT}
+    topology, got = loads(mesh(place, streams=3)), {name: list[bytes]() for name in SENT}
     before = open_files()
     with ExitStack() as stack:
         node = stack.enter_context(pgm.blocking.open_node(topology, node="member-1", busy_poll=True))

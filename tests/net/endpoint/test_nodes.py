@@ -14,7 +14,6 @@ from pgm import CloseCause, Message, UsageError
 from pgm.net.control.control_socket import ask_control, control_path
 from pgm.net.control.status_socket import ask_status, status_path
 from pgm.topology.load import loads
-from pgm.topology.model import Topology
 from tests.net.support.listening import PATIENCE_S, take_all, until
 from tests.net.support.opened import injector, open_files
 from tests.net.support.places import BRISK, LOSSY, Place
@@ -22,17 +21,17 @@ from tests.net.support.places import BRISK, LOSSY, Place
 MANY = 64
 
 
-def mesh(place: Place, *, streams: int = 1, members: int = 1, parameters: str = BRISK) -> Topology:
-    """Return a topology of members at .1 (.2, ...), each a source of all streams `s0` (`s1`, ...)."""
+def mesh(place: Place, *, streams: int = 1, members: int = 1, parameters: str = BRISK, loss: str = "") -> str:
+    """Return a topology file of members at .1 (.2, ...), each a source of all streams `s0` (`s1`, ...)."""
     names = [f"s{number}" for number in range(streams)]
-    lines = [f'version = 1\nname = "t{place.number}"\nparameters = {{ {parameters} }}', place.segment("lan")]
+    lines = [f'version = 1\nname = "t{place.number}"\nparameters = {{ {parameters} }}', place.segment("lan"), loss]
     lines += [f'[streams.{name}]\ndata_port = {7500 + at}\nrate = "50Mbit/s"' for at, name in enumerate(names)]
     lines += [
         f'[nodes.member-{number}]\nrole = "source"\nsegment = "lan"\naddress = "{place.address(number)}"\n'
         f"streams = {names}"
         for number in range(1, members + 1)
     ]
-    return loads("\n".join(lines).replace("'", '"'))
+    return "\n".join(lines).replace("'", '"')
 
 
 async def test_node_with_64_sources_and_64_receivers_delivers_all(place: Place) -> None:
@@ -43,7 +42,7 @@ async def test_node_with_64_sources_and_64_receivers_delivers_all(place: Place) 
         got[name] = (await take_all(receiver)).messages
 
     before = open_files()
-    topology = mesh(place, streams=MANY)
+    topology = loads(mesh(place, streams=MANY))
     async with (
         pgm.open_node(topology, node="member-1") as node,
         trio.open_nursery() as nursery,
@@ -70,7 +69,7 @@ async def test_node_with_64_sources_and_64_receivers_delivers_all(place: Place) 
 
 
 async def test_two_sources_of_one_stream_are_two_sessions(place: Place) -> None:
-    topology = mesh(place)
+    topology = loads(mesh(place))
     sent = [[f"{source} {number}".encode() for number in range(300)] for source in range(2)]
     async with pgm.open_receiver(topology, node="member-1") as receiver:
         async with AsyncExitStack() as stack:
@@ -82,7 +81,7 @@ async def test_two_sources_of_one_stream_are_two_sessions(place: Place) -> None:
 
 
 async def test_endpoints_of_one_node_repair_their_own_losses(place: Place) -> None:
-    topology = mesh(place, streams=2, members=2, parameters=LOSSY)
+    topology = loads(mesh(place, streams=2, members=2, parameters=LOSSY))
     sent = {f"s{stream}": [f"{stream} {number}".encode() for number in range(3000)] for stream in range(2)}
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(pgm.open_node(topology, node="member-1"))
@@ -108,7 +107,7 @@ async def test_endpoints_of_one_node_repair_their_own_losses(place: Place) -> No
 
 
 async def test_closed_endpoint_leaves_the_others_running(place: Place) -> None:
-    topology, may_end = mesh(place, streams=2), trio.Event()
+    topology, may_end = loads(mesh(place, streams=2)), trio.Event()
 
     async def oldest(*, task_status: trio.TaskStatus[pgm.Receiver]) -> None:
         async with pgm.open_receiver(topology, node="member-1", stream="s0") as receiver:
@@ -135,7 +134,7 @@ async def test_closed_endpoint_leaves_the_others_running(place: Place) -> None:
 
 
 async def test_handler_that_raises_ends_its_own_endpoint_alone(place: Place) -> None:
-    topology = mesh(place, streams=2)
+    topology = loads(mesh(place, streams=2))
 
     class Refused(Exception):
         pass
@@ -173,7 +172,7 @@ async def test_status_and_settings_cover_all_endpoints_of_a_node(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
-    topology = mesh(place, streams=3)
+    topology = loads(mesh(place, streams=3))
     status, control = status_path(topology.name, "member-1"), control_path(topology.name, "member-1")
 
     async def asked(request: dict[str, Any]) -> list[tuple[str, str, str]]:
