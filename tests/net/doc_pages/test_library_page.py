@@ -18,7 +18,7 @@ def test_the_examples_do_what_the_page_says(place: Place, tmp_path: Path) -> Non
     [tree] = blocks(PAGE, "toml")
     tree = placed(tree, place, "127.0.80", "239.192.80.1", 3080)
     (tmp_path / "tree.toml").write_text(tree)
-    *receivers, source = blocks(PAGE, "python")
+    *receivers, source, many = blocks(PAGE, "python")
 
     running = [started(tmp_path, "-c", code) for code in receivers]
     try:
@@ -27,6 +27,8 @@ def test_the_examples_do_what_the_page_says(place: Place, tmp_path: Path) -> Non
             assert one.stdout.readline() == "listening\n"
         running.append(started(tmp_path, "-c", source))
         trio, threads, busy, sent = [one.communicate(timeout=PATIENCE_S)[0] for one in running]
+        running.append(started(tmp_path, "-c", many))
+        assert running[-1].communicate(timeout=PATIENCE_S)[0] == "[b'from another', b'from one source']\n"
     finally:
         for one in running:
             one.kill()
