@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeAlias
 
 from rich.console import RenderableType
@@ -14,6 +15,7 @@ from pgm.core.counters import ROWS
 
 Rows: TypeAlias = Iterable[tuple[Any, ...]]
 DetailTable: TypeAlias = tuple[str, list[TableColumn], list[list[str]]]
+_MOST_SUBJECTS = 20
 
 
 def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
@@ -71,6 +73,12 @@ def _session_counts(row: dict[str, Any]) -> Rows:
     return ((session, *count) for session in row["sessions"] for count in session["counts"].items())
 
 
+def _subjects(row: dict[str, Any]) -> Rows:
+    """Return the most frequent subjects of each stream."""
+    streams = row.get("subjects", {}).items()
+    return ((stream, *count) for stream, counts in streams for count in islice(counts.items(), _MOST_SUBJECTS))
+
+
 def _members(row: dict[str, Any]) -> Rows:
     acked = (session for session in row["sessions"] if session["acked"])
     return ((session, *ack) for session in acked for ack in session["acked"]["acks"].items())
@@ -114,6 +122,11 @@ _TABLES: tuple[tuple[str, Callable[[dict[str, Any]], Rows], tuple[tuple[str, int
         ("stream", 0, _name),
         ("counter", 0, lambda _, key, _count: key.replace("_", " ")),
         ("count", 0, _item(2, ",")),
+    )),
+    ("messages by subject", _subjects, (
+        ("stream", 0, _item(0)),
+        ("subject", 0, _item(1)),
+        ("messages", 0, _item(2, ",")),
     )),
     ("lines", _each("lines"), (
         ("stream", 0, _name),

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from pgm.core.loss_observer import NO_OBSERVER, LossObserver
+from pgm.core.subject_counts import SubjectCounts
 from pgm.deprecated import COUNTERS, with_former_names
 
 
@@ -229,6 +230,7 @@ class Counters:
     socket_drops: int = _count("packets", "Packets that the kernel dropped because a receive buffer was full.")
 
     rejects: collections.Counter[str] = attrs.field(factory=collections.Counter)  # by reason, see pgm.wire.rejects
+    subjects: dict[int, SubjectCounts] = attrs.field(factory=dict)  # by data port, of streams with batches
     # Receives single losses, which counters only number.
     watch: LossObserver = attrs.field(default=NO_OBSERVER, repr=False, eq=False)
 

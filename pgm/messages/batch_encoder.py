@@ -308,11 +308,14 @@ class OpenBatch:
 
     def take(self, at_us: int | None = None) -> bytes:
         """Return the batch of all messages, timed in us since 1970, and start anew. Raises ValueError if empty."""
+        return compose(self.take_columns(), at_us=at_us)
+
+    def take_columns(self) -> Columns:
+        """Return the columns of all messages, and start anew. Raises ValueError if empty."""
         if not self._payloads:
             raise ValueError("a batch without messages")
         subjects, subject = self._subjects.take()
         nodes, to = self._nodes.take()
         payloads, self._payloads = self._payloads, []
         self._octets = self._size = 0
-        columns = Columns.of_list(payloads, subjects=subjects, subject=subject, nodes=nodes, to=to)
-        return compose(columns, at_us=at_us)
+        return Columns.of_list(payloads, subjects=subjects, subject=subject, nodes=nodes, to=to)

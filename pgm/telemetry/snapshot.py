@@ -52,6 +52,7 @@ def take_snapshot(
         "rates": {} if rates is None else rates.snapshot(),
         "last_event": last_event,
         "sessions": sessions,
+        "subjects": _subjects(plan, core),
         "segments": segments,
     }
 
@@ -68,6 +69,12 @@ def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
     values = {"stream": names[0], "framing": names[1], **attrs.asdict(row)}
     values["askers"] = [with_former_names(asker, KEYS) for asker in values["askers"]]
     return values
+
+
+def _subjects(plan: NodePlan, core: Core) -> dict[str, dict[str, int]]:
+    """Return the messages of each stream with batches, by subject."""
+    counts = core.counters.subjects
+    return {stream.name: counts[stream.data_port].snapshot() for stream in plan.streams if stream.data_port in counts}
 
 
 def rss_octets() -> int:

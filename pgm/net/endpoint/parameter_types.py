@@ -12,6 +12,7 @@ class CommonParameters(TypedDict, total=False):
     """Parameters of sources and of receivers."""
 
     txw_max_rte: Quantity
+    max_subjects: int
     max_apdu: Quantity
     nak_bo_ivl_min: Quantity
     nak_bo_ivl_max: Quantity

@@ -11,11 +11,12 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.core.source.source import SourceCore
 from pgm.core.structures.arena import BlockPool
+from pgm.core.subject_counts import SubjectCounts
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
 from pgm.messages.arguments import Names, Payload, Payloads, columns_of_arguments, longest_of, require_node
 from pgm.messages.batch_decoder import BatchDecoder, DecodedBatch
 from pgm.messages.batch_encoder import FullBatches, OpenBatch, pack
-from pgm.messages.batch_format import TIME_OCTETS
+from pgm.messages.batch_format import TIME_OCTETS, compose
 from pgm.messages.columns import Columns
 from pgm.messages.subjects import SubjectFilter, require_absolute
 from pgm.net.framing.items import Batch, BatchItem
@@ -53,6 +54,8 @@ class BatchSender:
                 remedy="raise max_apdu, txw_bytes or txw_secs",
             )
         self._filling = OpenBatch(room, has_time=self._wall_ns is not None)
+        self._subjects = SubjectCounts(parameters.max_subjects)
+        core.counters.subjects[core.setup.data_port] = self._subjects
         self._is_due = False  # leave once no packet waits ahead
         self._deadline_ns = NEVER
         self._emitted_ns = -NEVER
@@ -119,8 +122,12 @@ class BatchSender:
             else:
                 self._core.submit(batches)
         self._emitted_ns = now_ns
-        self._core.counters.messages_sent += columns.count
+        self._count(columns)
         return sqn
+
+    def _count(self, columns: Columns) -> None:
+        self._core.counters.messages_sent += columns.count
+        self._subjects.add(columns.subjects, columns.subject, columns.count)
 
     def _require_fit(self, octets: int) -> None:
         if octets > self.largest:
@@ -166,47 +173,52 @@ class BatchSender:
         if not self.has_rest:
             return
         self._is_due, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
-        count = len(self._filling)
+        columns = self._filling.take_columns()
         try:
-            self._core.submit((self._filling.take(self._time_us()),))
+            self._core.submit((compose(columns, at_us=self._time_us()),))
         except SourceClosed:
             return
-        self._core.counters.messages_sent += count
+        self._count(columns)
 
 
 class BatchReceiver:
     """Unpacker of batches in a receiver's packets. Each session has a decoder; all share one filter."""
 
-    def __init__(self, data_ports: Iterable[int], node: str, subjects: SubjectFilter, counters: Counters) -> None:
-        self._data_ports = frozenset(data_ports)
+    def __init__(
+        self, data_ports: Iterable[int], node: str, subjects: SubjectFilter, counters: Counters, max_subjects: int
+    ) -> None:
         self._node = node
         self.subjects = subjects
         self._counters = counters
-        self._decoders: dict[Tsi, BatchDecoder] = {}
+        self._decoders: dict[Tsi, tuple[BatchDecoder, SubjectCounts]] = {}
+        counters.subjects.update((port, SubjectCounts(max_subjects)) for port in data_ports)
         self._blocks = BlockPool()
 
     def take(self, item: BatchItem) -> Iterator[BatchItem]:
         """Yield the messages of an item; yield the item itself if its stream has no batches."""
         if isinstance(item, Batch):
-            decoder = self._decoders.get(item.tsi)
-            if decoder is None:
+            known = self._decoders.get(item.tsi)
+            if known is None:
                 yield item
             else:
-                yield from self._decode(decoder, item)
+                yield from self._decode(*known, item)
             return
-        if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:
-            self._decoders[item.tsi] = BatchDecoder(self._node, self.subjects, self._blocks.take)
+        if isinstance(item, Opened) and item.data_port in self._counters.subjects and item.tsi not in self._decoders:
+            decoder = BatchDecoder(self._node, self.subjects, self._blocks.take)
+            self._decoders[item.tsi] = decoder, self._counters.subjects[item.data_port]
         elif isinstance(item, Closed) and item.cause is not CloseCause.SILENT:
             self._decoders.pop(item.tsi, None)
         yield item
 
-    def _decode(self, decoder: BatchDecoder, item: Batch) -> Iterator[BatchItem]:
+    def _decode(self, decoder: BatchDecoder, subjects: SubjectCounts, item: Batch) -> Iterator[BatchItem]:
         for result in decoder.add(item.first_sqn, item.payloads):
             if isinstance(result, DecodedBatch):
                 self._counters.messages_skipped += result.skipped
-                self._counters.messages_received += result.columns.count
-                if result.columns.count:
-                    yield PackedBatch(item.tsi, result.columns, result.sqns, result.counts)
+                columns = result.columns
+                self._counters.messages_received += columns.count
+                if columns.count:
+                    subjects.add(columns.subjects, columns.subject, columns.count)
+                    yield PackedBatch(item.tsi, columns, result.sqns, result.counts)
             else:
                 count = result.count * item.packets_each
                 self._counters.framing_rejects += count

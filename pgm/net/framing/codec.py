@@ -63,7 +63,9 @@ class StreamDecoders:
             prefixes = Subscriptions() if subscribe is None else Subscriptions(subscribe)
             decoders.zeromq = ZeromqReceiver(framed_ports, plan.parameters.max_apdu, prefixes, core.counters)
         if batch_ports:
-            decoders.batches = BatchReceiver(batch_ports, plan.name, SubjectFilter(subjects), core.counters)
+            decoders.batches = BatchReceiver(
+                batch_ports, plan.name, SubjectFilter(subjects), core.counters, plan.parameters.max_subjects
+            )
         return decoders
 
     @property

@@ -6,6 +6,7 @@ The tests cover shared packets, subjects, destination nodes and losses.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,11 +20,13 @@ import pgm.blocking
 from pgm import Closed, LossCause, Message, Opened
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
 from pgm.messages.objects import ARROW
+from pgm.net.control.status_socket import snapshot_of
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
 from pgm.net.framing.packed_batch import PackedBatch
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
+from pgm.topology.plan import plan_node
 from tests.net.support.listening import PATIENCE_S, Got, take_messages
 from tests.net.support.places import Place, one_segment
 
@@ -67,6 +70,26 @@ async def test_batches_single_sends_share_packets_in_order(place: Place) -> None
     assert {message.subject for message in got.messages} == {"/a/b"}
     assert source.counters.messages_sent == receiver.counters.messages_received == len(sent)
     assert [type(one) for one in got.events] == [Opened, Closed]
+
+
+async def test_status_has_the_messages_of_each_subject_at_both_ends(place: Place) -> None:
+    """Large calls, small calls and single messages are counted alike; a receiver counts those that it delivers."""
+    tree, sizes = topology(place), np.zeros((300, 8), np.uint8)
+    async with (
+        pgm.open_receiver(tree, node="desk-1", subjects=["/a/..."]) as receiver,
+        taking(receiver) as [got],
+        pgm.open_source(tree, node="source") as source,
+    ):
+        await source.send_batch(sizes, subject=(["/a/b", "/a/c", "/d"], np.arange(300) % 3))
+        await source.send_batch(sizes, subject="/a/b")
+        await source.send_batch([b"1", b"2", b"3"], subject=["/a/c", None, "/d"])
+        await source.send(b"4", subject="/a/c", flush=True)
+    sent, taken = (
+        snapshot_of(plan_node(tree, node), end.driver, 0)["subjects"]["s"]
+        for node, end in (("source", source), ("desk-1", receiver))
+    )
+    assert sent == {"/a/b": 400, "/a/c": 102, "/d": 101, "none": 1}
+    assert taken == {"/a/b": 400, "/a/c": 102} == Counter(message.subject for message in got.messages)
 
 
 async def test_losses_are_repaired_and_large_messages_come_in_fragments(place: Place) -> None:

@@ -14,8 +14,8 @@ def test_every_row_has_a_unit_and_a_sentence():
         assert row.default == 0
 
 
-def test_rows_are_the_fields_but_for_the_rejects_and_who_watches():
-    others = ("rejects", "watch")
+def test_rows_are_the_fields_but_for_tables_and_who_watches():
+    others = ("rejects", "subjects", "watch")
     assert [row.name for row in ROWS] == [field.name for field in attrs.fields(Counters) if field.name not in others]
 
 
