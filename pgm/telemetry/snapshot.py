@@ -34,8 +34,8 @@ def take_snapshot(
 ) -> Snapshot:
     """Return the snapshot of a node at `now_ns`; the node started at `started_ns`, both on the core's clock.
 
-    `parts` are the node's endpoints, and `gone` the counters of ended ones. `segments` has one row of the driver for each link. `rates` holds the readings so far. `last_event` is a row of
-    `event_row`.
+    `parts` are the node's endpoints, and `gone` the counters of ended ones. `segments` has one row of the driver for each
+    link. `rates` holds the readings so far. `last_event` is a row of `event_row`.
     """
     plan = parts[0][0]
     # `status` also updates the counters
@@ -52,7 +52,7 @@ def take_snapshot(
         "rates": {} if rates is None else rates.snapshot(),
         "last_event": last_event,
         "sessions": sessions,
-        "subjects": _subjects(plan, core),
+        "subjects": _subjects(parts),
         "segments": segments,
     }
 
@@ -71,10 +71,16 @@ def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
     return values
 
 
-def _subjects(plan: NodePlan, core: Core) -> dict[str, dict[str, int]]:
-    """Return the messages of each stream with batches, by subject."""
-    counts = core.counters.subjects
-    return {stream.name: counts[stream.data_port].snapshot() for stream in plan.streams if stream.data_port in counts}
+def _subjects(parts: Sequence[tuple[NodePlan, Core]]) -> dict[str, dict[str, int]]:
+    """Return the messages of each stream with batches, by subject, summed over a node's endpoints."""
+    sums: dict[str, dict[str, int]] = {}
+    for plan, core in parts:
+        for stream in plan.streams:
+            if stream.data_port in core.counters.subjects:
+                counts = sums.setdefault(stream.name, {})
+                for subject, count in core.counters.subjects[stream.data_port].snapshot().items():
+                    counts[subject] = counts.get(subject, 0) + count
+    return sums
 
 
 def rss_octets() -> int:
