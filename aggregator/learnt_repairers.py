@@ -45,7 +45,7 @@ class LearntRepairers:
         if nla in self._known or nla in self._setup.parents or nla == path_nla:
             return
         repeat_ivl = SECOND // self._context.parameters.ne_nak_rpt_rte
-        route = Parents(self._context, (nla, *self._setup.parents), repeat_ivl)
+        route = Parents(self._context, (nla, *self._setup.parents), repeat_ivl, patience=1)
         if path_nla is not None:
             route.learn_path(path_nla)
         bit = 0 if is_upstream else 1 << self._setup.downs.index(segment)

@@ -107,26 +107,31 @@ class NakForwarder(Generic[R]):
     def take_repeats(self, now_ns: int) -> list[R]:
         """Return pending repairs to request again, and drop expired ones (NE-11, NE-12, NE-14, DLR-35)."""
         repeats: list[R] = []
+        unanswered: dict[tuple[int, Nla], Parents] = {}  # one NAK may have listed many ranges
         for repair in self.repairs.take_due(now_ns):
             if repair.state is ElementState.OUTSTANDING:
                 self.repairs.remove(repair)
                 continue
             repair.repeats += 1
             repair.route.response_timeout.timed_out(now_ns)
+            if now_ns >= repair.repeat_until_ns:
+                unanswered[id(repair.route), repair.target] = repair.route
             if now_ns >= repair.repeat_until_ns and not self._try_next(repair, now_ns):
                 self.repairs.remove(repair)
                 continue
             self._repeat_later(repair, now_ns)
             if repair.target:
                 repeats.append(repair)
+        for (_, target), route in unanswered.items():
+            route.unanswered(target, now_ns)
         return repeats
 
     def _try_next(self, repair: R, now_ns: int) -> bool:
-        """Move to the next target. Return False when all targets have failed."""
+        """Move this repair to the next target. Return False when all targets have failed."""
         if not repair.target:
             return False
         repair.retries += 1
-        following = repair.route.failed(repair.target, now_ns) or NOBODY
+        following = repair.route.after(repair.target) or NOBODY
         if not following or repair.retries >= len(repair.route.all):
             return False
         repair.target = following

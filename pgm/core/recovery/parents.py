@@ -1,8 +1,9 @@
 """Ordered list of the parents to ask, with the rules for a change of parent.
 
 The topology's parents come first, then the path address of the last SPM. After `parent_patience` unanswered NAKs in a
-row the next parent is asked. The preferred parent is tried again after `parent_retry_ivl`, or at once when a packet of
-that parent arrives.
+row, over the time of as many repeats, the next parent is asked. NAKs that a burst of losses or a late process leaves
+unanswered together are therefore no reason. The preferred parent is tried again after `parent_retry_ivl`, or at once
+when a packet of that parent arrives.
 """
 
 from __future__ import annotations
@@ -19,9 +20,18 @@ _MOST_NOTICES = 2  # in notice_ivl: one for the change, one for the return
 
 
 class Parents:
-    """Parents of one node for one session. `response_timeout` is the wait for an NCF of the current parent."""
+    """Parents of one node for one session. `response_timeout` is the wait for an NCF of the current parent.
 
-    def __init__(self, context: SessionContext, configured: Sequence[Nla], confirm_ivl: int | None = None) -> None:
+    `patience` stands in for `parent_patience`.
+    """
+
+    def __init__(
+        self,
+        context: SessionContext,
+        configured: Sequence[Nla],
+        confirm_ivl: int | None = None,
+        patience: int | None = None,
+    ) -> None:
         parameters = context.parameters
         floor = parameters.nak_rpt_ivl if confirm_ivl is None else confirm_ivl
         self.response_timeout = ResponseTimeout(floor, max(floor, parameters.nak_max_ivl))
@@ -30,7 +40,9 @@ class Parents:
         self._counters = context.counters
         self._path_nla: Nla | None = None
         self._index = 0
-        self._unanswered = 0
+        self._patience = parameters.parent_patience if patience is None else patience
+        self._unanswered = 0  # NAKs in a row
+        self._unanswered_since_ns = 0
         self._retry_at_ns = 0
         self._order: tuple[Nla, ...] = self._configured
         self._left: Nla | None = None  # the parent before the first change without a notice
@@ -79,27 +91,26 @@ class Parents:
         """Note a NAK of this node that no NCF confirmed."""
         if len(self._order) < 2 or asked != self.current:
             return
+        if not self._unanswered:
+            self._unanswered_since_ns = now_ns
         self._unanswered += 1
-        if self._unanswered >= self._parameters.parent_patience:
+        least_ns = (self._patience - 1) * self.response_timeout.floor_ns
+        if self._unanswered >= self._patience and now_ns - self._unanswered_since_ns >= least_ns:
             self._move_to((self._index + 1) % len(self._order))
             self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
 
-    def failed(self, asked: Nla, now_ns: int) -> Nla | None:
-        """Leave at once a parent that answered no repeat of a request. Return the next parent; None without another."""
-        if asked != self.current:
-            return self.current
-        if len(self._order) < 2:
-            return None
-        self._move_to((self._index + 1) % len(self._order))
-        self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
-        return self.current
+    def after(self, asked: Nla) -> Nla | None:
+        """Return the parent for a single request that `asked` did not answer; None without another."""
+        if len(self._order) < 2 or asked not in self._order:
+            return self.current if asked != self.current else None
+        return self._order[(self._order.index(asked) + 1) % len(self._order)]
 
     def before_asking(self, now_ns: int) -> None:
         """Return to the preferred parent after `parent_retry_ivl`."""
         if self._index and now_ns >= self._retry_at_ns:
             self._move_to(0)
             # The preferred parent has failed once already, so one unanswered NAK is enough to leave it again.
-            self._unanswered = self._parameters.parent_patience - 1
+            self._unanswered, self._unanswered_since_ns = self._patience - 1, -NEVER
 
     def take_change(self, tsi: Tsi, now_ns: int) -> Sequence[Notice]:
         """Return a notice of all changes of parents since the last notice; at most two in `notice_ivl`."""
