@@ -196,7 +196,7 @@ def _address() -> str:
     intro = (
         "A source or receiver also opens without a file:\n\n"
         "```\npgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.9&nak_bo_ivl=50ms&parents=127.0.0.1,127.0.0.2\n```\n\n"
-        "An IPv6 group stands in brackets. The query takes these keys and every parameter. ZeroMQ's addresses, such as "
+        "An IPv6 group stands in brackets. The query takes these keys and every parameter. A number without a unit is in nanoseconds, octets, octets a second, or a share of one, as for a keyword of a program. ZeroMQ's addresses, such as "
         "`epgm://eth0;239.192.1.1:5555`, take the same keys after a question mark; see [zeromq.md](../guide/zeromq.md)."
     )
     return f"## Without a file\n\n{intro}\n\n{_table(['key', 'meaning'], rows)}"

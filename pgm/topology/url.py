@@ -3,13 +3,14 @@
 ZeroMQ's addresses work too: `epgm://INTERFACE;GROUP:PORT`, with the same keys after a question mark.
 
 The address becomes the tables of a topology file with one stream, one segment and one node. Each key therefore has the
-meaning that it has in the file, and the same readers read its value.
+meaning that it has in the file, and the same readers read its value. A number without a unit is in nanoseconds, octets,
+octets a second, or a share of one, as for keywords of a program (`pgm.parameters.Row.take`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -30,6 +31,7 @@ from pgm.topology.rules import timers as rules_timers
 from pgm.topology.rules.shape import NAME_REMEDY, is_name
 from pgm.topology.structure import CONVERTER, read_errors_of
 from pgm.topology.tree import Tree
+from pgm.units import format_duration, format_rate
 
 _NAME = "url"  # name of the only stream and the only segment
 _EXAMPLE = "pgm://239.192.0.1:3056?interface=lo&data_port=7500"
@@ -60,6 +62,14 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "repair_budget": ("topology", "As in the file."),
 }
 _NUMBERS = ("data_port", "unicast_port")
+# Quantities of keys that are no parameters, spelled from ns and octets a second.
+_SPELL: Mapping[str, Callable[[int], str]] = {
+    "rate": format_rate,
+    "rtt": format_duration,
+    "repair_budget": format_duration,
+}
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_SHARE = re.compile(r"[0-9](\.[0-9]{1,8})?")
 # Rules about one node and its segment. Rules about the rest of a tree do not apply.
 _RULES = [
     rule
@@ -200,15 +210,21 @@ def _document(group: str, port: int, query: Mapping[str, str], stream: str, role
 
 
 def _value(key: str, text: str) -> str | int:
-    """Convert a text of the query into a number for keys that are numbers in the file."""
-    is_number = key in _NUMBERS or key == "window"
-    return int(text) if is_number and re.fullmatch(r"[0-9]{1,18}", text) else text
+    """Return a value of the query as the file has it. A number without a unit has the unit of the project."""
+    if not _WHOLE.fullmatch(text):
+        return text
+    if key in _SPELL:
+        return _SPELL[key](int(text))
+    return int(text) if key in _NUMBERS or key == "window" else text
 
 
 def _parameter(key: str, text: str) -> str | int | bool:
-    unit = ROWS[key].unit
-    if unit is Unit.SWITCH:
+    """Return a parameter of the query as the file has it. A number without a unit means what the keyword means."""
+    row = ROWS[key]
+    if row.unit is Unit.SWITCH:
         return {"true": True, "false": False}.get(text, text)
-    if unit in (Unit.COUNT, Unit.PER_SECOND) and re.fullmatch(r"[0-9]{1,18}", text):
-        return int(text)
-    return text
+    if row.unit is Unit.FRACTION and _SHARE.fullmatch(text):
+        return row.spell(float(text))
+    if not _WHOLE.fullmatch(text):
+        return text
+    return int(text) if row.unit in (Unit.COUNT, Unit.PER_SECOND) else row.spell(int(text))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.errors import UsageError
+from pgm.parameters import ROWS
 from pgm.topology.node_plan import Role
 from pgm.topology.url import is_url, plan_url
 from pgm.units import MILLISECOND, SECOND
@@ -48,6 +49,38 @@ def test_every_key():
     assert (own.nak_bo_ivl, own.rxw_gaps, own.gro, own.peer_expiry) == (50 * MILLISECOND, 100, False, 30 * SECOND)
     assert dict(plan.reasons)["nak_bo_ivl"] == "address"
     assert dict(plan.reasons)["peer_expiry"] == "profile wan, rtt 90ms"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("nak_bo_ivl", "50000000", 50 * MILLISECOND),
+        ("nak_bo_ivl", "50ms", 50 * MILLISECOND),
+        ("rxw_bytes", "67108865", 67_108_865),
+        ("txw_max_rte", "1000001", 1_000_001),
+        ("excess_nak_share", "0.25", 0.25),
+        ("excess_nak_share", "1", 1.0),
+        ("rxw_gaps", "100", 100),
+        ("txw_secs", "10000000000", 10 * SECOND),
+    ],
+)
+def test_url_number_without_unit_means_what_the_keyword_means(key, text, value):
+    plan = plan_url(f"{PLAIN}&{key}={text}", Role.RECEIVER)
+    assert getattr(plan.parameters, key) == value
+    by_keyword = ROWS[key].take(text if "ms" in text else type(value)(text))
+    assert by_keyword == value
+
+
+def test_url_keys_of_the_file_take_the_same_units():
+    plan = plan_url(f"{PLAIN}&address=127.0.0.9&rate=1000000&rtt=90000000&repair_budget=20000000000", Role.SOURCE)
+    spelled = plan_url(f"{PLAIN}&address=127.0.0.9&rate=8Mbit/s&rtt=90ms&repair_budget=20s", Role.SOURCE)
+    assert plan.parameters == spelled.parameters
+    assert plan.parameters.txw_max_rte == 1_000_000
+
+
+def test_url_number_out_of_range_names_the_key():
+    with pytest.raises(UsageError, match="nak_bo_ivl"):
+        plan_url(f"{PLAIN}&nak_bo_ivl=5", Role.RECEIVER)
 
 
 def test_source():
@@ -142,7 +175,7 @@ def test_the_framing_of_zeromq_with_ports_of_our_own():
             "outside 10.0.0.0/24",
             "choose an address",
         ),
-        (f"{PLAIN}&nak_bo_ivl=50", "'50' is not a duration", "50ms"),
+        (f"{PLAIN}&nak_bo_ivl=50", "nak_bo_ivl = 50ns is out of range", "choose from 1ms"),
         (f"{PLAIN}&gso=1", "gso = '1' is neither", "true or false"),
         (f"{PLAIN}&rxw_gaps=many", "rxw_gaps = 'many' is not a whole number", "a number"),
         (f"{PLAIN}&profile=wam", "'wam' is unknown", "did you mean 'wan'?"),
