@@ -1,8 +1,8 @@
 """Reliable multicast with local repair, after RFC 3208: the public names.
 
-`open_source`, `open_receiver` and `open_node` are for trio; `pgm.blocking` has the same names for ordinary threads. The
-module of a name is loaded at the first use of the name. A program that imports a part of the package, such as an executor
-of Spark, loads that part alone.
+`open_source`, `open_receiver` and `open_node` are for trio and asyncio; `pgm.blocking` has the same names for ordinary
+threads. The module of a name is loaded at the first use of the name. A program that imports a part of the package, such
+as an executor of Spark, loads that part alone.
 """
 
 from __future__ import annotations

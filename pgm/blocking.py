@@ -21,7 +21,7 @@ import trio
 
 from pgm.errors import UsageError
 from pgm.messages.subjects import Subscription
-from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.endpoint import busy_poll as busy_handles
 from pgm.net.endpoint import node as trio_node
 from pgm.net.endpoint import open as _open
@@ -202,11 +202,11 @@ def _in_background(
     background.close(fails=False)
 
 
-class Source(ThreadSource[TrioDriver]):
+class Source(ThreadSource[NodeDriver]):
     """Source for ordinary threads. `pgm.Source` documents the calls."""
 
 
-class Receiver(ThreadReceiver[TrioDriver]):
+class Receiver(ThreadReceiver[NodeDriver]):
     """Receiver for ordinary threads: an iterable of messages, or of batches by `batches()`."""
 
     def __init__(self, endpoint: _receiver.Receiver, background: _Background[_receiver.Receiver]) -> None:

@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
         ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry"),
-        ("attrs", "numpy", "trio", "cbor2", "ifaddr", "pyarrow"),
+        ("attrs", "numpy", "sniffio", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
     "files": (
         ("pgm.files",),

@@ -13,8 +13,8 @@ def _why_not_each(job: Job) -> str:
     return "" if job.size <= _LARGEST_EACH else "differs from batches only for small messages"
 
 
-def _trio(*, each: bool = False, batched: bool = False, **keys: object) -> Program:
-    return python_peer("ours.trio_driver", each=each, batched=batched, **keys)
+def _loop(*, each: bool = False, batched: bool = False, **keys: object) -> Program:
+    return python_peer("ours.event_loop", each=each, batched=batched, **keys)
 
 
 def _busy_poll(*, batched: bool = False) -> Program:
@@ -26,12 +26,14 @@ _STREAMS = ("throughput", "latency", "repair", "pacing")
 _MESSAGES = ("messages",)  # that share packets, with ten subjects, and a receiver with a wildcard subscription
 
 OURS = (
-    _ours("ours-trio", "pgm, trio", (*_STREAMS, "relay", "scale"), _trio()),
-    _ours("ours-acked", "pgm, acked", ("throughput",), _trio(flow="acked")),
-    _ours("ours-each", "pgm, trio, async for", ("throughput",), _trio(each=True), _why_not_each),
+    _ours("ours-trio", "pgm, trio", (*_STREAMS, "relay", "scale"), _loop()),
+    _ours("ours-asyncio", "pgm, asyncio", ("throughput", "latency"), _loop(loop="asyncio")),
+    _ours("ours-acked", "pgm, acked", ("throughput",), _loop(flow="acked")),
+    _ours("ours-each", "pgm, trio, async for", ("throughput",), _loop(each=True), _why_not_each),
     _ours("ours-busy-poll", "pgm, busy-poll", _STREAMS, _busy_poll(), is_busy_poll=True),
-    _ours("ours-messages", "pgm, batches()", _MESSAGES, _trio(batched=True)),
-    _ours("ours-messages-each", "pgm, async for", _MESSAGES, _trio(each=True, batched=True)),
+    _ours("ours-messages", "pgm, batches()", _MESSAGES, _loop(batched=True)),
+    _ours("ours-messages-asyncio", "pgm, batches(), asyncio", _MESSAGES, _loop(batched=True, loop="asyncio")),
+    _ours("ours-messages-each", "pgm, async for", _MESSAGES, _loop(each=True, batched=True)),
     _ours(
         "ours-messages-busy-poll", "pgm, batches(), busy-poll", _MESSAGES, _busy_poll(batched=True), is_busy_poll=True
     ),

@@ -18,7 +18,8 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 STDIN = 0
@@ -63,11 +64,21 @@ class Control:
 
 
 def run_end(ends: Mapping[str, Callable[[Control, dict[str, Any]], Any]]) -> None:
-    """Run the end that the first argument names; a coroutine runs under trio."""
+    """Run the end that the first argument names; a coroutine runs in the event loop that the job names, or else trio."""
     end = ends[sys.argv[1]]
     if inspect.iscoroutinefunction(end):
-        import trio
-
-        trio.run(end, Control(), Control.job())
+        job = Control.job()
+        _run_in(job.get("loop", "trio"), partial(end, Control(), job))
     else:
         end(Control(), Control.job())
+
+
+def _run_in(loop: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    if loop == "trio":
+        import trio
+
+        trio.run(main)
+    else:
+        import asyncio
+
+        asyncio.run(main())

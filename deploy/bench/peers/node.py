@@ -12,7 +12,7 @@ import trio
 import aggregator.process
 import repairer.process
 from deploy.bench.peers.control import Control
-from deploy.bench.peers.trio_control import until_over
+from deploy.bench.peers.loop_control import until_over
 from pgm.net.endpoint.open import open_receiver, open_source
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role

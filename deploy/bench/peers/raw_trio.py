@@ -8,10 +8,10 @@ from typing import Any
 import trio
 
 from deploy.bench.peers.control import QUIET_S, Control, run_end
+from deploy.bench.peers.loop_control import until_over, until_word
 from deploy.bench.peers.messages import pattern
 from deploy.bench.peers.raw import listening_socket, sending_socket
 from deploy.bench.peers.round_trips import RoundTrips, TripResult
-from deploy.bench.peers.trio_control import until_over, until_word
 
 _READ_OCTETS = 65_536
 

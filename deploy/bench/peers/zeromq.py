@@ -29,7 +29,7 @@ BATCH_OCTETS = 65_536  # between two clock readings
 
 def open_socket(kind: int, job: dict[str, Any], seat: str, group: int) -> Any:
     """Return a socket on a group, with the rate and buffers of the job."""
-    sock = zmq.Context.instance().socket(kind)
+    sock: Any = zmq.Context.instance().socket(kind)
     sock.setsockopt(zmq.RATE, MOST_KBITS)  # libzmq's rate limit passes about half of its value
     sock.setsockopt(zmq.RECOVERY_IVL, RECOVERY_IVL_MS)
     sock.setsockopt(zmq.MULTICAST_HOPS, 1)

@@ -6,6 +6,7 @@ served one at a time, in bounded time and with bounded lines.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Callable
@@ -16,7 +17,9 @@ import trio
 
 from pgm.core.counters import Counters
 from pgm.errors import PgmError, ProcessError, UsageError
+from pgm.net.control.clients import accept_client, receive, send_all
 from pgm.net.control.status_socket import runtime_dir
+from pgm.net.driver.event_loops import EventLoop, TaskStatus, current_loop
 from pgm.net.sockets.trusted_folders import peer_of
 from pgm.net.sockets.unix import connect, listening
 
@@ -38,48 +41,40 @@ async def serve_control(
     answer: Callable[[Request, str], Answer],
     counters: Counters,
     *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: TaskStatus = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer requests until cancelled.
 
     `answer` gets each request and the requester, and raises `PgmError` to refuse it. Raises `ProcessError` if a process
     answers already, or if the socket cannot be made.
     """
-    async with listening(path, "control") as sock:
+    loop = current_loop()
+
+    async def serve(client: socket.socket) -> None:
+        line = await _line_of(loop, client)
+        if line:
+            reply = _answer_to(line, answer, _requester_of(client), counters)
+            await send_all(loop, client, json.dumps(reply).encode() + b"\n")
+
+    with listening(path, "control") as sock:
         task_status.started()
         while True:
-            try:
-                client, _ = await sock.accept()
-            except OSError:  # no free descriptor in this process, for a while
-                await trio.sleep(_CLIENT_TIMEOUT_S)
-                continue
-            with client, trio.move_on_after(_CLIENT_TIMEOUT_S):
-                try:
-                    line = await _line_of(client)
-                    if line:
-                        await _write(client, _answer_to(line, answer, _requester_of(client), counters))
-                except OSError:
-                    continue  # the client has gone
+            with await accept_client(loop, sock) as client, contextlib.suppress(OSError):  # the client has gone
+                await loop.within(_CLIENT_TIMEOUT_S, serve, client)
 
 
-async def _line_of(client: trio.socket.SocketType) -> bytes:
+async def _line_of(loop: EventLoop, client: socket.socket) -> bytes:
     """Return a request up to its newline or end; one octet more than the limit if it is too long."""
     line = bytearray()
     while len(line) <= _MOST_OCTETS and not line.endswith(b"\n"):
-        chunk = await client.recv(_MOST_OCTETS + 1 - len(line))
+        chunk = await receive(loop, client, _MOST_OCTETS + 1 - len(line))
         if not chunk:
             break
         line += chunk
     return bytes(line)
 
 
-async def _write(client: trio.socket.SocketType, answer: Answer) -> None:
-    left = memoryview(json.dumps(answer).encode() + b"\n")
-    while left:
-        left = left[await client.send(left) :]
-
-
-def _requester_of(client: trio.socket.SocketType) -> str:
+def _requester_of(client: socket.socket) -> str:
     pid, uid = peer_of(client)
     return f"process {pid} of user {uid}"
 

@@ -21,8 +21,7 @@ from pgm.deprecated import PARAMETERS
 from pgm.errors import UnitError, UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.net.control.rate_setting import START, checked_rate
-from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.driver.trio_reads import ReadingEndpoint
+from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.link.link import Link
 from pgm.parameters import ROWS, Row, Unit
 from pgm.topology.node_plan import NodePlan
@@ -65,7 +64,7 @@ class _Change:
 class NodeSettings:
     """Settings of one endpoint of a node, as its control socket answers for them."""
 
-    def __init__(self, plan: NodePlan, driver: ReadingEndpoint) -> None:
+    def __init__(self, plan: NodePlan, driver: NodeDriver) -> None:
         self._plan = plan
         self._driver = driver
 
@@ -261,11 +260,11 @@ class NodeSettings:
         self._driver.perform([Notice("setting-changed", text) for text in texts])
 
 
-def answers_of(plan: NodePlan, driver: TrioDriver) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
+def answers_of(plan: NodePlan, driver: NodeDriver) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
     """Return the function that answers requests for a node, which may have several sources."""
 
     def answer(request: Mapping[str, Any], requester: str) -> dict[str, Any]:
-        endpoints = [NodeSettings(one.plan or plan, one) for one in driver.reads.endpoints]
+        endpoints = [NodeSettings(one.plan or plan, one) for one in driver.endpoints]
         sources = [one for one in endpoints if one.stream is not None]
         named = [one for one in sources if one.stream == request.get("stream")]
         if named or len(sources) < 2 or request.get("stream") is not None:

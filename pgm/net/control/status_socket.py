@@ -7,6 +7,7 @@ readable by its owner only. Only root and the node's user may be able to change 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -19,7 +20,9 @@ import trio
 
 from pgm.core.counters import Counters
 from pgm.errors import ProcessError
-from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.control.clients import accept_client, send_all
+from pgm.net.driver.event_loops import TaskStatus, current_loop
+from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.link.link import Link
 from pgm.net.sockets.unix import connect, listening
 from pgm.telemetry.rates import SAMPLE_IVL, Rates
@@ -72,9 +75,9 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
     return rows
 
 
-def snapshot_of(plan: NodePlan, driver: TrioDriver, started_ns: int) -> Snapshot:
+def snapshot_of(plan: NodePlan, driver: NodeDriver, started_ns: int) -> Snapshot:
     """Return the snapshot of a running node, with all of its endpoints in this process."""
-    endpoints = driver.reads.endpoints or (driver,)
+    endpoints = driver.endpoints or (driver,)
     parts = [(endpoint.plan or plan, endpoint.core) for endpoint in endpoints]
     links = describe_links(list(driver.links))
     events = [event for endpoint in endpoints if (event := endpoint.last_event()) is not None]
@@ -82,35 +85,35 @@ def snapshot_of(plan: NodePlan, driver: TrioDriver, started_ns: int) -> Snapshot
     return take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, last)
 
 
-async def keep_rates(driver: TrioDriver) -> None:
+async def keep_rates(driver: NodeDriver) -> None:
     """Sample a node's counters once a second until cancelled, for the rates and peaks of its snapshots."""
-    rates = driver.rates = Rates()
+    loop, rates = current_loop(), Rates()
+    driver.rates = rates
     while True:
         parts = [driver.links.gone, *(endpoint.core.counters for endpoint in driver.links.endpoints)]
         rates.sample(Counters.total(parts), driver.now_ns(), time.time())
-        await trio.sleep(SAMPLE_IVL / SECOND)
+        await loop.sleep(SAMPLE_IVL / SECOND)
 
 
 async def serve_status(
-    path: Path, snapshot: Callable[[], Snapshot], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    path: Path, snapshot: Callable[[], Snapshot], *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Answer every connection with one snapshot, until cancelled.
 
     A stale socket of a dead process is replaced. Raises `ProcessError` if a process answers already, or if the socket
     cannot be made.
     """
-    async with listening(path, "status") as sock:
+    loop = current_loop()
 
-        async def answer(stream: trio.SocketStream) -> None:
-            async with stream:
-                with trio.move_on_after(_ASK_TIMEOUT_S):
-                    try:
-                        await stream.send_all(cbor2.dumps(snapshot()))
-                    except trio.BrokenResourceError:
-                        return  # the client has gone
+    async def answer(client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):  # the client has gone
+            await loop.within(_ASK_TIMEOUT_S, send_all, loop, client, cbor2.dumps(snapshot()))
 
-        task_status.started()
-        await trio.serve_listeners(answer, [trio.SocketListener(sock)])
+    with listening(path, "status") as sock:
+        async with loop.open_background() as clients:
+            task_status.started()
+            while True:
+                clients.start_soon(answer, await accept_client(loop, sock))
 
 
 def ask_status(path: Path) -> Snapshot:

@@ -14,7 +14,6 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,9 +21,10 @@ from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver.effects import DEADLINES_IN_A_ROW, READS_IN_A_ROW, Application, EffectPerformer
+from pgm.net.driver.held_sends import HeldSends
 from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
-from pgm.net.link.link import Link, WouldBlock
+from pgm.net.link.link import Link
 from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.units import MICROSECOND, MILLISECOND, NEVER
@@ -253,9 +253,8 @@ class BusyPollDriver(EffectPerformer):
         take_single: TakeSingle | None = None,
     ) -> None:
         super().__init__(core, links, application)
-        # Data that a link refused, each with the octet to continue from; later data queues behind. The data of one call
-        # to the core at most, and a repair.
-        self.held: deque[tuple[Send, int]] = deque()
+        self._held_sends = HeldSends(links)
+        self.held = self._held_sends.queue  # data that a link refused; later data queues behind
         self._take_single = take_single
         self.take_single: TakeSingle | None = None  # while this endpoint is alone on the links
         self._warms = reads.warm_ivl > 0
@@ -353,7 +352,7 @@ class BusyPollDriver(EffectPerformer):
         for _ in range(DEADLINES_IN_A_ROW):
             if not self.is_open:
                 return
-            if self.held and not self._send_held():
+            if self.held and self._held_sends.send_held():
                 return
             if self.core.deadline_ns > now_ns:
                 return
@@ -396,26 +395,8 @@ class BusyPollDriver(EffectPerformer):
 
     def _send_data_now(self, send: Send) -> None:
         """Send data behind all held data; hold data that the link refuses."""
-        if self.held:
-            self.held.append((send, 0))
-            return
-        try:
-            self.links[send.segment.index].send(send)
-        except WouldBlock as blocked:
-            self.held.append((send, blocked.at))
+        if self._held_sends.send(send):
             self.loop.expect_change()
-
-    def _send_held(self) -> bool:
-        """Send held data as far as links take it. Return whether none is left."""
-        while self.held:
-            send, at = self.held[0]
-            try:
-                self.links[send.segment.index].send(send, at)
-            except WouldBlock as blocked:
-                self.held[0] = send, blocked.at
-                return False
-            self.held.popleft()
-        return True
 
 
 @contextmanager

@@ -45,6 +45,7 @@ class EffectPerformer:
         self.core = core
         self.links = links
         self.observer: Observer | None = None  # writes telemetry
+        self.last_happening: tuple[Happening, float] | None = None  # and its time
         self._application = application
 
     @property
@@ -113,6 +114,8 @@ class EffectPerformer:
             raise
 
     def _hand_over(self, effect: Deliver | Happening) -> None:
+        if not isinstance(effect, Deliver):
+            self.last_happening = effect, time.time()
         self._application.take(effect)
 
     def _send_control(self, send: Send) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeVar
 
 import trio
 
+N = TypeVar("N")
+
+
+def open_plain_nursery() -> AbstractAsyncContextManager[trio.Nursery]:
+    """Open a nursery. A task's exception can be caught by its type; several at once stay a group."""
+    return without_lone_groups(trio.open_nursery())
+
 
 @asynccontextmanager
-async def open_plain_nursery() -> AsyncIterator[trio.Nursery]:
-    """Open a nursery. A task's exception can be caught by its type; several at once stay a group."""
+async def without_lone_groups(manager: AbstractAsyncContextManager[N]) -> AsyncIterator[N]:
+    """Enter a nursery or task group. A group of one exception leaves it as that exception."""
     only: BaseException
     try:
-        async with trio.open_nursery() as nursery:
+        async with manager as nursery:
             yield nursery
         return
     except BaseExceptionGroup as group:

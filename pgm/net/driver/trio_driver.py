@@ -9,29 +9,23 @@ Data waits until the link takes it, which stops only the task that sends it.
 from __future__ import annotations
 
 import socket
-import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import trio
 
-from pgm.core.effects import Deliver, Effects, Send
-from pgm.core.events import Happening, id_of, text_of
+from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.deadline_timer import DeadlineTimer
-from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application, EffectPerformer
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application
+from pgm.net.driver.held_sends import HeldSends
+from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.process_sleep import ProcessSleep
-from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.reader import SocketRead, TakeSingle
-from pgm.telemetry.rates import Rates
-from pgm.telemetry.snapshot import event_row
-from pgm.topology.node_plan import NodePlan
 from pgm.units import SECOND
 from pgm.wire.train import Train
 
@@ -39,7 +33,7 @@ from pgm.wire.train import Train
 _SINGLES_IN_A_ROW = 4
 
 
-class TrioDriver(EffectPerformer):
+class TrioDriver(NodeDriver):
     """Driver of `core` on the links of `reads`, with other effects for `application`.
 
     `settings` bounds rests and prefaulted memory.
@@ -52,26 +46,16 @@ class TrioDriver(EffectPerformer):
         application: Application,
         settings: ReadSettings = NO_MODERATION,
     ) -> None:
-        super().__init__(core, reads.links, application)
-        self.wake_ivl = settings.wake_ivl
-        self.plan: NodePlan | None = None  # of this endpoint, where operators may ask for it
-        self.reads = reads
-        self.rates: Rates | None = None  # set if the counters are read regularly
-        self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
-        self._last_happening: tuple[Happening, float] | None = None  # and its time
+        super().__init__(core, reads, application, settings)
+        self.reads: TrioReads = reads
         self._timer = DeadlineTimer()
-        # Data that a link refused, each with the octet to continue from; later data queues behind.
-        self._held: deque[tuple[Send, int]] = deque()
+        self._held_sends = HeldSends(self.links)
+        self._held = self._held_sends.queue  # data that a link refused; later data queues behind
         self._failure: Exception | None = None  # raised by the application in a read for several endpoints
         self.on_company: Callable[[bool], None] = lambda _: None  # is told whether this endpoint is alone on the links
         self.application_reader: ApplicationReader | None = None
         self._consecutive_singles = 0  # reads for an application of one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
-        self._moderations = {
-            sock: ReadModeration(settings, round(settings.bulk_share * link.sockets.buffers.rcvbuf), core.counters)
-            for link in reads.links
-            for sock in link.inputs
-        }
         self._process_sleeps: dict[socket.socket, ProcessSleep] = {}
         reads.links.join(self)
 
@@ -104,13 +88,7 @@ class TrioDriver(EffectPerformer):
             self._timer.wake()
 
     def _send_data_now(self, send: Send) -> None:
-        if self._held:
-            self._held.append((send, 0))
-            return
-        try:
-            self.links[send.segment.index].send(send)
-        except WouldBlock as blocked:
-            self._held.append((send, blocked.at))
+        if self._held_sends.send(send):
             self._timer.wake()
 
     def company_changed(self, *, is_alone: bool) -> None:
@@ -169,14 +147,6 @@ class TrioDriver(EffectPerformer):
         assert self.application_reader is not None
         return self.rest_ns(self.links[0], self.application_reader.sock) / SECOND
 
-    def rest_ns(self, link: Link, sock: socket.socket) -> int:
-        """Return how long to leave an empty socket alone, in ns. Prefault some memory meanwhile."""
-        moderation = self._moderations[sock]
-        rest_ns = moderation.rest_ns(self.now_ns())
-        if moderation.warm_octets:
-            link.warm_up(moderation.warm_octets)
-        return rest_ns
-
     def sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
         """Sleep with the whole process for `rest_ns` if nothing is due then. Return whether it slept that long."""
         process_sleep = self._process_sleeps.get(sock)
@@ -223,17 +193,6 @@ class TrioDriver(EffectPerformer):
         more = self._application.after()
         if more:
             self.perform(more)
-
-    def _hand_over(self, effect: Deliver | Happening) -> None:
-        if not isinstance(effect, Deliver):
-            self._last_happening = effect, time.time()
-        super()._hand_over(effect)
-
-    def _last_event(self) -> dict[str, Any] | None:
-        if self._last_happening is None:
-            return None
-        item, at_s = self._last_happening
-        return event_row(id_of(item), text_of(item), at_s)
 
     async def _send_data(self, send: Send, at: int, source: Link | None, train: Train | None) -> None:
         link = self.links[send.segment.index]

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import trio
 
 from pgm.core.effects import Effects
 from pgm.net.driver.application_reads import ApplicationReader
+from pgm.net.driver.node_driver import DRAIN_OCTETS, DRAIN_TRAINS
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import Endpoint, NodeLinks
 from pgm.net.link.reader import SocketRead
-from pgm.topology.node_plan import NodePlan
-from pgm.units import MIB, SECOND
+from pgm.units import SECOND
 from pgm.wire.train import Train
-
-# Reads from one socket, and octets of them, before other tasks get their turn. Either takes some two milliseconds, a
-# fifth of the shortest default NAK_BO_IVL.
-DRAIN_TRAINS = 32
-_DRAIN_OCTETS = 2 * MIB
 
 
 class ReadingEndpoint(Endpoint, Protocol):
@@ -33,16 +27,6 @@ class ReadingEndpoint(Endpoint, Protocol):
 
     application_reader: ApplicationReader | None
     wake_ivl: int
-    plan: NodePlan | None
-    last_event: Callable[[], dict[str, Any] | None]
-
-    links: NodeLinks
-
-    def now_ns(self) -> int:
-        """Return the time of the cores."""
-
-    def perform(self, effects: Effects) -> None:
-        """Perform the effects of a call from outside of the driver's own work."""
 
     def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         """Pass a read to the core. Return the core's effects."""
@@ -70,8 +54,7 @@ class TrioReads:
         self._turn = trio.Lock()  # of the endpoint that runs the tasks
 
     @property
-    def endpoints(self) -> tuple[ReadingEndpoint, ...]:
-        """Return the endpoints of the node, the oldest first."""
+    def _endpoints(self) -> tuple[ReadingEndpoint, ...]:
         return cast("tuple[ReadingEndpoint, ...]", self.links.endpoints)
 
     async def run(self) -> None:
@@ -82,7 +65,7 @@ class TrioReads:
                     nursery.start_soon(self._listen, link, sock)
 
     def _application_reader(self, sock: socket.socket) -> ApplicationReader | None:
-        reader = self.endpoints[0].application_reader
+        reader = self._endpoints[0].application_reader
         return reader if reader is not None and reader.sock is sock else None
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
@@ -98,7 +81,7 @@ class TrioReads:
             if reader is not None and reader.is_waiting:
                 continue
             is_empty = await self._drain(link, sock)
-            endpoints = self.endpoints
+            endpoints = self._endpoints
             for endpoint in endpoints:
                 endpoint.reschedule()
             has_rested = False
@@ -123,14 +106,14 @@ class TrioReads:
             if self.links.is_shared:
                 self.links.hand_over(link, sock, arrival)
             else:
-                [endpoint] = self.endpoints
+                [endpoint] = self._endpoints
                 effects = endpoint.receive(link, sock, arrival)
                 if effects:
                     await endpoint.perform_received(effects, link, arrival.train)
             if arrival.is_last:
                 return True
             octets += arrival.train.length
-            if octets > _DRAIN_OCTETS:
+            if octets > DRAIN_OCTETS:
                 break
         return False
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-from pgm.net.endpoint.open import Target, nodes_of_loop, open_receiver, open_source, plans_of
+from pgm.net.endpoint.open import Target, open_receiver, open_source, plans_of
+from pgm.net.endpoint.opening import opening
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
+from pgm.net.endpoint.surfaces import new_surface
 from pgm.topology.node_plan import NodePlan, Role
 
 S = TypeVar("S")
@@ -52,7 +54,7 @@ class Node(SharedNode[AbstractAsyncContextManager[Source], AbstractAsyncContextM
     """Node of this process, opened by `pgm.open_node`: any number of its sources and receivers share its sockets."""
 
 
-@asynccontextmanager
+@opening
 async def open_node(
     target: Target, *, node: str | None = None, seed: str | None = None, **parameters: Any
 ) -> AsyncIterator[Node]:
@@ -64,5 +66,5 @@ async def open_node(
     `UsageError`, `TransportError`.
     """
     plans = plans_of(target, node, parameters)
-    with nodes_of_loop().held(sockets_plan(plans), seed):
+    with new_surface().nodes.held(sockets_plan(plans), seed):
         yield Node(plans, open_source, open_receiver)

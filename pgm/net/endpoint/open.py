@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, Unpack, get_args
 
@@ -24,22 +23,23 @@ from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.core_factory import gsi_name, receiver_core, source_core, stream_of, unordered_ports
-from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.effects import Application
-from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.driver.event_loops import TaskStatus, current_loop
+from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.rest_settings import ReadSettings, receiver_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.keywords import Answer
 from pgm.net.endpoint.open_nodes import OpenNode, OpenNodes
+from pgm.net.endpoint.opening import opening
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
 from pgm.net.endpoint.policies import OnLoss, Policies, Slow
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source, SourceOutbox
 from pgm.net.endpoint.start_position import Start, start_parameters
-from pgm.net.endpoint.waits import TrioWaits
+from pgm.net.endpoint.surfaces import new_surface
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
@@ -56,19 +56,7 @@ Target: TypeAlias = str | Path | Topology | NodePlan
 
 _BLOCKING = ("busy_poll", "cpu")  # further arguments of `pgm.blocking`
 _SYSTEM_RANDOM = random.SystemRandom()
-_NODES: trio.lowlevel.RunVar[OpenNodes[TrioReads]] = trio.lowlevel.RunVar("pgm nodes")
-
 N = TypeVar("N")
-
-
-def nodes_of_loop() -> OpenNodes[TrioReads]:
-    """Return the open nodes of the running loop."""
-    try:
-        return _NODES.get()
-    except LookupError:
-        nodes = OpenNodes(TrioReads)
-        _NODES.set(nodes)
-        return nodes
 
 
 def resolve(
@@ -212,7 +200,7 @@ def receiving_driver(
 
 
 @asynccontextmanager
-async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: Answer = "no") -> AsyncIterator[None]:
+async def driven(driver: NodeDriver, plan: NodePlan | None = None, answer: Answer = "no") -> AsyncIterator[None]:
     """Run a driver for the length of a block. Afterwards it leaves its links.
 
     With a plan, the driver writes the telemetry of that plan. `answer` says whether it answers `pgm status` and `pgm
@@ -222,26 +210,25 @@ async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: Answe
     observation = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
     try:
         with observation as driver.observer:
-            async with open_plain_nursery() as nursery:
+            async with current_loop().open_background() as tasks:
                 if plan is not None and answer != "no":
-                    await nursery.start(_answer, plan, driver, answer)
-                nursery.start_soon(driver.run)
+                    await tasks.start(_answer, plan, driver, answer)
+                tasks.start_soon(driver.run)
                 yield
-                nursery.cancel_scope.cancel()
     finally:
         driver.links.leave(driver)
 
 
 async def _answer(
-    plan: NodePlan, driver: TrioDriver, answer: Answer, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    plan: NodePlan, driver: NodeDriver, answer: Answer, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Answer for the node, once no other of its endpoints does. Raises `ProcessError` if another process does."""
     started_ns, is_next = driver.now_ns(), driver.reads.answers.locked()
     if is_next:
         task_status.started()
-    async with driver.reads.answers, open_plain_nursery() as nursery:
+    async with driver.reads.answers, current_loop().open_tasks() as tasks:
         try:
-            await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
+            await start_answering(tasks, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
         except ProcessError:
             if answer == "yes" and not is_next:
                 raise
@@ -260,7 +247,7 @@ def _answer_of(answer: Answer, target: Target) -> Answer:
     return answer
 
 
-@asynccontextmanager
+@opening
 async def open_source(
     target: Target,
     *,
@@ -286,12 +273,12 @@ async def open_source(
     exception cuts the stream short, and receivers are told so. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     plan, answer = resolve(target, node, Role.SOURCE, parameters, name), _answer_of(answer, target)
-    waits = TrioWaits()
-    with source_parts(nodes_of_loop(), plan, stream, seed) as (core, opened, packer):
-        outbox = SourceOutbox(packer, on_notice, waits.wake)
-        driver = TrioDriver(core, opened.reads, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
+    surface = new_surface()
+    with source_parts(surface.nodes, plan, stream, seed) as (core, opened, packer):
+        outbox = SourceOutbox(packer, on_notice, surface.waits.wake)
+        driver = surface.drive(core, opened.reads, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
     async with driven(driver, plan, answer):
-        source = Source(core, driver, packer, waits)
+        source = Source(core, driver, packer, surface.waits)
         try:
             yield source
             await source.aclose()
@@ -300,7 +287,7 @@ async def open_source(
             raise
 
 
-@asynccontextmanager
+@opening
 async def open_receiver(
     target: Target,
     *,
@@ -336,32 +323,18 @@ async def open_receiver(
     """
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
-    waits = TrioWaits()
-    parts = receiver_parts(nodes_of_loop(), plan, stream, seed, subscribe, subjects)
+    surface = new_surface()
+    parts = receiver_parts(surface.nodes, plan, stream, seed, subscribe, subjects)
     with parts as (core, opened, decoders, reassemblers):
-        inbox = Inbox(core, reassemblers, on_notice, waits.wake, policies, is_plain=decoders.is_plain)
-        driver = receiving_driver(core, opened.reads, inbox, plan.parameters)
+        inbox = Inbox(core, reassemblers, on_notice, surface.waits.wake, policies, is_plain=decoders.is_plain)
+        driver = surface.drive(core, opened.reads, inbox, receiver_read_settings(plan.parameters))
     async with driven(driver, plan, answer):
-        if len(driver.links) == 1 and not plan.parameters.rx_wake_ivl:
-            driver.on_company = partial(_switch_reader, driver, waits, inbox, plan.parameters.rx_poll_ivl)
-            driver.on_company(not driver.links.is_shared)
+        surface.read_in_waits(inbox, plan.parameters)
         try:
-            yield Receiver(core, driver, inbox, waits, decoders, policies)
+            yield Receiver(core, driver, inbox, surface.waits, decoders, policies)
         finally:
             try:
                 driver.perform(core.leave(driver.now_ns()))
             finally:
-                driver.on_company = ignore
                 inbox.close()
-                waits.close()
-
-
-def _switch_reader(driver: TrioDriver, waits: TrioWaits, inbox: Inbox, poll_ivl: int, is_alone: bool) -> None:
-    """Let the application of a receiver read by itself, if no other endpoint shares the links."""
-    waits.close()
-    driver.application_reader = None
-    if is_alone:
-        read = partial(driver.read_for, inbox.singles.take)
-        driver.application_reader = waits.reader = ApplicationReader(
-            driver.links[0].inputs[0], read, driver.rest_s, poll_ivl
-        )
+                surface.close()

@@ -12,7 +12,7 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import WholeMessages
 from pgm.messages.objects import CBOR, Codec
 from pgm.messages.subjects import Subscription
-from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.endpoint.base import D, ReceiverView, Waits
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.policies import REPORTING, Policies
@@ -172,7 +172,7 @@ class ReceiverEndpoint(ReceiverView[D]):
         return message
 
 
-class Receiver(ReceiverEndpoint[TrioDriver]):
+class Receiver(ReceiverEndpoint[NodeDriver]):
     """Receiver of streams, opened by `pgm.open_receiver`. Only one task at a time may iterate over it.
 
     When the application falls behind by `inbox_bytes`, delivery stops and repair continues. Data that then exceeds the

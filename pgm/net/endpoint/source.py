@@ -15,7 +15,7 @@ from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow, require_octets
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
-from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.endpoint.base import D, SourceView, Waits
 from pgm.net.endpoint.single_packets import SinglePacketSender
 from pgm.net.framing.batches import BatchSender
@@ -286,5 +286,5 @@ class SourceEndpoint(SourceView[D]):
             await self._waits.wait(NEVER)
 
 
-class Source(SourceEndpoint[TrioDriver]):
+class Source(SourceEndpoint[NodeDriver]):
     """Source of one stream, opened by `pgm.open_source`."""

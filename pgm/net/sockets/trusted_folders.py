@@ -17,8 +17,6 @@ import struct
 from collections import deque
 from pathlib import Path
 
-import trio
-
 from pgm.errors import ProcessError, UsageError
 
 USER_VARIABLE = "PGM_RUNTIME_USER"
@@ -30,7 +28,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid and gid, as SO_PEERCRED gives them
 
 
-def peer_of(sock: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
+def peer_of(sock: socket.socket) -> tuple[int, int]:
     """Return the kernel's process id and user id of a Unix socket's peer."""
     octets = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(octets)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import socket
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-import trio
 
 from pgm.errors import ProcessError
 from pgm.net.sockets.trusted_folders import check_folder, check_peer, make_folder
@@ -16,16 +14,16 @@ from pgm.net.sockets.trusted_folders import check_folder, check_peer, make_folde
 _BACKLOG = 16  # connections that wait
 
 
-@asynccontextmanager
-async def listening(path: Path, purpose: str) -> AsyncIterator[trio.socket.SocketType]:
-    """Listen at `path` for the length of a block; `purpose` names the socket in messages.
+@contextmanager
+def listening(path: Path, purpose: str) -> Iterator[socket.socket]:
+    """Listen at `path` with a non-blocking socket for the length of a block; `purpose` names it in messages.
 
     A stale socket of a dead process is replaced. Raises `ProcessError` if a process answers already, if the socket
     cannot be made, or if another user can change the folder or one above it.
     """
     try:
         _prepare(path)
-        sock = await _bind(path)
+        sock = _bind(path)
     except OSError as error:
         raise ProcessError(
             f"cannot make the {purpose} socket {path}: {error.strerror or error}",
@@ -48,10 +46,11 @@ def connect(sock: socket.socket, path: Path) -> None:
     check_peer(sock, path)
 
 
-async def _bind(path: Path) -> trio.socket.SocketType:
-    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _bind(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        await sock.bind(str(path))
+        sock.setblocking(False)
+        sock.bind(str(path))
         _restrict(path)
         sock.listen(_BACKLOG)
     except BaseException:

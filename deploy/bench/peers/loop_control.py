@@ -1,15 +1,15 @@
-"""Waiting under trio for commands of the benchmark and for messages."""
+"""Waiting in an event loop for commands of the benchmark and for messages."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
-
-import trio
 
 from deploy.bench.peers.control import STDIN, Control
 from deploy.bench.peers.messages import MessageTally
 from deploy.bench.peers.repair_watch import OneBurst
+from pgm.net.driver.event_loops import current_loop
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import Message
 
@@ -18,8 +18,9 @@ _LOOK_S = 0.02  # between two checks for commands
 
 async def next_word(control: Control) -> str:
     """Return the next word, or "" at the end of standard input."""
+    loop = current_loop()
     while not (word := control.word()) and not control.is_over:
-        await trio.lowlevel.wait_readable(STDIN)
+        await loop.readable(STDIN)
     return word
 
 
@@ -49,8 +50,8 @@ async def until_complete(
 
     Says "hears" after the first probe. Starts the burst of losses at the word "lose".
     """
-    expected, heard = None, False
-    seen, since = -1, trio.current_time()
+    loop, expected, heard = current_loop(), None, False
+    seen, since = -1, time.monotonic()
     while not control.is_over:
         if not heard and tally.probes:
             heard = True
@@ -62,9 +63,9 @@ async def until_complete(
             burst.begin(int(word.split()[1]))
             control.say("loses")
         if tally.messages != seen:
-            seen, since = tally.messages, trio.current_time()
+            seen, since = tally.messages, time.monotonic()
             if job["each"]:
                 tally.stamp()
-        if expected is not None and (tally.messages >= expected or trio.current_time() - since > job["quiet_s"]):
+        if expected is not None and (tally.messages >= expected or time.monotonic() - since > job["quiet_s"]):
             return
-        await trio.sleep(_LOOK_S)
+        await loop.sleep(_LOOK_S)

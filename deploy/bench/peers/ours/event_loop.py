@@ -1,4 +1,4 @@
-"""pgm's ends on the trio driver."""
+"""pgm's ends in an event loop: trio, asyncio or uvloop."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import trio
-
 from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control, run_end
+from deploy.bench.peers.loop_control import take_each, until_complete, until_over, until_word
 from deploy.bench.peers.messages import MessageMaker, MessageTally, pattern
 from deploy.bench.peers.ours.common import (
     both_of,
@@ -25,8 +24,8 @@ from deploy.bench.peers.ours.common import (
 )
 from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
 from deploy.bench.peers.round_trips import RoundTrips, TripResult
-from deploy.bench.peers.trio_control import take_each, until_complete, until_over, until_word
 from pgm.core.effects import Lost
+from pgm.net.driver.event_loops import current_loop
 from pgm.net.endpoint.open import open_receiver, open_source
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
@@ -37,7 +36,7 @@ from pgm.net.framing.packed_batch import PackedBatch
 async def send(control: Control, job: Mapping[str, Any]) -> None:
     """Send probes, then messages."""
     async with open_source(**source_opening(job)) as source:
-        maker = MessageMaker(job["size"])
+        loop, maker = current_loop(), MessageMaker(job["size"])
         watch = SourceWatch(source.driver.core)
         lose(source.driver.links, job)
         if job["watch"] and job["messages"]:  # a burst, for which the last repair is timed
@@ -47,7 +46,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
             if control.is_over:
                 return
             await source.send_batch(probe := maker.probe(), subject=subjects_of(probe, job), flush=True)
-            await trio.sleep(PROBE_IVL_S)
+            await loop.sleep(PROBE_IVL_S)
         seconds = await _send_all(source, maker, job)
         control.say("sent", messages=maker.made, seconds=seconds, **window_of(watch), **counted(source.counters))
         await until_word(control, "report")
@@ -78,10 +77,9 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
             if job["messages"]:  # a burst; the injector costs time on every read
                 receiver.links[0].injector = burst
         control.say("ready")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(take_each if job["each"] else _take_batches, receiver, tally)
+        async with current_loop().open_background() as tasks:
+            tasks.start_soon(take_each if job["each"] else _take_batches, receiver, tally)
             await until_complete(control, job, tally, burst)
-            nursery.cancel_scope.cancel()
         control.say("result", **tally.result(), **counted(receiver.counters), **watch.result())
         await until_over(control)
 
@@ -109,18 +107,22 @@ async def ping(control: Control, job: Mapping[str, Any]) -> None:
 
 
 async def _answer(receiver: Receiver) -> TripResult:
-    with trio.move_on_after(QUIET_S):
+    result = TripResult.NO
+
+    async def take() -> None:
+        nonlocal result
         async for item in receiver:
-            if isinstance(item, Message):
-                return TripResult.YES
-            if isinstance(item, Lost):
-                return TripResult.LOST
-    return TripResult.NO
+            if isinstance(item, (Message, Lost)):
+                result = TripResult.YES if isinstance(item, Message) else TripResult.LOST
+                return
+
+    await current_loop().within(QUIET_S, take)
+    return result
 
 
 async def pong(control: Control, job: Mapping[str, Any]) -> None:
     """Answer each request."""
-    async with _both(job, is_ping=False) as (source, receiver), trio.open_nursery() as nursery:
+    async with _both(job, is_ping=False) as (source, receiver):
         control.say("ready")
 
         async def answer() -> None:
@@ -128,9 +130,9 @@ async def pong(control: Control, job: Mapping[str, Any]) -> None:
                 if isinstance(item, Message):
                     await source.send(item.payload)
 
-        nursery.start_soon(answer)
-        await until_over(control)
-        nursery.cancel_scope.cancel()
+        async with current_loop().open_background() as tasks:
+            tasks.start_soon(answer)
+            await until_over(control)
 
 
 @asynccontextmanager
