@@ -30,6 +30,7 @@ OURS = (
     _ours("ours-asyncio", "pgm, asyncio", ("throughput", "latency"), _loop(loop="asyncio")),
     _ours("ours-acked", "pgm, acked", ("throughput",), _loop(flow="acked")),
     _ours("ours-each", "pgm, trio, async for", ("throughput",), _loop(each=True), _why_not_each),
+    _ours("ours-streams", "pgm, 16 streams", ("throughput",), python_peer("ours.streams", streams=16, batched=False)),
     _ours("ours-busy-poll", "pgm, busy-poll", _STREAMS, _busy_poll(), is_busy_poll=True),
     _ours("ours-messages", "pgm, batches()", _MESSAGES, _loop(batched=True)),
     _ours("ours-messages-asyncio", "pgm, batches(), asyncio", _MESSAGES, _loop(batched=True, loop="asyncio")),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deploy.bench.peers.control import STDIN, Control
-from deploy.bench.peers.messages import MessageTally
+from deploy.bench.peers.messages import MessageTally, SessionTallies
 from deploy.bench.peers.repair_watch import OneBurst
 from pgm.net.driver.event_loops import current_loop
 from pgm.net.endpoint.receiver import Receiver
@@ -44,7 +44,7 @@ async def take_each(receiver: Receiver, tally: MessageTally) -> None:
 
 
 async def until_complete(
-    control: Control, job: Mapping[str, Any], tally: MessageTally, burst: OneBurst | None = None
+    control: Control, job: Mapping[str, Any], tally: MessageTally | SessionTallies, burst: OneBurst | None = None
 ) -> None:
     """Wait until all expected messages arrived, or until `quiet_s` of silence.
 
@@ -64,7 +64,7 @@ async def until_complete(
             control.say("loses")
         if tally.messages != seen:
             seen, since = tally.messages, time.monotonic()
-            if job["each"]:
+            if isinstance(tally, MessageTally) and job["each"]:
                 tally.stamp()
         if expected is not None and (tally.messages >= expected or time.monotonic() - since > job["quiet_s"]):
             return

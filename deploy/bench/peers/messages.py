@@ -118,3 +118,38 @@ class MessageTally:
             "first_ns": self.first_ns,
             "last_ns": self.last_ns,
         }
+
+
+class SessionTallies:
+    """Tallies of several sessions, each with numbers of its own."""
+
+    def __init__(self, size: int, sessions: int) -> None:
+        self._size = size
+        self._sessions = sessions  # that will come
+        self._tallies: dict[bytes, MessageTally] = {}  # by TSI
+
+    def add(self, tsi: bytes, payloads: Octets) -> None:
+        """Add consecutive messages of one session."""
+        tally = self._tallies.get(tsi)
+        if tally is None:
+            tally = self._tallies[tsi] = MessageTally(self._size)
+        tally.add(payloads)
+
+    @property
+    def probes(self) -> int:
+        """Return the probes of the session with the fewest."""
+        if len(self._tallies) < self._sessions:
+            return 0
+        return min(tally.probes for tally in self._tallies.values())
+
+    @property
+    def messages(self) -> int:
+        """Return the messages of all sessions."""
+        return sum(tally.messages for tally in self._tallies.values())
+
+    def result(self) -> dict[str, int]:
+        """Return the figures for the benchmark."""
+        rows = [tally.result() for tally in self._tallies.values()]
+        sums = {key: sum(row[key] for row in rows) for key in ("messages", "missing", "disordered", "damaged")}
+        first_ns = min([row["first_ns"] for row in rows if row["messages"]], default=0)
+        return {**sums, "first_ns": first_ns, "last_ns": max([row["last_ns"] for row in rows], default=0)}

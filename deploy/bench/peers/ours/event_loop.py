@@ -47,14 +47,14 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
                 return
             await source.send_batch(probe := maker.probe(), subject=subjects_of(probe, job), flush=True)
             await loop.sleep(PROBE_IVL_S)
-        seconds = await _send_all(source, maker, job)
+        seconds = await send_all(source, maker, job)
         control.say("sent", messages=maker.made, seconds=seconds, **window_of(watch), **counted(source.counters))
         await until_word(control, "report")
         control.say("repairs", **watch.result())
         await until_over(control)
 
 
-async def _send_all(source: Source, maker: MessageMaker, job: Mapping[str, Any]) -> float:
+async def send_all(source: Source, maker: MessageMaker, job: Mapping[str, Any]) -> float:
     """Send all messages of the job and return the seconds used."""
     subjects = subjects_of(maker.rows, job)
     begun_ns = time.monotonic_ns()
