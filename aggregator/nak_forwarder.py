@@ -132,7 +132,7 @@ class NakForwarder(Generic[R]):
             return False
         repair.retries += 1
         following = repair.route.after(repair.target) or NOBODY
-        if not following or repair.retries >= len(repair.route.all):
+        if repair.retries >= len(repair.route.all):
             return False
         repair.target = following
         repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl

@@ -27,6 +27,8 @@ class MissingRange(TimedRange):
     since_ns: int = 0  # when the range entered its state
     promised_ns: int = 0  # when an NCF first promised the data
     asked: Nla | None = None
+    unanswered: int = 0  # NAKs of this node in a row that no NCF confirmed
+    tried: Nla | None = None  # the parent that left the last one of them unanswered
 
     @property
     def state_name(self) -> str:

@@ -128,18 +128,25 @@ class NakSender:
                 self._counters.redirects_dropped += 1
             else:
                 self.parents.unanswered(asked, now_ns)
-        parent = self._redirect or self.parents.current  # may have changed in the loop above
-        for missing in step.asking:
-            missing.asked = parent
         history = self._take_history(step, segment)
         before = self._counters.nak_sqns
-        counts, single = self._parity.plan(step.asking)
-        effects = self._naks(single, segment, parent)
-        if counts:
-            effects += self._parity_naks(counts, segment, parent)
+        effects: list[Effect] = []
+        for parent, ranges in self._by_parent(step.asking).items():
+            counts, single = self._parity.plan(ranges)
+            effects += self._naks(single, segment, parent)
+            if counts:
+                effects += self._parity_naks(counts, segment, parent)
         if effects:
             effects += limit.asked(self._counters.nak_sqns - before, self.state.lead, now_ns)
         return [*history, *effects, *self.parents.take_change(self.state.tsi, now_ns)], step
+
+    def _by_parent(self, asking: list[MissingRange]) -> dict[Nla | None, list[MissingRange]]:
+        """Return ranges by the parent to ask: the current one, or another if NAKs for the range were unanswered."""
+        by_parent: dict[Nla | None, list[MissingRange]] = {}
+        for missing in asking:
+            missing.asked = self._redirect or self.parents.for_request(missing.tried, missing.unanswered)
+            by_parent.setdefault(missing.asked, []).append(missing)
+        return by_parent
 
     def home_of(self, node: Nla, home: Segment) -> Segment:
         """Return the segment on which a node above is asked."""

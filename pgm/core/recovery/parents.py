@@ -16,6 +16,7 @@ from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
 
+_TRIES = 2  # NAKs of one request to each parent in turn: a request need not wait for the change of the parent
 _MOST_NOTICES = 2  # in notice_ivl: one for the change, one for the return
 
 
@@ -99,10 +100,16 @@ class Parents:
             self._move_to((self._index + 1) % len(self._order))
             self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
 
+    def for_request(self, tried: Nla | None, unanswered: int) -> Nla | None:
+        """Return the parent for a request after so many unanswered NAKs, the last to `tried`: each gets a few in turn."""
+        if unanswered < _TRIES or tried not in self._order:
+            return self.current
+        return tried if unanswered % _TRIES else self.after(tried)
+
     def after(self, asked: Nla) -> Nla | None:
-        """Return the parent for a single request that `asked` did not answer; None without another."""
-        if len(self._order) < 2 or asked not in self._order:
-            return self.current if asked != self.current else None
+        """Return the parent for a single request that `asked` did not answer: `asked` again without another."""
+        if asked not in self._order:
+            return self.current
         return self._order[(self._order.index(asked) + 1) % len(self._order)]
 
     def before_asking(self, now_ns: int) -> None:

@@ -210,7 +210,7 @@ class Recovery:
             if not missing.ncf_retries and missing.since_ns != asked_ns:
                 asked_ns = missing.since_ns
                 self.ncf_timeout.answered(now_ns - asked_ns)
-            missing.asked = None
+            missing.asked, missing.unanswered = None, 0
 
     def arrived(self, first: int, end: int, now_ns: int | None = None) -> list[Span]:
         """Remove sqns received at `now_ns`, or abandoned if None. Return the spans that were missing, in order."""
@@ -306,6 +306,8 @@ class Recovery:
             is_unanswered = missing.state is RepairState.WAIT_NCF or missing.asked is not None
             if is_unanswered and missing.asked not in actions.unanswered:
                 actions.unanswered.append(missing.asked)  # only once, because one NAK may have listed many ranges
+            if is_unanswered:
+                missing.unanswered, missing.tried = missing.unanswered + 1, missing.asked or missing.tried
             missing.asked = None
             response_timeout = self.ncf_timeout if missing.state is RepairState.WAIT_NCF else self.data_timeout
             late.append(response_timeout)
@@ -334,6 +336,7 @@ class Recovery:
             if joined and joined[-1].end == piece.first and joined[-1].is_like(piece):
                 joined[-1].ncf_retries = min(joined[-1].ncf_retries, piece.ncf_retries)
                 joined[-1].data_retries = min(joined[-1].data_retries, piece.data_retries)
+                joined[-1].unanswered = min(joined[-1].unanswered, piece.unanswered)
                 joined[-1].data_waits = min(joined[-1].data_waits, piece.data_waits)
                 self.missing.join(joined[-1], piece)
             else:

@@ -122,7 +122,7 @@ def test_an_only_parent_is_never_left():
     made, counters = parents(OWN_REPAIRER)
     leave_unanswered(made, 20)
     assert made.current == OWN_REPAIRER
-    assert made.after(OWN_REPAIRER) is None
+    assert made.after(OWN_REPAIRER) == made.for_request(OWN_REPAIRER, 9) == OWN_REPAIRER
     assert counters.parent_changes == 0
 
 
@@ -159,6 +159,11 @@ def test_parents_single_request_moves_without_the_others():
     made, counters = parents(OWN_REPAIRER, NEXT_TIER, SOURCE)
     assert [made.after(asked) for asked in made.all] == [NEXT_TIER, SOURCE, OWN_REPAIRER]
     assert made.after(PATH) == OWN_REPAIRER
+    asked, turns = None, []
+    for unanswered in range(7):
+        asked = made.for_request(asked, unanswered)
+        turns.append(asked)
+    assert turns == [*[OWN_REPAIRER] * 2, *[NEXT_TIER] * 2, *[SOURCE] * 2, OWN_REPAIRER]
     assert (made.current, counters.parent_changes) == (OWN_REPAIRER, 0)
 
 
