@@ -94,7 +94,7 @@ def text_of(event: Happening) -> str:
         return event.text
     session = f"session {tsi_text(event.tsi)}"
     if isinstance(event, Opened):
-        return f"{session} from {event.peer} at sqn {event.first}"
+        return f"{session} of {event.source} from {event.peer} at sqn {event.first}"
     if isinstance(event, Closed):
         return f"{session} at sqn {event.next_sqn}: {event.cause.value}"
     return f"{session} sqns {event.first} to {event.first + event.count - 1}: {event.cause.value}"
