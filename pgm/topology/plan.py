@@ -31,10 +31,15 @@ def plan_node(topology: Topology, name: str) -> NodePlan:
 
 
 def plan_receiver_at(topology: Topology, source: NodePlan) -> NodePlan:
-    """Return the plan of a receiver at a source's node. It takes every stream of the file, on the source's segments."""
+    """Return the plan of a receiver at a source's node. It takes every stream of the file, on the source's segments.
+
+    Its parents are the repairers of its first segment, and then each session's source.
+    """
     tree = checked_tree(topology)
     node, _ = _entry_of(tree, source.name)
-    receiver = attrs.evolve(node, role=Role.RECEIVER, streams=())
+    repairers = tree.repairers_on(source.segments[0].name)
+    receiver = attrs.evolve(node, role=Role.RECEIVER, streams=(), parents=tuple(one.name for one in repairers))
+    assert receiver.up is not None
     settings = settings_of(topology, receiver)
     sockets = {name: getattr(source.parameters, name) for name in SOCKET_PARAMETERS}  # which the source may have opened
     return attrs.evolve(
@@ -42,6 +47,10 @@ def plan_receiver_at(topology: Topology, source: NodePlan) -> NodePlan:
         role=Role.RECEIVER,
         streams=_streams(tree, receiver),
         parameters=attrs.evolve(parameters_of(settings), **sockets),
+        parents=_addresses_on(receiver.up, repairers),
+        local_repairers=_local_repairers(tree, receiver),
+        keepers=_keepers(tree, receiver),
+        asks_below_trail=bool(repairers),
         lines=tuple(LinePlan(segment.name) for segment in source.segments[1:]),
         reasons=_reasons(settings),
     )

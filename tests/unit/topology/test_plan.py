@@ -8,7 +8,7 @@ from pgm.errors import TopologyError
 from pgm.impairments import Impairment
 from pgm.topology.load import loads
 from pgm.topology.node_plan import LinePlan, Role
-from pgm.topology.plan import plan_all, plan_node
+from pgm.topology.plan import plan_all, plan_node, plan_receiver_at
 from tests.unit.topology.trees import GOOD, changed, line_of, topology
 
 
@@ -24,6 +24,15 @@ def test_source_answers_where_it_sits():
         ("quotes", 7500, "ordered", "rate")
     ]
     assert plan.parents == ()
+
+
+def test_plan_receiver_at_a_source_asks_the_repairers_of_its_segment():
+    """Its late joins find history there; the path of the SPMs, which names the other sources, comes after them."""
+    plan = plan_receiver_at(topology(), plan_node(topology(), "exchange"))
+    assert plan.role is Role.RECEIVER
+    assert plan.parents == plan.keepers == ("10.0.0.11",)
+    assert plan.local_repairers == {"10.0.0.11"}
+    assert plan.asks_below_trail
 
 
 def test_on_lan_repairer_has_one_segment_for_both():
