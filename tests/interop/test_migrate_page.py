@@ -41,8 +41,8 @@ def commands(title: str) -> list[str]:
 
 
 def shape(line: str) -> str:
-    """Return a line of output without its numbers and session identifiers."""
-    return re.sub(r"\d+", "0", re.sub(r"[0-9a-f]{16}", "TSI", line))
+    """Return a line of output without its numbers."""
+    return re.sub(r"\d+", "0", line)
 
 
 class _SecondHost(Host):
