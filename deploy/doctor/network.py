@@ -103,7 +103,7 @@ def _check_sockets(plan: NodePlan, segment: SegmentPlan, interface: Interface) -
     try:
         sockets = open_sockets(segment, plan.parameters)
     except TransportError as error:
-        yield _socket_finding(plan, segment, interface, error)
+        yield _socket_finding(plan, segment, error)
         return
     try:
         yield ok("sockets", subject, f"{interface.name}: {segment.where}")
@@ -112,16 +112,13 @@ def _check_sockets(plan: NodePlan, segment: SegmentPlan, interface: Interface) -
         sockets.close()
 
 
-def _socket_finding(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> HostFinding:
+def _socket_finding(plan: NodePlan, segment: SegmentPlan, error: TransportError) -> HostFinding:
     cause, subject = error.__cause__, f"{plan.name} on {segment.name}"
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         try:
             pid = ask_status(status_path(plan.topology, plan.name))["pid"]
         except ProcessError:
-            family = 10 if ":" in interface.address else 2
-            holder = readings.holder_of(family, interface.address, segment.unicast_port)
-            holder_text = "" if holder is None else f": process {holder.pid}, {holder.command[:60]}"
-            return fault("sockets", subject, f"{error.message}{holder_text}", "free for this node", error.remedy)
+            return fault("sockets", subject, error.message, "free for this node", error.remedy)
         return ok("sockets", subject, f"the node runs already, as process {pid}")
     return fault("sockets", subject, error.message, segment.where, error.remedy)
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import array
 import ctypes
 import fcntl
-import os
 import socket
 import struct
 from pathlib import Path
-
-import attrs
 
 _SIOCGIFMTU = 0x8921
 _SIOCGIFINDEX = 0x8933
@@ -23,7 +20,6 @@ _BALLOON = "0x0005"  # device type of a memory balloon (virtio 1.2, 5.5)
 _REPORTING = 5  # feature bit VIRTIO_BALLOON_F_PAGE_REPORTING
 _TIME_ERROR = 5  # of adjtimex: the clock is not synchronised
 _TIMEX_OCTETS = 256  # larger than struct timex
-_LISTED = {socket.AF_INET: ("udp", "raw"), socket.AF_INET6: ("udp6", "raw6")}  # in /proc/net
 
 
 def read(path: str | Path) -> str | None:
@@ -138,47 +134,3 @@ def is_clock_kept() -> bool | None:
     libc = ctypes.CDLL(None, use_errno=True)
     state = libc.adjtimex(ctypes.create_string_buffer(_TIMEX_OCTETS))  # modes 0: reads only
     return None if state < 0 else state != _TIME_ERROR
-
-
-@attrs.frozen
-class SocketHolder:
-    """Process that holds a socket."""
-
-    pid: int
-    command: str
-
-
-def holder_of(family: int, address: str, port: int) -> SocketHolder | None:
-    """Return the process that has bound an address and a UDP port; None if there is none, or none that is visible."""
-    wanted = {
-        packed_text(family, address, port),
-        packed_text(family, "0.0.0.0" if family == socket.AF_INET else "::", port),
-    }
-    for name in _LISTED[socket.AddressFamily(family)][:1]:
-        for line in (read(f"/proc/net/{name}") or "").splitlines()[1:]:
-            fields = line.split()
-            if fields[1] in wanted:
-                holder = _process_with(f"socket:[{fields[9]}]")
-                if holder is not None:
-                    return holder
-    return None
-
-
-def packed_text(family: int, address: str, port: int) -> str:
-    """Return an address and a port as /proc/net spells them. The words are in host order, in hexadecimal."""
-    octets = socket.inet_pton(family, address.partition("%")[0])
-    words = struct.unpack(f"={len(octets) // 4}I", octets)
-    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
-
-
-def _process_with(link: str) -> SocketHolder | None:
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            if any(os.readlink(descriptor) == link for descriptor in (folder / "fd").iterdir()):
-                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                return SocketHolder(int(folder.name), words)
-        except OSError:  # the process has ended, or belongs to another user
-            continue
-    return None

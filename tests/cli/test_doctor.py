@@ -125,7 +125,7 @@ def test_doctor_names_the_holder_of_a_port() -> None:
         assert done.code == 1
         rows = by_check(done.json, "source on lan"), by_check(done.json, "desk-1 on lan")
         assert rows[0]["sockets"]["level"] == "fault"
-        assert f"in use by another process: process {os.getpid()}, " in rows[0]["sockets"]["found"]
+        assert f"in use by this process, {os.getpid()}" in rows[0]["sockets"]["found"]
         assert rows[1]["sockets"] == {
             "check": "sockets",
             "subject": "desk-1 on lan",

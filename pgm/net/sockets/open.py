@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import attrs
 
 from pgm.errors import TransportError
+from pgm.net.sockets.holder import find_holder
 from pgm.net.sockets.interfaces import Interface, find_interface, needs_scope
 from pgm.net.sockets.raw_ip import claim, open_raw
 from pgm.parameters import Parameters
@@ -313,9 +314,11 @@ def _explain(error: OSError, spec: _SocketSpec, port: int) -> TransportError:
     where = f"segment {plan.name} ({interface.name})"
     is_v6 = spec.family == socket.AF_INET6
     if error.errno == errno.EADDRINUSE:
+        holder = find_holder(interface.address, port)
+        stop = f"stop that process: kill {holder.pid}" if holder else f"find it with: ss -lunp 'sport = :{port}'"
         return TransportError(
-            f"{where}: {interface.address} port {port} is in use by another process",
-            remedy=f"find it with: ss -lunp 'sport = :{port}'; or give this node an address of its own",
+            f"{where}: {interface.address} port {port} is in use by {holder.text if holder else 'another process'}",
+            remedy=f"{stop}; or give this node an address of its own",
         )
     if error.errno == errno.EADDRNOTAVAIL:
         dad_hint = ", and wait until duplicate address detection has finished" if is_v6 else ""
