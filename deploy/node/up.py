@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import trio
@@ -14,16 +16,37 @@ from deploy.node.supervisor import Supervisor, heed_signals
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import generated_messages, message_size, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
+from pgm.errors import UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
+from pgm.topology.problems import suggestion
+
+T = TypeVar("T")
 
 
 def start_order(plans: dict[str, NodePlan]) -> list[list[str]]:
     """Return the names of elements, receivers and sources in their start order: repairers before the first packet."""
     by_role = {role: [name for name, plan in plans.items() if plan.role is role] for role in Role}
     return [by_role[Role.AGGREGATOR] + by_role[Role.REPAIRER], by_role[Role.RECEIVER], by_role[Role.SOURCE]]
+
+
+def select_nodes(plans: dict[str, T], only: Sequence[str], excepted: Sequence[str]) -> dict[str, T]:
+    """Return the plans of the nodes that match a pattern of `only`, if any, and none of `excepted`.
+
+    Raises `UsageError` for a pattern without a match, and if no node remains.
+    """
+    for option, patterns in (("--only", only), ("--except", excepted)):
+        for pattern in patterns:
+            if not fnmatch.filter(plans, pattern):
+                raise UsageError(f"{option} {pattern!r} matches no node", remedy=suggestion(pattern, plans))
+    wanted = {name for pattern in only or ("*",) for name in fnmatch.filter(plans, pattern)}
+    unwanted = {name for pattern in excepted for name in fnmatch.filter(plans, pattern)}
+    selected = {name: plan for name, plan in plans.items() if name in wanted - unwanted}
+    if not selected:
+        raise UsageError("--only and --except leave no node", remedy="leave out one of the patterns")
+    return selected
 
 
 async def run_tree(
@@ -64,9 +87,19 @@ async def run_tree(
 @topology_file
 @generated_messages("Send N test messages from every source, and check them at the receivers.")
 @message_size
+@click.option("--only", multiple=True, metavar="PATTERN", help="Run only the nodes whose names match; may be repeated.")
+@click.option("--except", "excepted", multiple=True, metavar="PATTERN", help="Leave out these nodes; may be repeated.")
 @telemetry_folder
 @command
-def up(file: Path, messages: int, size: int, telemetry: Path | None, as_json: bool) -> None:
+def up(
+    file: Path,
+    messages: int,
+    size: int,
+    only: tuple[str, ...],
+    excepted: tuple[str, ...],
+    telemetry: Path | None,
+    as_json: bool,
+) -> None:
     """Run every node of a topology FILE on this machine until Ctrl-C.
 
     A pattern starts as many nodes as its `count`. The addresses in the file must be addresses of this machine;
@@ -76,10 +109,18 @@ def up(file: Path, messages: int, size: int, telemetry: Path | None, as_json: bo
     pgm demo --write tree.toml && pgm up tree.toml --generate 10000
     pgm up deploy/topologies/loopback-demo.toml
 
+    To try a tree with your own data, leave out the source, or a receiver, and run your program in its place. PATTERN is a
+    shell pattern (* ? [...]) of node names. Quote it, or the shell may expand it.
+
+    \b
+    pgm up tree.toml --except source
+    seq 100000 | pgm run tree.toml --node source
+    pgm up tree.toml --only 'subnet-1-*' --only source --except '*-repairer'
+
     Without --generate, sources send only SPMs. Exits with 0 after Ctrl-C or SIGTERM. Exits with 1 if a node cannot start or ends
     by itself, or if a receiver has lost, duplicate, reordered or damaged messages.
     """
-    plans = plan_all(load_checked(file))
+    plans = select_nodes(plan_all(load_checked(file)), only, excepted)
     accounts = trio.run(run_tree, file, plans, messages, size, None if telemetry is None else telemetry.resolve())
     if as_json:
         print_json(accounts)
