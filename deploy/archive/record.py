@@ -18,8 +18,9 @@ from deploy.node.supervisor import end_with_supervisor
 from deploy.stream.receive_output import ProgressLine
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.log import log
 from deploy.terminal.options import PATH, loss_seed
-from deploy.terminal.output import command, log, print_json
+from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
 from pgm.archive.recording.node_recording import recording
 from pgm.archive.recording.recorder import Recorder

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from deploy.terminal.log import log
 from deploy.terminal.options import PATH, option
-from deploy.terminal.output import command, log, print_json, warn
+from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.target import require_node
 from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.core_factory import stream_of

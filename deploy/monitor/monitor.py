@@ -17,8 +17,9 @@ import trio
 from deploy.monitor.extra import need
 from deploy.monitor.nodes import NodeWatch
 from deploy.node.supervisor import heed_signals
+from deploy.terminal.log import log
 from deploy.terminal.options import PATH, option
-from deploy.terminal.output import command, log, print_json, warn
+from deploy.terminal.output import command, print_json, warn
 from pgm.errors import TransportError, UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
 

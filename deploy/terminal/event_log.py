@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from deploy.terminal.output import log, remedy
+from deploy.terminal.log import log
 from pgm.core.effects import Notice
 from pgm.core.events import EVENTS, Happening, id_of, text_of
 from pgm.telemetry.snapshot import event_row
@@ -36,10 +36,9 @@ class EventPrinter:
     def log(self, code: str, text: str, event_id: str = "") -> None:
         """Log a line. The line counts as an event if `event_id`, or else `code`, is the id of an event."""
         self.before()
-        log(code, text)
         event = EVENTS.get(event_id or code)
-        if event is not None and self.note(event.id, text) == 1 and event.remedy:
-            remedy(event.remedy)
+        is_first = event is not None and self.note(event.id, text) == 1
+        log(code, text, event_id, is_first=is_first)
 
     def note(self, event_id: str, text: str) -> int:
         """Count an event and return the number of its occurrences."""

@@ -132,19 +132,15 @@ def refused(error: OSError) -> PgmError:
 
 def warn(text: str) -> None:
     """Print a message on standard error, apart from results."""
-    _print_line(f"pgm: {text}")
-
-
-def log(code: str, text: str) -> None:
-    """Print one line of a process's log: a stable code and a sentence."""
-    _print_line(f"{code}: {text}")
+    print_line(f"pgm: {text}")
 
 
 def remedy(text: str) -> None:
     """Print the remedy for the problem in the previous line."""
-    _print_line(f"  remedy: {text}")
+    print_line(f"  remedy: {text}")
 
 
-def _print_line(text: str) -> None:
+def print_line(text: str) -> None:
+    """Print a line on standard error."""
     with contextlib.suppress(OSError):  # a full disk or a closed pipe behind the log must not end the process
         print(text, file=sys.stderr, flush=True)

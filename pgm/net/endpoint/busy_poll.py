@@ -19,7 +19,7 @@ from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
 from pgm.net.driver.rest_settings import receiver_read_settings
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.node import SharedNode, sockets_plan
-from pgm.net.endpoint.open import Target, ignore, plans_of, receiver_parts, resolve, source_parts
+from pgm.net.endpoint.open import Target, plans_of, receiver_parts, resolve, source_parts
 from pgm.net.endpoint.open_nodes import OpenNodes
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
 from pgm.net.endpoint.policies import OnLoss, Policies, Slow
@@ -28,6 +28,7 @@ from pgm.net.endpoint.source import SourceEndpoint, SourceOutbox
 from pgm.net.endpoint.start_position import Start, start_parameters
 from pgm.net.endpoint.threads import Runner, ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
+from pgm.telemetry.logger import handler_of
 from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
 
@@ -208,7 +209,7 @@ def open_source(
     name: str | None = None,
     stream: str | None = None,
     cpu: int | None = None,
-    on_notice: Callable[[Notice], None] = ignore,
+    on_notice: Callable[[Notice], None] | None = None,
     seed: str | None = None,
     **parameters: Unpack[SourceParameters],
 ) -> Iterator[BusyPollSource]:
@@ -216,7 +217,7 @@ def open_source(
     plan = resolve(target, node, Role.SOURCE, parameters, name)
     with pinned(cpu):
         with source_parts(_NODES.of_this_thread, plan, stream, seed) as (core, opened, packer):
-            driver = BusyPollDriver(core, opened.links, SourceOutbox(packer, on_notice))
+            driver = BusyPollDriver(core, opened.links, SourceOutbox(packer, handler_of(on_notice, plan.name, stream)))
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 endpoint = SourceEndpoint(core, driver, packer, BusyPollWaits(driver, driver.loop.turn))
@@ -244,7 +245,7 @@ def open_receiver(
     start: Start = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
-    on_notice: Callable[[Notice], None] = ignore,
+    on_notice: Callable[[Notice], None] | None = None,
     seed: str | None = None,
     **parameters: Unpack[ReceiverParameters],
 ) -> Iterator[BusyPollReceiver]:
@@ -255,6 +256,7 @@ def open_receiver(
     with pinned(cpu):
         parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, subscribe, subjects)
         with parts as (core, opened, decoders, reassemblers):
+            on_notice = handler_of(on_notice, plan.name, stream)
             inbox = Inbox(core, reassemblers, on_notice, lambda: None, policies, is_plain=decoders.is_plain)
             driver = BusyPollDriver(core, opened.links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:

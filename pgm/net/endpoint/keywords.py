@@ -17,7 +17,7 @@ class _CommonKeywords(TypedDict, total=False):
     node: str | None
     name: str | None
     stream: str | None
-    on_notice: Callable[[Notice], None]
+    on_notice: Callable[[Notice], None] | None
     answer: Answer
     seed: str | None
 

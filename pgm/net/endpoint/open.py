@@ -44,6 +44,7 @@ from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
 from pgm.parameters import ROWS, Parameters
+from pgm.telemetry.logger import handler_of
 from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
@@ -156,10 +157,6 @@ def new_tsi(plan: NodePlan, stream: StreamPlan) -> NamedTsi:
     return NamedTsi.of(gsi + port.to_bytes(2, "big"), plan.name if is_known else "")
 
 
-def ignore(_: object) -> None:
-    """Ignore a notice, by default."""
-
-
 @contextmanager
 def source_parts(
     nodes: OpenNodes[N], plan: NodePlan, stream: str | None, seed: str | None
@@ -254,7 +251,7 @@ async def open_source(
     node: str | None = None,
     name: str | None = None,
     stream: str | None = None,
-    on_notice: Callable[[Notice], None] = ignore,
+    on_notice: Callable[[Notice], None] | None = None,
     answer: Answer = "no",
     seed: str | None = None,
     **parameters: Unpack[SourceParameters],
@@ -267,7 +264,7 @@ async def open_source(
 
     With `answer="yes"` the source answers `pgm status` and `pgm ctl` as a node of `pgm run` does, for all sources and
     receivers of the node in this process. With "if-free" it does so unless another process does already. Changes by
-    `pgm ctl` come as notices.
+    `pgm ctl` come as notices. Without `on_notice` the logger `pgm` gets all notices.
 
     A normal end of the block sends the remaining data, then FIN, and serves repairs until no NAK comes any more. An
     exception cuts the stream short, and receivers are told so. Raises `TopologyError`, `UsageError`, `TransportError`.
@@ -275,7 +272,7 @@ async def open_source(
     plan, answer = resolve(target, node, Role.SOURCE, parameters, name), _answer_of(answer, target)
     surface = new_surface()
     with source_parts(surface.nodes, plan, stream, seed) as (core, opened, packer):
-        outbox = SourceOutbox(packer, on_notice, surface.waits.wake)
+        outbox = SourceOutbox(packer, handler_of(on_notice, plan.name, stream), surface.waits.wake)
         driver = surface.drive(core, opened.reads, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
     async with driven(driver, plan, answer):
         source = Source(core, driver, packer, surface.waits)
@@ -299,7 +296,7 @@ async def open_receiver(
     start: Start = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
-    on_notice: Callable[[Notice], None] = ignore,
+    on_notice: Callable[[Notice], None] | None = None,
     answer: Answer = "no",
     seed: str | None = None,
     **parameters: Unpack[ReceiverParameters],
@@ -326,6 +323,7 @@ async def open_receiver(
     surface = new_surface()
     parts = receiver_parts(surface.nodes, plan, stream, seed, subscribe, subjects)
     with parts as (core, opened, decoders, reassemblers):
+        on_notice = handler_of(on_notice, plan.name, stream)
         inbox = Inbox(core, reassemblers, on_notice, surface.waits.wake, policies, is_plain=decoders.is_plain)
         driver = surface.drive(core, opened.reads, inbox, receiver_read_settings(plan.parameters))
     async with driven(driver, plan, answer):
