@@ -26,7 +26,7 @@ from pgm.net.endpoint import busy_poll as busy_handles
 from pgm.net.endpoint import node as trio_node
 from pgm.net.endpoint import open as _open
 from pgm.net.endpoint import receiver as _receiver
-from pgm.net.endpoint.keywords import ReceiverKeywords, SourceKeywords
+from pgm.net.endpoint.keywords import NodeKeywords, ReceiverKeywords, SourceKeywords
 from pgm.net.endpoint.node import SharedNode, sockets_plan
 from pgm.net.endpoint.open import Target, plans_of
 from pgm.net.endpoint.threads import ThreadReceiver, ThreadSource
@@ -327,13 +327,13 @@ class Node(SharedNode[AbstractContextManager[Source], AbstractContextManager[Rec
 
 @overload
 def open_node(
-    target: Target, *, node: str | None = None, busy_poll: Literal[False] = False, **parameters: Any
+    target: Target, *, busy_poll: Literal[False] = False, **options: Unpack[NodeKeywords]
 ) -> AbstractContextManager[Node]: ...
 
 
 @overload
 def open_node(
-    target: Target, *, node: str | None = None, busy_poll: Literal[True], cpu: int | None = None, **parameters: Any
+    target: Target, *, busy_poll: Literal[True], cpu: int | None = None, **options: Unpack[NodeKeywords]
 ) -> AbstractContextManager[busy_handles.BusyPollNode]: ...
 
 
@@ -349,10 +349,10 @@ def open_node(
 
 @contextmanager
 def _open_node(
-    target: Target, *, node: str | None = None, seed: str | None = None, **parameters: Any
+    target: Target, *, node: str | None = None, name: str | None = None, seed: str | None = None, **parameters: Any
 ) -> Iterator[Node]:
     _refuse_cpu(parameters)
-    plans = plans_of(target, node, parameters)
+    plans = plans_of(target, node, parameters, name)
     own = sockets_plan(plans)
     with _in_background(_key(own), lambda: trio_node.open_node(own, seed=seed)):
         yield Node(plans, open_source, open_receiver)

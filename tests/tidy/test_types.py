@@ -59,7 +59,20 @@ async def trio_surface() -> None:
         await source.send("text")  # wrong
 
 
-def blocking_surface(wanted: bool) -> None:
+async def nodes() -> None:
+    async with pgm.open_node("tree.toml", node="exchange", rxw_bytes="1GiB", txw_secs="1s") as node:
+        async with node.source("prices", txw_secs="1s") as source, node.receiver(slow="close") as receiver:
+            assert_type(source, pgm.Source)
+            assert_type(receiver, pgm.Receiver)
+        node.source("prices", txw_sec="1s")  # wrong
+        node.receiver("prices", slow="dropoldest")  # wrong
+    pgm.open_node("tree.toml", rxw_byts=1)  # wrong
+    pgm.blocking.open_node("tree.toml", rxw_byts=1)  # wrong
+    with pgm.blocking.open_node("tree.toml", node="exchange") as own, own.source("prices") as blocking:
+        assert_type(blocking, pgm.blocking.Source)
+
+
+def blocking_surface() -> None:
     with pgm.blocking.open_receiver("tree.toml", node="desk", subjects=["/a"], slow="close") as receiver:
         assert_type(receiver, pgm.blocking.Receiver)
         for item in receiver:

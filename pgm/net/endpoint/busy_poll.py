@@ -18,6 +18,7 @@ from pgm.messages.arguments import Names, Payloads
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
 from pgm.net.driver.rest_settings import receiver_read_settings
 from pgm.net.endpoint.inbox import Inbox
+from pgm.net.endpoint.keywords import NodeParameters
 from pgm.net.endpoint.node import SharedNode, sockets_plan
 from pgm.net.endpoint.open import Target, plans_of, receiver_parts, resolve, source_parts
 from pgm.net.endpoint.open_nodes import OpenNodes
@@ -277,9 +278,15 @@ class BusyPollNode(SharedNode[AbstractContextManager[BusyPollSource], AbstractCo
 
 @contextmanager
 def open_node(
-    target: Target, *, node: str | None = None, cpu: int | None = None, seed: str | None = None, **parameters: Any
+    target: Target,
+    *,
+    node: str | None = None,
+    name: str | None = None,
+    cpu: int | None = None,
+    seed: str | None = None,
+    **parameters: Unpack[NodeParameters],
 ) -> Iterator[BusyPollNode]:
     """Open the sockets of a node in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_node`."""
-    plans = plans_of(target, node, parameters)
+    plans = plans_of(target, node, parameters, name)
     with pinned(cpu), _NODES.of_this_thread.held(sockets_plan(plans), seed):
         yield BusyPollNode(plans, open_source, open_receiver)

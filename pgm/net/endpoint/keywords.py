@@ -13,24 +13,46 @@ from pgm.net.endpoint.start_position import Start
 Answer = Literal["no", "if-free", "yes"]
 
 
-class _CommonKeywords(TypedDict, total=False):
+class _NodeKeywords(TypedDict, total=False):
     node: str | None
     name: str | None
-    stream: str | None
-    on_notice: Callable[[Notice], None] | None
-    answer: Answer
     seed: str | None
 
 
-class SourceKeywords(_CommonKeywords, SourceParameters, total=False):
-    """Keyword arguments of `open_source`."""
+class NodeParameters(SourceParameters, ReceiverParameters, total=False):
+    """Parameters of `open_node`, which apply to its sources and receivers."""
 
 
-class ReceiverKeywords(_CommonKeywords, ReceiverParameters, total=False):
-    """Keyword arguments of `open_receiver`."""
+class NodeKeywords(_NodeKeywords, NodeParameters, total=False):
+    """Keyword arguments of `open_node`."""
+
+
+class _EndpointKeywords(TypedDict, total=False):
+    on_notice: Callable[[Notice], None] | None
+    answer: Answer
+
+
+class NodeSourceKeywords(_EndpointKeywords, SourceParameters, total=False):
+    """Keyword arguments of a node's `source`, beside the stream."""
+
+
+class NodeReceiverKeywords(_EndpointKeywords, ReceiverParameters, total=False):
+    """Keyword arguments of a node's `receiver`, beside the stream."""
 
     subscribe: Iterable[bytes] | None
     subjects: Iterable[str] | None
     start: Start
     on_loss: OnLoss
     slow: Slow
+
+
+class SourceKeywords(_NodeKeywords, NodeSourceKeywords, total=False):
+    """Keyword arguments of `open_source`."""
+
+    stream: str | None
+
+
+class ReceiverKeywords(_NodeKeywords, NodeReceiverKeywords, total=False):
+    """Keyword arguments of `open_receiver`."""
+
+    stream: str | None

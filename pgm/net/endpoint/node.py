@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, Unpack
 
+from pgm.net.endpoint.keywords import NodeParameters, NodeReceiverKeywords, NodeSourceKeywords
 from pgm.net.endpoint.open import Target, open_receiver, open_source, plans_of
 from pgm.net.endpoint.opening import opening
 from pgm.net.endpoint.receiver import Receiver
@@ -33,11 +34,11 @@ class SharedNode(Generic[S, R]):
         """Return the name of the node."""
         return self._plans[Role.RECEIVER].name
 
-    def source(self, stream: str | None = None, **options: Any) -> S:
+    def source(self, stream: str | None = None, **options: Unpack[NodeSourceKeywords]) -> S:
         """Open a source of a stream; `options` are those of `open_source`. Two sources of one stream are two sessions."""
         return self._open_source(sockets_plan(self._plans), stream=stream, **options)
 
-    def receiver(self, stream: str | None = None, **options: Any) -> R:
+    def receiver(self, stream: str | None = None, **options: Unpack[NodeReceiverKeywords]) -> R:
         """Open a receiver; `options` are those of `open_receiver`.
 
         At a source's node it takes any stream of the file, also from the node's own sources.
@@ -56,15 +57,20 @@ class Node(SharedNode[AbstractAsyncContextManager[Source], AbstractAsyncContextM
 
 @opening
 async def open_node(
-    target: Target, *, node: str | None = None, seed: str | None = None, **parameters: Any
+    target: Target,
+    *,
+    node: str | None = None,
+    name: str | None = None,
+    seed: str | None = None,
+    **parameters: Unpack[NodeParameters],
 ) -> AsyncIterator[Node]:
     """Open the sockets of a node, for any number of its sources and receivers.
 
     Example: `async with pgm.open_node("tree.toml", node="exchange") as node, node.source("prices") as prices`.
 
-    Parameters apply to all endpoints. A node that is a receiver in the file has no sources. Raises `TopologyError`,
+    With an address in place of a file, `name` is the name of the node. Parameters apply to all endpoints. A node that is a receiver in the file has no sources. Raises `TopologyError`,
     `UsageError`, `TransportError`.
     """
-    plans = plans_of(target, node, parameters)
+    plans = plans_of(target, node, parameters, name)
     with new_surface().nodes.held(sockets_plan(plans), seed):
         yield Node(plans, open_source, open_receiver)

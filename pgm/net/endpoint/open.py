@@ -68,15 +68,9 @@ def resolve(
     A source's node may be opened as a receiver, too. `parameters` are rows of the parameter table, in the file's
     spelling or as numbers. Raises `TopologyError`, `UsageError` or `UnitError`.
     """
-    is_address = isinstance(target, str) and is_url(target)
-    if name is not None and not is_address:
-        raise UsageError("name= is for an address", remedy="with a topology, choose one of its nodes: node=...")
+    target = _plan_of_address(target, node, role, name) or target
     if isinstance(target, NodePlan):
         plan = target
-    elif isinstance(target, str) and is_address:
-        if node is not None:
-            raise UsageError("node= is for a topology, and an address has none", remedy=f"name={node!r} gives a name")
-        plan = plan_url(target, role, name)
     else:
         topology = _topology(target, node)
         plan = plan_node(topology, node or "")
@@ -89,10 +83,11 @@ def resolve(
     return _overridden(plan, parameters)
 
 
-def plans_of(target: Target, node: str | None, parameters: Mapping[str, Any]) -> dict[Role, NodePlan]:
+def plans_of(
+    target: Target, node: str | None, parameters: Mapping[str, Any], name: str | None = None
+) -> dict[Role, NodePlan]:
     """Return the plans of a node's sources and receivers; without sources only the latter. Raises as `resolve`."""
-    if isinstance(target, str) and is_url(target):
-        target = plan_url(target, Role.SOURCE)
+    target = _plan_of_address(target, node, Role.SOURCE, name) or target
     if isinstance(target, NodePlan):
         plan, receiver = target, attrs.evolve(target, role=Role.RECEIVER)
     else:
@@ -102,6 +97,17 @@ def plans_of(target: Target, node: str | None, parameters: Mapping[str, Any]) ->
     if plan.role is Role.SOURCE:
         return {one.role: _overridden(one, parameters) for one in (plan, receiver)}
     return {Role.RECEIVER: resolve(plan, None, Role.RECEIVER, parameters)}
+
+
+def _plan_of_address(target: Target, node: str | None, role: Role, name: str | None) -> NodePlan | None:
+    """Return the plan of a node for an address; None for another target. Raises `UsageError` for the other's name."""
+    if not isinstance(target, str) or not is_url(target):
+        if name is not None:
+            raise UsageError("name= is for an address", remedy="with a topology, choose one of its nodes: node=...")
+        return None
+    if node is not None:
+        raise UsageError("node= is for a topology, and an address has none", remedy=f"name={node!r} gives a name")
+    return plan_url(target, role, name)
 
 
 def _topology(target: str | Path | Topology, node: str | None) -> Topology:

@@ -114,8 +114,9 @@ def test_opener_with_the_wrong_name_says_which_to_use(
 ) -> None:
     target = loads(one_segment(place)) if has_file else place.url()
     for busy_poll in ({}, {"busy_poll": True}):
-        with (
-            pytest.raises(pgm.UsageError, match=f"(?s){says}"),
-            pgm.blocking.open_receiver(target, **options, **busy_poll),
-        ):
-            pass
+        for opener in (pgm.blocking.open_receiver, pgm.blocking.open_node):
+            with (
+                pytest.raises(pgm.UsageError, match=f"(?s){says}"),
+                opener(target, **options, **busy_poll),
+            ):
+                pass
