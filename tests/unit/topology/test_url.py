@@ -175,7 +175,7 @@ def test_the_framing_of_zeromq_with_ports_of_our_own():
             "outside 10.0.0.0/24",
             "choose an address",
         ),
-        (f"{PLAIN}&nak_bo_ivl=50", "nak_bo_ivl = 50ns is out of range", "choose from 1ms"),
+        (f"{PLAIN}&nak_bo_ivl=50", "nak_bo_ivl = 50ns is out of range", "choose from 100us"),
         (f"{PLAIN}&gso=1", "gso = '1' is neither", "true or false"),
         (f"{PLAIN}&rxw_gaps=many", "rxw_gaps = 'many' is not a whole number", "a number"),
         (f"{PLAIN}&profile=wam", "'wam' is unknown", "did you mean 'wan'?"),
