@@ -247,7 +247,7 @@ class Parameters:
     nak_data_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without RDATA before the packet is given up.", low=1, high=10_000)
     nak_max_outstanding: int = _count(1008, ("receiver", "repairer"), "-", "Maximum sqns in flight as requests, oldest first. The default is 16 NAK lists. The limit falls to a quarter while the node's own socket drops packets, because repairs would add to the drops. Gaps beyond the limit wait and keep their retries.", low=63)
     nak_group_copy: bool = _row(Unit.SWITCH, False, _RECEIVER, "6.3", "Also multicast each NAK with a hop limit of 1, for parents that are not on the subnet (RFC 2.2).", high=1)
-    parent_patience: int = _count(6, _ASKERS, "-", "Unanswered NAKs in a row before the next parent is asked. They must span as many nak_rpt_ivl. With 5 % loss at both ends three in a row come once in a thousand losses, six once in a million.", low=1, high=1000)
+    parent_patience: int = _count(6, _ASKERS, "-", "Unanswered NAKs in a row before the next parent is asked. They must span as many nak_rpt_ivl. A single request moves on after a third as many. With 5 % loss at both ends three in a row come once in a thousand losses, six once in a million.", low=1, high=1000)
     parent_retry_ivl: int = _ivl(5 * SECOND, _ASKERS, "-", "Time after which the preferred parent is tried again.", low=10 * MILLISECOND)
 
     # Receive window and sessions

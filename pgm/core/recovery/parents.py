@@ -16,7 +16,6 @@ from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
 
-_TRIES = 2  # NAKs of one request to each parent in turn: a request need not wait for the change of the parent
 _MOST_NOTICES = 2  # in notice_ivl: one for the change, one for the return
 
 
@@ -42,6 +41,7 @@ class Parents:
         self._path_nla: Nla | None = None
         self._index = 0
         self._patience = parameters.parent_patience if patience is None else patience
+        self._tries = max(1, self._patience // 3)  # NAKs of one request to each parent: it need not wait for the change
         self._unanswered = 0  # NAKs in a row
         self._unanswered_since_ns = 0
         self._retry_at_ns = 0
@@ -101,10 +101,13 @@ class Parents:
             self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
 
     def for_request(self, tried: Nla | None, unanswered: int) -> Nla | None:
-        """Return the parent for a request after so many unanswered NAKs, the last to `tried`: each gets a few in turn."""
-        if unanswered < _TRIES or tried not in self._order:
+        """Return the parent for a request after so many unanswered NAKs, the last to `tried`.
+
+        Each parent gets a third of `patience` in turn.
+        """
+        if unanswered < self._tries or tried not in self._order:
             return self.current
-        return tried if unanswered % _TRIES else self.after(tried)
+        return tried if unanswered % self._tries else self.after(tried)
 
     def after(self, asked: Nla) -> Nla | None:
         """Return the parent for a single request that `asked` did not answer: `asked` again without another."""

@@ -38,10 +38,10 @@ def beside(**changes):
     return node
 
 
-def asks_local():
+def asks_local(**changes):
     """Return a bench of an aggregator that asks the repairer of segment A before the source."""
     setup = ElementSetup(UP, (A, B), parents=(SOURCE,), repairers=((LOCAL,), ()))
-    return Bench(setup=setup, **TIMES).begin()
+    return Bench(setup=setup, **TIMES | changes).begin()
 
 
 # The repairer
@@ -193,9 +193,9 @@ def test_dlr_is_not_asked_for_losses_of_its_whole_segment():
 def test_a_repairer_that_does_not_confirm_is_passed_over():
     """After NAK_RPT_IVL the source is asked, for a full NAK_RPT_IVL.
 
-    Later NAKs skip the repairer too.
+    After `parent_patience` such requests in a row, later NAKs skip the repairer of the topology at once.
     """
-    node = asks_local()
+    node = asks_local(parent_patience=3)
     begun = node.now
     node.nak(A, 5)
     node.wait(RPT + 2 * EVERY)
@@ -208,9 +208,12 @@ def test_a_repairer_that_does_not_confirm_is_passed_over():
         (RPT + 2 * EVERY, SOURCE),
     ]
     node.ncf(5)
-    node.log.clear()
-    node.nak(A, 6)
-    assert [send.to for _, send, _ in node.sent(T.NAK)] == [SOURCE]
+    for sqn, target in [(6, LOCAL), (7, LOCAL), (8, SOURCE)]:
+        node.log.clear()
+        node.nak(A, sqn)
+        assert [send.to for _, send, _ in node.sent(T.NAK)] == [target]
+        node.wait(RPT)
+        node.ncf(sqn)
 
 
 @pytest.mark.rfc("DLR-36")

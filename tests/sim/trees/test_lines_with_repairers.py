@@ -39,11 +39,11 @@ def test_a_repairer_on_both_lines_repairs_on_both(flow: str) -> None:
     world = make_world(tree, offered(), wirings=wirings, more=(naks,))
     finish(world)
     assert world.nodes["source"].total("nak_sqns_in") < 0.02 * MESSAGES, "what the repairer lacks, and nothing else"
-    asked = {
-        segment: {to for _, _, one, to, _ in naks.by(f"single-{segment[-1]}") if one == segment}
-        for segment in ("line-a", "line-b")
-    }
-    assert asked == {line: {tree.address("local", line)} for line in asked}
+    for line in ("line-a", "line-b"):
+        asked = [to for _, _, one, to, _ in naks.by(f"single-{line[-1]}") if one == line]
+        # A request moves on after two unanswered NAKs: less than 8 % of NAKs stay unanswered, and less than 1 % of pairs.
+        assert asked.count(tree.address("local", line)) > 0.98 * len(asked)
+        assert set(asked) <= {tree.address("local", line), tree.address("source", line)}
     for name in ("single-a", "single-b"):
         assert world.nodes[name].total("repaired_locally") > 0.02 * MESSAGES
     lines = line_status(world, "local")

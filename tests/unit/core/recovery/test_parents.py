@@ -11,9 +11,9 @@ OWN_REPAIRER, NEXT_TIER, SOURCE, PATH = "10.0.0.3", "10.0.1.2", "10.9.0.1", "10.
 SETTINGS = parameters(parent_patience=3, parent_retry_ivl=5 * SECOND)
 
 
-def parents(*configured):
+def parents(*configured, patience=None):
     counters = Counters()
-    return Parents(session_context(SETTINGS, counters=counters), configured), counters
+    return Parents(session_context(SETTINGS, counters=counters), configured, patience=patience), counters
 
 
 def leave_unanswered(made, times, now=SECOND):
@@ -156,7 +156,7 @@ def test_the_preferred_parent_is_taken_back_when_it_is_heard():
 
 
 def test_parents_single_request_moves_without_the_others():
-    made, counters = parents(OWN_REPAIRER, NEXT_TIER, SOURCE)
+    made, counters = parents(OWN_REPAIRER, NEXT_TIER, SOURCE, patience=6)
     assert [made.after(asked) for asked in made.all] == [NEXT_TIER, SOURCE, OWN_REPAIRER]
     assert made.after(PATH) == OWN_REPAIRER
     asked, turns = None, []
