@@ -246,7 +246,8 @@ class AggregatorSession:
             return NOTHING
         is_history = self.history.history_server.is_history(nak, segment, peer, spans[-1][1], now_ns)
         asked = 0 if nak.kind is PacketType.NNAK else nak.asked
-        if not self.nak_limits.admit_nak(peer, now_ns, asked, self.state.lead, nak.packets, is_watched=not is_history):
+        newest = 0 if is_history else spans[-1][1] - 1
+        if not self.nak_limits.admit_nak(peer, now_ns, asked, self.state.lead, nak.packets, newest=newest):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self._on_null_nak(nak, spans, peer, now_ns)
@@ -311,8 +312,10 @@ class AggregatorSession:
         if not self.state.has_edges or not self.parity.may_be(nak):
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        asked = 0 if nak.kind is PacketType.NNAK else sum(count for _, count in counts_of(nak.sqns, self.parity.size))
-        if not self.nak_limits.admit_nak(peer, now_ns, asked, self.state.lead):
+        groups = counts_of([self.state.unwrap(sqn) for sqn in nak.sqns], self.parity.size)
+        asked = 0 if nak.kind is PacketType.NNAK else sum(count for _, count in groups)
+        newest = max(group for group, _ in groups) + self.parity.size - 1
+        if not self.nak_limits.admit_nak(peer, now_ns, asked, self.state.lead, newest=newest):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self.parity.on_null_nak(nak, peer)

@@ -247,7 +247,7 @@ class Parameters:
     nak_data_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without RDATA before the packet is given up.", low=1, high=10_000)
     nak_max_outstanding: int = _count(1008, ("receiver", "repairer"), "-", "Maximum sqns in flight as requests, oldest first. The default is 16 NAK lists. The limit falls to a quarter while the node's own socket drops packets, because repairs would add to the drops. Gaps beyond the limit wait and keep their retries.", low=63)
     nak_group_copy: bool = _row(Unit.SWITCH, False, _RECEIVER, "6.3", "Also multicast each NAK with a hop limit of 1, for parents that are not on the subnet (RFC 2.2).", high=1)
-    parent_patience: int = _count(6, _ASKERS, "-", "Unanswered NAKs in a row before the next parent is asked. They must span as many nak_rpt_ivl. A single request moves on after a third as many. With 5 % loss at both ends three in a row come once in a thousand losses, six once in a million.", low=1, high=1000)
+    parent_patience: int = _count(6, _ASKERS, "-", "Unanswered NAKs in a row before the next parent is asked. They must span as many nak_rpt_ivl. A single request moves on after a third as many, at least two. With 5 % loss at both ends three in a row come once in a thousand losses, six once in a million.", low=1, high=1000)
     parent_retry_ivl: int = _ivl(5 * SECOND, _ASKERS, "-", "Time after which the preferred parent is tried again.", low=10 * MILLISECOND)
 
     # Receive window and sessions
@@ -321,9 +321,9 @@ class Parameters:
     session_nak_rte: int = _per_s(20_000, _PARENTS, "7.6", "NAKs a second accepted for one session.")
     session_ncf_rte: int = _per_s(20_000, _PARENTS, "5.2", "NCFs a second sent for one session.")
     excess_nak_window_ivl: int = _ivl(4 * SECOND, _ALL, "-", "Window in which requests are counted to detect excessive NAKs. A node that requests repairs in every window may come to count as excessive; a window without a request ends that. 0: no detection. Distributor's nagging_window_interval has the same default.")
-    excess_nak_check_ivl: int = _ivl(12 * SECOND, _ALL, "-", "How long requests must continue in every window before they count as excessive. Distributor's nagging_check_interval, with a default of 60 s, burdens a subnet for a minute.", low=10 * MILLISECOND)
+    excess_nak_check_ivl: int = _ivl(12 * SECOND, _ALL, "-", "How long the requests of every window must reach excess_nak_share before they count as excessive. Distributor's nagging_check_interval, with a default of 60 s, burdens a subnet for a minute.", low=10 * MILLISECOND)
     excess_nak_min_sqns: int = _count(1000, _ALL, "-", "Packets requested within excess_nak_check_ivl below which NAKs are never excessive. Distributor's nagging_max_retransmissions has no default.", low=1)
-    excess_nak_share: float = _row(Unit.FRACTION, 0.2, _ALL, "-", "Packets requested within excess_nak_check_ivl, as a share of those sent, below which NAKs are never excessive. Normal requests of a lossy line stay below this share at any stream rate.", low=0.001, high=1)
+    excess_nak_share: float = _row(Unit.FRACTION, 0.2, _ALL, "-", "Packets requested within excess_nak_window_ivl, as a share of those sent, below which NAKs are never excessive. Normal requests of a lossy line stay below this share at any stream rate.", low=0.001, high=1)
     excess_nak_policy: str = _row(Unit.CHOICE, "go-on", _RECEIVER, "-", "Reaction of a receiver to its own excessive NAKs. go-on: the receiver reports them and continues. lower: the receiver reduces its requests to excess_nak_sqn_rte. close: the receiver closes the session, as Distributor does.", choices=("go-on", "lower", "close"))
     excess_nak_sqn_rte: int = _per_s(100, _ALL, "-", "Packets a second that a child with excessive NAKs may request until its NAKs are normal again. The same limit holds for a receiver with excess_nak_policy lower. A stream that loses fewer packets than this is repaired completely.")
     notice_ivl: int = _ivl(10 * SECOND, _ALL, "-", "Minimum interval between two notices about a condition that may recur all the time.", low=MILLISECOND)

@@ -271,7 +271,8 @@ class RepairerSession:
             return NOTHING
         is_parent = self.upstream.parents.is_parent(peer)
         requested = sum(count for _, count in asked)
-        if not self.nak_limits.admit_nak(peer, now_ns, requested, self.state.lead, is_watched=not is_parent):
+        newest = 0 if is_parent else max(group for group, _ in asked) + self.parity.size - 1
+        if not self.nak_limits.admit_nak(peer, now_ns, requested, self.state.lead, newest=newest):
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.parity_naks_in += 1
@@ -300,8 +301,8 @@ class RepairerSession:
             return NOTHING
         is_parent = self.upstream.parents.is_parent(peer)
         is_history = self.history.history_server.is_history(nak, segment, peer, newest, now_ns)
-        is_own = not (is_parent or is_history)  # a parent's NAKs are for a whole subnet
-        if not self.nak_limits.admit_nak(peer, now_ns, nak.asked, self.state.lead, nak.packets, is_watched=is_own):
+        watched = 0 if is_parent or is_history else newest - 1  # a parent's NAKs are for a whole subnet
+        if not self.nak_limits.admit_nak(peer, now_ns, nak.asked, self.state.lead, nak.packets, newest=watched):
             return NOTHING
         self._counters.nak_packets_in += nak.packets
         self._counters.nak_sqns_in += nak.asked

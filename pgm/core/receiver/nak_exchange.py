@@ -98,7 +98,7 @@ class NakExchange:
 
     def review_own_naks(self, now_ns: int) -> Effects:
         """Return a notice if this receiver's excessive NAKs are over."""
-        return self.self_limit.asked(0, self._state.lead, now_ns)
+        return self.self_limit.asked((), self._state.lead, now_ns)
 
     def send(self, now_ns: int) -> Effects:
         """Send NAKs for packets whose back-off is over, or give packets up."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
 from pgm.core.pacing.token_bucket import TokenBucket, unlimited
+from pgm.core.recovery.missing_range import MissingRange
 from pgm.core.recovery.recovery import Recovery
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
@@ -31,10 +34,15 @@ class NakSelfLimit:
         """Return whether the session must end."""
         return self._monitor.is_excessive and self._parameters.excess_nak_policy == "close"
 
-    def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
-        """Count requested sqns; 0 checks the time alone. Return a notice when excessive NAKs begin or end."""
+    def asked(self, ranges: Iterable[MissingRange], lead: int, now_ns: int) -> Effects:
+        """Count requested sqns; no ranges check the time alone. Return a notice when excessive NAKs begin or end.
+
+        A repeat of a NAK that the parent left unanswered does not count: such a parent is dead or slow.
+        """
         monitor = self._monitor
-        has_changed = monitor.asked(sqns, lead, now_ns) if sqns else monitor.look(lead, now_ns)
+        counted = [one for one in ranges if monitor.is_excessive or not one.unanswered]
+        newest = max([one.end for one in counted], default=0) - 1
+        has_changed = monitor.asked(sum([one.count for one in counted]), newest, lead, now_ns)
         self.deadline_ns = monitor.ends_ns if monitor.is_excessive else NEVER
         if not has_changed:
             return NOTHING

@@ -54,8 +54,8 @@ class NoParityPlan:
 class HasSelfLimit(Protocol):
     """Limit that a node puts on its own NAKs."""
 
-    def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
-        """Count requested sqns. Return notices."""
+    def asked(self, ranges: Iterable[MissingRange], lead: int, now_ns: int) -> Effects:
+        """Count requested ranges. Return notices."""
 
 
 class NoSelfLimit:
@@ -67,7 +67,7 @@ class NoSelfLimit:
     def begin(self, lead: int, now_ns: int) -> None:
         """Do nothing."""
 
-    def asked(self, sqns: int, lead: int, now_ns: int) -> Effects:
+    def asked(self, ranges: Iterable[MissingRange], lead: int, now_ns: int) -> Effects:
         """Return no notice."""
         return NOTHING
 
@@ -129,7 +129,6 @@ class NakSender:
             else:
                 self.parents.unanswered(asked, now_ns)
         history = self._take_history(step, segment)
-        before = self._counters.nak_sqns
         effects: list[Effect] = []
         for parent, ranges in self._by_parent(step.asking).items():
             counts, single = self._parity.plan(ranges)
@@ -137,7 +136,7 @@ class NakSender:
             if counts:
                 effects += self._parity_naks(counts, segment, parent)
         if effects:
-            effects += limit.asked(self._counters.nak_sqns - before, self.state.lead, now_ns)
+            effects += limit.asked(step.asking, self.state.lead, now_ns)
         return [*history, *effects, *self.parents.take_change(self.state.tsi, now_ns)], step
 
     def _by_parent(self, asking: list[MissingRange]) -> dict[Nla | None, list[MissingRange]]:

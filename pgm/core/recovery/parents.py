@@ -41,7 +41,7 @@ class Parents:
         self._path_nla: Nla | None = None
         self._index = 0
         self._patience = parameters.parent_patience if patience is None else patience
-        self._tries = max(1, self._patience // 3)  # NAKs of one request to each parent: it need not wait for the change
+        self._tries = max(2, self._patience // 3)  # NAKs of one request to each parent: it need not wait for the change
         self._unanswered = 0  # NAKs in a row
         self._unanswered_since_ns = 0
         self._retry_at_ns = 0
@@ -103,7 +103,7 @@ class Parents:
     def for_request(self, tried: Nla | None, unanswered: int) -> Nla | None:
         """Return the parent for a request after so many unanswered NAKs, the last to `tried`.
 
-        Each parent gets a third of `patience` in turn.
+        Each parent gets a third of `patience` in turn, at least two.
         """
         if unanswered < self._tries or tried not in self._order:
             return self.current

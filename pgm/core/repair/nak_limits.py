@@ -104,12 +104,12 @@ class NakLimits:
         return notices
 
     def admit_nak(
-        self, child: Nla, now_ns: int, sqns: int = 0, lead: int = 0, packets: int = 1, *, is_watched: bool = True
+        self, child: Nla, now_ns: int, sqns: int = 0, lead: int = 0, packets: int = 1, *, newest: int = 0
     ) -> bool:
         """Return whether a NAK, or a train of `packets` NAKs, is within the budgets.
 
-        `sqns` is the number of requested sqns, `lead` the newest sqn sent. A child that asks on behalf of other nodes, or
-        asks for history, is counted but not watched (`is_watched`).
+        `sqns` is the number of requested sqns, `newest` the last of them, and `lead` the newest sqn sent. A child that asks
+        on behalf of other nodes, or asks for history, is counted but not watched; `newest` is then 0.
         """
         known = self._children.get(child)
         if known is None:
@@ -122,9 +122,9 @@ class NakLimits:
         self._children.move_to_end(child)
         known.nak_packets += packets
         known.nak_sqns += sqns
-        if sqns and is_watched and self._parameters.excess_nak_window_ivl:
+        if sqns and newest and self._parameters.excess_nak_window_ivl:
             self._lead = lead
-            if known.monitor.asked(sqns, lead, now_ns):
+            if known.monitor.asked(sqns, newest, lead, now_ns):
                 self._changed(child, known)
             if not known.small_budget.take(sqns, now_ns):
                 self._counters.excess_nak_packets += packets

@@ -67,13 +67,14 @@ class NakAnswerer:
         if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
-        if not self.limits.admit_nak(peer, now_ns, asked, lead, nak.packets):
+        if nak.parity:
+            last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
+        if not self.limits.admit_nak(peer, now_ns, asked, lead, nak.packets, newest=last):
             return NOTHING
         self._counters.nak_packets_in += nak.packets
         self._closing.on_nak(now_ns)
         self._window.note_nak(first, now_ns)
         if nak.parity:
-            last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
             return self._on_parity_nak(nak, segment, last, peer, now_ns)
         self._counters.nak_sqns_in += asked
         self._sending.adaptive_rate.asked(asked, last, peer)

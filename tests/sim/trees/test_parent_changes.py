@@ -58,3 +58,36 @@ def test_parents_dead_parent_is_left_before_a_window_passes(layout, asker):
         world.run_until(world.now_ns + 100 * MS)
         assert world.now_ns < died_ns + window_ns
     assert world.now_ns > died_ns
+
+
+def excess_notices(crashed: str, parents: tuple[str, ...], restarted_s: int | None) -> set[str]:
+    """Return codes of notices of excessive NAKs. `crashed` ends after 5 s of 10 % loss."""
+    soon = {"excess_nak_window_ivl": SECOND, "excess_nak_check_ivl": 3 * SECOND, "excess_nak_min_sqns": 100}
+    tree = TreeBuilder(parameters(**soon))
+    tree.source("source", "core")
+    tree.aggregator("aggregator", "core", "floor", parents=("source",))
+    tree.repairer("repairer", "floor", parents=("aggregator",))
+    tree.receiver("receiver-0", "floor", *parents)
+    world = World(build_core, seed=1)
+    for name, plan in tree.plans.items():
+        offered = traffic(30 * 500, rate=500, burst=1) if name == "source" else None
+        world.add_node(plan, wiring=lossy(0.1 if name == "receiver-0" else 0), traffic=offered)
+    Faults(world).crash(crashed, 5 * SECOND)
+    if restarted_s is not None:
+        Faults(world).restart(crashed, restarted_s * SECOND)
+    world.run_until(32 * SECOND)
+    assert world.nodes["receiver-0"].total("nak_sqns") > 1000
+    return {notice.code for _, _, notice in world.log.notices if "excess" in notice.code}
+
+
+@pytest.mark.parametrize(
+    ("crashed", "parents", "restarted_s"),
+    [
+        ("repairer", ("repairer",), None),
+        ("repairer", ("repairer", "aggregator"), None),
+        ("aggregator", ("aggregator",), 17),
+    ],
+    ids=["a dead parent", "another parent", "an outage"],
+)
+def test_parents_naks_because_a_parent_is_dead_are_not_excessive(crashed, parents, restarted_s):
+    assert excess_notices(crashed, parents, restarted_s) == set()

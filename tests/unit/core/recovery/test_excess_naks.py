@@ -8,10 +8,12 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, LossCause, Notice
 from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
 from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.recovery.missing_range import MissingRange
 from pgm.core.recovery.nak_self_limit import NakSelfLimit
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
-from tests.unit.core.makers import MS, data_train, parameters, session_context
+from pgm.wire.control_packets import Nak
+from tests.unit.core.makers import MS, data_train, ncf_packet, parameters, sent_items, session_context
 from tests.unit.core.reader import Reader, joined
 from tests.unit.core.recovery.recoveries import due, recovery
 
@@ -29,7 +31,7 @@ SOON = {
 def asks(monitor: ExcessiveNakMonitor, sqns: int, sent: int, until: int, every: int = 10 * MS, since: int = 0) -> None:
     """So many sqns asked for, and packets sent, each time."""
     for index, now in enumerate(range(since, until, every), since // every):
-        monitor.asked(sqns, index * sent, now)
+        monitor.asked(sqns, index * sent + 1, index * sent, now)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +51,8 @@ def test_a_window_without_a_request_begins_anew():
     """A burst of losses is not excessive, however large."""
     monitor = ExcessiveNakMonitor(parameters(**SOON), 0, 0)
     for start in range(0, 5 * CHECK, CHECK):
-        monitor.asked(10_000, start // MS, start + 1)
-        monitor.asked(10_000, start // MS, start + WINDOW)
+        monitor.asked(10_000, start // MS + 1, start // MS, start + 1)
+        monitor.asked(10_000, start // MS + 1, start // MS, start + WINDOW)
         assert not monitor.is_excessive
 
 
@@ -76,7 +78,9 @@ def test_nak_monitor_demand_at_small_budget_stays_excessive():
 
 def ask_often(nak_limits: NakLimits, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
     """NAKs taken in of a child that asks every 10 ms."""
-    return sum(nak_limits.admit_nak(child, now, sqns, now // MS) for now in range(since, until, 10 * MS))
+    return sum(
+        nak_limits.admit_nak(child, now, sqns, now // MS, newest=now // MS) for now in range(since, until, 10 * MS)
+    )
 
 
 def test_child_with_excess_naks_gets_small_budget_of_its_own():
@@ -87,7 +91,8 @@ def test_child_with_excess_naks_gets_small_budget_of_its_own():
     assert nak_limits.has_excess_naks("bad")
     begun = 2 * CHECK
     taken = sum(
-        nak_limits.admit_nak("bad", now, 10, now // MS) + 0 * nak_limits.admit_nak("desk", now, 1, now // MS)
+        nak_limits.admit_nak("bad", now, 10, now // MS, newest=now // MS)
+        + 0 * nak_limits.admit_nak("desk", now, 1, now // MS, newest=now // MS)
         for now in range(begun, begun + 2 * SECOND, 10 * MS)
     )
     assert taken <= 10 + 20  # the bucket, and 100 sqns a second
@@ -139,14 +144,17 @@ def test_forgotten_children_have_no_excess_naks():
     assert not nak_limits.has_excess_naks("bad")
 
 
-def reader_with_losses(**changes: object) -> tuple[Reader, list[Notice]]:
-    """A receiver that loses nine of ten packets and gets no repair."""
+def reader_with_losses(*, has_answers: bool = True, **changes: object) -> tuple[Reader, list[Notice]]:
+    """A receiver that loses nine of ten packets and gets no repair, but an NCF for each NAK if it `has_answers`."""
     reader = joined(**{**SOON, "nak_max_outstanding": 1000, **changes})
     notices: list[Notice] = []
     sqn = 1010
     for _ in range(200):
         sqn += 10
         effects = [*reader.until(reader.now + 10 * MS), *reader.hear(data_train([sqn], trail=100))]
+        for nak in sent_items(effects):
+            if has_answers and isinstance(nak, Nak):
+                reader.hear(ncf_packet(*nak.sqns))
         notices += [one for one in effects if isinstance(one, Notice)]
     return reader, notices
 
@@ -156,6 +164,12 @@ def test_receiver_with_excess_naks_reports_and_goes_on():
     assert notices[0].code == "excess-naks"
     assert reader.closed() is None
     assert reader.core.counters.nak_sqns > 1000
+
+
+def test_receiver_without_an_answering_parent_has_no_excess_naks():
+    """A fifth of the packets is never new here: nothing but repeats makes the NAKs many."""
+    assert reader_with_losses(excess_nak_share=1)[1]
+    assert not reader_with_losses(has_answers=False, excess_nak_share=1)[1]
 
 
 def test_receiver_with_excess_naks_lowers_its_requests():
@@ -183,8 +197,8 @@ def test_nak_limits_child_asking_for_others_is_counted_not_watched():
     counters = Counters()
     nak_limits = NakLimits(session_context(parameters(**SOON), counters=counters))
     for now in range(0, 4 * CHECK, 10 * MS):
-        nak_limits.admit_nak("relay", now, 10, now // MS, is_watched=False)
-        nak_limits.admit_nak("desk", now, 1, now // MS)
+        nak_limits.admit_nak("relay", now, 10, now // MS)
+        nak_limits.admit_nak("desk", now, 1, now // MS, newest=now // MS)
     assert not nak_limits.has_excess_naks("relay")
     first, second = nak_limits.askers()
     assert (first.address, first.nak_sqns) == ("relay", 10 * first.nak_packets)
@@ -215,6 +229,6 @@ def test_nak_self_limit_lowered_budget_holds_at_least_one_packet():
     nak_self_limit = NakSelfLimit("session", made, lowered)
     nak_self_limit.begin(0, 0)
     for now in range(0, 2 * CHECK, 10 * MS):
-        nak_self_limit.asked(10, now // MS, now)
+        nak_self_limit.asked([MissingRange(0, 10, found_at_ns=now)], now // MS, now)
     budget = made.admission.budget
     assert budget.available(2 * CHECK) == budget.most == 1
