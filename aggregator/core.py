@@ -6,14 +6,15 @@ An aggregator has one of two layouts. A relay has different upstream and downstr
 On-LAN, there is one segment, data reaches all nodes directly, and the aggregator handles only NAKs. On-LAN, an NCF
 counts as an answer only if its sender is the requested parent or the source.
 
-An aggregator keeps no packets. NAKs go to the local repairers of a segment first (static redirect, RFC 9.5.3), then to
-its parents.
+A relay keeps what it passed down for `relay_cache_ivl`, and answers NAKs for it. NAKs for other packets go to the local
+repairers of a segment first (static redirect, RFC 9.5.3), then to its parents.
 """
 
 from __future__ import annotations
 
 import random
 
+from aggregator.relay_cache import RelayCaches
 from aggregator.session import AggregatorSession
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.element import ElementCore
@@ -32,6 +33,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random | None = None) -> None:
         # The generator draws the times of polls and of their answers.
         super().__init__(setup, parameters, rng or random.Random(setup.up.address))
+        self._caches = RelayCaches(setup, parameters)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""
@@ -70,7 +72,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         if not (starts and channel.segment.upstream):
             self.counters.foreign_packets += _packets_of(item)
             return NOTHING
-        new = AggregatorSession(self._context_of(item), self._setup)
+        context = self._context_of(item)
+        new = AggregatorSession(context, self._setup, self._caches.open_session(context))
         evicted = self.sessions.add(item.tsi, new)
         self.counters.sessions_opened += 1
         gone = self._gone(evicted, "evicted") if evicted else NOTHING
@@ -113,17 +116,24 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         elif isinstance(item, Data) and item.type is PacketType.RDATA:
             if item.parity:
                 return known.on_parity(item, channel)
-            return known.on_rdata_below(item, channel.segment, peer)
+            return known.on_rdata_below(item, channel.segment, peer, now_ns)
         else:
             self.counters.foreign_packets += _packets_of(item)
         return NOTHING
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Send deferred NCFs, repeat NAKs, take over, and expire sessions."""
+        """Send deferred NCFs, repeat NAKs, take over, and expire sessions. Return one train of repairs of one session."""
         effects: list[Effect] = []
+        train: Effect | None = None
         for session in self.sessions.in_turn([session for session in self.sessions if session.deadline_ns <= now_ns]):
             effects += session.handle_deadline(now_ns)
-        return [*effects, *self._expire(now_ns)]
+            train = train or session.next_repair(now_ns)
+        effects += self._expire(now_ns)
+        return effects if train is None else [*effects, train]
+
+    def _gone(self, session: AggregatorSession, how: str) -> Effects:
+        self._caches.close_session(session.cache)
+        return super()._gone(session, how)
 
 
 def _packets_of(item: Data | Packet) -> int:

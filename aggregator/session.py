@@ -15,6 +15,7 @@ from aggregator.nak_forwarder import NOBODY
 from aggregator.nak_routes import NakRoutes
 from aggregator.own_gaps import OwnGaps
 from aggregator.parity import ParityElement
+from aggregator.relay_cache import RelayCache
 from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.effects import NOTHING, Effect, Effects, Send
 from pgm.core.element.children import ElementChildren
@@ -22,11 +23,12 @@ from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_control import unreachable_neighbour
-from pgm.core.recovery.nak_packets import OF_HISTORY, forwarded, nak_packets
+from pgm.core.recovery.nak_packets import OF_HISTORY, forwarded, nak_packets, with_sqns
 from pgm.core.recovery.redirect import offered
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
+from pgm.core.repair.outlets import TO_ALL
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.session_context import SessionContext
@@ -46,9 +48,10 @@ from pgm.wire.train import Data
 class AggregatorSession:
     """One TSI at an aggregator."""
 
-    def __init__(self, context: SessionContext, setup: ElementSetup) -> None:
+    def __init__(self, context: SessionContext, setup: ElementSetup, cache: RelayCache) -> None:
         parameters = context.parameters
         self._setup = setup
+        self.cache = cache
         self._counters = context.counters
         self.state = SessionState(context)
         self._children = ElementChildren(context, setup, lasts_ns=parameters.ne_nak_rdata_ivl, searches=True)
@@ -84,7 +87,7 @@ class AggregatorSession:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return self._timers.deadline_ns
+        return min(self._timers.deadline_ns, self.cache.deadline_ns)
 
     def note_peer(self, item: Data | Packet, peer: Nla) -> None:
         """Note that the sender of this item is alive."""
@@ -99,7 +102,8 @@ class AggregatorSession:
             state=self.relay.role.name.lower() if self._setup.is_relay else "on-lan",
             trail=self.state.trail,
             lead=self.state.lead,
-            pending_sqns=self.elimination.repairs.sqns,
+            pending_sqns=self.elimination.repairs.sqns + self.cache.pending_sqns,
+            held_octets=self.cache.packets.store.pinned_octets,
             parent=self._routes.upstream.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
             askers=self.nak_limits.askers(),
@@ -155,6 +159,7 @@ class AggregatorSession:
         self.state.saw(first + data.count - 1, trail)
         self.acks.came(first, first + data.count)
         self._note_sent(first, first + data.count, now_ns)
+        self.cache.keep(data, first, now_ns)
         return self.relay.on_data(data)
 
     def _note_sent(self, first: int, end: int, now_ns: int) -> None:
@@ -172,6 +177,7 @@ class AggregatorSession:
     def on_rdata(self, data: Data, now_ns: int) -> Effects:
         """Relay repairs from upstream once to the segments that requested them (NE-30), unrelayed packets to all."""
         first = self.state.unwrap(data.wire_sqn)
+        self.cache.keep(data, first, now_ns)
         new = self._gaps.filled(first, first + data.count)
         if new:
             return [*self._first_sending(data, first, new), *self._ask_for_gaps(now_ns)]
@@ -238,7 +244,9 @@ class AggregatorSession:
             return self._on_parity_nak(nak, segment, peer, now_ns)
         spans = self.state.spans_of(nak)
         if isinstance(nak, Naks) and not (
-            self.elimination.are_uniform(spans, now_ns) and not self.history.history_server.splits(peer, spans)
+            self.elimination.are_uniform(spans, now_ns)
+            and not self.history.history_server.splits(peer, spans)
+            and self.cache.lacking(spans) in ([], spans)
         ):
             return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
         if not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
@@ -257,6 +265,9 @@ class AggregatorSession:
         reply = self._children.on(segment).on_nak(spans, peer, now_ns)
         joiner = self.history.history_server.alone(segment) if is_history else None
         effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or reply.to, reply.options)]
+        nak, spans = self._serve(nak, spans, segment, joiner, peer, now_ns)
+        if not spans:
+            return effects
         if not self._gaps.may_ask:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = (
@@ -287,6 +298,19 @@ class AggregatorSession:
         self._counters.nak_packets += nak.packets
         self._counters.nak_sqns += nak.asked
         return [*effects, forwarded(nak, self.state, home, target)]
+
+    def _serve(
+        self, nak: Nak, spans: list[Span], segment: Segment, joiner: Nla | None, peer: Nla, now_ns: int
+    ) -> tuple[Nak, list[Span]]:
+        """Owe repairs of what the cache keeps. Return the NAK, and its spans, for the rest."""
+        lacking = self.cache.lacking(spans)
+        if lacking == spans:
+            return nak, spans
+        to = joiner or (peer if self.nak_limits.has_excess_naks(peer) else TO_ALL)
+        self.cache.serve(spans, segment, to, peer, now_ns)
+        if lacking:
+            nak = with_sqns(nak, [sqn for first, end in lacking for sqn in range(first, end)])
+        return nak, lacking
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take a late joiner's request for history. An aggregator keeps no history, so upstream nodes are asked."""
@@ -366,7 +390,7 @@ class AggregatorSession:
             self._routes.learnt.learn(peer, segment, is_upstream=False, path_nla=self.state.path_nla)
         return effects
 
-    def on_rdata_below(self, data: Data, segment: Segment, peer: Nla) -> Effects:
+    def on_rdata_below(self, data: Data, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take a repair from downstream.
 
         The repair of a local repairer has reached its segment. The repair of an off-tree repairer is relayed to the
@@ -375,6 +399,7 @@ class AggregatorSession:
         first = self.state.unwrap(data.wire_sqn)
         end = first + data.count
         if not self._routes.is_off_tree_for(peer, [(first, end)]):
+            self.cache.came_on(first, end, segment, now_ns)
             self.elimination.repaired_below(first, end, 1 << self._setup.downs.index(segment))
             return NOTHING
         return self._pass_repair(data, first, self._repaired(first, end))
@@ -403,6 +428,10 @@ class AggregatorSession:
                     self._counters.ncf_packets += listed.packets
                     effects.append(listed.send(down))
         return [*effects, *self._own_naks(unasked, self._setup.up, target)] if target else effects
+
+    def next_repair(self, now_ns: int) -> Effect | None:
+        """Return a due train of repairs from the cache, if the segment's own rate allows it."""
+        return self.cache.next_repair(self.state.trail, now_ns)
 
     # Time
 

@@ -278,6 +278,8 @@ class Parameters:
     repair_states: int = _count(16_384, _PARENTS, "10", "Maximum ranges of repair state per session.", low=16)
     cache_bytes: int = _octets(256 * MIB, ("repairer",), "-", "Maximum octets that a repairer keeps, all sessions together.", low=MIB)
     cache_secs: int = _ivl(60 * SECOND, ("repairer",), "-", "How long a repairer keeps a packet.", low=MILLISECOND)
+    relay_cache_ivl: int = _ivl(2 * SECOND, ("aggregator",), "-", "How long a relaying aggregator keeps what it passed down, to answer NAKs itself. The default outlasts the repeats of a receiver whose first NAKs are lost. 0: nothing is kept, as in the RFC, and every loss below is requested upstream.", high=3600 * SECOND)
+    relay_cache_bytes: int = _octets(32 * MIB, ("aggregator",), "-", "Maximum octets that a relaying aggregator keeps, all sessions together. The default holds 2 s of 128 Mbit/s, and a small machine bears it.", low=MIB)
     assist_on_ncf: bool = _row(Unit.SWITCH, True, ("repairer",), "5.2", "Repair a loss that an NCF of the source reveals, for receivers that know no repairer.", high=1)
     relay_takeover_ivl: int = _ivl(5 * SECOND, _ELEMENTS, "-", "A standby relay takes over when the active relay has been silent for this long. The value must be above ihb_max.", low=10 * MILLISECOND)
 

@@ -12,10 +12,10 @@ from typing import Protocol, TypeVar
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.recovery import Recovery
+from pgm.core.repair.cache import SessionCache
 from pgm.core.session.state import SessionState
 from pgm.core.session.table import HasState, SessionTable
 from pgm.wire.formats import Tsi
-from repairer.cache import SessionCache
 
 
 class ArchiveFeed:

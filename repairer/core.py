@@ -9,6 +9,7 @@ from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
 from pgm.core.element.element import ElementCore
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
+from pgm.core.repair.cache import RepairCache
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
@@ -16,7 +17,6 @@ from pgm.wire.formats import Nla, PacketType
 from pgm.wire.options import HeldHistory, find
 from pgm.wire.train import Data, Train
 from repairer.archive_feed import ArchiveFeeds, NoFeeds
-from repairer.cache import RepairCache
 from repairer.session import RepairerSession
 
 
@@ -32,7 +32,7 @@ class RepairerCore(ElementCore[RepairerSession]):
     ) -> None:
         super().__init__(setup, parameters, rng)
         self._feeds = ArchiveFeeds() if records else NoFeeds()
-        self.cache = RepairCache(parameters)
+        self.cache = RepairCache(parameters.cache_bytes, parameters.cache_secs)
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pgm.core.effects import Effect
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
+from pgm.core.repair.cache import SessionCache
+from pgm.core.repair.outlets import Outlets
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, merged
@@ -14,8 +16,6 @@ from pgm.units import NEVER
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.train import Data, Run
-from repairer.cache import SessionCache
-from repairer.outlets import Outlets
 from repairer.pending_requests import PendingRequests
 from repairer.upstream import Upstream
 

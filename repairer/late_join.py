@@ -17,6 +17,7 @@ from pgm.core.late_join.history_server import HistoryServer
 from pgm.core.late_join.upstream_history import HistoryReply, UpstreamHistory, begins_at
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.recovery.nak_sender import NakSender
+from pgm.core.repair.cache import SessionCache
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
@@ -25,7 +26,6 @@ from pgm.core.structures.ranges import Span, without
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
-from repairer.cache import SessionCache
 
 
 class RepairerHistory:

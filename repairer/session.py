@@ -15,9 +15,11 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.recovery.nak_control import unreachable_neighbour
 from pgm.core.recovery.nak_packets import forwarded, with_sqns
+from pgm.core.repair.cache import SessionCache
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
+from pgm.core.repair.outlets import TO_ALL, TO_JOINERS, Outlets
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SpmVerdict
 from pgm.core.session_context import SessionContext
@@ -31,10 +33,8 @@ from pgm.wire.naks import Naks
 from pgm.wire.options import HeldHistory
 from pgm.wire.train import Data
 from repairer.archive_feed import ArchiveFeed
-from repairer.cache import SessionCache
 from repairer.intake import PacketIntake
 from repairer.late_join import RepairerHistory
-from repairer.outlets import TO_ALL, TO_JOINERS, Outlets
 from repairer.parity import NoParity, RepairerParity
 from repairer.redirect_offer import RedirectOffer
 from repairer.upstream import Upstream

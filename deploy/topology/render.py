@@ -39,7 +39,7 @@ def memory_of(plan: NodePlan) -> int:
         # One session per stream with a full receive window behind a gap, and one message in reassembly.
         held = parameters.inbox_bytes + len(plan.streams) * (parameters.rxw_bytes + parameters.max_apdu)
     else:
-        held = parameters.cache_bytes if plan.role is Role.REPAIRER else 0
+        held = parameters.cache_bytes if plan.role is Role.REPAIRER else parameters.relay_cache_bytes
     if plan.record_directory is not None:
         held += _RECORDER_OCTETS + parameters.record_queue_bytes + parameters.record_batch_bytes
     return _BASE_OCTETS + held + held // 4

@@ -55,7 +55,7 @@ async def run_element(
 
     `record` gets the core's deliveries, if there are any. Raises `TransportError`, `ProcessError`.
     """
-    # An aggregator keeps only data that a link refuses at once. Small chunks spread the cost of their first use.
+    # Small chunks spread the cost of their first use, and an aggregator's cache pins few octets that it does not keep.
     arena = Arena(READING_OCTETS)
     if plan.role is Role.REPAIRER:
         arena = Arena(warm_octets=plan.parameters.warm_bytes)

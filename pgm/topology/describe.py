@@ -16,7 +16,7 @@ from pgm.topology.node_plan import Address, NodePlan, Role
 from pgm.topology.plan import checked_tree, plan_entry
 from pgm.topology.problems import Problem
 from pgm.topology.tree import Tree
-from pgm.units import format_duration, format_fraction
+from pgm.units import MILLISECOND, SECOND, format_duration, format_fraction
 
 Json = dict[str, Any]
 
@@ -120,9 +120,23 @@ def plan_json(plan: NodePlan) -> Json:
         "partner_addresses": sorted(plan.partners),
         "local_repairer_addresses": sorted(plan.local_repairers),
         "is_standby": plan.is_standby,
+        "keeps": format_duration(kept_ns(plan)),
         "asks_below_trail": plan.asks_below_trail,
         "parameters": {key: {"value": value, "reason": reason} for key, value, reason in changed_parameters(plan)},
     }
+
+
+def kept_ns(plan: NodePlan) -> int:
+    """Return how long an element keeps packets at the full rate of its streams, in ns; 0 for other nodes."""
+    own = plan.parameters
+    is_relay = any(seat.downstream and not seat.upstream for seat in plan.segments)
+    if plan.role is Role.REPAIRER:
+        octets, lasts_ns = own.cache_bytes, own.cache_secs
+    elif plan.role is Role.AGGREGATOR and is_relay:
+        octets, lasts_ns = own.relay_cache_bytes, own.relay_cache_ivl
+    else:
+        return 0
+    return min(lasts_ns, octets * SECOND // own.txw_max_rte) // MILLISECOND * MILLISECOND
 
 
 def changed_parameters(plan: NodePlan) -> Iterator[tuple[str, str, str]]:
@@ -214,4 +228,7 @@ def plan_lines(plan: NodePlan, names: Mapping[Address, str] = MappingProxyType({
         lines.append(
             f"  takes the same from {line.segment}" + (f", asks {spell(line.parents)} there" if line.parents else "")
         )
+    if kept_ns(plan):
+        rate = ROWS["txw_max_rte"].spell(plan.parameters.txw_max_rte)
+        lines.append(f"  keeps packets for {format_duration(kept_ns(plan))} at {rate}")
     return [*lines, *(f"  {key} {value}: {reason}" for key, value, reason in changed_parameters(plan))]

@@ -100,7 +100,7 @@ async def until(is_met: Callable[[], bool]) -> None:
 
 async def run_tree(tracer: Tracer) -> list[bytes]:
     """Send the messages through the tree; return the messages of X."""
-    topology = loads(below_a_relay(Place.new(), has_repairer=True, quiet="10ms"))
+    topology = loads(below_a_relay(Place.new(), has_repairer=True, quiet="10ms", relay='rdata_hold_ivl = "100ms"'))
     async with AsyncExitStack() as stack:
         elements = [await stack.enter_async_context(element(topology, role, tracer)) for role in BUILDERS]
         receivers: dict[str, Receiver] = {}

@@ -306,7 +306,7 @@ def test_subnets_of_both_families():
 def tree_with_one_off_it():
     """Return a relay with two floors, and a repairer on the second."""
     settings = {"poll_dlr_ivl": SECOND, "poll_bo_ivl": 50 * MS, "honour_redirects": True, "dlr_mode": "off-tree"}
-    tree = TreeBuilder(lan_parameters(**settings))
+    tree = TreeBuilder(lan_parameters(relay_cache_ivl=0, **settings))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor-a", "floor-b", parents=("source",))
     tree.repairer("repairer", "floor-b", parents=("relay",))
@@ -315,7 +315,9 @@ def tree_with_one_off_it():
 
 def tree_with_one_upstream():
     """Return a tree with a repairer beside the source."""
-    tree = TreeBuilder(lan_parameters(honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False))
+    tree = TreeBuilder(
+        lan_parameters(relay_cache_ivl=0, honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False)
+    )
     tree.source("source", "core")
     tree.repairer("repairer", "core", parents=("source",))
     return tree

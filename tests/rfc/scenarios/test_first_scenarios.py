@@ -115,7 +115,7 @@ def test_01_sequence_wrap():
     """Data, losses, NAK lists, repairs, trail, SPM_SQN and repair state work across 2^32 as at 1000."""
     expected = whole_session(1000, 10)
     assert expected[1] == [(400, 0, 400, True)] * 2
-    assert expected[0]["relay"]["nak_sqns_in"] > 20
+    assert expected[0]["relay"]["nak_sqns_in"] > 10
     for first, spm_sqn in (((1 << 32) - 150, (1 << 32) - 4), ((1 << 32) - 1, (1 << 31) - 3)):
         assert whole_session(first, spm_sqn) == expected
 

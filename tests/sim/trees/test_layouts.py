@@ -131,7 +131,9 @@ def test_aggregator_forwards_one_nak_for_many():
     The source gets one NAK.
     """
     receivers = 10
-    tree = TreeBuilder(parameters(nak_bo_ivl=MS, reorder_ivl=0, nak_rpt_ivl=200 * MS, nak_rdata_ivl=400 * MS))
+    tree = TreeBuilder(
+        parameters(nak_bo_ivl=MS, reorder_ivl=0, nak_rpt_ivl=200 * MS, nak_rdata_ivl=400 * MS, relay_cache_ivl=0)
+    )
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",))
     for index in range(receivers):

@@ -64,7 +64,7 @@ def test_legs_multicast_goes_to_each_peer_and_naks_to_the_parent():
     The NAKs on the leg contain no group.
     """
     tap = Tap(is_a(PacketType.SPM, PacketType.NAK, PacketType.NCF))
-    tree = two_sites(nak_group_copy=True)
+    tree = two_sites(nak_group_copy=True, relay_cache_ivl=0)
     world = make_world(
         tree, traffic(close_at_ns=2 * SECOND), wirings={"east": lossy(0.1), "receiver": lossy(0.1)}, more=(tap,)
     )

@@ -14,7 +14,7 @@ RATE, MINUTES = 25, 10
 
 def tree_of(layout: str) -> TreeBuilder:
     """Return a tree whose receivers, and whose aggregator if it has one, have two parents."""
-    tree = TreeBuilder(parameters())
+    tree = TreeBuilder(parameters(relay_cache_ivl=0))  # an aggregator's own requests are what is counted
     tree.source("source", "core")
     if layout == "on-lan":
         tree.repairer("repairer", "core", parents=("source",))

@@ -7,6 +7,7 @@ import pytest
 from pgm.core.late_join.history_server import HistoryServer, held_packet
 from pgm.core.late_join.upstream_history import UpstreamHistory, begins_at
 from pgm.core.recovery.nak_packets import OF_HISTORY
+from pgm.core.repair.cache import RepairCache
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
@@ -15,7 +16,6 @@ from pgm.wire.control_packets import Nak, Spmr, decode_control_untrusted
 from pgm.wire.formats import PacketType
 from pgm.wire.options import HeldHistory, find
 from pgm.wire.sequence_numbers import wrap
-from repairer.cache import RepairCache
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, SEGMENT, data_train, parameters, sent_control, session_context
 
@@ -172,7 +172,7 @@ def test_history_gone_sends_one_packet_per_span():
 
 def test_promised_history_stays_cached_for_a_while():
     settings = parameters(cache_secs=640 * MS)
-    cache = RepairCache(settings)
+    cache = RepairCache(settings.cache_bytes, settings.cache_secs)
     kept = cache.open_session()
 
     def keep(sqn: int, now_ns: int) -> None:

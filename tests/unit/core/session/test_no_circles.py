@@ -7,15 +7,16 @@ import weakref
 
 import pytest
 
+from aggregator.relay_cache import RelayCaches
 from aggregator.session import AggregatorSession
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.repair.cache import RepairCache
 from pgm.core.window.receive_window import DeliveryBudget
 from pgm.units import SECOND
 from pgm.wire.options import Join, ParityPrm
-from repairer.cache import RepairCache
 from repairer.session import RepairerSession
 from tests.unit.core.makers import PEER, SEGMENT, parameters, session_context, spm_packet
 
@@ -28,12 +29,13 @@ def receiver():
 
 
 def repairer():
-    cache, pacers = RepairCache(SETTINGS).open_session(), [Pacer(SETTINGS)]
+    cache, pacers = RepairCache(SETTINGS.cache_bytes, SETTINGS.cache_secs).open_session(), [Pacer(SETTINGS)]
     return RepairerSession(session_context(SETTINGS), SETUP, cache, pacers)
 
 
 def aggregator():
-    return AggregatorSession(session_context(SETTINGS), SETUP)
+    context = session_context(SETTINGS)
+    return AggregatorSession(context, SETUP, RelayCaches(SETUP, SETTINGS).open_session(context))
 
 
 def with_parity(made, now=SECOND):

@@ -1,4 +1,4 @@
-"""Cache of a repairer: runs by session, bounded in octets and time.
+"""Cache of a repairer or relay: runs by session, bounded in octets and time.
 
 The bounds are for all sessions together. The bound in octets counts pinned memory, in whole chunks. When the bound is
 reached, the session with the largest share drops its oldest packets.
@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from pgm.core.structures.ranges import Span
 from pgm.core.structures.run_store import RunStore
-from pgm.parameters import Parameters
 from pgm.wire.train import Octets, Run
 
 _ROOM_SHARE = 0.875  # Share of the octets above which no history is fetched: the cache would drop it at once.
-_MARK_IVL_DIVISOR = 64  # ages are kept in steps of cache_secs / 64
+_MARK_IVL_DIVISOR = 64  # ages are kept in steps of keeps_ivl / 64
 
 
 class SessionCache:
@@ -32,6 +31,19 @@ class SessionCache:
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """Yield the cached runs of `first` to `end - 1`, in order."""
         return self.store.parts(first, end)
+
+    def lacking(self, spans: Sequence[Span]) -> list[Span]:
+        """Return the parts of ordered `spans` that are not cached, in order."""
+        lacking: list[Span] = []
+        for first, end in spans:
+            at = first
+            for part in self.store.parts(first, end):
+                if part.first > at:
+                    lacking.append((at, part.first))
+                at = part.end
+            if at < end:
+                lacking.append((at, end))
+        return lacking
 
     def stride_of(self, first: int, end: int) -> int:
         """Return the size of packets `first` to `end - 1`; 0 unless all are cached, of one size, in few runs."""
@@ -56,7 +68,7 @@ class SessionCache:
         return self._cache.has_room
 
     def promise(self, first: int, now_ns: int) -> None:
-        """Keep packets from `first`, promised to a late joiner, for another `cache_secs` if the octets allow."""
+        """Keep packets from `first`, promised to a late joiner, for another `keeps_ivl` if the octets allow."""
         is_kept = now_ns < self._promised_until_ns
         self._promised_from = min(first, self._promised_from) if is_kept else first
         self._promised_until_ns = now_ns + self._cache.keeps_ivl
@@ -71,13 +83,13 @@ class SessionCache:
 
 
 class RepairCache:
-    """The caches of all sessions of one repairer."""
+    """The caches of all sessions of one element: at most `most_octets`, each packet for `keeps_ivl` ns."""
 
-    def __init__(self, parameters: Parameters) -> None:
-        self._parameters = parameters
+    def __init__(self, most_octets: int, keeps_ivl: int) -> None:
+        self._most_octets = most_octets
         self._sessions: list[SessionCache] = []
-        self.keeps_ivl = parameters.cache_secs
-        self.mark_ivl = parameters.cache_secs // _MARK_IVL_DIVISOR
+        self.keeps_ivl = keeps_ivl
+        self.mark_ivl = keeps_ivl // _MARK_IVL_DIVISOR
 
     def open_session(self) -> SessionCache:
         """Add the cache of a session, and return it."""
@@ -102,14 +114,14 @@ class RepairCache:
     @property
     def has_room(self) -> bool:
         """Whether more memory is free than the reserve for new data."""
-        return self.pinned_octets < self._parameters.cache_bytes * _ROOM_SHARE
+        return self.pinned_octets < self._most_octets * _ROOM_SHARE
 
     def keep_bounds(self, now_ns: int) -> None:
         """Drop packets that are too old or exceed the octets."""
         for session in self._sessions:
-            if session.ages and session.ages[0][0] < now_ns - self._parameters.cache_secs:
-                session.drop_old(now_ns - self._parameters.cache_secs, now_ns)
-        while self.pinned_octets > self._parameters.cache_bytes:
+            if session.ages and session.ages[0][0] < now_ns - self.keeps_ivl:
+                session.drop_old(now_ns - self.keeps_ivl, now_ns)
+        while self.pinned_octets > self._most_octets:
             largest = max(self._sessions, key=lambda session: session.store.pinned_octets)
             assert largest.store.oldest is not None
             largest.dropped_before = largest.store.cut_oldest(largest.store.oldest.count).end

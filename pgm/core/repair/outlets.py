@@ -8,12 +8,12 @@ import attrs
 
 from pgm.core.effects import Send
 from pgm.core.pacing.pacer import Pacer
+from pgm.core.repair.cache import SessionCache
 from pgm.core.repair.responder import Responder
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
-from repairer.cache import SessionCache
 
 TO_ALL: Nla | None = None  # repairs for a segment, not for one node of the segment
 TO_JOINERS: Nla = "late joiners"  # instead of an address: history that several joiners of a segment want

@@ -1,0 +1,89 @@
+"""Relays that keep what they passed down, and repair losses below themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.core.element.setup import ElementSetup
+from pgm.units import MIB, SECOND
+from pgm.wire.formats import PacketType
+from tests.rfc.bench import LAN, SOURCE, UP, A, B, Bench
+from tests.unit.core.makers import MS, data_train
+
+T = PacketType
+LOCAL = "10.1.0.7"  # a repairer of segment A
+
+
+def relay(**changes: object) -> Bench:
+    """Return a relay that has passed down sqns 0 to 19, and keeps packets for a second."""
+    return Bench(**{"relay_cache_ivl": SECOND, **changes}).begin()
+
+
+def test_relay_cache_repairs_packets_without_request_above() -> None:
+    node = relay()
+    node.nak(A, 5, 6, 9)
+    node.wait(MS)
+    assert node.where(T.NCF) == [("a", (5, 6, 9))]
+    assert node.where(T.RDATA) == [("a", (5, 6)), ("a", (9,))]
+    assert node.sent(T.NAK) == []
+
+
+def test_relay_cache_asks_above_for_what_never_came() -> None:
+    """The NAK that goes up names the other packets alone, and their repair goes to the segment that asked."""
+    node = relay(reorder_ivl=10 * SECOND)
+    node.hear(data_train([22]), UP, SOURCE)
+    node.log.clear()
+    node.nak(A, 5, 20, 22)
+    node.wait(MS)
+    assert node.where(T.NCF) == [("a", (5, 20, 22))]
+    assert node.where(T.RDATA) == [("a", (5,)), ("a", (22,))]
+    assert node.where(T.NAK) == [("core", (20,))]
+
+
+def test_relay_cache_keeps_repairs_too() -> None:
+    """A packet that the relay recovered for one segment repairs the next loss of the packet."""
+    node = relay()
+    node.hear(data_train([21]), UP, SOURCE)
+    node.rdata(20)
+    node.log.clear()
+    node.nak(B, 20)
+    node.wait(MS)
+    assert node.where(T.RDATA) == [("b", (20,))]
+    assert node.sent(T.NAK) == []
+
+
+@pytest.mark.parametrize("changes", [{"relay_cache_ivl": 0}, {}], ids=["off", "too old"])
+def test_relay_cache_without_the_packet_forwards_the_nak(changes: dict[str, object]) -> None:
+    node = relay(**changes)
+    node.wait(2 * SECOND)
+    node.hear(data_train([20]), UP, SOURCE)
+    node.log.clear()
+    node.nak(A, 5)
+    node.wait(MS)
+    assert (node.where(T.NAK), node.sent(T.RDATA)) == ([("core", (5,))], [])
+
+
+def test_relay_cache_is_bounded_in_octets() -> None:
+    node = relay(relay_cache_bytes=MIB)
+    for first in range(20, 4000, 20):
+        node.hear(data_train(range(first, first + 20), size=1400), UP, SOURCE)
+    [session] = node.core.status(node.now)
+    assert 0 < session.held_octets <= MIB
+
+
+def test_relay_cache_on_lan_is_empty() -> None:
+    """Data reaches all nodes of the segment without the aggregator, which then leaves repairs to others."""
+    node = Bench(setup=ElementSetup(LAN, (LAN,), parents=(SOURCE,)), relay_cache_ivl=SECOND).begin()
+    node.nak(LAN, 5, peer="10.0.0.9")
+    node.wait(MS)
+    assert (node.where(T.NAK), node.sent(T.RDATA)) == ([("lan", (5,))], [])
+
+
+def test_relay_cache_leaves_a_repair_to_the_repairer_that_sent_it() -> None:
+    setup = ElementSetup(UP, (A, B), parents=(SOURCE,), repairers=((LOCAL,), ()))
+    node = Bench(setup=setup, relay_cache_ivl=SECOND, rdata_hold_ivl=10 * MS, rdata_ignore_ivl=SECOND).begin()
+    node.nak(A, 5)
+    node.hear(data_train([5], kind=T.RDATA), A, LOCAL, after=MS)
+    node.wait(SECOND // 2)
+    assert node.sent(T.RDATA) == []
+    assert node.sent(T.NAK) == []
