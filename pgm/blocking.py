@@ -254,9 +254,17 @@ class Receiver(ThreadReceiver[NodeDriver]):
         self._background.run_now(self._unsubscribe, which)
 
     def _unsubscribe(self, which: str | bytes | Subscription) -> None:
+        self._put_back()
+        self._endpoint.unsubscribe(which)
+
+    def finish(self) -> None:
+        """End the reception: an item that the caller did not get, because of a signal, counts as not taken."""
+        if self._next_item is not None:
+            self._background.run_now(self._put_back)
+
+    def _put_back(self) -> None:
         item, self._next_item = self._next_item, None
         self._endpoint.put_back(item)
-        self._endpoint.unsubscribe(which)
 
 
 @overload
@@ -318,7 +326,9 @@ def _open_receiver(target: Target, **options: Any) -> Iterator[Receiver]:
     _refuse_cpu(options)
     target, key = _found(target, Role.RECEIVER, options)
     with _in_background(key, lambda: _open.open_receiver(target, **options)) as (background, inner):
-        yield Receiver(inner, background)
+        receiver = Receiver(inner, background)
+        yield receiver
+        receiver.finish()
 
 
 class Node(SharedNode[AbstractContextManager[Source], AbstractContextManager[Receiver]]):

@@ -81,7 +81,7 @@ def _subjects(row: dict[str, Any]) -> Rows:
 
 def _members(row: dict[str, Any]) -> Rows:
     acked = (session for session in row["sessions"] if session["acked"])
-    return ((session, *ack) for session in acked for ack in session["acked"]["acks"].items())
+    return ((session, child) for session in acked for child in session["acked"]["lags"])
 
 
 def _rates(row: dict[str, Any]) -> Rows:
@@ -147,9 +147,11 @@ _TABLES: tuple[tuple[str, Callable[[dict[str, Any]], Rows], tuple[tuple[str, int
     )),
     ("acknowledged positions", _members, (
         ("stream", 0, _name),
-        ("child", 0, _item(1)),
-        ("up to", 0, _item(2, ",")),
-        ("packets behind", 0, lambda session, _, sqn: f"{session['lead'] - sqn:,}"),
+        ("child", 0, _key("address")),
+        ("is", 1, lambda _, child: f"branch of {child['members']:,}" if child["is_branch"] else "member"),
+        ("up to", 0, lambda session, child: f"{session['acked']['acks'][child['address']]:,}"),
+        ("packets behind", 0, _key("lag", ",")),
+        ("last below it", 2, lambda _, child: child["held_up_by"] if child["is_branch"] else "-"),
     )),
     ("per second", _rates, (
         ("rate, interval", 0, lambda name, window, _: f"{name.replace('_', ' ')}, {window}"),

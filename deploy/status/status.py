@@ -181,8 +181,11 @@ def _acked(row: dict[str, Any]) -> str:
     for session in row["sessions"]:
         acked = session["acked"]
         if acked is not None:
-            holder = f", {acked['held_up_by']} last" if acked["held_up_by"] else ""
-            return f"{acked['stable']:,} by {acked['members']:,}{holder}"
+            parts = [f"{acked['stable']:,} by {acked['members']:,}"]
+            parts += [f"{acked['held_up_by']} last"] if acked["held_up_by"] else []
+            parts += [f"{acked['lag']:,} behind"] if acked.get("lag") else []
+            parts += [f"{acked['untaken']:,} wait for the application"] if acked.get("untaken") else []
+            return ", ".join(parts)
     return ""
 
 

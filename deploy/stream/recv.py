@@ -93,17 +93,20 @@ async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutp
         answer="if-free",
         on_loss=options.on_loss,
         slow=options.slow,
+        ack="manual",
     ) as receiver:
         reception.counters = receiver.counters
         complain(receiver.links)
         item = await first_item(receiver, options.wait_s)
         if item is not None:
             reception.take([item])
+            receiver.cover([item])
         goes_on = True
         while goes_on:
             items, goes_on = await _next_items(receiver)
             # Standard output may be slow: in a thread, a blocked write stops neither the protocol nor Ctrl-C.
             takes_more = await trio.to_thread.run_sync(reception.take, items, abandon_on_cancel=True)
+            receiver.cover(items)
             goes_on = goes_on and takes_more
 
 

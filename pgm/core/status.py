@@ -6,15 +6,29 @@ import attrs
 
 
 @attrs.frozen(kw_only=True)
+class AckLag:
+    """Distance of one child from the newest packet: a receiver, or an element that speaks for a branch of the tree."""
+
+    address: str
+    lag: int  # packets that are known to be sent and not acknowledged
+    members: int  # receivers that the child speaks for
+    is_branch: bool
+    held_up_by: str  # the receiver of the branch that is furthest behind
+
+
+@attrs.frozen(kw_only=True)
 class AckStatus:
     """Progress of an acknowledged stream at one node."""
 
-    stable: int  # the newest sqn that every receiver below, or this receiver, has
+    stable: int  # the newest sqn up to which every receiver below, or this receiver, has taken everything
     members: int  # receivers whose acks are awaited
     held_up_by: str = ""  # the receiver that is furthest behind
     parent: str = ""  # the node that receives this node's acks
     window: int = 0  # packets that the source may be ahead of `stable`
     acks: dict[str, int] = attrs.field(factory=dict)  # by child: the newest sqn it has, for the slowest few
+    lag: int = 0  # packets that are known to be sent and not stable here
+    untaken: int = 0  # receivers: packets that wait for the application
+    lags: list[AckLag] = attrs.field(factory=list)  # of the slowest children
 
 
 @attrs.frozen(kw_only=True)

@@ -75,6 +75,11 @@ class FileAssembly:
             at += units
         return right
 
+    def open_rows(self, place: int, rows: int) -> int | None:
+        """Return the first of successive packets, from `place` on, of the last block if that is not written yet."""
+        block, units = divmod(place // self._manifest.unit + rows - 1, self._units)
+        return None if block >= len(self.whole) or self.whole[block] else max(0, rows - 1 - units)
+
     def _put(self, block: int, first_unit: int, payloads: Octets) -> bool:
         """Put units into a block, and write the block if it is complete. Return whether it is."""
         stage = self._stages.get(block) or self._begin(block)

@@ -189,6 +189,7 @@ class FilePackets:
     ident: bytes
     place: int
     payloads: Octets
+    row: int = 0  # of the array of packets, where the contents begin
 
 
 def read(payloads: Octets) -> Sequence[FilePackets]:
@@ -205,7 +206,7 @@ def read(payloads: Octets) -> Sequence[FilePackets]:
         head = int(heads[first]).to_bytes(_WORD, "little")
         place = int(places[first])
         if head[0] == VERSION and place < _MOST_PLACE:
-            contents.append(FilePackets(head[1], head[2:], place, payloads[first:end, HEAD_OCTETS:]))
+            contents.append(FilePackets(head[1], head[2:], place, payloads[first:end, HEAD_OCTETS:], first))
         first = end
     return contents
 

@@ -34,6 +34,7 @@ from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import Batch, BatchItem
 from pgm.parameters import Parameters
 from pgm.units import MIB, SECOND
+from pgm.wire.formats import Tsi
 from pgm.wire.train import Octets
 
 _AT_ONCE_OCTETS = 4 * MIB  # received octets that go to the disk together, to share the cost of a change of threads
@@ -60,6 +61,8 @@ class Intake:
     early: int = 0  # packets that arrived before the list of files
     lost: int = 0  # packets that the stream lost
     is_done: bool = False
+    held: tuple[Tsi, int] | None = None  # session and sqn of the first packet of the block that waits for the rest
+    _block_place: int = -1  # at which the next packet of the file goes on
     _finished: bytearray = attrs.field(factory=bytearray)
     _listed: dict[int, Octets] = attrs.field(factory=dict)
     _listed_octets: int = 0
@@ -74,9 +77,21 @@ class Intake:
                 continue
             for packets in read(item.payloads):
                 question = self._take(packets)
+                self._follow_block(packets, item)
                 if question is not None:
                     questions.append(question)
         return questions
+
+    def _follow_block(self, packets: FilePackets, item: Batch) -> None:
+        """Note where the incomplete block begins in the stream. A later block or a question means that packets were lost."""
+        if packets.kind == FilePacketKind.ANNOUNCE:
+            self.held = None
+        elif packets.kind == FilePacketKind.DATA and self.assembly is not None:
+            first = self.assembly.open_rows(packets.place, len(packets.payloads))
+            begins = None if first is None else item.first_sqn + packets.row + first
+            if begins is None or first or self.held is None or self._block_place != packets.place:
+                self.held = None if begins is None else (item.tsi, begins)
+            self._block_place = packets.place + packets.payloads.size
 
     def _take(self, packets: FilePackets) -> Announcement | None:
         if packets.kind == FilePacketKind.ANNOUNCE:
@@ -248,6 +263,7 @@ class FileReceiver:
         self, receiver: Receiver, into: Path, *, who: str = "", replace: bool = False, progress: Progress | None = None
     ) -> None:
         self._receiver = receiver
+        receiver.ack_by_hand()  # octets that wait for the disk are lost with the process
         self._who = who or f"{socket.gethostname()}:{os.getpid()}"
         self.intake = Intake(into, receiver.parameters, replace)
         self._progress = progress or _ignore
@@ -289,6 +305,7 @@ class FileReceiver:
             self._free = trio.Event()
             questions = await trio.to_thread.run_sync(self.intake.take, items)
             self._free.set()
+            self._receiver.cover(items, self.intake.held)
             if questions:
                 nursery.start_soon(self._answer, questions[-1].question)
             self._progress(*self.intake.progress())

@@ -61,6 +61,11 @@ class Decoder:
         self._need = self._octets = 0
         return [UnusedPackets(owned, count)] if has_message and count > 0 else []
 
+    @property
+    def begun(self) -> int | None:
+        """Return the sqn in which the current message began; None between two messages."""
+        return self._begun if self._is_joined and (self._rest or self._parts) else None
+
     def add(self, first: int, packets: Octets) -> list[DecodedMessages | UnusedPackets]:
         """Decode packets `first`, `first + 1` and so on, a (count, size) array. Return the results in order."""
         results: list[DecodedMessages | UnusedPackets] = []

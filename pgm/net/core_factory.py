@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.element.setup import ElementSetup
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
@@ -99,9 +100,13 @@ def _source_names(plan: NodePlan, streams: Sequence[StreamPlan]) -> SourceNames:
 
 
 def receiver_core(
-    plan: NodePlan, streams: Sequence[StreamPlan], segments: Sequence[Segment], rng: random.Random
+    plan: NodePlan,
+    streams: Sequence[StreamPlan],
+    segments: Sequence[Segment],
+    rng: random.Random,
+    ack_bound: AckBound = AT_ONCE,
 ) -> ReceiverCore:
-    """Make a receiver of some streams."""
+    """Make a receiver of some streams. `ack_bound` tells what its application has taken."""
     setup = ReceiverSetup(
         segment=segments[0],
         parents=plan.parents,
@@ -114,6 +119,7 @@ def receiver_core(
         allowed=_allowed(plan, streams),
         unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
         names=_source_names(plan, streams),
+        ack_bound=ack_bound,
     )
     return ReceiverCore(setup, plan.parameters, rng)
 

@@ -23,7 +23,7 @@ from pgm.core.acked.ack_terms import AckTerms, ack_packet
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, control
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.status import AckStatus
+from pgm.core.status import AckLag, AckStatus
 from pgm.units import NEVER, format_duration
 from pgm.wire.formats import Nla
 from pgm.wire.options import Members
@@ -95,15 +95,27 @@ class AckCollector:
         departed = self._former.values()
         return sum(former.members for former in departed if former.has_left and former.acked >= acked)
 
-    def status(self, stable: int, terms: AckTerms, parent: Nla = "") -> AckStatus:
+    def status(self, stable: int, lead: int, terms: AckTerms, parent: Nla = "") -> AckStatus:
         """Return the status of the children, for operators."""
+        slowest = self.table.slowest(_MOST_SHOWN)
         return AckStatus(
             stable=stable,
             members=self.table.members,
             held_up_by=self.table.holder,
             parent=parent,
             window=terms.window,
-            acks=self.table.slowest(_MOST_SHOWN),
+            acks={place[1]: child.acked for place, child in slowest},
+            lag=max(0, lead - stable),
+            lags=[
+                AckLag(
+                    address=place[1],
+                    lag=max(0, lead - child.acked),
+                    members=child.members,
+                    is_branch=child.is_element,
+                    held_up_by=child.holder,
+                )
+                for place, child in slowest
+            ],
         )
 
     def on_ack(self, report: AckReport, segment: Segment, peer: Nla, terms: AckTerms, now_ns: int) -> Effects:

@@ -73,7 +73,8 @@ class AckMerger:
         """Return the status for operators; None if the stream is not acknowledged."""
         if not self._above.is_wanted:
             return None
-        return self._below.status(self._below.table.low_or(self._state.lead), self._above.terms, self._above.parent)
+        lead = self._state.lead
+        return self._below.status(self._below.table.low_or(lead), lead, self._above.terms, self._above.parent)
 
     @property
     def deadline_ns(self) -> int:

@@ -46,7 +46,7 @@ class AckSender:
         self._is_element = is_element
         self._routes = routes
         self._rng = context.rng
-        self._ivl = 0
+        self.ivl = 0  # longest time before a new position is acknowledged
         self._mark_by = 0
         self._mark = 0  # an ack is due when this sqn is reached
         self._sent = -1
@@ -76,19 +76,24 @@ class AckSender:
         self._counters.ack_terms_changes += self.is_wanted
         self.terms = terms
         # Thousands of receivers get the same train at the same time, and their acks must not coincide.
-        self._ivl = self._rng.randint(terms.ivl // 2, terms.ivl)
+        self.ivl = self._rng.randint(terms.ivl // 2, terms.ivl)
         self._mark_by = self._rng.randint(1, terms.every)
         if not self.is_idle:
             self._mark = min(self._mark, max(self._sent, 0) + terms.every)
-            self.deadline_ns = min(self.deadline_ns, now_ns + self._ivl)
+            self.deadline_ns = min(self.deadline_ns, now_ns + self.ivl)
 
-    @property
-    def status(self) -> AckStatus | None:
+    def status(self, delivered: int) -> AckStatus | None:
         """Return the status of a receiver's acks, for operators; None if the stream has no acks."""
         if not self.is_wanted:
             return None
-        stable = -1 if self.is_idle else self.acked
-        return AckStatus(stable=stable, members=1, parent=self.parent, window=self.terms.window)
+        return AckStatus(
+            stable=-1 if self.is_idle else self.acked,
+            members=1,
+            parent=self.parent,
+            window=self.terms.window,
+            lag=max(0, self._state.lead - self.acked),
+            untaken=max(0, delivered - self.acked),
+        )
 
     def reached(self, acked: int, now_ns: int) -> None:
         """Note the newest sqn without a gap below it. The sqn falls when an element adopts a slower child."""
@@ -102,13 +107,17 @@ class AckSender:
         elif acked >= self._mark or acked < self._sent:
             self.deadline_ns = now_ns
         else:
-            self.deadline_ns = min(self.deadline_ns, now_ns + self._ivl)
+            self.deadline_ns = min(self.deadline_ns, now_ns + self.ivl)
         self.acked = acked
 
     def leave(self, now_ns: int) -> None:
         """Say goodbye at once, because no receiver here or below counts any more."""
         if self.parent and not self.is_idle and not self._farewells:
             self._farewells, self.deadline_ns = _FAREWELLS, now_ns
+
+    def stop(self) -> None:
+        """Send no further ack, and no goodbye: another receiver of this node goes on with the acks."""
+        self._farewells, self.deadline_ns = 0, NEVER
 
     def stay(self) -> None:
         """Cancel a goodbye, because a receiver counts again: the next ack is a first one."""
@@ -132,7 +141,7 @@ class AckSender:
         elif self._parent.has_adopted:
             self.deadline_ns = now_ns + terms.keepalive
         else:
-            self.deadline_ns = now_ns + self._parent.count_try(terms, self._ivl)
+            self.deadline_ns = now_ns + self._parent.count_try(terms, self.ivl)
         return (self._ack(members, holder, self.parent, leaves=leaves),)
 
     def _ack(self, members: int, holder: Nla, to: Nla, *, leaves: bool) -> Effect:

@@ -69,10 +69,9 @@ class AckTable:
         """Return the receiver that is furthest behind; empty without children."""
         return min(self._children.values(), key=lambda child: child.acked, default=_UNKNOWN).holder
 
-    def slowest(self, most: int) -> dict[str, int]:
-        """Return the addresses and ack positions of the slowest children, for operators."""
-        slowest = heapq.nsmallest(most, self._children.items(), key=lambda item: item[1].acked)
-        return {place[1]: child.acked for place, child in slowest}
+    def slowest(self, most: int) -> list[tuple[Place, AckChild]]:
+        """Return the slowest children, for operators."""
+        return heapq.nsmallest(most, self._children.items(), key=lambda item: item[1].acked)
 
     def note(self, place: Place, child: AckChild) -> None:
         """Record the ack of a new or known child. An element that adopts a slower child acknowledges less."""

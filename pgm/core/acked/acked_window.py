@@ -62,7 +62,7 @@ class AckedWindow:
 
     def with_status(self, row: SessionStatus) -> SessionStatus:
         """Return a status row with that of the acks."""
-        return attrs.evolve(row, acked=self._children.status(self.stable, self._terms))
+        return attrs.evolve(row, acked=self._children.status(self.stable, row.lead, self._terms))
 
     @property
     def _base(self) -> int:

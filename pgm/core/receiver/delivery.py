@@ -45,6 +45,7 @@ class Delivery:
         """Open the session at the next sqn of the window."""
         self.phase = SessionPhase.OPEN
         self.window.open()
+        self._feedback.open(self.window.next_sqn)
         self._counters.sessions_opened += 1
         state, first = self._state, self.window.next_sqn
         return [Opened(state.tsi, first, self.opener, state.data_port, at_start=self._starts_at == first)]

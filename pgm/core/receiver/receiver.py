@@ -159,6 +159,21 @@ class ReceiverCore:
             return NOTHING
         return self._of_all(lambda session: session.delivery.resume())
 
+    def taken(self, tsi: Tsi, now_ns: int) -> Effects:
+        """Note that the application has taken more of a session. Return an ack that is due."""
+        session = self._sessions.get(tsi)
+        return NOTHING if session is None else session.feedback.taken(now_ns)
+
+    def lacks_acks(self, tsi: Tsi) -> bool:
+        """Return whether the SPMs of a session ask for no acks; False before the first SPM, and for unknown sessions."""
+        session = self._sessions.get(tsi)
+        return session is not None and session.state.spm is not None and not session.feedback.is_acked
+
+    def ack_window(self, tsi: Tsi) -> int:
+        """Return how many packets the source of a session sends ahead of its slowest member; 0 without acks."""
+        session = self._sessions.get(tsi)
+        return 0 if session is None else session.feedback.ack_window
+
     def charge(self, octets: int) -> None:
         """Note `octets` more in the application's queue than delivered: parts of messages came back as whole ones."""
         self._room.octets -= octets

@@ -43,7 +43,7 @@ class ReceiverSession:
         self.window = window(context, self.recovery, room)
         lines = lines_of(setup.segment, setup.parents, setup.lines)
         self.lines = RedundantLines(context, lines, self.state, self.recovery)
-        self.feedback = Feedback(context, self.state, self.parents, setup.segment, self.recovery.is_missing, self.lines)
+        self.feedback = Feedback(context, self.state, self.parents, setup, self.recovery.is_missing, self.lines)
         nak_sender = NakSender(context, self.state, self.parents, self.recovery, self.feedback, self.lines)
         self.delivery = Delivery(context, self.state, self.window, self.feedback)
         self.start = SessionStart(context, setup, self.delivery, nak_sender)

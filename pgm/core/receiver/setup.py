@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
@@ -29,3 +30,4 @@ class ReceiverSetup:
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
     allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
     names: SourceNames = NO_NAMES
+    ack_bound: AckBound = AT_ONCE  # what the application has taken

@@ -52,6 +52,7 @@ def _may_pass(session: ReceiverSession, sqn: int, octets: int) -> bool:
     return (
         session.window.may_pass(sqn, octets)
         and session.state.fin_lead is None
+        and session.state.spm is not None  # which says that the stream has no acks
         and session.delivery.phase is _OPEN
         and not session.feedback.is_wanted
     )

@@ -23,7 +23,7 @@ from pgm.net.endpoint.node import SharedNode, sockets_plan
 from pgm.net.endpoint.open import Target, plans_of, receiver_parts, resolve, source_parts
 from pgm.net.endpoint.open_nodes import OpenNodes
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
-from pgm.net.endpoint.policies import OnLoss, Policies, Slow
+from pgm.net.endpoint.policies import Ack, OnLoss, Policies, Slow
 from pgm.net.endpoint.receiver import ReceiverEndpoint
 from pgm.net.endpoint.source import SourceEndpoint, SourceOutbox
 from pgm.net.endpoint.start_position import Start, start_parameters
@@ -246,29 +246,32 @@ def open_receiver(
     start: Start = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
+    ack: Ack = "auto",
     on_notice: Callable[[Notice], None] | None = None,
     seed: str | None = None,
     **parameters: Unpack[ReceiverParameters],
 ) -> Iterator[BusyPollReceiver]:
     """Open a receiver in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_receiver`."""
-    policies = Policies.of(on_loss, slow)
+    policies = Policies.of(on_loss, slow, ack)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     limits = plan.parameters
     with pinned(cpu):
-        parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, subscribe, subjects)
-        with parts as (core, opened, decoders, reassemblers):
+        parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, subscribe, subjects, ack)
+        with parts as (core, opened, decoders, reassemblers, positions):
             on_notice = handler_of(on_notice, plan.name, stream)
             inbox = Inbox(core, reassemblers, on_notice, lambda: None, policies, is_plain=decoders.is_plain)
             driver = BusyPollDriver(core, opened.links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_block_ivl)
-                endpoint = ReceiverEndpoint(core, driver, inbox, waits, decoders, policies)
+                endpoint = ReceiverEndpoint(core, driver, inbox, waits, decoders, policies, positions)
                 yield BusyPollReceiver(endpoint, _CallingThread(driver))
+                endpoint.finish()
         finally:
             try:
                 driver.perform(core.leave(driver.now_ns()))
             finally:
+                positions.close()
                 driver.close()
 
 

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 
 from pgm.core.effects import Notice
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
-from pgm.net.endpoint.policies import OnLoss, Slow
+from pgm.net.endpoint.policies import Ack, OnLoss, Slow
 from pgm.net.endpoint.start_position import Start
 
 Answer = Literal["no", "if-free", "yes"]
@@ -44,6 +44,7 @@ class NodeReceiverKeywords(_EndpointKeywords, ReceiverParameters, total=False):
     start: Start
     on_loss: OnLoss
     slow: Slow
+    ack: Ack
 
 
 class SourceKeywords(_NodeKeywords, NodeSourceKeywords, total=False):

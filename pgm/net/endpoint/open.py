@@ -29,12 +29,13 @@ from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.rest_settings import ReadSettings, receiver_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
+from pgm.net.endpoint.ack_positions import AckPositions
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.keywords import Answer
 from pgm.net.endpoint.open_nodes import OpenNode, OpenNodes
 from pgm.net.endpoint.opening import opening
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
-from pgm.net.endpoint.policies import OnLoss, Policies, Slow
+from pgm.net.endpoint.policies import Ack, OnLoss, Policies, Slow
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source, SourceOutbox
@@ -185,14 +186,17 @@ def receiver_parts(
     seed: str | None,
     subscribe: Iterable[bytes] | None,
     subjects: Iterable[str] | None,
-) -> Iterator[tuple[ReceiverCore, OpenNode[N], StreamDecoders, SessionReassemblers]]:
+    ack: Ack,
+) -> Iterator[tuple[ReceiverCore, OpenNode[N], StreamDecoders, SessionReassemblers, AckPositions]]:
     """Make the parts of a receiver on any surface. If the block fails, which makes the driver, the node is closed."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with nodes.held(plan, seed) as node:
         rng = random.Random(_SYSTEM_RANDOM.random())
-        core = receiver_core(plan, streams, [link.segment for link in node.links], rng)
+        ports = unordered_ports(streams)
+        positions = AckPositions(ack, ports, plan.parameters.max_sessions, node.acks)
+        core = receiver_core(plan, streams, [link.segment for link in node.links], rng, positions)
         decoders = StreamDecoders.of(core, plan, streams, subscribe, subjects)
-        yield core, node, decoders, SessionReassemblers(core.parameters, unordered_ports(streams))
+        yield core, node, decoders, SessionReassemblers(core.parameters, ports), positions
 
 
 def receiving_driver(
@@ -302,6 +306,7 @@ async def open_receiver(
     start: Start = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
+    ack: Ack = "auto",
     on_notice: Callable[[Notice], None] | None = None,
     answer: Answer = "no",
     seed: str | None = None,
@@ -320,25 +325,30 @@ async def open_receiver(
     `start` is the position at which a late joiner begins: "now", "oldest", "last:1000" packets, "last:30s" or a sqn;
     None leaves it to the topology. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
     `slow` is the policy once the application is behind by `inbox_bytes`: "block", "drop-oldest", "drop-newest" or
-    "close". `answer` is as in `open_source`.
+    "close". `ack` says when an item of an acknowledged stream counts as processed: "auto", when the application comes
+    back for the next item or leaves the block without an exception; "manual", when it calls `receiver.ack(item)`.
+    `answer` is as in `open_source`.
 
     Raises `TopologyError`, `UsageError`, `TransportError`.
     """
-    policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
+    policies, answer = Policies.of(on_loss, slow, ack), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     surface = new_surface()
-    parts = receiver_parts(surface.nodes, plan, stream, seed, subscribe, subjects)
-    with parts as (core, opened, decoders, reassemblers):
+    parts = receiver_parts(surface.nodes, plan, stream, seed, subscribe, subjects, ack)
+    with parts as (core, opened, decoders, reassemblers, positions):
         on_notice = handler_of(on_notice, plan.name, stream)
         inbox = Inbox(core, reassemblers, on_notice, surface.waits.wake, policies, is_plain=decoders.is_plain)
         driver = surface.drive(core, opened.reads, inbox, receiver_read_settings(plan.parameters))
     async with driven(driver, plan, answer):
         surface.read_in_waits(inbox, plan.parameters)
         try:
-            yield Receiver(core, driver, inbox, surface.waits, decoders, policies)
+            receiver = Receiver(core, driver, inbox, surface.waits, decoders, policies, positions)
+            yield receiver
+            receiver.finish()
         finally:
             try:
                 driver.perform(core.leave(driver.now_ns()))
             finally:
+                positions.close()
                 inbox.close()
                 surface.close()

@@ -10,6 +10,7 @@ import attrs
 
 from pgm.core.structures.arena import Arena
 from pgm.errors import UsageError
+from pgm.net.endpoint.ack_positions import JointAcks
 from pgm.net.link.node_links import NodeLinks, open_links
 from pgm.net.link.reader import receiving_arena
 from pgm.parameters import ROWS, SOCKET_PARAMETERS, Parameters
@@ -20,11 +21,12 @@ N = TypeVar("N")
 
 @attrs.frozen
 class OpenNode(Generic[N]):
-    """An open node: its links, what the surface adds to them, and the parameters of the sockets."""
+    """An open node: its links, what the surface adds to them, the parameters of the sockets, and acks."""
 
     links: NodeLinks
     reads: N
     parameters: Parameters
+    acks: JointAcks = attrs.field(factory=JointAcks)
 
 
 class OpenNodes(Generic[N]):

@@ -1,4 +1,4 @@
-"""Policies of a receiver for losses, and for an application slower than its stream."""
+"""Policies of a receiver for losses, for an application slower than its stream, and for acks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pgm.wire.formats import tsi_text
 
 OnLoss = Literal["report", "resync", "raise"]
 Slow = Literal["block", "drop-oldest", "drop-newest", "close"]
+Ack = Literal["auto", "manual"]
 
 _FULL_SHARE = 0.75  # of inbox_bytes: a policy begins here, so that delivery never has to wait
 
@@ -40,18 +41,20 @@ class LossError(PgmError):
 
 @attrs.frozen
 class Policies:
-    """Both policies, as given to `open_receiver`."""
+    """Policies, as given to `open_receiver`."""
 
     on_loss: OnLoss = "report"
     slow: Slow = "block"
+    ack: Ack = "auto"
 
     @classmethod
-    def of(cls, on_loss: OnLoss, slow: Slow) -> Policies:
+    def of(cls, on_loss: OnLoss, slow: Slow, ack: Ack) -> Policies:
         """Return the checked policies. Raises `UsageError`."""
-        for name, value, known in (("on_loss", on_loss, get_args(OnLoss)), ("slow", slow, get_args(Slow))):
+        for name, value, kind in (("on_loss", on_loss, OnLoss), ("slow", slow, Slow), ("ack", ack, Ack)):
+            known = get_args(kind)
             if value not in known:
                 raise UsageError(f"{name}={value!r} is unknown", remedy=f"choose one of {', '.join(known)}")
-        return cls(on_loss, slow)
+        return cls(on_loss, slow, ack)
 
     def checked(self, item: T) -> T:
         """Return an item that is about to be handed out. Raises `LossError` for a loss if the policy says so."""

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeVar, overload
 
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import WholeMessages
+from pgm.errors import UsageError
 from pgm.messages.objects import CBOR, Codec
 from pgm.messages.subjects import Subscription
 from pgm.net.driver.node_driver import NodeDriver
+from pgm.net.endpoint.ack_positions import AckPositions
 from pgm.net.endpoint.base import D, ReceiverView, Waits
 from pgm.net.endpoint.inbox import Inbox
-from pgm.net.endpoint.policies import REPORTING, Policies
+from pgm.net.endpoint.policies import Policies
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.framing.codec import StreamDecoders
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
 from pgm.units import NEVER, SECOND
+from pgm.wire.formats import Tsi
 
 T = TypeVar("T")
 
@@ -35,7 +38,8 @@ class ReceiverEndpoint(ReceiverView[D]):
         inbox: Inbox,
         waits: Waits,
         decoders: StreamDecoders,
-        policies: Policies = REPORTING,
+        policies: Policies,
+        positions: AckPositions,
     ) -> None:
         super().__init__(core, driver)
         self._inbox = inbox
@@ -45,7 +49,8 @@ class ReceiverEndpoint(ReceiverView[D]):
         self.is_plain = decoders.is_plain
         self._policies = policies
         self._ready: deque[BatchItem | Message] = deque()  # items of one queue entry
-        self.unpacker = Unpacker()
+        self._positions = positions
+        self.unpacker = positions.unpacker
 
     @overload
     def subscribe(self, pattern: str, tag: Any = None) -> Subscription: ...
@@ -78,8 +83,53 @@ class ReceiverEndpoint(ReceiverView[D]):
 
     def put_back(self, item: BatchItem | Message | None) -> None:
         """Put an item back at the front of the queue; None is ignored."""
-        if item is not None:
-            self._ready.appendleft(item)
+        self._positions.put_back(item, self._ready)
+
+    def ack(self, item: ObjectItem | BatchItem | Message) -> None:
+        """Acknowledge an item and everything before it: the application has processed them.
+
+        For a receiver with `ack="manual"`. The source counts the packets of the item as stable once every member has
+        acknowledged them. In a stream that is not ordered an ack covers its item alone. Losses, openings and closings
+        need no ack. Raises `UsageError` for a receiver with `ack="auto"`, and for a stream without acknowledgements.
+        """
+        if not self._positions.is_manual:
+            raise UsageError(
+                "this receiver acknowledges an item when the next one is taken", remedy='open it with ack="manual"'
+            )
+        if self._core.lacks_acks(item.tsi):
+            raise UsageError(
+                "the source of this item does not wait for acks", remedy='write flow = "acked" at the stream'
+            )
+        self.cover((item,))
+
+    def cover(self, items: Iterable[ObjectItem | BatchItem | Message], held: tuple[Tsi, int] | None = None) -> None:
+        """Acknowledge items where the source waits for that; not those from sqn `held` on in that session.
+
+        The source waits for acks with a full window, so at most half a window is held.
+        """
+        for item in items:
+            is_held = held is not None and item.tsi == held[0]
+            before = held[1] if held is not None and is_held else NEVER
+            self._positions.cover(item, before, self._core.ack_window(item.tsi) // 2 if is_held else 0)
+            self._moved(item.tsi)
+
+    def ack_by_hand(self) -> None:
+        """Acknowledge from now on only what `cover` is called for, for a user of this receiver that gathers items."""
+        self._positions.is_manual = True
+
+    def finish(self) -> None:
+        """Note that the application needs no further item, and has processed those that it has."""
+        self._come_back()
+
+    def _come_back(self) -> None:
+        tsi = self._positions.come_back(self._ready)
+        if tsi is not None:
+            self._moved(tsi)
+
+    def _moved(self, tsi: Tsi) -> None:
+        """Tell the core that the application has moved, which may make an ack due."""
+        if self._positions.has_members:
+            self._driver.call(self._core.taken, tsi, self._driver.now_ns())
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """Return the next batch, loss, opening or closing. None once closed, or if none came within `timeout_s`."""
@@ -120,6 +170,8 @@ class ReceiverEndpoint(ReceiverView[D]):
     def pop(self, *, drains: bool = False) -> BatchItem | Message | None:
         """Return the next item that waits; None if none does, or if the sockets must have a turn first."""
         ready, single, inbox = self._ready, self.single, self._inbox
+        if self._positions.has_entry:
+            self._come_back()
         while not ready:
             message = single.message
             if message is not None:
@@ -130,7 +182,9 @@ class ReceiverEndpoint(ReceiverView[D]):
                 return None
             self._driver.require_usable()  # a handler of notices may have closed it
             self._take(queued)
-        return self._policies.checked(ready.popleft())
+            if not ready:
+                self._come_back()  # nothing of the entry is for the application
+        return self._policies.checked(self._positions.give(ready.popleft(), ready))
 
     def _take(self, queued: QueueItem) -> None:
         content = queued.found
@@ -142,9 +196,11 @@ class ReceiverEndpoint(ReceiverView[D]):
                 raise
         if self.is_plain and isinstance(content, WholeMessages) and content.run.count == 1:
             self._ready.append(Message(content.run.alone(), content.run.first, content.tsi))  # without a batch's cost
+            self._positions.begin(content, None)
             return
         item = content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content)
         self._ready.extend(self._decoders.take(item))
+        self._positions.begin(content, self._decoders.begun(content.tsi))
 
     def batches(self) -> AsyncIterator[BatchItem]:
         """Iterate over batches, in stream order with losses, openings and closings."""

@@ -126,6 +126,10 @@ class ThreadReceiver(ReceiverView[D]):
         item = self._unpacker.take_rest() or self._next(timeout_s)
         return batch_of(item) if isinstance(item, Message) else item
 
+    def ack(self, item: ObjectItem | BatchItem | Message) -> None:
+        """Acknowledge an item and everything before it. `pgm.Receiver.ack` documents the call."""
+        self._runner.run_now(self._endpoint.ack, item)
+
     def __iter__(self) -> Iterator[Item]:
         while (item := self.recv()) is not None:
             yield item

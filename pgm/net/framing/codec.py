@@ -17,6 +17,7 @@ from pgm.net.framing.batches import BatchReceiver, BatchSender
 from pgm.net.framing.items import BatchItem
 from pgm.net.framing.zeromq import ZeromqReceiver, ZeromqSender, zeromq_required
 from pgm.topology.node_plan import NodePlan, StreamPlan
+from pgm.wire.formats import Tsi
 
 
 def packer_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSender | ZeromqSender | None:
@@ -79,6 +80,10 @@ class StreamDecoders:
         if self.batches is None:
             return items
         return itertools.chain.from_iterable(map(self.batches.take, items))
+
+    def begun(self, tsi: Tsi) -> int | None:
+        """Return the sqn in which an incomplete message of a session began; None without one."""
+        return None if self.zeromq is None else self.zeromq.begun(tsi)
 
     def subscribe(self, pattern: str | bytes, tag: Any) -> Subscription | None:
         """Add a subscription: a pattern of subjects, or, with ZeroMQ's framing, a prefix in octets."""

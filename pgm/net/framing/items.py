@@ -38,6 +38,13 @@ class Message(FromSession):
         return self._parts or (self.payload,)
 
 
+@attrs.define(eq=False)
+class PartMessage(Message):
+    """Message of a receiver with `ack="manual"` whose packets are more than one, or shared with other messages."""
+
+    last: int = -1  # the newest sqn that an ack of it covers
+
+
 @attrs.frozen(eq=False)
 class Batch(FromSession):
     """Consecutive messages of equal size, without an object for each.
@@ -50,6 +57,7 @@ class Batch(FromSession):
     first_sqn: int
     payloads: Octets
     packets_each: int = 1  # packets of each message
+    last: int = -1  # with ack="manual": the newest sqn that an ack of the batch covers
 
     def __len__(self) -> int:
         return int(self.payloads.shape[0])
@@ -74,6 +82,7 @@ class MultipartBatch(FromSession):
     tsi: Tsi
     messages: Sequence[Parts]
     sqns: Sequence[int]
+    last: int = -1  # as in a Batch
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -93,11 +102,21 @@ class Unpacker:
         self._batch: AnyBatch | None = None
         self._converted = 0  # messages of the batch that became objects
         self.messages: Iterator[Message] = iter(())  # the objects that the application has not taken yet
+        # The batch, the end of its objects, and those not taken. One value, because another thread may read it.
+        self._begun: tuple[AnyBatch, int, Iterator[Message]] | None = None
 
     @property
     def has_rest(self) -> bool:
         """Return whether a batch is open."""
         return self._batch is not None
+
+    @property
+    def begun_sqn(self) -> int | None:
+        """Return the sqn of the message that the application was given last, or of an earlier one; None without a batch."""
+        if self._begun is None:
+            return None
+        batch, end, messages = self._begun
+        return sqn_at(batch, max(0, end - length_hint(messages) - 1))
 
     def open(self, batch: AnyBatch) -> Message | None:
         """Open a batch. Return its first message."""
@@ -112,10 +131,11 @@ class Unpacker:
     def _convert(self) -> Message | None:
         batch, first = self._batch, self._converted
         if batch is None or first >= len(batch):
-            self._batch = None
+            self._batch = self._begun = None
             return None
         self._converted = min(first + _OBJECTS_AT_ONCE, len(batch))
         self.messages = iter(_messages_of(batch, first, self._converted))
+        self._begun = batch, self._converted, self.messages
         return next(self.messages)
 
     def take_rest(self) -> AnyBatch | None:
@@ -124,7 +144,7 @@ class Unpacker:
         if batch is None:
             return None
         taken = self._converted - length_hint(self.messages)
-        self._batch, self.messages = None, iter(())
+        self._batch, self._begun, self.messages = None, None, iter(())
         if taken >= len(batch):
             return None
         if isinstance(batch, PackedBatch):
@@ -136,6 +156,8 @@ class Unpacker:
 
 def _messages_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
     """Return messages `first` to `end - 1` as objects, by C-level loops (`map`): small messages take most time here."""
+    if batch.last >= 0 and not _has_packet_each(batch):
+        return _parts_of(batch, first, end)
     if isinstance(batch, PackedBatch):
         part = batch if end - first == len(batch) else batch.part(first, end)
         more = repeat(batch.tsi), repeat(()), part.subjects_of_all()
@@ -148,6 +170,57 @@ def _messages_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
         return messages
     payloads = attrs.evolve(batch, payloads=batch.payloads[first:end])
     return list(map(Message, payloads, range(batch.first_sqn + first, batch.first_sqn + end), repeat(batch.tsi)))
+
+
+def _has_packet_each(batch: AnyBatch) -> bool:
+    """Return whether an ack of a message covers its sqn and no other."""
+    return isinstance(batch, Batch) and batch.packets_each == 1 and batch.last == batch.first_sqn + len(batch) - 1
+
+
+def _parts_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
+    """Return messages `first` to `end - 1` as objects that know what an ack of them covers."""
+    messages = _messages_of(attrs.evolve(batch, last=-1), first, end)
+    after = sqn_at(batch, end) if end < len(batch) else batch.last + 1
+    begins = [message.sqn for message in messages[1:]] + [after]
+    return [
+        PartMessage(message.payload, message.sqn, message.tsi, message._parts, message.subject, begin - 1)  # noqa: SLF001
+        for message, begin in zip(messages, begins, strict=True)
+    ]
+
+
+def sqn_at(batch: AnyBatch, place: int) -> int:
+    """Return the sqn of the first packet of one message of a batch."""
+    if isinstance(batch, Batch):
+        return batch.first_sqn + place * batch.packets_each
+    return batch.sqn_at(place) if isinstance(batch, PackedBatch) else batch.sqns[place]
+
+
+def first_sqn_of(item: BatchItem | Message) -> int:
+    """Return the sqn at which an item begins."""
+    if isinstance(item, Message):
+        return item.sqn
+    if isinstance(item, (Lost, Opened)):
+        return item.first
+    return item.next_sqn if isinstance(item, Closed) else sqn_at(item, 0)
+
+
+def span_of(item: BatchItem | Message) -> tuple[int, int]:
+    """Return the first and the last sqn that an ack of an item covers; none for an opening or a closing."""
+    first = first_sqn_of(item)
+    if isinstance(item, Message):
+        return first, item.last if isinstance(item, PartMessage) else first
+    if isinstance(item, (Opened, Closed)):
+        return first, first - 1
+    if isinstance(item, Lost):
+        return first, first + item.count - 1
+    if item.last >= 0:
+        return first, item.last
+    return first, sqn_at(item, len(item)) - 1 if isinstance(item, Batch) else sqn_at(item, len(item) - 1) - 1
+
+
+def with_last(item: BatchItem | Message, last: int) -> BatchItem | Message:
+    """Return a batch whose ack covers everything up to `last`; return another item unchanged."""
+    return attrs.evolve(item, last=last) if isinstance(item, AnyBatch) else item
 
 
 AnyBatch = Batch | MultipartBatch | PackedBatch

@@ -10,7 +10,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.source_names import FromSession
 from pgm.messages.objects import BadObject, Codec
-from pgm.net.framing.items import Item, Message
+from pgm.net.framing.items import Item, Message, span_of
 from pgm.wire.formats import Tsi
 
 
@@ -23,6 +23,12 @@ class Object(FromSession):
     tsi: Tsi
     subject: str | None = None
     error: str = ""
+    _last: int = attrs.field(default=-1, eq=False, repr=False)  # the newest sqn that an ack of it covers
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Return the first and the last sqn that an ack of this value covers."""
+        return self.sqn, self._last
 
 
 ObjectItem = Object | Lost | Opened | Closed
@@ -32,8 +38,9 @@ def object_of(item: Item, codec: Codec, counters: Counters) -> ObjectItem:
     """Return the value of a message, or another item unchanged. An undecodable one is counted: `Object` with error."""
     if not isinstance(item, Message):
         return item
+    last = span_of(item)[1]
     try:
-        return Object(codec.decode(item.payload), item.sqn, item.tsi, item.subject)
+        return Object(codec.decode(item.payload), item.sqn, item.tsi, item.subject, last=last)
     except BadObject as error:
         counters.object_rejects += 1
-        return Object(None, item.sqn, item.tsi, item.subject, error.message)
+        return Object(None, item.sqn, item.tsi, item.subject, error.message, last)

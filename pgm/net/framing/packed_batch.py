@@ -30,6 +30,7 @@ class PackedBatch(FromSession):
     columns: Columns
     packet_sqns: Sqns
     packet_counts: Sqns
+    last: int = -1  # with ack="manual": the newest sqn that an ack of the batch covers
 
     def __len__(self) -> int:
         return self.columns.count
@@ -93,6 +94,10 @@ class PackedBatch(FromSession):
     def sqns(self) -> npt.NDArray[np.int64]:
         """Return for each message the sqn of its packet; for a large message that of its first packet."""
         return np.repeat(self.packet_sqns, self.packet_counts)
+
+    def sqn_at(self, place: int) -> int:
+        """Return the sqn of one message's packet; for a large message that of its first packet."""
+        return int(self.packet_sqns[np.searchsorted(np.cumsum(self.packet_counts), place, side="right")])
 
     def copy(self) -> PackedBatch:
         """Return the batch itself: its memory is never receive memory, so nothing needs a copy."""

@@ -103,6 +103,11 @@ class ZeromqReceiver:
         self._counters = counters
         self._decoders: dict[Tsi, Decoder] = {}
 
+    def begun(self, tsi: Tsi) -> int | None:
+        """Return the sqn in which the incomplete message of a session began; None without one."""
+        decoder = self._decoders.get(tsi)
+        return None if decoder is None else decoder.begun
+
     def take(self, item: BatchItem) -> Iterator[BatchItem]:
         """Yield the messages of an item; yield the item itself if its stream is not framed."""
         if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:

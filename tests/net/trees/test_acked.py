@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pgm.blocking
 from deploy.archive.record import record_node
 from deploy.status.status import _acked
 from pgm import Message, UsageError
+from pgm.core.status import AckLag
 from pgm.net.endpoint.open import resolve
 from pgm.net.endpoint.source import Source
 from pgm.topology.load import loads
@@ -76,14 +78,16 @@ async def test_acked_stable_messages_are_delivered_everywhere(place: Place) -> N
 async def test_a_receiver_that_closes_is_not_waited_for(place: Place) -> None:
     topology = loads(acked(place))
     async with (
-        pgm.open_source(topology, node="source") as source,
         pgm.open_receiver(topology, node="desk-2") as stays,
+        taking(stays),
+        pgm.open_source(topology, node="source") as source,
     ):
         async with pgm.open_receiver(topology, node="desk-1") as leaves:
             await members(source, 2)
             sqn = await source.send(b"for both")
+            items = [await leaves.next_batch(), await leaves.next_batch(), await leaves.next_batch(0)]
+            assert [type(item) for item in items] == [pgm.Opened, pgm.Batch, type(None)]
             await source.stable(sqn)
-            assert leaves.counters.delivered_packets == 1
         sqn = await source.send(b"for one")
         begun = trio.current_time()
         await source.stable(sqn)
@@ -95,8 +99,9 @@ async def test_a_receiver_that_closes_is_not_waited_for(place: Place) -> None:
 async def test_nor_is_a_recorder_that_ends(place: Place, tmp_path: Path) -> None:
     topology = loads(acked(place))
     async with (
+        pgm.open_receiver(topology, node="desk-2") as stays,
+        taking(stays),
         pgm.open_source(topology, node="source") as source,
-        pgm.open_receiver(topology, node="desk-2"),
     ):
         async with trio.open_nursery() as nursery:
             plan = resolve(topology, "desk-1", Role.RECEIVER, {})
@@ -129,10 +134,15 @@ def test_twins_for_threads(place: Place, *, busy_poll: bool) -> None:
             if busy_poll:
                 source.poll()
             assert time.monotonic() < until
-        source.send_batch(np.zeros((2000, 100), np.uint8))
-        source.stable()
-        assert receiver.counters.delivered_packets == 2000
-        assert sum(isinstance(receiver.recv(PATIENCE_S), Message) for _ in range(2001)) == 2000  # and Opened
+        with ThreadPoolExecutor(1) as pool:
+            count = pool.submit(lambda: sum(isinstance(receiver.recv(PATIENCE_S), Message) for _ in range(2001)))
+            source.send_batch(np.zeros((2000, 100), np.uint8))
+            source.stable(1998)
+            assert receiver.counters.delivered_packets == 2000
+            assert count.result() == 2000  # and Opened
+            assert not source.is_stable(1999)  # nobody has come back for more
+            assert receiver.recv(0) is None
+            source.stable()
 
 
 async def test_acked_stopped_receiver_blocks_for_ack_expiry(place: Place, tmp_path: Path) -> None:
@@ -168,7 +178,10 @@ async def test_status_tells_who_has_what(place: Place) -> None:
         pgm.open_source(topology, node="source") as source,
     ):
         await members(source, 1)
-        await source.stable(await source.send(b"one"))
+        await source.send_batch([b"one", b"two", b"three"])
+        received = aiter(receiver)
+        assert [type(await anext(received)) for _ in range(3)] == [pgm.Opened, Message, Message]
+        await source.stable(0)
         [row] = source.driver.core.status(time.monotonic_ns())
         [below] = receiver.driver.core.status(time.monotonic_ns())
     address = place.address(100)
@@ -176,5 +189,9 @@ async def test_status_tells_who_has_what(place: Place) -> None:
     assert (row.acked.stable, row.acked.members, row.acked.held_up_by, row.acked.window) == (0, 1, address, 512)
     assert row.acked.acks == {address: 0}
     assert below.acked is not None
+    assert row.acked.lags == [AckLag(address=address, lag=2, members=1, is_branch=False, held_up_by=address)]
+    assert row.acked.lag == 2
     assert (below.acked.stable, below.acked.parent) == (0, place.address(1))
-    assert _acked({"sessions": [attrs.asdict(row)]}) == f"0 by 1, {address} last"
+    assert (below.acked.lag, below.acked.untaken) == (2, 2)
+    assert _acked({"sessions": [attrs.asdict(row)]}) == f"0 by 1, {address} last, 2 behind"
+    assert _acked({"sessions": [attrs.asdict(below)]}) == "0 by 1, 2 behind, 2 wait for the application"
