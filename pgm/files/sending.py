@@ -327,15 +327,16 @@ class FileSender:
         return self._census.known >= receivers and self._census.is_settled(first_question)
 
     async def _listen(self) -> None:
-        while True:
-            octets = await self._socket.recv(_MOST_DATAGRAM)
-            try:
-                answer = TransferAnswer.decode(octets)
-            except BadPacket:
-                self._census.rejects += 1
-                continue
-            self._census.take(answer, time.monotonic_ns())
-            self._answered.set()
+        with self._socket:
+            while True:
+                octets = await self._socket.recv(_MOST_DATAGRAM)
+                try:
+                    answer = TransferAnswer.decode(octets)
+                except BadPacket:
+                    self._census.rejects += 1
+                    continue
+                self._census.take(answer, time.monotonic_ns())
+                self._answered.set()
 
 
 def _ignore(activity: str, done: int, total: int) -> None:
