@@ -12,15 +12,19 @@ lowest latency from socket to application and needs a processor of its own (`pgm
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 import trio
 
+from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
+from pgm.messages.arguments import Names, Payloads
 from pgm.messages.subjects import Subscription
+from pgm.net.driver.gate_driver import GateDriver
+from pgm.net.driver.loop_gate import LoopGate
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.endpoint import busy_poll as busy_handles
 from pgm.net.endpoint import node as trio_node
@@ -29,6 +33,8 @@ from pgm.net.endpoint import receiver as _receiver
 from pgm.net.endpoint.keywords import NodeKeywords, ReceiverKeywords, SourceKeywords
 from pgm.net.endpoint.node import SharedNode, sockets_plan
 from pgm.net.endpoint.open import Target, plans_of
+from pgm.net.endpoint.source import Source as _SourceOfLoop
+from pgm.net.endpoint.surfaces import LOOP_GATE
 from pgm.net.endpoint.threads import ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
 from pgm.topology.check import load_checked
@@ -51,7 +57,9 @@ class _Loop:
         self._key = key
         self.users = 0
         self._has_started = threading.Event()
-        self._thread = threading.Thread(target=trio.run, args=(self._main,), name="pgm", daemon=True)
+        self._gate = LoopGate()
+        self._gate.begin()
+        self._thread = threading.Thread(target=self._run, name="pgm", daemon=True)
         self._thread.start()
         self._has_started.wait()
 
@@ -64,7 +72,11 @@ class _Loop:
             loop.users += 1
             return loop
 
+    def _run(self) -> None:
+        trio.run(self._main, instruments=[self._gate])
+
     async def _main(self) -> None:
+        LOOP_GATE.set(self._gate)
         self.token = trio.lowlevel.current_trio_token()
         self._stop = trio.Event()
         async with trio.open_nursery() as self._nursery:
@@ -84,6 +96,7 @@ class _Loop:
             del self._of_nodes[self._key]
         self.token.run_sync_soon(self._stop.set)
         self._thread.join()
+        self._gate.end()
 
 
 class _Background(Generic[H]):
@@ -203,7 +216,38 @@ def _in_background(
 
 
 class Source(ThreadSource[NodeDriver]):
-    """Source for ordinary threads. `pgm.Source` documents the calls."""
+    """Source for ordinary threads, of which any may send. `pgm.Source` documents the calls.
+
+    A send runs in the calling thread. A send that must wait for room is handed over to the loop.
+    """
+
+    def __init__(self, endpoint: _SourceOfLoop, background: _Background[_SourceOfLoop]) -> None:
+        super().__init__(endpoint, background)
+        driver = endpoint.driver
+        assert isinstance(driver, GateDriver)
+        self._run_here = driver.run_here
+
+    def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False) -> int:
+        """Send one message and wait for room. Return the sqn of its first packet."""
+        sqn = self._run_here(self._endpoint.send_now, payload, subject, to, flush)
+        return super().send(payload, subject=subject, to=to, flush=flush) if sqn is None else sqn
+
+    def try_send(
+        self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
+    ) -> int | None:
+        """Send one message if there is room now. Return the sqn of its first packet, or None without room."""
+        sqn = self._run_here(self._endpoint.send_now, payload, subject, to, flush)
+        return super().try_send(payload, subject=subject, to=to, flush=flush) if sqn is None else sqn
+
+    def send_parts(self, parts: Sequence[Payload]) -> int:
+        """Send one message of several parts in ZeroMQ's framing. Return the sqn of its first packet."""
+        sqn = self._run_here(self._endpoint.try_send_parts, parts)
+        return super().send_parts(parts) if sqn is None else sqn
+
+    def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False) -> int:
+        """Send many messages in one call, and wait for room. Return the first sqn."""
+        sqn = self._run_here(self._endpoint.try_send_batch, payloads, subject, to, flush)
+        return super().send_batch(payloads, subject=subject, to=to, flush=flush) if sqn is None else sqn
 
 
 class Receiver(ThreadReceiver[NodeDriver]):

@@ -339,6 +339,11 @@ class TransmitWindow:
         return self.lead + 1 < self.end
 
     @property
+    def unsent_packets(self) -> int:
+        """Packets that wait to be sent."""
+        return self.end - self.lead - 1
+
+    @property
     def next_octets(self) -> int:
         """Largest number of octets that may be sent next."""
         first = self._first_unsent

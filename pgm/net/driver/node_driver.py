@@ -77,6 +77,10 @@ class NodeDriver(EffectPerformer):
         """Run until cancelled."""
         raise NotImplementedError
 
+    def leave(self) -> None:
+        """Leave the links."""
+        self.links.leave(self)
+
     def rest_ns(self, link: Link, sock: socket.socket) -> int:
         """Return how long to leave an empty socket alone, in ns. Prefault some memory meanwhile."""
         moderation = self._moderations[sock]

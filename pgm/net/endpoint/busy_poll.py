@@ -168,10 +168,15 @@ class BusyPollSource(ThreadSource[BusyPollDriver]):
         self._driver.require_waiting()
         self._driver.loop.turn()
 
+    def abort(self, error: int = 0) -> None:
+        """Cut the stream short. Busy-poll to serve repairs until no NAK came for `fin_quiet_ivl`."""
+        self._driver.require_waiting()
+        super().abort(error)
+
     def close(self) -> None:
         """Announce the end. Busy-poll to serve repairs until no NAK came for `fin_quiet_ivl`."""
         self._driver.require_waiting()
-        self._runner.run(self._endpoint.aclose)
+        super().close()
 
 
 class BusyPollReceiver(ThreadReceiver[BusyPollDriver]):

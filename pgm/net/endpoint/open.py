@@ -223,7 +223,7 @@ async def driven(driver: NodeDriver, plan: NodePlan | None = None, answer: Answe
                 tasks.start_soon(driver.run)
                 yield
     finally:
-        driver.links.leave(driver)
+        driver.leave()
 
 
 async def _answer(

@@ -27,6 +27,8 @@ from pgm.units import MICROSECOND, NEVER
 _SENDS_PER_CHECKPOINT = 32
 # Least time after the last message for a message to leave at once. Messages in a loop come sooner, and share a train.
 _ALONE_IVL_NS = 20 * MICROSECOND
+# Full packets of a thread's single messages that leave together, at the latest with the batch that follows them.
+_PACKETS_A_PUSH = 4
 _MOST_ERROR = 63  # six bits of OPT_RST
 
 
@@ -112,6 +114,40 @@ class SourceEndpoint(SourceView[D]):
         self._driver.push()
         return sqn
 
+    def send_now(self, payload: Payload, subject: str | None, to: str | None, flush: bool) -> int | None:
+        """Send one message as `try_send`, in a packet of its own if the stream is plain."""
+        packer = self._packer
+        if packer is None and subject is None and to is None and not self._driver.is_held_up:
+            sqn = self.single.send(payload, time.monotonic_ns())
+            if sqn is not None:
+                return sqn
+        if not isinstance(packer, BatchSender):
+            return self.try_send(payload, subject=subject, to=to, flush=flush)
+        if self._core.room_octets <= 0:
+            return None
+        first = self._accept(payload, subject, to, flush=flush)
+        if flush or packer.deadline_ns == NEVER or self._core.window.unsent_packets >= _PACKETS_A_PUSH:
+            self._driver.push()
+        else:
+            self._driver.expect_by(packer.deadline_ns)
+        return first
+
+    def try_send_parts(self, parts: Sequence[Payload]) -> int | None:
+        """Send one message of several parts if there is room now. Return the sqn of its first packet, or None."""
+        if self._core.room_octets <= 0:
+            return None
+        sqn = self._accept_parts(parts)
+        self._driver.push()
+        return sqn
+
+    def try_send_batch(self, payloads: Payloads, subject: Names, to: Names, flush: bool) -> int | None:
+        """Send many messages if there is room now. Return the first sqn, or None."""
+        if self._core.room_octets <= 0:
+            return None
+        sqn = self._accept_batch(payloads, subject, to, flush=flush)
+        self._driver.push()
+        return sqn
+
     async def send_parts(self, parts: Sequence[Payload]) -> int:
         """Send one message of several parts, as a PUB socket of ZeroMQ does.
 
@@ -119,16 +155,8 @@ class SourceEndpoint(SourceView[D]):
         and `flush` waits for all. Raises `UsageError` if the stream does not have ZeroMQ's framing, `PayloadTooLarge`
         above `max_apdu`, ValueError without parts.
         """
-        packer = self._packer
-        if not isinstance(packer, ZeromqSender):
-            raise zeromq_required("messages of several parts")
         await self._wait_for_room()
-        sqn = self._core.window.end
-        try:
-            packer.submit((parts,))
-        except TypeError:
-            require_octets(parts)
-            raise
+        sqn = self._accept_parts(parts)
         self._driver.push()
         return sqn
 
@@ -173,6 +201,19 @@ class SourceEndpoint(SourceView[D]):
                 packer.submit(((payload,),))
         except TypeError:
             require_octets((payload,))
+            raise
+        return sqn
+
+    def _accept_parts(self, parts: Sequence[Payload]) -> int:
+        """Accept one message of several parts. Return the sqn of its first packet."""
+        packer = self._packer
+        if not isinstance(packer, ZeromqSender):
+            raise zeromq_required("messages of several parts")
+        sqn = self._core.window.end
+        try:
+            packer.submit((parts,))
+        except TypeError:
+            require_octets(parts)
             raise
         return sqn
 

@@ -11,6 +11,8 @@ from pgm.core.interface import Core
 from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.effects import Application
 from pgm.net.driver.event_loops import running_library
+from pgm.net.driver.gate_driver import GateDriver
+from pgm.net.driver.loop_gate import LoopGate
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.rest_settings import ReadSettings
 from pgm.net.driver.trio_driver import TrioDriver
@@ -18,10 +20,12 @@ from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.endpoint.base import Waits
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.open_nodes import OpenNodes
-from pgm.net.endpoint.waits import TrioWaits
+from pgm.net.endpoint.waits import GateWaits, TrioWaits
 from pgm.parameters import Parameters
 
 _NODES: trio.lowlevel.RunVar[OpenNodes[TrioReads]] = trio.lowlevel.RunVar("pgm nodes")
+# Gate of a loop whose endpoints other threads call.
+LOOP_GATE: trio.lowlevel.RunVar[LoopGate | None] = trio.lowlevel.RunVar("pgm gate", None)
 
 
 class WokenWaits(Waits, Protocol):
@@ -56,7 +60,8 @@ class TrioSurface:
     """Surface under trio."""
 
     def __init__(self) -> None:
-        self.waits = TrioWaits()
+        self._gate = LOOP_GATE.get()
+        self.waits = TrioWaits() if self._gate is None else GateWaits(self._gate)
         self._driver: TrioDriver | None = None
 
     @property
@@ -71,7 +76,11 @@ class TrioSurface:
 
     def drive(self, core: Core, reads: TrioReads, application: Application, settings: ReadSettings) -> TrioDriver:
         """Make the driver."""
-        self._driver = TrioDriver(core, reads, application, settings)
+        gate = self._gate
+        if gate is None:
+            self._driver = TrioDriver(core, reads, application, settings)
+        else:
+            self._driver = GateDriver(core, reads, application, settings, gate)
         return self._driver
 
     def read_in_waits(self, inbox: Inbox, parameters: Parameters) -> None:

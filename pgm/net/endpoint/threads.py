@@ -82,6 +82,14 @@ class ThreadSource(SourceView[D]):
         """Wait until at least `members` receivers acknowledge."""
         self._runner.run(self._endpoint.joined, members)
 
+    def abort(self, error: int = 0) -> None:
+        """Cut the stream short, and serve repairs. `pgm.Source.abort` documents `error`."""
+        self._runner.run(self._endpoint.abort, error)
+
+    def close(self) -> None:
+        """Send all accepted data, and announce the end. Serve repairs until no NAK came for `fin_quiet_ivl`."""
+        self._runner.run(self._endpoint.aclose)
+
     def set_rate(self, rate: str | int) -> None:
         """Limit data and repairs to this rate from now on. `pgm.Source.set_rate` documents the values."""
         self._runner.run_now(self._endpoint.set_rate, rate)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from pgm.net.driver.application_reads import ApplicationReader
+from pgm.net.driver.loop_gate import LoopGate
 from pgm.units import NEVER, SECOND
 
 
@@ -51,3 +52,18 @@ class TrioWaits:
         if self.reader is not None:
             self.reader.close()
             self.reader = None
+
+
+class GateWaits(TrioWaits):
+    """Waits of one endpoint in a loop with a gate; other threads end them, too."""
+
+    def __init__(self, gate: LoopGate) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def wake(self) -> None:
+        """End the wait of all tasks."""
+        if self._gate.is_in_loop:
+            super().wake()
+        elif self._waiters or self.reader is not None:
+            self._gate.post(super().wake)

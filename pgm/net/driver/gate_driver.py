@@ -1,0 +1,107 @@
+"""Trio driver whose core other threads call, while the loop waits for I/O (`pgm.net.driver.loop_gate`).
+
+Data leaves in the calling thread. All that concerns tasks is posted to the loop: an earlier deadline, data that a link
+refused, and notices. The loop wakes once for all of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+from pgm.core.effects import Deliver
+from pgm.core.events import Happening
+from pgm.core.interface import Core
+from pgm.errors import UsageError
+from pgm.net.driver.deadline_timer import DeadlineTimer
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application
+from pgm.net.driver.loop_gate import LoopGate
+from pgm.net.driver.rest_settings import ReadSettings
+from pgm.net.driver.trio_driver import TrioDriver
+from pgm.net.driver.trio_reads import TrioReads
+
+
+class GateTimer(DeadlineTimer):
+    """Timer that threads inside the gate move, too."""
+
+    def __init__(self, gate: LoopGate) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def wake(self) -> None:
+        """End the sleep, or prevent it."""
+        if self._gate.is_in_loop:
+            super().wake()
+        elif self.until_ns:
+            self.until_ns = 0  # the task reads the deadline when it wakes, so no further change needs a wake-up
+            self._gate.post(super().wake)
+
+    def move(self, deadline_ns: int, now_ns: int) -> None:
+        """Change the time at which the task wakes; in another thread, let the task do it."""
+        if self._gate.is_in_loop:
+            super().move(deadline_ns, now_ns)
+        else:
+            self.wake()
+
+
+class GateDriver(TrioDriver):
+    """Driver of `core` in a loop with a gate."""
+
+    def __init__(
+        self, core: Core, reads: TrioReads, application: Application, settings: ReadSettings, gate: LoopGate
+    ) -> None:
+        super().__init__(core, reads, application, settings)
+        self._timer = GateTimer(gate)
+        self._gate = gate
+        self._is_over = self.is_left_to_loop = False
+        self.run_here = partial(gate.run, self)  # calls a function in the calling thread; None: the loop must do it
+        self._happenings: deque[Deliver | Happening] = deque()  # of calls by threads, for handlers in the loop
+
+    def abandon(self) -> None:
+        """End the use of a core that a signal handler interrupted in the middle of its work."""
+        self._fail(
+            UsageError(
+                "a signal handler raised inside a call of this source, whose work is half done",
+                remedy="open it again; let signal handlers set a flag and raise nothing",
+            )
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self._is_over = self.is_left_to_loop = True
+        self._failure = self._failure or error
+        self._timer.wake()
+
+    def leave(self) -> None:
+        """Leave the links."""
+        self._is_over = self.is_left_to_loop = True
+        super().leave()
+
+    def push(self) -> None:
+        """Send accepted data: at once in another thread, soon in the loop's."""
+        if not self._gate.is_in_loop:
+            for _ in range(DEADLINES_IN_A_ROW):
+                now_ns = self.now_ns()
+                if self.core.deadline_ns > now_ns or self.is_held_up:
+                    break
+                self.perform(self.core.handle_deadline(now_ns))
+        self.reschedule()
+
+    def _hand_over(self, effect: Deliver | Happening) -> None:
+        if self._gate.is_in_loop:
+            self._hand_over_all()
+            super()._hand_over(effect)
+        else:
+            self._happenings.append(effect)
+            self.is_left_to_loop = True  # until the handler has returned, as it may change the source
+            self._gate.post(self._hand_over_posted)
+
+    def _hand_over_all(self) -> None:
+        while self._happenings:
+            super()._hand_over(self._happenings.popleft())
+
+    def _hand_over_posted(self) -> None:
+        try:
+            self._hand_over_all()
+            self.is_left_to_loop = self._is_over
+        except Exception as error:  # from a handler of notices: it ends this endpoint only
+            self._fail(error)
