@@ -32,7 +32,7 @@ from pgm.core.structures.ranges import Span
 from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
-from pgm.units import NEVER
+from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Ack, Nak, Polr, Spmr
 from pgm.wire.formats import Nla, tsi_text
 from pgm.wire.options import Rst
@@ -117,7 +117,9 @@ class SourceCore:
     @property
     def room_octets(self) -> int:
         """Octets that may be submitted before the application should wait."""
-        return self._parameters.txw_unsent_bytes - self.window.unsent_octets
+        limits, rate = self._parameters, self._sending.pacer.rate
+        most = min(limits.txw_unsent_bytes, rate * limits.txw_unsent_secs // SECOND)
+        return most - self.window.unsent_octets
 
     def submit(self, payloads: Sequence[Payload]) -> None:
         """Take messages, to be sent at the deadline. Raise `PayloadTooLarge` or `SourceClosed`."""

@@ -58,6 +58,7 @@ class SourceParameters(CommonParameters, total=False):
     txw_peak_ratio: int
     txw_peak_ivl: Quantity
     txw_unsent_bytes: Quantity
+    txw_unsent_secs: Quantity
     flush_ivl: Quantity
     flush_rte: int
     batch_times: bool

@@ -131,6 +131,18 @@ def test_room_shrinks_with_what_is_not_sent_yet():
     assert core.room_octets == room
 
 
+@pytest.mark.parametrize(("rate", "room"), [(12_500, 12_500), (25_000_000, 4 << 20)])
+def test_room_is_a_second_of_the_rate_at_most(rate: int, room: int):
+    core = source(txw_max_rte=rate, **QUIET)
+    assert core.room_octets == room
+    core.set_rate(rate // 2, START)
+    assert core.room_octets == min(room, rate // 2)
+
+
+def test_room_at_another_time_of_the_rate():
+    assert source(txw_max_rte=12_500, txw_unsent_secs=4 * SECOND, **QUIET).room_octets == 50_000
+
+
 # SPMs
 
 
