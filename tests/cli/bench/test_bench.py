@@ -66,7 +66,7 @@ def test_bench_throughput_covers_all_contenders() -> None:
     rows, last = rows_of(bench("throughput", "--sizes", "1400", "--json"))
     assert [row["contender"] for row in rows] == names("throughput")
     found = {name: row for name, row in by_name(rows).items() if "why_not" not in row}
-    assert {"ours-trio", "ours-each", "ours-busy-poll", "raw-gso", "raw-single"} <= set(found)
+    assert {"ours-trio", "ours-each", "ours-blocking", "ours-busy-poll", "raw-gso", "raw-single"} <= set(found)
     for name, row in found.items():
         documented("bench throughput", row, OPTIONAL)
         assert row["mb_per_s"] == pytest.approx(row["messages_per_s"] * 1400 / 1e6, rel=0.01), name

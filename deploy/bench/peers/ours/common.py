@@ -25,7 +25,7 @@ _LARGE_DATAGRAM = 9000
 # On the loopback interface, packets of a standard MTU carry messages of up to this size.
 _LARGEST_MESSAGE = 1472
 _BATCH_OCTETS = 100  # octets of a packet for the subject table and message headers, at most
-_SUBJECTS = tuple(f"/market/{number}" for number in range(10))
+SUBJECTS = tuple(f"/market/{number}" for number in range(10))
 
 
 def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_source: bool) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def receiver_opening(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def subjects_of(rows: Octets, job: Mapping[str, Any]) -> Names:
     """Return the subjects of messages, ten in turn, or None if messages do not share packets."""
-    return (_SUBJECTS, np.arange(len(rows), dtype=np.uint8) % len(_SUBJECTS)) if job["batched"] else None
+    return (SUBJECTS, np.arange(len(rows), dtype=np.uint8) % len(SUBJECTS)) if job["batched"] else None
 
 
 def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:
