@@ -8,6 +8,7 @@ import attrs
 import cbor2
 
 from pgm.errors import PgmError, UsageError
+from pgm.messages.plain_values import array_of_tag, plain_value
 from pgm.messages.references import has_reference
 from pgm.messages.unpacked import unpacked_size
 from pgm.units import MIB
@@ -32,13 +33,21 @@ class Codec(Protocol):
 
 
 class CborCodec:
-    """Codec of CBOR values (RFC 8949): numbers, text, octets, lists, tables and times, also nested."""
+    """Codec of CBOR values (RFC 8949): numbers, text, octets, lists, tables and times, also nested.
+
+    Dataclasses, attrs classes, values of numpy and times without a zone become such values (`pgm.messages.plain_values`).
+    Typed arrays come back as arrays of numpy.
+    """
 
     def encode(self, value: Any) -> bytes:
         """Return the octets of a value. Raises `UsageError` for a value that CBOR does not know."""
         try:
             return cbor2.dumps(value)
-        except (cbor2.CBOREncodeError, RecursionError, OverflowError) as error:
+        except (cbor2.CBOREncodeError, RecursionError, OverflowError):
+            pass  # the walk over the value would take most of the time of others
+        try:
+            return cbor2.dumps(plain_value(value))
+        except (cbor2.CBOREncodeError, RecursionError, OverflowError, TypeError) as error:
             raise UsageError(
                 f"a {type(value).__name__} that CBOR does not know: {error}", remedy="send a value made of plain values"
             ) from error
@@ -48,7 +57,7 @@ class CborCodec:
         if has_reference(payload):
             raise BadObject("references to other parts of the value are not supported")
         try:
-            return cbor2.loads(payload)
+            return cbor2.loads(payload, tag_hook=array_of_tag)
         except Exception as error:  # tags build values of many classes, which raise many kinds of errors
             raise BadObject(f"{type(error).__name__}: {error}") from error
 

@@ -9,7 +9,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
     "fec": (("pgm.fec",), ("errors, units", "wire"), ("attrs", "numpy", "zfec")),
-    "messages": (("pgm.messages",), ("errors, units",), ("attrs", "numpy", "cbor2", "pyarrow")),
+    "messages": (("pgm.messages",), ("errors, units",), ("attrs", "cattrs", "numpy", "cbor2", "pyarrow")),
     "core": (("pgm.core",), ("errors, units", "parameters", "wire", "fec"), ("attrs", "numpy")),
     "topology": (("pgm.topology",), ("errors, units", "parameters", "impairments"), ("attrs", "cattrs")),
     "telemetry": (
@@ -89,6 +89,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
 
 # The sans-IO layers, and the modules that these layers must not import.
 PURE = ("wire", "fec", "messages", "core", "elements")
+# Modules about the types of datetime, which read no clock.
+VALUE_MODULES = frozenset({"pgm.messages.plain_values", "pgm.messages.structures"})
 IMPURE_MODULES = frozenset(
     {
         "asyncio",

@@ -12,6 +12,7 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import WholeMessages
 from pgm.errors import UsageError
 from pgm.messages.objects import CBOR, Codec
+from pgm.messages.structures import require_structure
 from pgm.messages.subjects import Subscription
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.endpoint.ack_positions import AckPositions
@@ -206,12 +207,16 @@ class ReceiverEndpoint(ReceiverView[D]):
         """Iterate over batches, in stream order with losses, openings and closings."""
         return _CallIterator(self.next_batch)
 
-    def objects(self, codec: Codec = CBOR) -> AsyncIterator[ObjectItem]:
-        """Iterate over the values of messages, in stream order with losses, openings and closings."""
+    def objects(self, codec: Codec = CBOR, *, type: Any = None) -> AsyncIterator[ObjectItem]:  # noqa: A002
+        """Iterate over the values of messages, in stream order with losses, openings and closings.
+
+        With `type` each value becomes an object of that type, by cattrs. Raises `UsageError` for an impossible type.
+        """
+        require_structure(type)
 
         async def step() -> ObjectItem | None:
             item = await self._next_message()
-            return None if item is None else object_of(item, codec, self.counters)
+            return None if item is None else object_of(item, codec, type, self.counters)
 
         return _CallIterator(step)
 

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from pgm.core.window.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
+from pgm.messages.structures import require_structure
 from pgm.messages.subjects import Subscription
 from pgm.net.endpoint.base import D, ReceiverView, SourceView
 from pgm.net.endpoint.receiver import ReceiverEndpoint
@@ -147,9 +148,13 @@ class ThreadReceiver(ReceiverView[D]):
         while (item := self.next_batch()) is not None:
             yield item
 
-    def objects(self, codec: Codec = CBOR) -> Iterator[ObjectItem]:
-        """Iterate over the values of messages, and over losses, openings and closings, in stream order."""
-        return (object_of(item, codec, self.counters) for item in self)
+    def objects(self, codec: Codec = CBOR, *, type: Any = None) -> Iterator[ObjectItem]:  # noqa: A002
+        """Iterate over the values of messages, in stream order with losses, openings and closings.
+
+        With `type` each value becomes an object of that type, by cattrs. Raises `UsageError` for an impossible type.
+        """
+        require_structure(type)
+        return (object_of(item, codec, type, self.counters) for item in self)
 
     @overload
     def subscribe(self, pattern: str, tag: Any = None) -> Subscription: ...

@@ -10,6 +10,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.source_names import FromSession
 from pgm.messages.objects import BadObject, Codec
+from pgm.messages.structures import structure_untrusted
 from pgm.net.framing.items import Item, Message, span_of
 from pgm.wire.formats import Tsi
 
@@ -34,13 +35,19 @@ class Object(FromSession):
 ObjectItem = Object | Lost | Opened | Closed
 
 
-def object_of(item: Item, codec: Codec, counters: Counters) -> ObjectItem:
-    """Return the value of a message, or another item unchanged. An undecodable one is counted: `Object` with error."""
+def object_of(item: Item, codec: Codec, kind: Any, counters: Counters) -> ObjectItem:
+    """Return the value of a message as a `kind`, if given; return another item unchanged.
+
+    A message that cannot be decoded is counted, and is an `Object` with an error.
+    """
     if not isinstance(item, Message):
         return item
     last = span_of(item)[1]
     try:
-        return Object(codec.decode(item.payload), item.sqn, item.tsi, item.subject, last=last)
+        value = codec.decode(item.payload)
+        if kind is not None:
+            value = structure_untrusted(value, kind)
+        return Object(value, item.sqn, item.tsi, item.subject, last=last)
     except BadObject as error:
         counters.object_rejects += 1
         return Object(None, item.sqn, item.tsi, item.subject, error.message, last)
