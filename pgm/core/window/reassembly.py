@@ -6,7 +6,7 @@ lost too, with cause FRAGMENT. Delivered and lost sqns therefore add up to the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import numpy as np
@@ -64,10 +64,14 @@ class _Partial:
         self.octets, self.next_sqn = end, run.end
 
 
-def _started(first: int, length: int) -> _Partial | None:
+def _new_block(octets: int) -> Octets:
+    return np.empty(octets, np.uint8)
+
+
+def _started(first: int, length: int, take_block: Callable[[int], Octets]) -> _Partial | None:
     """Start a message; return None if the kernel refuses its memory."""
     try:
-        return _Partial(first, np.empty(length, np.uint8), 0, first)
+        return _Partial(first, take_block(length), 0, first)
     except MemoryError:  # the address space is limited: the length that a source claims must not end a process
         return None
 
@@ -80,9 +84,11 @@ class Reassembler:
     `max_sessions` sessions can therefore claim much memory but use little.
     """
 
-    def __init__(self, tsi: Tsi, max_apdu: int) -> None:
+    def __init__(self, tsi: Tsi, max_apdu: int, take_block: Callable[[int], Octets] = _new_block) -> None:
+        """Reassemble in memory of `take_block`, which returns undefined octets."""
         self._tsi = tsi
         self._max_apdu = max_apdu
+        self._take_block = take_block
         self._partial: _Partial | None = None
 
     @property
@@ -101,7 +107,7 @@ class Reassembler:
         if start == run.first and fragment.offset == 0:
             yield from self._abandon()
             if fragment.apdu_length <= self._max_apdu:
-                self._partial = _started(start, fragment.apdu_length)
+                self._partial = _started(start, fragment.apdu_length, self._take_block)
         if not self._continues(run, fragment, start):
             yield from self._abandon()
             yield Lost(self._tsi, run.first, run.count, LossCause.FRAGMENT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from pgm.core.effects import Lost
+from pgm.core.structures.arena import BlockPool
 from pgm.core.window.reassembly import Reassembler
 from pgm.core.window.unordered_reassembly import UnorderedReassembler
 from pgm.parameters import Parameters
@@ -18,6 +19,7 @@ class SessionReassemblers:
     def __init__(self, parameters: Parameters, unordered_ports: Collection[int]) -> None:
         self._parameters = parameters
         self._unordered_ports = unordered_ports
+        self._blocks = BlockPool()  # for large messages, which the application soon drops
         self._by_tsi: dict[Tsi, Reassembler | UnorderedReassembler] = {}
         self._marks: dict[Tsi, tuple[int, int]] = {}  # progress of large messages at the last check
         self._checks_at_ns = 0
@@ -27,7 +29,7 @@ class SessionReassemblers:
         """Return the reassembler of a session, by default one in order."""
         reassembler = self._by_tsi.get(tsi)
         if reassembler is None:
-            reassembler = self._by_tsi[tsi] = Reassembler(tsi, self._parameters.max_apdu)
+            reassembler = self._by_tsi[tsi] = Reassembler(tsi, self._parameters.max_apdu, self._blocks.take)
         return reassembler
 
     def open(self, tsi: Tsi, data_port: int) -> None:

@@ -308,6 +308,17 @@ def test_missing_disordered_and_damaged_messages_are_seen() -> None:
     assert tally.damaged == 3
 
 
+def test_damage_anywhere_in_a_large_message_is_seen() -> None:
+    """A part of each message is checked, and the parts of successive messages cover all places."""
+    size = 100_000
+    maker, tally = MessageMaker(size), MessageTally(size)
+    for _ in range(2 * size // 8192):
+        rows = maker.next().copy()
+        rows[:, size // 2] ^= 1
+        tally.add(rows)
+    assert tally.damaged >= 1
+
+
 def test_messages_taken_one_by_one_are_checked_too() -> None:
     tally = MessageTally(50)
     for number in (PROBE, 0, 1, 3, 2):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import LossCause, Lost
+from pgm.core.structures.arena import BlockPool
 from pgm.core.window import reassembly as fragments_module
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages, fragment_options
 from pgm.core.window.transmit_window import TransmitWindow
@@ -202,6 +204,28 @@ def test_message_over_max_apdu_is_lost_and_uses_no_memory():
     assert made.is_between
     found = [one for run in runs_of(fragments(10, bytes(29)), 10) for one in made.add(run)]
     assert [one.payload for one in found] == [bytes(29)]
+
+
+def test_large_messages_that_are_dropped_lend_their_memory():
+    """Fresh memory costs a page fault for each 4 KB, as much as the copy."""
+    made, payloads = Reassembler(TSI, MIB, BlockPool().take), [b"a" * 100_000, b"b" * 100_000, b"c" * 100_000]
+    found, at = [], 7
+    for payload in payloads:
+        for run in runs_of(fragments(at, payload, 1000), at):
+            found += made.add(run)
+        at += 100
+    assert [one.payload for one in found] == payloads
+    place = address_of(found[0].payload)
+    assert len({address_of(one.payload) for one in found}) == 3
+    del found[0]
+    for run in runs_of(fragments(at, b"d" * 100_000, 1000), at):
+        found += made.add(run)
+    assert [one.payload for one in found] == [*payloads[1:], b"d" * 100_000]
+    assert address_of(found[-1].payload) == place
+
+
+def address_of(payload):
+    return np.frombuffer(payload, np.uint8).ctypes.data
 
 
 @pytest.mark.rfc("SEC-01")
