@@ -74,6 +74,7 @@ class GateDriver(TrioDriver):
     def leave(self) -> None:
         """Leave the links."""
         self._is_over = self.is_left_to_loop = True
+        self._timer = DeadlineTimer()  # of no task: the application may take left items in any thread
         super().leave()
 
     def push(self) -> None:

@@ -150,6 +150,19 @@ def test_try_send_of_a_thread_says_none_without_room(place: Place) -> None:
             source.send(b"late")
 
 
+def test_close_before_the_end_of_the_block_ends_the_stream(place: Place) -> None:
+    with pgm.blocking.open_receiver(place.url()) as receiver:
+        with pgm.blocking.open_source(url_of(place, "")) as source:
+            source.send(b"last")
+            source.close()
+            with pytest.raises(SourceClosed):
+                source.send(b"late")
+        got = taken(receiver)
+    assert [item.payload for item in got if isinstance(item, Message)] == [b"last"]
+    assert isinstance(got[-1], Closed)
+    assert got[-1].cause is CloseCause.FIN
+
+
 def test_errors_of_sends_are_raised_in_their_thread(place: Place) -> None:
     with pgm.blocking.open_source(url_of(place, "", max_apdu="1000")) as source:
         with pytest.raises(PayloadTooLarge):
