@@ -54,6 +54,7 @@ class GateDriver(TrioDriver):
         self._timer = GateTimer(gate)
         self._gate = gate
         self._is_over = self.is_left_to_loop = False
+        self._early_bound_ns = -1  # the last one of `expect_by`, which was compared with the deadline
         self.run_here = partial(gate.run, self)  # calls a function in the calling thread; None: the loop must do it
         self._happenings: deque[Deliver | Happening] = deque()  # of calls by threads, for handlers in the loop
 
@@ -76,6 +77,16 @@ class GateDriver(TrioDriver):
         self._is_over = self.is_left_to_loop = True
         self._timer = DeadlineTimer()  # of no task: the application may take left items in any thread
         super().leave()
+
+    def expect_by(self, at_ns: int) -> None:
+        """Note that the core was called, and has nothing to do before the given time.
+
+        Single packets postpone heartbeats, so that bound may be far before the deadline, and stays the same for many
+        packets. A wake-up for each of them would take more time than their sending.
+        """
+        if at_ns < self._timer.until_ns and (at_ns != self._early_bound_ns or not at_ns):  # 0 is no bound
+            self._early_bound_ns = at_ns
+            self.reschedule()
 
     def push(self) -> None:
         """Send accepted data: at once in another thread, soon in the loop's."""

@@ -150,6 +150,32 @@ def test_try_send_of_a_thread_says_none_without_room(place: Place) -> None:
             source.send(b"late")
 
 
+@pytest.mark.parametrize("mode", ["time", "data"])
+def test_heartbeats_begin_anew_after_the_sends_of_a_thread(place: Place, mode: str) -> None:
+    """The loop sleeps for a long interval then, and must be told."""
+    limits = {"txw_adv_mode": mode, "ihb_min": "20ms", "ihb_max": "1h", "ambient_spm_ivl": "1h"}
+    with pgm.blocking.open_source(url_of(place, "", **limits)) as source:
+
+        def wait_for_spms(count: int) -> float:
+            """Return the time until the last of so many SPMs, since the one before."""
+            seen, last_s, until_s = source.counters.spm_packets, time.monotonic(), time.monotonic() + PATIENCE_S
+            gap_s = 0.0
+            while count:
+                assert time.monotonic() < until_s
+                assert source.sessions
+                if (now := source.counters.spm_packets) != seen:
+                    gap_s, last_s = time.monotonic() - last_s, time.monotonic()
+                    count, seen = count - 1, now
+            return gap_s
+
+        source.send(b"first")
+        for _ in range(3):
+            interval_s = wait_for_spms(6)  # each interval is twice as long as the one before
+            for _ in range(50):
+                source.send(b"more")
+            assert wait_for_spms(1) < interval_s / 2
+
+
 def test_close_before_the_end_of_the_block_ends_the_stream(place: Place) -> None:
     with pgm.blocking.open_receiver(place.url()) as receiver:
         with pgm.blocking.open_source(url_of(place, "")) as source:
