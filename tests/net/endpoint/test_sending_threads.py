@@ -24,6 +24,7 @@ from tests.net.support.places import Place
 
 EACH = 1500
 THREADS = 4
+INTERRUPTS = 50
 _FRAMINGS = pytest.mark.parametrize(
     "query", ["", "&framing=batch", "&framing=zeromq"], ids=["plain", "batch", "zeromq"]
 )
@@ -254,27 +255,28 @@ def test_interrupts_during_sends_lose_nothing(place: Place) -> None:
         got: list[Item] = []
         [taker] = in_threads(lambda: got.extend(taken(receiver)))
         with pgm.blocking.open_source(url_of(place, "&framing=batch")) as source:
-            main, is_over = threading.get_ident(), threading.Event()
+            main, permits = threading.get_ident(), threading.Semaphore(0)
 
             def interrupt() -> None:
-                while not is_over.wait(0.002):
+                for _ in range(INTERRUPTS):
+                    permits.acquire()
                     signal.pthread_kill(main, signal.SIGINT)
 
-            until_s = time.monotonic() + PATIENCE_S
             threads = in_threads(interrupt)
-            while interrupts < 50 and time.monotonic() < until_s:
+            until_s = time.monotonic() + PATIENCE_S
+            for _ in range(INTERRUPTS):
                 try:
-                    while True:
+                    permits.release()  # one signal, which finds this thread between here and the end of the loop
+                    while time.monotonic() < until_s:
                         source.send(b"%d" % sent)
                         sent += 1
                 except KeyboardInterrupt:
                     interrupts += 1
                     sent += 1  # raised behind the send, or before it
-            is_over.set()
             join(threads)
         join([taker])
     assert isinstance(got[-1], Closed)
     assert got[-1].cause is CloseCause.FIN
     numbers = [int(item.payload) for item in got if isinstance(item, Message)]
     assert numbers == sorted(set(numbers))
-    assert sent - len(numbers) <= interrupts
+    assert sent - len(numbers) <= interrupts == INTERRUPTS
