@@ -101,12 +101,17 @@ def _interface_of(plan: SegmentPlan) -> Interface:
 def _check_sockets(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[HostFinding]:
     subject = f"{plan.name} on {segment.name}"
     try:
-        sockets = open_sockets(segment, plan.parameters)
+        sockets = open_sockets(segment, plan.parameters, may_share=plan.may_share_address)
     except TransportError as error:
         yield _socket_finding(plan, segment, error)
         return
     try:
-        yield ok("sockets", subject, f"{interface.name}: {segment.where}")
+        shared = sockets.shared
+        if shared is None or shared.was_first:
+            found = f"{interface.name}: {segment.where}"
+        else:
+            found = _running(plan) or f"{interface.name}: {segment.where}, shared with process {shared.owner_pid}"
+        yield ok("sockets", subject, found)
         yield from _offload(plan, segment, sockets)
     finally:
         sockets.close()
@@ -115,12 +120,19 @@ def _check_sockets(plan: NodePlan, segment: SegmentPlan, interface: Interface) -
 def _socket_finding(plan: NodePlan, segment: SegmentPlan, error: TransportError) -> HostFinding:
     cause, subject = error.__cause__, f"{plan.name} on {segment.name}"
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
-        try:
-            pid = ask_status(status_path(plan.topology, plan.name))["pid"]
-        except ProcessError:
+        running = _running(plan)
+        if not running:
             return fault("sockets", subject, error.message, "free for this node", error.remedy)
-        return ok("sockets", subject, f"the node runs already, as process {pid}")
+        return ok("sockets", subject, running)
     return fault("sockets", subject, error.message, segment.where, error.remedy)
+
+
+def _running(plan: NodePlan) -> str:
+    """Return the process in which the node runs, in words; empty if it does not run."""
+    try:
+        return f"the node runs already, as process {ask_status(status_path(plan.topology, plan.name))['pid']}"
+    except ProcessError:
+        return ""
 
 
 def _offload(plan: NodePlan, segment: SegmentPlan, sockets: SegmentSockets) -> Iterator[HostFinding]:

@@ -35,6 +35,10 @@ class Station(Protocol):
     def host(self) -> str:
         """Host of the station; stations of one host share its addresses. The streams of a source are such stations."""
 
+    @property
+    def may_share_address(self) -> bool:
+        """Whether the station may share an address with other hosts' stations that may; such hosts are processes."""
+
     def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
         """Handle a train that arrived."""
 
@@ -113,7 +117,9 @@ class Network:
         key = (attachment.segment.name, attachment.segment.address)
         attachments = self._by_address.setdefault(key, [])
         for taken_by in attachments:
-            if taken_by.station.host != attachment.station.host:
+            stations = taken_by.station, attachment.station
+            may_share = all(station.may_share_address for station in stations)
+            if not may_share and stations[0].host != stations[1].host:
                 raise UsageError(
                     f"{key[1]} is taken on segment {key[0]} by {taken_by.station.name}",
                     remedy="give every node of a segment an address of its own",

@@ -223,6 +223,11 @@ class SimulatedNode:
         """Name of the node in the topology file, without the stream of a source."""
         return self.name.partition(STREAM_MARK)[0]
 
+    @property
+    def may_share_address(self) -> bool:
+        """Whether the node may share its address with other nodes."""
+        return self.plan.may_share_address
+
     # The application's interface
 
     @property

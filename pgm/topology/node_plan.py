@@ -116,6 +116,14 @@ class NodePlan:
         """Return the segment that brings the streams. For a source it is the first segment."""
         return next((segment for segment in self.segments if segment.upstream), self.segments[0])
 
+    @property
+    def may_share_address(self) -> bool:
+        """Return whether other processes may have the node's address and port.
+
+        Packets for a source name its TSI, and packets for a receiver a data port. Packets for an element name neither.
+        """
+        return self.role in (Role.SOURCE, Role.RECEIVER)
+
     def parameters_of(self, stream: StreamPlan) -> Parameters:
         """Return the parameters of a stream, which only a source with several streams has apart from its node."""
         return self.parameters if stream.parameters is None else stream.parameters

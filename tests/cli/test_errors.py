@@ -300,9 +300,8 @@ def test_two_processes_of_one_node(place: Place) -> None:
         again = pgm("run", running.file, "--node", "desk-1", env={"PGM_RUNTIME_DIR": str(running.folder)})
         again.complains(
             1,
-            f"{place.address(100)} port {place.port} is in use",
-            "(node desk-1), ",
-            "give this node an address of its own",
+            "a process for this node is already running",
+            "stop it first",
         )
         assert running.status("desk-1")["node"] == "desk-1"  # the first node is unaffected
 

@@ -14,13 +14,13 @@ and the queueing of its data, so a cancelled wait loses nothing.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable
 
 import trio
 
 from pgm.net.driver.adaptive_polling import AdaptivePolling
+from pgm.net.sockets.inputs import Input
 from pgm.units import KIB, MIB
 
 # Time without a waiting application before the driver reads: as long as a receiver may rest between reads.
@@ -37,9 +37,7 @@ _LITTLE_OCTETS = 4 * KIB
 class ApplicationReader:
     """Reader of one socket for the application while it waits; the driver's task reads it otherwise."""
 
-    def __init__(
-        self, sock: socket.socket, read: Callable[[bool], int], rest_s: Callable[[], float], poll_ivl: int
-    ) -> None:
+    def __init__(self, sock: Input, read: Callable[[bool], int], rest_s: Callable[[], float], poll_ivl: int) -> None:
         """Duplicate the descriptor of `sock` for the waits.
 
         `read` reads the socket, gathering packets if its argument is true, and returns the octets. `rest_s` returns how

@@ -22,6 +22,7 @@ from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.link.link import Link
 from pgm.net.link.reader import SocketRead
+from pgm.net.sockets.inputs import Input
 from pgm.units import MILLISECOND, NEVER, SECOND
 
 _SOON = 0  # in place of a deadline: the deadline is checked anyway, or never again
@@ -80,7 +81,7 @@ class AsyncioDriver(NodeDriver):
             self._ended.set_exception(error)
         self._stop()
 
-    def take(self, link: Link, sock: socket.socket, arrival: SocketRead) -> None:
+    def take(self, link: Link, sock: Input, arrival: SocketRead) -> None:
         """Pass a read to the core, and perform the effects."""
         self._moderations[sock].read(arrival.train.length)
         self._guarded(super().take, link, sock, arrival)

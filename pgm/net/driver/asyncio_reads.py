@@ -15,6 +15,7 @@ from typing import Protocol, cast
 from pgm.net.driver.node_driver import DRAIN_OCTETS, DRAIN_TRAINS
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import Endpoint, NodeLinks
+from pgm.net.sockets.inputs import Input
 from pgm.units import SECOND
 
 
@@ -26,7 +27,7 @@ class ReadingEndpoint(Endpoint, Protocol):
     def reschedule(self) -> None:
         """Check the core's deadline again."""
 
-    def rest_ns(self, link: Link, sock: socket.socket) -> int:
+    def rest_ns(self, link: Link, sock: Input) -> int:
         """Return how long to leave an empty socket alone, in ns."""
 
     def end(self, error: BaseException) -> None:
@@ -41,7 +42,7 @@ class AsyncioReads:
         self._loop = asyncio.get_running_loop()
         self.answers = asyncio.Lock()  # of the endpoint that answers operators
         self._users = 0
-        self._resting: dict[socket.socket, asyncio.Handle] = {}  # sockets without a reader, for a while
+        self._resting: dict[Input, asyncio.Handle] = {}  # sockets without a reader, for a while
         self._writers: dict[socket.socket, list[Callable[[], None]]] = {}
 
     @contextmanager
@@ -92,10 +93,10 @@ class AsyncioReads:
 
     # Reads
 
-    def _watch(self, link: Link, sock: socket.socket) -> None:
+    def _watch(self, link: Link, sock: Input) -> None:
         self._loop.add_reader(sock, self._drain, link, sock)
 
-    def _drain(self, link: Link, sock: socket.socket) -> None:
+    def _drain(self, link: Link, sock: Input) -> None:
         """Read up to the bound that other tasks may wait for. Leave the socket alone for a while if it may rest."""
         endpoints = cast("tuple[ReadingEndpoint, ...]", self.links.endpoints)
         try:
@@ -118,7 +119,7 @@ class AsyncioReads:
         elif self._resting.pop(sock, None) is not None:
             self._watch(link, sock)
 
-    def _read(self, link: Link, sock: socket.socket) -> bool:
+    def _read(self, link: Link, sock: Input) -> bool:
         """Read up to the bound. Return whether the socket is empty."""
         octets = 0
         for _ in range(DRAIN_TRAINS):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
+from pgm.net.sockets.inputs import Input
 from pgm.units import MICROSECOND, MILLISECOND, NEVER
 
 # Ready sockets of one turn; others follow in the next turn.
@@ -48,7 +48,7 @@ _CLOSED, _ABANDONED = 0, -1
 class _Input:
     """One socket of a node in the loop. `driver` is any endpoint of the node; only a lone one takes single packets."""
 
-    def __init__(self, driver: BusyPollDriver, link: Link, sock: socket.socket) -> None:
+    def __init__(self, driver: BusyPollDriver, link: Link, sock: Input) -> None:
         self.driver = driver
         self._link = link
         self._sock = sock
@@ -68,7 +68,7 @@ class _Input:
         """Poll up to `most` times for a single packet of the fast path. Return the successful poll, 0 if none."""
         driver, link, sock = self.driver, self._link, self._sock
         take = driver.take_single
-        if take is None or driver.observer is not None or not link.polls_singles:
+        if take is None or driver.observer is not None or not link.polls_singles(sock):
             return 0
         polls = link.poll_single(sock, take, most)
         if polls < 0:
@@ -333,7 +333,7 @@ class BusyPollDriver(EffectPerformer):
         """Return when `serve` has something to do, in ns."""
         return 0 if self.held else self.core.deadline_ns
 
-    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def receive(self, link: Link, sock: Input, arrival: SocketRead) -> Effects:
         """Pass a read to the core. Return the core's effects."""
         self.loop.expect_change()
         if self._warms:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import time
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, Protocol
@@ -14,6 +13,7 @@ from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
+from pgm.net.sockets.inputs import Input
 from pgm.telemetry.observer import Observer
 
 # Gathering reads in a row before only packets held back are read: two interleaved senders would otherwise keep the loop
@@ -128,7 +128,7 @@ class EffectPerformer:
         """Send data; keep data that the link refuses."""
         raise NotImplementedError
 
-    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def receive(self, link: Link, sock: Input, arrival: SocketRead) -> Effects:
         """Pass a read to the core, and keep its memory if the core needs it. Return the core's effects."""
         train, now_ns = arrival.train, self.now_ns()
         if self.observer is not None:
@@ -138,14 +138,14 @@ class EffectPerformer:
             link.keep(train)
         return effects
 
-    def take(self, link: Link, sock: socket.socket, arrival: SocketRead) -> None:
+    def take(self, link: Link, sock: Input, arrival: SocketRead) -> None:
         """Pass a read to the core, and perform the effects without a wait."""
         self.call(self.receive, link, sock, arrival)
 
     def company_changed(self, *, is_alone: bool) -> None:
         """Note whether this endpoint is the only one on the links."""
 
-    def read_once(self, link: Link, sock: socket.socket, take: TakeSingle | None, *, gathers: bool) -> tuple[int, bool]:
+    def read_once(self, link: Link, sock: Input, take: TakeSingle | None, *, gathers: bool) -> tuple[int, bool]:
         """Read once, with all packets that this read held back. Single packets are offered to `take`.
 
         Returns the octets that `take` did not take, and whether the read gave at most one packet.

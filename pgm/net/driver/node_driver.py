@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, cast
@@ -14,6 +13,7 @@ from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import NodeLinks
+from pgm.net.sockets.inputs import Input
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
 from pgm.topology.node_plan import NodePlan
@@ -81,7 +81,7 @@ class NodeDriver(EffectPerformer):
         """Leave the links."""
         self.links.leave(self)
 
-    def rest_ns(self, link: Link, sock: socket.socket) -> int:
+    def rest_ns(self, link: Link, sock: Input) -> int:
         """Return how long to leave an empty socket alone, in ns. Prefault some memory meanwhile."""
         moderation = self._moderations[sock]
         rest_ns = moderation.rest_ns(self.now_ns())

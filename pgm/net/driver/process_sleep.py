@@ -8,9 +8,9 @@ a pause, and its deadline.
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Iterable
 
+from pgm.net.sockets.inputs import Input
 from pgm.units import MILLISECOND
 
 # Pauses before other tasks get their turn; those tasks answer operators.
@@ -20,7 +20,7 @@ _IN_A_ROW = 8
 class ProcessSleep:
     """Pauses of one socket's reader, which data on the `others` ends."""
 
-    def __init__(self, others: Iterable[socket.socket]) -> None:
+    def __init__(self, others: Iterable[Input]) -> None:
         self._poll = select.poll()
         for sock in others:
             self._poll.register(sock, select.POLLIN)

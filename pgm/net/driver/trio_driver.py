@@ -8,7 +8,6 @@ Data waits until the link takes it, which stops only the task that sends it.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 import trio
@@ -26,6 +25,7 @@ from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.reader import SocketRead, TakeSingle
+from pgm.net.sockets.inputs import Input
 from pgm.units import SECOND
 from pgm.wire.train import Train
 
@@ -56,7 +56,7 @@ class TrioDriver(NodeDriver):
         self.application_reader: ApplicationReader | None = None
         self._consecutive_singles = 0  # reads for an application of one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
-        self._process_sleeps: dict[socket.socket, ProcessSleep] = {}
+        self._process_sleeps: dict[Input, ProcessSleep] = {}
         reads.links.join(self)
 
     def claim_process(self) -> None:
@@ -95,7 +95,7 @@ class TrioDriver(NodeDriver):
         """Let the application read by itself only while this endpoint is alone."""
         self.on_company(is_alone)
 
-    def take(self, link: Link, sock: socket.socket, arrival: SocketRead) -> None:
+    def take(self, link: Link, sock: Input, arrival: SocketRead) -> None:
         """Pass a read to the core, and perform the effects without a wait. An exception ends this endpoint only."""
         try:
             super().take(link, sock, arrival)
@@ -105,7 +105,7 @@ class TrioDriver(NodeDriver):
             self._failure = self._failure or error
             self._timer.wake()
 
-    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def receive(self, link: Link, sock: Input, arrival: SocketRead) -> Effects:
         """Pass a read to the core. Return the core's effects."""
         self._moderations[sock].read(arrival.train.length)
         return super().receive(link, sock, arrival)
@@ -119,7 +119,13 @@ class TrioDriver(NodeDriver):
         link, sock, counters = self.links[0], self.application_reader.sock, self.core.counters
         singles, before = self._consecutive_singles, counters.trains_in
         is_gather_due = gathers and singles % _SINGLES_IN_A_ROW == 0
-        if singles and not is_gather_due and self.observer is None and link.polls_singles and not link.holds(sock):
+        if (
+            singles
+            and not is_gather_due
+            and self.observer is None
+            and link.polls_singles(sock)
+            and not link.holds(sock)
+        ):
             count = link.poll_single(sock, take)
             if count >= 0:
                 self._consecutive_singles += count
@@ -147,7 +153,7 @@ class TrioDriver(NodeDriver):
         assert self.application_reader is not None
         return self.rest_ns(self.links[0], self.application_reader.sock) / SECOND
 
-    def sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
+    def sleep_process(self, sock: Input, rest_ns: int) -> bool:
         """Sleep with the whole process for `rest_ns` if nothing is due then. Return whether it slept that long."""
         process_sleep = self._process_sleeps.get(sock)
         is_due = self._timer.is_woken or self._timer.until_ns <= self.now_ns() + rest_ns

@@ -5,7 +5,6 @@ The tasks run in the nursery of one endpoint. When that endpoint ends, another o
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import Protocol, cast
 
@@ -18,6 +17,7 @@ from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import Endpoint, NodeLinks
 from pgm.net.link.reader import SocketRead
+from pgm.net.sockets.inputs import Input
 from pgm.units import SECOND
 from pgm.wire.train import Train
 
@@ -28,7 +28,7 @@ class ReadingEndpoint(Endpoint, Protocol):
     application_reader: ApplicationReader | None
     wake_ivl: int
 
-    def receive(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def receive(self, link: Link, sock: Input, arrival: SocketRead) -> Effects:
         """Pass a read to the core. Return the core's effects."""
 
     async def perform_received(self, effects: Effects, link: Link, train: Train) -> None:
@@ -37,10 +37,10 @@ class ReadingEndpoint(Endpoint, Protocol):
     def reschedule(self) -> None:
         """Check the core's deadline again."""
 
-    def rest_ns(self, link: Link, sock: socket.socket) -> int:
+    def rest_ns(self, link: Link, sock: Input) -> int:
         """Return how long to leave an empty socket alone, in ns."""
 
-    def sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
+    def sleep_process(self, sock: Input, rest_ns: int) -> bool:
         """Sleep with the whole process for `rest_ns` if nothing is due then. Return whether it slept that long."""
 
 
@@ -64,11 +64,11 @@ class TrioReads:
                 for sock in link.inputs:
                     nursery.start_soon(self._listen, link, sock)
 
-    def _application_reader(self, sock: socket.socket) -> ApplicationReader | None:
+    def _application_reader(self, sock: Input) -> ApplicationReader | None:
         reader = self._endpoints[0].application_reader
         return reader if reader is not None and reader.sock is sock else None
 
-    async def _listen(self, link: Link, sock: socket.socket) -> None:
+    async def _listen(self, link: Link, sock: Input) -> None:
         has_rested = False  # at a high rate: a check for data would cost a pass of the scheduler
         while True:
             reader = self._application_reader(sock)
@@ -96,7 +96,7 @@ class TrioReads:
             if has_rested and not endpoints[0].sleep_process(sock, rest_ns):
                 await trio.sleep(rest_ns / SECOND)
 
-    async def _drain(self, link: Link, sock: socket.socket) -> bool:
+    async def _drain(self, link: Link, sock: Input) -> bool:
         """Read up to the bound that other tasks may wait for. Return whether the socket is empty."""
         octets = 0
         for _ in range(DRAIN_TRAINS):

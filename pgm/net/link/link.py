@@ -20,9 +20,10 @@ from pgm.net.link.group_sender import GroupSender
 from pgm.net.link.reader import BUSY, SegmentReader
 from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT, block_echo, open_sockets, socket_name
 from pgm.net.sockets.raw_ip import ROUTER_ALERT, Ancillary
+from pgm.net.sockets.shared_address import Concerns
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
-from pgm.wire.formats import Nla
+from pgm.wire.formats import Nla, Tsi
 from pgm.wire.router_alert import wants_router_alert
 from pgm.wire.train import Octets, packets_a_train
 
@@ -55,12 +56,15 @@ class Link(SegmentReader):
         parameters: Parameters,
         arena: Arena,
         injector: Injector | None,
+        *,
+        may_share: bool = False,
     ) -> None:
+        """Open the sockets. With `may_share` other processes of this user may have the same address and port."""
         self.plan = plan
         # Draws losses on the way out, which leave holes in trains. A topology file's impairments are losses on the way
         # in.
         self.outgoing: Injector | None = None
-        sockets = open_sockets(plan, parameters)
+        sockets = open_sockets(plan, parameters, may_share=may_share)
         interface = sockets.interface
         segment = Segment(
             index,
@@ -75,6 +79,10 @@ class Link(SegmentReader):
         super().__init__(sockets, segment, arena, injector, is_raw=plan.transport == "ip")
         self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
         self.to_group = None if sockets.to_group is None else GroupSender(sockets.to_group)
+        self._passes_echo = False
+        if sockets.shared is not None:
+            sockets.shared.on_company = self._company_changed
+            self._company_changed(sockets.shared.has_company)
 
     def close(self) -> None:
         """Leave the group and free the ports."""
@@ -82,10 +90,25 @@ class Link(SegmentReader):
 
     def hear_itself(self, hears: bool) -> None:
         """Read this node's own packets, which receivers beside a source need, or ignore them again."""
-        if hears != self.hears_itself:
-            self._hear_itself(hears)
+        if hears != self._passes_echo:
+            self._passes_echo = hears
             if self.sockets.group is not None:
                 block_echo(self.sockets.group, self.sockets.interface, self.plan.group, is_blocked=not hears)
+            self._company_changed(self.sockets.shared is not None and self.sockets.shared.has_company)
+
+    def _company_changed(self, has_company: bool) -> None:
+        """Read packets from the own address while others share it; the kernel still blocks a source's multicast."""
+        self._hear_itself(self._passes_echo or has_company)
+
+    def concern(self, concerns: Concerns) -> None:
+        """Take the packets of these sources and data ports, if other processes share the address."""
+        if self.sockets.shared is not None:
+            self.sockets.shared.concern(concerns)
+
+    @property
+    def tsis_of_others(self) -> frozenset[Tsi]:
+        """Return the known TSIs of other processes on the address."""
+        return frozenset() if self.sockets.shared is None else self.sockets.shared.tsis_of_others
 
     def send(self, send: Send, at: int = 0) -> None:
         """Send a train from octet `at` on. Raises `WouldBlock` if the link takes no more."""

@@ -7,7 +7,6 @@ endpoint, which counts it, as it counts reads, losses and errors of the sockets.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, overload
@@ -21,6 +20,8 @@ from pgm.core.structures.arena import Arena
 from pgm.impairments import Injector
 from pgm.net.link.link import Link
 from pgm.net.link.reader import SocketRead
+from pgm.net.sockets.inputs import Input
+from pgm.net.sockets.shared_address import Concerns
 from pgm.topology.node_plan import NodePlan
 from pgm.wire.control_packets import Ack, Nak, Polr, Spmr
 from pgm.wire.formats import PacketType, Tsi
@@ -40,7 +41,7 @@ class Endpoint(Protocol):
     def is_open(self) -> bool:
         """Return whether the endpoint may take packets; a handler may have closed it."""
 
-    def take(self, link: Link, sock: socket.socket, arrival: SocketRead) -> None:
+    def take(self, link: Link, sock: Input, arrival: SocketRead) -> None:
         """Pass a read to the core, and perform the effects without a wait."""
 
     def company_changed(self, *, is_alone: bool) -> None:
@@ -110,7 +111,9 @@ class NodeLinks(Sequence[Link]):
         self._hearing_all = tuple(e for e, own in ports.items() if not own)
         known = frozenset[int]().union(*ports.values())
         self._receivers = {port: tuple(e for e, own in ports.items() if not own or port in own) for port in known}
+        concerns = Concerns(frozenset(sources), known, hears_all=bool(self._hearing_all))
         for link in self._links:
+            link.concern(concerns)
             link.has_single_consumer = self._has_room and is_alone
             if not link.plan.upstream:
                 link.hear_itself(bool(ports))
@@ -125,13 +128,13 @@ class NodeLinks(Sequence[Link]):
         """Return whether several endpoints use the links."""
         return len(self.endpoints) > 1
 
-    def hand_over(self, link: Link, sock: socket.socket, arrival: SocketRead) -> None:
+    def hand_over(self, link: Link, sock: Input, arrival: SocketRead) -> None:
         """Give a read to the endpoints that it concerns. If one of them raises, the others get it nevertheless."""
         endpoints = self.endpoints
         parts = ((endpoints[0], arrival),) if len(endpoints) == 1 else self._parts(arrival)
         self._give(link, sock, iter(parts))
 
-    def _give(self, link: Link, sock: socket.socket, parts: Iterator[tuple[Endpoint, SocketRead]]) -> None:
+    def _give(self, link: Link, sock: Input, parts: Iterator[tuple[Endpoint, SocketRead]]) -> None:
         try:
             for endpoint, part in parts:
                 if endpoint.is_open:
@@ -182,8 +185,8 @@ class NodeLinks(Sequence[Link]):
 
     @property
     def tsis(self) -> frozenset[Tsi]:
-        """Return the TSIs of this node's sources."""
-        return frozenset(self._sources)
+        """Return the TSIs of this node's sources, and those of other processes on its addresses."""
+        return frozenset(self._sources).union(*(link.tsis_of_others for link in self._links))
 
 
 def open_links(
@@ -205,7 +208,7 @@ def open_links(
             injector = None
             if not segment.impairment.is_lossless:
                 injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
-            link = Link(segment, index, plan.parameters, arena, injector)
+            link = Link(segment, index, plan.parameters, arena, injector, may_share=plan.may_share_address)
             link.has_single_consumer = has_single_consumer
             links.append(link)
     except BaseException:

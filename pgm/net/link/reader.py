@@ -19,6 +19,7 @@ from pgm.core.counters import Counters
 from pgm.core.segment import Channel, Segment
 from pgm.core.structures.arena import READING_OCTETS, ROOM, Arena
 from pgm.impairments import Injector
+from pgm.net.sockets.inputs import Input
 from pgm.net.sockets.msghdr import CONTROL_OCTETS
 from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
 from pgm.net.sockets.raw_ip import Ancillary, strip_header
@@ -102,22 +103,23 @@ class SegmentReader:
         self.arena = arena
         self.counters = Counters()  # a driver replaces them by the core's
         self._is_raw = is_raw
+        self._shared = sockets.shared
         self._is_v6 = sockets.family == socket.AF_INET6
         self._own_name: tuple[str, int] = sockets.own.getsockname()[:2]
         self._group_channel = Channel(segment, True)
         self._unicast_channel = Channel(segment, False)
-        self._kernel_drops: dict[socket.socket, int] = {}
-        self._held: dict[socket.socket, deque[tuple[Octets, _ReadResult]]] = {}
+        self._kernel_drops: dict[Input, int] = {}
+        self._held: dict[Input, deque[tuple[Octets, _ReadResult]]] = {}
         self._recvmmsg = None if is_raw else Recvmmsg.or_none()
         self._batch_size = _FIRST_BATCH  # datagrams of the next `recvmmsg`
-        self._recvmsgs: dict[socket.socket, Recvmsg] = {}  # of sockets that were polled for single packets
+        self._recvmsgs: dict[Input, Recvmsg] = {}  # of sockets that were polled for single packets
 
     @property
-    def inputs(self) -> tuple[socket.socket, ...]:
+    def inputs(self) -> tuple[Input, ...]:
         """Return the sockets to wait on."""
         return self.sockets.inputs
 
-    def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeSingle | None = None) -> SocketRead | None:
+    def read(self, sock: Input, *, gathers: bool = True, take: TakeSingle | None = None) -> SocketRead | None:
         """Read waiting data as one train; None if nothing waits.
 
         Own multicast and trains of which injected losses leave nothing are skipped. With `gathers` several reads become
@@ -136,7 +138,11 @@ class SegmentReader:
             is_last = False
             if gathers and length % stride == 0:
                 length, is_last = self._gather(sock, chunk, at, read)
-            if self.injector is not None:
+            left: Train | None
+            if self._shared is not None and self._shared.routes and sock is not self.sockets.group:
+                left = self._share(Train(chunk, at, length, stride), read.peer)
+                left = left if left is None or self.injector is None else self._impair(left)
+            elif self.injector is not None:
                 left = self._impair(Train(chunk, at, length, stride))
             elif take is not None and length == stride and take(room[:length].tobytes(), read.peer):
                 self.counters.trains_in += 1
@@ -156,12 +162,11 @@ class SegmentReader:
         """Return the octets to leave free behind a read, for packets that fill gaps."""
         return ROOM if self.has_single_consumer else 0
 
-    @property
-    def polls_singles(self) -> bool:
-        """Return whether `poll_single` can be used: not with IP headers, nor with injected losses."""
-        return not self._is_raw and self.injector is None
+    def polls_singles(self, sock: Input) -> bool:
+        """Return whether `poll_single` can read an input: not with IP headers, injected losses, or packets of others."""
+        return not self._is_raw and self.injector is None and (self._shared is None or sock is self.sockets.group)
 
-    def poll_single(self, sock: socket.socket, take: TakeSingle, most: int = 1) -> int:
+    def poll_single(self, sock: Input, take: TakeSingle, most: int = 1) -> int:
         """Poll for a single packet at most `most` times, and offer it to `take`.
 
         Returns the number of the poll that brought data, 0 for none. A negative number means that the data is not one
@@ -197,11 +202,11 @@ class SegmentReader:
         self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8), read))
         return -poll
 
-    def _make_recvmsg(self, sock: socket.socket) -> Recvmsg:
+    def _make_recvmsg(self, sock: Input) -> Recvmsg:
         single = self._recvmsgs[sock] = Recvmsg(sock)
         return single
 
-    def _single_result(self, sock: socket.socket, octets: int, single: Recvmsg) -> _ReadResult:
+    def _single_result(self, sock: Input, octets: int, single: Recvmsg) -> _ReadResult:
         """Like `_result_of`. The sender's next packet will probably have the same metadata, so remember it."""
         ancillary, flags, name = single.parsed_metadata()
         read = self._result_of(sock, octets, ancillary, flags, name)
@@ -210,17 +215,17 @@ class SegmentReader:
         single.metadata[CONTROL_WORD] = CONTROL_OCTETS
         return read
 
-    def _socket_read(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> SocketRead:
+    def _socket_read(self, sock: Input, train: Train, peer: Nla, *, is_last: bool) -> SocketRead:
         self.counters.trains_in += 1
         self.counters.packets_in += train.count
         channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
         return SocketRead(train, channel, peer, is_last)
 
-    def holds(self, sock: socket.socket) -> bool:
+    def holds(self, sock: Input) -> bool:
         """Return whether a packet of this socket was read and is held. No caller may wait then."""
         return sock in self._held
 
-    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _ReadResult) -> tuple[int, bool]:
+    def _gather(self, sock: Input, chunk: Octets, at: int, first: _ReadResult) -> tuple[int, bool]:
         """Gather further reads that continue a packet or train: one train costs the work once.
 
         Returns the octets of all reads, and whether the socket is empty. A read that does not fit is held for the next
@@ -231,6 +236,7 @@ class SegmentReader:
         most = min(MAX_READ_OCTETS - ROOM, MAX_READ_PACKETS * stride - stride, end - at - ROOM)
         view = chunk.data
         was_single = first.octets == stride
+        recvmmsg = None if sock is self._shared else self._recvmmsg
         while length <= most:
             start = at + length
             if sock in self._held and not self._held[sock][0][1].continues(first):
@@ -252,13 +258,13 @@ class SegmentReader:
             if read.octets % stride:
                 break
             is_single = read.octets == stride
-            if self._recvmmsg is not None and is_single and was_single and length <= most and sock not in self._held:
-                return self._gather_singles(self._recvmmsg, sock, chunk[at:end], length, first)
+            if recvmmsg is not None and is_single and was_single and length <= most and sock not in self._held:
+                return self._gather_singles(recvmmsg, sock, chunk[at:end], length, first)
             was_single = is_single  # a single packet among trains: trains follow
         return length, False
 
     def _gather_singles(
-        self, recvmmsg: Recvmmsg, sock: socket.socket, room: Octets, length: int, first: _ReadResult
+        self, recvmmsg: Recvmmsg, sock: Input, room: Octets, length: int, first: _ReadResult
     ) -> tuple[int, bool]:
         """Gather single packets, many by one `recvmmsg`. Return the same as `_gather`."""
         stride = first.stride
@@ -296,7 +302,7 @@ class SegmentReader:
                 return length, sock not in self._held
         return length + self._held_tail(sock, room[length:], stride), False
 
-    def _held_tail(self, sock: socket.socket, room: Octets, stride: int) -> int:
+    def _held_tail(self, sock: Input, room: Octets, stride: int) -> int:
         """Let a moved NCF end the train if it fits. Return its octets."""
         if sock not in self._held:
             return 0
@@ -336,7 +342,7 @@ class SegmentReader:
             return len(batch)
         return batch.uniform_from(0) if batch.lengths[0] == first.stride else 0
 
-    def _hold(self, sock: socket.socket, batch: DatagramBatch, index: int, end: int) -> None:
+    def _hold(self, sock: Input, batch: DatagramBatch, index: int, end: int) -> None:
         """Hold datagrams `index` to `end - 1` for the next reads; equal ones form a train."""
         while index < end:
             read, count = self._result_at(sock, batch, index), 1
@@ -347,7 +353,7 @@ class SegmentReader:
                 held.append((octets, _ReadResult(len(octets), read.stride, read.peer)))
             index += count
 
-    def _result_at(self, sock: socket.socket, batch: DatagramBatch, index: int) -> _ReadResult:
+    def _result_at(self, sock: Input, batch: DatagramBatch, index: int) -> _ReadResult:
         """Return one of several datagrams as if it had been read alone."""
         name, octets = batch.host(index), int(batch.lengths[index])
         stride = self._read_ancillary(sock, batch.ancillary(index)) or octets
@@ -361,7 +367,7 @@ class SegmentReader:
         return _canonical(name[0]) if self._is_v6 else name[0]
 
     def _receive(
-        self, sock: socket.socket, chunk: Octets, at: int, room: memoryview, first: _ReadResult = _NOTHING
+        self, sock: Input, chunk: Octets, at: int, room: memoryview, first: _ReadResult = _NOTHING
     ) -> _ReadResult | None:
         """Read one datagram, or a GRO train. Return None if nothing waits.
 
@@ -401,7 +407,7 @@ class SegmentReader:
         raise error
 
     def _result_of(
-        self, sock: socket.socket, count: int, ancillary: list[Ancillary], flags: int, name: tuple[str, int]
+        self, sock: Input, count: int, ancillary: list[Ancillary], flags: int, name: tuple[str, int]
     ) -> _ReadResult:
         """Return the result of a read of `count` octets, by its control messages."""
         stride = count if not ancillary else self._read_ancillary(sock, ancillary) or count
@@ -435,6 +441,17 @@ class SegmentReader:
         """Prefault a piece of memory if fewer than `octets` are ready."""
         self.arena.warm_up(octets)
 
+    def _share(self, train: Train, peer: Nla) -> Train | None:
+        """Forward the packets of other processes on the address. Return the packets of this process, if any."""
+        assert self._shared is not None
+        octets, size = train.buffer.data[train.offset : train.offset + train.length], train.stride
+        others = np.zeros(train.count, np.bool_)
+        for index in range(train.count):
+            is_own, drops = self._shared.forward(octets[index * size : (index + 1) * size], peer)
+            others[index] = not is_own
+            self.counters.socket_drops += drops
+        return train.closed_up(others) if others.any() else train
+
     def _impair(self, train: Train) -> Train | None:
         assert self.injector is not None
         lost = self.injector.draw(train.count)
@@ -444,7 +461,7 @@ class SegmentReader:
         self.counters.injected_losses += train.count - (0 if left is None else left.count)
         return left
 
-    def _read_ancillary(self, sock: socket.socket, ancillary: Sequence[tuple[int, int, bytes]]) -> int:
+    def _read_ancillary(self, sock: Input, ancillary: Sequence[tuple[int, int, bytes]]) -> int:
         """Return the segment size of a GRO train, or 0. Record the kernel's drop count."""
         stride = 0
         for level, kind, octets in ancillary:
@@ -454,7 +471,7 @@ class SegmentReader:
                 self._note_drops(sock, _U32.unpack(octets)[0])
         return stride
 
-    def _note_drops(self, sock: socket.socket, total: int) -> None:
+    def _note_drops(self, sock: Input, total: int) -> None:
         more = (total - self._kernel_drops.get(sock, 0)) & _MASK
         if more <= _MASK >> 1:  # else the number came with a packet older than the newest number
             self.counters.socket_drops += more

@@ -2,8 +2,9 @@
 
 A node has two sockets on each segment; on a unicast leg it has only the second. The group socket is bound to (group,
 port). It shares the port with other processes on the host, and receives only the membership that it joined itself. The
-node's own socket is bound exclusively to (address, unicast port). That address is the node's identity, so a second
-process gets EADDRINUSE and cannot steal NAKs. IP protocol 113 has no ports: see `pgm.net.sockets.raw_ip`.
+node's own socket is bound to (address, unicast port). Sources and receivers of one user share it between processes, and
+each process gets its packets: see `pgm.net.sockets.shared_address`. For all others it is exclusive: a second process
+gets EADDRINUSE and cannot steal NAKs. IP protocol 113 has no ports: see `pgm.net.sockets.raw_ip`.
 
 A node with nodes below it has a third socket of the same address and port, connected to the group. That socket sends
 all multicast without a hop limit of its own (`pgm.net.link.group_sender`). All other packets leave by the node's own
@@ -23,8 +24,10 @@ import attrs
 
 from pgm.errors import TransportError
 from pgm.net.sockets.holder import find_holder
+from pgm.net.sockets.inputs import Input
 from pgm.net.sockets.interfaces import Interface, find_interface, needs_scope
 from pgm.net.sockets.raw_ip import claim, open_raw
+from pgm.net.sockets.shared_address import SharedAddress, open_shared
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
 
@@ -80,15 +83,18 @@ class SegmentSockets:
     # sender.
     to_group: socket.socket | None
     claim: socket.socket | None = None  # of the address, if the transport has no ports
+    shared: SharedAddress | None = None  # of a node whose address other processes may share
 
     @property
-    def inputs(self) -> tuple[socket.socket, ...]:
-        """Return the sockets to read, the group first."""
-        return (self.own,) if self.group is None else (self.group, self.own)
+    def inputs(self) -> tuple[Input, ...]:
+        """Return the inputs to read, the group first. A process that joins others reads the own socket by `shared`."""
+        reads_own = self.shared is None or self.shared.was_first
+        inputs = (self.group, self.own if reads_own else None, self.shared)
+        return tuple(one for one in inputs if one is not None)
 
     def close(self) -> None:
         """Close all sockets."""
-        for sock in (self.group, self.own, self.to_group, self.claim):
+        for sock in (self.group, self.shared, self.own, self.to_group, self.claim):
             if sock is not None:
                 sock.close()
 
@@ -100,6 +106,22 @@ class _SocketSpec:
     plan: SegmentPlan
     interface: Interface
     family: socket.AddressFamily
+    may_share: bool = False  # for sources and receivers
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other processes may have the address and port of the own socket.
+
+        On a unicast leg the socket carries all data, which one process would have to forward.
+        """
+        return self.may_share and not self.is_raw and self.plan.peers is None and self.own_port > 0
+
+    @property
+    def place(self) -> str:
+        """Return address and port of the own socket, as one text."""
+        address = self.interface.address
+        scope = f"%{self.interface.index}" if needs_scope(address) else ""
+        return f"{address}{scope}/{self.own_port}"
 
     @property
     def is_raw(self) -> bool:
@@ -145,29 +167,44 @@ def socket_name(host: str, port: int, interface: Interface, family: socket.Addre
     return host, port, 0, interface.index if needs_scope(host) else 0
 
 
-def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
-    """Open, bind and join the sockets of a segment. Raises `TransportError`, and leaves nothing open then."""
+def open_sockets(plan: SegmentPlan, parameters: Parameters, *, may_share: bool = False) -> SegmentSockets:
+    """Open, bind and join the sockets of a segment. Raises `TransportError`, and leaves nothing open then.
+
+    With `may_share` other processes of this user may have the address and port as well.
+    """
     is_v6 = ":" in plan.group
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
     interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
-    spec = _SocketSpec(plan, interface, family)
+    spec = _SocketSpec(plan, interface, family, may_share)
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(_own_socket(spec, parameters))
+        own, shared = _shared_socket(spec, parameters) if spec.is_shared else (_own_socket(spec, parameters), None)
+        stack.enter_context(own)
+        if shared is not None:
+            stack.callback(shared.close)
+        is_first = shared is None or shared.was_first  # else the first process has set the options of its socket
         claimed = stack.enter_context(claim(interface, plan.name)) if spec.is_raw else None
         group = stack.enter_context(_group_socket(spec)) if plan.peers is None else None
-        inputs = (own,) if group is None else (group, own)
+        inputs = tuple(sock for sock in (group, own if is_first else None) if sock is not None)
         gro = parameters.gro and not spec.is_raw and all(_try_option(sock, SOL_UDP, UDP_GRO, 1) for sock in inputs)
         gso = parameters.gso and not spec.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
         connects = plan.downstream and plan.peers is None and not spec.is_raw
         to_group = stack.enter_context(_connected_socket(spec, own, parameters)) if connects else None
-        buffers = _size_buffers(own, inputs, parameters)
+        buffers = _size_buffers(own, inputs, parameters, is_first=is_first)
         if to_group is not None:
             _size_sndbuf(to_group, parameters)
         for sock in inputs:
             _try_option(sock, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
             sock.setblocking(False)
+        own.setblocking(False)
         stack.pop_all()
-    return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed)
+    return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed, shared)
+
+
+def _shared_socket(spec: _SocketSpec, parameters: Parameters) -> tuple[socket.socket, SharedAddress | None]:
+    try:
+        return open_shared(spec.place, lambda: _own_socket(spec, parameters))
+    except OSError as error:
+        raise _explain(error, spec, spec.own_port) from error
 
 
 def _own_socket(spec: _SocketSpec, parameters: Parameters) -> socket.socket:
@@ -192,14 +229,18 @@ def _own_socket(spec: _SocketSpec, parameters: Parameters) -> socket.socket:
 
 
 def _connected_socket(spec: _SocketSpec, own: socket.socket, parameters: Parameters) -> socket.socket:
-    """Return a socket that sends to the group from the own socket's address, shared only while `bind` runs."""
+    """Return a socket that sends to the group from the own socket's address.
+
+    The port is open to sockets of this user only, and to others than this process only if the address is shared.
+    """
     sock = spec.socket()
     try:
         for either in (own, sock):
-            either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(own.getsockname())
-        for either in (own, sock):
-            either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        if not spec.is_shared:
+            for either in (own, sock):
+                either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
         _choose_interface(sock, spec.interface, spec.family, parameters.multicast_hops)
         if parameters.dscp:
             _mark(sock, spec.family, parameters.dscp)
@@ -293,12 +334,15 @@ def _try_option(sock: socket.socket, level: int, option: int, value: int) -> boo
     return True
 
 
-def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> BufferSizes:
+def _size_buffers(
+    own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters, *, is_first: bool
+) -> BufferSizes:
     """Request buffer sizes, and read the granted sizes. The kernel doubles each size for its own use."""
     for sock in inputs:
         if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, parameters.so_rcvbuf)
-    _size_sndbuf(own, parameters)
+    if is_first:
+        _size_sndbuf(own, parameters)
     rcvbuf = inputs[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     sndbuf = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
     return BufferSizes(parameters.so_rcvbuf, rcvbuf, sndbuf)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.core.structures.arena import ROOM
+from pgm.net.sockets.inputs import Input
 from pgm.net.sockets.msghdr import (
     CONTROL_HEADER,
     CONTROL_OCTETS,
@@ -135,7 +136,7 @@ class Recvmmsg:
         """Return buffers for `recvmmsg`; None if the system has no such call."""
         return Recvmmsg() if _recvmmsg is not None else None
 
-    def read(self, sock: socket.socket, most: int) -> DatagramBatch:
+    def read(self, sock: Input, most: int) -> DatagramBatch:
         """Read up to `most` datagrams without blocking; none from an empty socket. Raises OSError."""
         assert _recvmmsg is not None
         most = min(most, MOST)

@@ -7,10 +7,10 @@ of the sender and the control messages, which are equal each time. `Recvmsg` com
 from __future__ import annotations
 
 import ctypes
-import socket
 from collections.abc import Callable
 
 from pgm.core.structures.arena import ROOM
+from pgm.net.sockets.inputs import Input
 from pgm.net.sockets.msghdr import CONTROL_OCTETS, NAME_OCTETS, ControlMessage, IoVec, MsgHdr, ancillary_of, host_of
 from pgm.wire.formats import Nla
 
@@ -35,7 +35,7 @@ class Recvmsg:
 
     __slots__ = ("_header", "data", "expected_metadata", "header", "metadata", "number", "peer")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Input) -> None:
         memory = bytearray(_DATA_AT + ROOM)
         at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         vector, header = IoVec.from_buffer(memory, _VECTOR_AT), MsgHdr.from_buffer(memory)

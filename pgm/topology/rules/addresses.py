@@ -10,11 +10,13 @@ from pgm.topology.addresses import IpAddress, is_loopback, may_overlap, network_
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import NodePlace, NodeTable, SegmentTable
 from pgm.topology.node_plan import Role
+from pgm.topology.precedence import streams_of
 from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 Range = tuple[IpAddress, IpAddress]
 _NO_PORT = 0
+_REPORTED = ("acked", "pgmcc")  # flows of streams whose receivers are counted by their addresses
 
 
 def _segments(tree: Tree) -> Iterator[SegmentTable]:
@@ -159,19 +161,38 @@ def _pool(tree: Tree) -> Iterator[RuleFinding]:
             yield RuleFinding((*path, "addresses"), message, f"extend the range, or set count = {node.addresses.size}")
 
 
+def _may_share(tree: Tree, first: NodeTable, second: NodeTable) -> bool:
+    """Return whether two nodes may have one address and port: sources and receivers, which are known by TSI and stream.
+
+    An element is known by its address alone: a NAK for a repairer names the source. So is a receiver that reports to
+    the source, of an acknowledged stream or of congestion control: two of one address would count as one.
+    """
+    if first is second or not {first.role, second.role} <= {Role.SOURCE, Role.RECEIVER}:
+        return False
+    if Role.SOURCE in (first.role, second.role):
+        return True
+    reported = (
+        {one.name for one in streams_of(tree.topology, node) if one.flow in _REPORTED} for node in (first, second)
+    )
+    return set.isdisjoint(*reported)
+
+
 def _socket_clash(tree: Tree) -> Iterator[RuleFinding]:
-    """Find two sockets on one (address, unicast port), or on one address without ports: the second cannot open."""
+    """Find sockets that cannot share an (address, unicast port), or an address without ports: the second cannot open."""
     held = []
     for node in tree.nodes:
         for path, name, pair in _held(node):
             segment = tree.topology.segments.get(name)
             if segment is not None:
                 port = segment.own_port if segment.transport == "udp" else _NO_PORT
-                held.append((pair[0].version, port, int(pair[0]), int(pair[1]), path, node, pair))
+                is_group = port != _NO_PORT and not segment.unicast
+                held.append((pair[0].version, port, int(pair[0]), int(pair[1]), path, node, pair, is_group))
     held.sort(key=lambda entry: entry[:4])
-    for index, (version, port, _, last, _, node, pair) in enumerate(held):
+    for index, (version, port, _, last, _, node, pair, is_group) in enumerate(held):
         end = bisect_left(held, (version, port, last + 1), index, key=lambda entry: entry[:3])
-        for *_, path, other, clash in held[index + 1 : end]:
+        for *_, path, other, clash, is_others_group in held[index + 1 : end]:
+            if is_group and is_others_group and _may_share(tree, node, other):
+                continue
             users = f"{node.name!r} and {other.name!r}" if node is not other else f"two places of {node.name!r}"
             where = f"{_spell(clash)} port {port}" if port else f"IP protocol 113 on {_spell(clash)}"
             message = f"{users} both use {where}" + (f" (within {_spell(pair)})" if pair != clash else "")
@@ -197,7 +218,7 @@ RULES: Iterable[Rule] = (
     Rule("inside", "An address lies within the network that its segment names as interface.", _inside),
     Rule("address", "Sources and elements have an address on every segment. On loopback and unicast legs receivers have one too.", _missing),
     Rule("pool", "A pattern has an address for each of its nodes. Away from loopback and unicast legs a pattern may have none at all.", _pool),
-    Rule("socket-clash", "Two nodes do not share an address and unicast port. Over IP protocol 113, which has no ports, the nodes do not share an address.", _socket_clash),
+    Rule("socket-clash", "An element shares its address and unicast port with no other node. Neither do two receivers of an acknowledged stream or of congestion control, nodes on a unicast leg, and nodes over IP protocol 113, which has no ports.", _socket_clash),
     Rule("loopback-ipv6", "Loopback multicast is IPv4 only.", _loopback_ipv6, is_warning=True),
 )
 # fmt: on

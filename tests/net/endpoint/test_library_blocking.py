@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 import trio
@@ -17,9 +16,8 @@ import pgm.blocking
 from pgm import Batch, CloseCause, Closed, Message, Opened
 from pgm.errors import UnitError
 from pgm.topology.load import loads
-from pgm.topology.plan import plan_node
 from tests.net.support.listening import PATIENCE_S
-from tests.net.support.opened import messages_of_sizes, open_files
+from tests.net.support.opened import bound_socket, messages_of_sizes, open_files
 from tests.net.support.places import Place, one_segment
 
 
@@ -126,8 +124,11 @@ def test_blocking_calls_raise_in_the_thread_that_called(place: Place) -> None:
     with pgm.blocking.open_source(topology, node="source", max_apdu=1000) as source:
         with pytest.raises(pgm.UsageError):
             source.send(bytes(2000))
-        other = attrs.evolve(plan_node(topology, "source"), name="other")
-        with pytest.raises(pgm.TransportError), pgm.blocking.open_source(other):
+        with (
+            bound_socket(place.address(100), place.port),
+            pytest.raises(pgm.TransportError),
+            pgm.blocking.open_receiver(topology, node="desk-1"),
+        ):
             pass
         source.send(bytes(1000))
 

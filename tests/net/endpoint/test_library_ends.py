@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-import attrs
 import pytest
 import trio
 
 import pgm
 from pgm import Batch, CloseCause, Message
 from pgm.topology.load import loads
-from pgm.topology.plan import plan_node
 from tests.net.support.listening import PATIENCE_S, taking
-from tests.net.support.opened import messages_of_sizes, open_files
+from tests.net.support.opened import bound_socket, messages_of_sizes, open_files
 from tests.net.support.places import Place, one_segment
 
 
@@ -61,7 +59,7 @@ async def test_cancelling_leaves_no_task_and_no_socket_behind(place: Place) -> N
             nursery.start_soon(listen)
             nursery.start_soon(publish)
             await is_busy.wait()
-            assert len(open_files()) == len(files) + 5  # two each, and the source's socket to its group
+            assert len(open_files()) == len(files) + 7  # three each, and the source's socket to its group
             nursery.cancel_scope.cancel()
     assert open_files() == files
     assert trio.lowlevel.current_statistics().tasks_living == tasks
@@ -117,9 +115,9 @@ async def test_a_loop_that_was_left_goes_on_where_it_stopped(place: Place) -> No
 
 
 async def test_the_cause_of_an_error_in_the_block_stays(place: Place) -> None:
-    plan = plan_node(loads(one_segment(place)), "source")
-    with pytest.raises(pgm.TransportError) as caught:
-        async with pgm.open_source(plan), pgm.open_source(attrs.evolve(plan, name="another")):
+    topology = loads(one_segment(place))
+    with pytest.raises(pgm.TransportError) as caught, bound_socket(place.address(1), place.port):
+        async with pgm.open_source(topology, node="source"):
             pass
     assert isinstance(caught.value.__cause__, OSError)
 

@@ -80,7 +80,7 @@ def test_node_with_busy_poll_shares_sockets(place: Place) -> None:
         node = stack.enter_context(pgm.blocking.open_node(topology, node="member-1", busy_poll=True))
         receivers: dict[str, BusyPollReceiver] = {name: stack.enter_context(node.receiver(name)) for name in SENT}
         sources: dict[str, BusyPollSource] = {name: stack.enter_context(node.source(name)) for name in SENT}
-        assert len(open_files() - before) == 3
+        assert len(open_files() - before) == 4
         for name, receiver in receivers.items():
             assert isinstance(receiver.recv(PATIENCE_S), Opened), name
         for number in range(len(SENT["s0"])):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from contextlib import AsyncExitStack
+import socket
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import pgm
 from pgm.impairments import Impairment, Injector
@@ -45,3 +47,11 @@ def open_files() -> set[str]:
         except FileNotFoundError:
             continue  # the listing's own
     return {one for one in found if one.startswith("socket:")}
+
+
+@contextmanager
+def bound_socket(address: str, port: int) -> Iterator[socket.socket]:
+    """Hold a UDP port of an address as another program does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((address, port))
+        yield sock

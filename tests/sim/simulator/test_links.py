@@ -1,5 +1,6 @@
 """Links and segments: effects on trains, and independence of the links."""
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -228,9 +229,12 @@ def test_addresses_are_given_once_and_faults_must_be_known():
     for plan in plans.values():
         world.add_node(plan)
     other = TreeBuilder(parameters())
-    other.source("impostor", "lan")
+    other.source("neighbour", "lan")
+    other.repairer("impostor", "lan")
+    place = {"segments": plans["source"].segments}
+    world.add_node(attrs.evolve(other.plans["neighbour"], **place))  # sources are known by their TSIs
     with pytest.raises(UsageError, match="taken"):
-        world.add_node(other.plans["impostor"])
+        world.add_node(attrs.evolve(other.plans["impostor"], **place))
     with pytest.raises(UsageError, match="no node"):
         Faults(world).add(Fault("crash", "nobody", SECOND))
     with pytest.raises(UsageError, match="cannot be"):

@@ -173,3 +173,33 @@ def test_a_file_that_is_not_there_has_no_line(tmp_path):
     assert [str(one) for one in found.errors] == [
         f"{tmp_path / 'none.toml'}: cannot read it: No such file or directory (give the path of a topology file)"
     ]
+
+
+TWIN = """
+[nodes.desk]
+role = "receiver"
+segment = "core"
+address = "10.0.0.10"
+parents = ["exchange"]
+[nodes.twin]
+role = "source"
+segment = "core"
+address = "10.0.0.10"
+streams = ["quotes"]
+[nodes."desk-*"]"""
+
+
+def test_check_lets_sources_and_receivers_share_an_address():
+    assert not report(changed(('[nodes."desk-*"]', TWIN))).errors
+
+
+@pytest.mark.parametrize("flow", ["acked", "pgmcc"])
+def test_check_keeps_receivers_that_report_apart(flow):
+    changes = (
+        ("[nodes.twin]", '[nodes.other]\nrole = "receiver"\nsegment = "core"\naddress = "10.0.0.10"\n[nodes.twin]'),
+    )
+    twins = changed(*changes, text=TWIN)
+    assert not report(changed(('[nodes."desk-*"]', twins))).errors
+    found = report(changed(('[nodes."desk-*"]', twins), ('window = "10s"', f'window = "10s"\nflow = "{flow}"'))).errors
+    messages = [one.message for one in found if one.rule == "socket-clash"]
+    assert messages == ["'desk' and 'other' both use 10.0.0.10 port 3056"]
