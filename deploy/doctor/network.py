@@ -106,11 +106,10 @@ def _check_sockets(plan: NodePlan, segment: SegmentPlan, interface: Interface) -
         yield _socket_finding(plan, segment, error)
         return
     try:
-        shared = sockets.shared
-        if shared is None or shared.was_first:
-            found = f"{interface.name}: {segment.where}"
-        else:
-            found = _running(plan) or f"{interface.name}: {segment.where}, shared with process {shared.owner_pid}"
+        found = f"{interface.name}: {segment.where}"
+        owners = [shared.owner_pid for shared in sockets.shared if not shared.was_first]
+        if owners:
+            found = _running(plan) or f"{found}, shared with process {owners[0]}"
         yield ok("sockets", subject, found)
         yield from _offload(plan, segment, sockets)
     finally:

@@ -49,6 +49,8 @@ class SegmentPlan:
     impairment: Impairment = Impairment()  # losses injected into the packets that this node reads on the segment
     transport: str = "udp"  # or "ip" for IP protocol 113
     peers: tuple[Address, ...] | None = None  # on a unicast leg all other nodes; None on a multicast domain
+    # Whether nodes may ask this node on the group's port instead of `unicast_port`: for a source that no file describes.
+    hears_group_port: bool = False
 
     @property
     def side(self) -> str:

@@ -109,7 +109,11 @@ def plan_url(url: str, role: Role, name: str | None = None) -> NodePlan:
     plan = plan_entry(tree, topology.nodes[role.value])
     reasons = tuple((key, "address" if key in query else reason) for key, reason in plan.reasons)
     streams = tuple(attrs.evolve(stream, sources=()) for stream in plan.streams)  # other programs name no source
-    return attrs.evolve(plan, name=own, parents=parents, reasons=reasons, streams=streams)
+    # Receivers have an address of their own, perhaps without this port, and those of ZeroMQ cannot have another port.
+    segments = tuple(
+        attrs.evolve(one, hears_group_port=role is Role.SOURCE and one.transport == "udp") for one in plan.segments
+    )
+    return attrs.evolve(plan, name=own, parents=parents, reasons=reasons, streams=streams, segments=segments)
 
 
 def _require_name(name: str) -> str:

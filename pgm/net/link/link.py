@@ -80,9 +80,9 @@ class Link(SegmentReader):
         self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
         self.to_group = None if sockets.to_group is None else GroupSender(sockets.to_group)
         self._passes_echo = False
-        if sockets.shared is not None:
-            sockets.shared.on_company = self._company_changed
-            self._company_changed(sockets.shared.has_company)
+        for shared in sockets.shared:
+            shared.on_company = self._company_changed
+        self._company_changed()
 
     def close(self) -> None:
         """Leave the group and free the ports."""
@@ -94,21 +94,21 @@ class Link(SegmentReader):
             self._passes_echo = hears
             if self.sockets.group is not None:
                 block_echo(self.sockets.group, self.sockets.interface, self.plan.group, is_blocked=not hears)
-            self._company_changed(self.sockets.shared is not None and self.sockets.shared.has_company)
+            self._company_changed()
 
-    def _company_changed(self, has_company: bool) -> None:
+    def _company_changed(self) -> None:
         """Read packets from the own address while others share it; the kernel still blocks a source's multicast."""
-        self._hear_itself(self._passes_echo or has_company)
+        self._hear_itself(self._passes_echo or any(shared.has_company for shared in self.sockets.shared))
 
     def concern(self, concerns: Concerns) -> None:
         """Take the packets of these sources and data ports, if other processes share the address."""
-        if self.sockets.shared is not None:
-            self.sockets.shared.concern(concerns)
+        for shared in self.sockets.shared:
+            shared.concern(concerns)
 
     @property
     def tsis_of_others(self) -> frozenset[Tsi]:
         """Return the known TSIs of other processes on the address."""
-        return frozenset() if self.sockets.shared is None else self.sockets.shared.tsis_of_others
+        return frozenset[Tsi]().union(*(shared.tsis_of_others for shared in self.sockets.shared))
 
     def send(self, send: Send, at: int = 0) -> None:
         """Send a train from octet `at` on. Raises `WouldBlock` if the link takes no more."""

@@ -25,6 +25,7 @@ from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
 from pgm.net.sockets.raw_ip import Ancillary, strip_header
 from pgm.net.sockets.recvmmsg import MOST, DatagramBatch, Recvmmsg
 from pgm.net.sockets.recvmsg import CONTROL_WORD, Recvmsg, receive_message
+from pgm.net.sockets.shared_address import SharedAddress
 from pgm.parameters import Parameters
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
 from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, Octets, Train
@@ -103,7 +104,10 @@ class SegmentReader:
         self.arena = arena
         self.counters = Counters()  # a driver replaces them by the core's
         self._is_raw = is_raw
-        self._shared = sockets.shared
+        # Inputs whose packets may belong to other processes.
+        self._shared: dict[Input, SharedAddress] = {
+            one: shared for shared in sockets.shared for one in (shared.own, shared)
+        }
         self._is_v6 = sockets.family == socket.AF_INET6
         self._own_name: tuple[str, int] = sockets.own.getsockname()[:2]
         self._group_channel = Channel(segment, True)
@@ -139,8 +143,9 @@ class SegmentReader:
             if gathers and length % stride == 0:
                 length, is_last = self._gather(sock, chunk, at, read)
             left: Train | None
-            if self._shared is not None and self._shared.routes and sock is not self.sockets.group:
-                left = self._share(Train(chunk, at, length, stride), read.peer)
+            shared = self._shared.get(sock)
+            if shared is not None and shared.routes:
+                left = self._share(shared, Train(chunk, at, length, stride), read.peer)
                 left = left if left is None or self.injector is None else self._impair(left)
             elif self.injector is not None:
                 left = self._impair(Train(chunk, at, length, stride))
@@ -164,7 +169,7 @@ class SegmentReader:
 
     def polls_singles(self, sock: Input) -> bool:
         """Return whether `poll_single` can read an input: not with IP headers, injected losses, or packets of others."""
-        return not self._is_raw and self.injector is None and (self._shared is None or sock is self.sockets.group)
+        return not self._is_raw and self.injector is None and sock not in self._shared
 
     def poll_single(self, sock: Input, take: TakeSingle, most: int = 1) -> int:
         """Poll for a single packet at most `most` times, and offer it to `take`.
@@ -236,7 +241,7 @@ class SegmentReader:
         most = min(MAX_READ_OCTETS - ROOM, MAX_READ_PACKETS * stride - stride, end - at - ROOM)
         view = chunk.data
         was_single = first.octets == stride
-        recvmmsg = None if sock is self._shared else self._recvmmsg
+        recvmmsg = None if isinstance(sock, SharedAddress) else self._recvmmsg
         while length <= most:
             start = at + length
             if sock in self._held and not self._held[sock][0][1].continues(first):
@@ -441,13 +446,12 @@ class SegmentReader:
         """Prefault a piece of memory if fewer than `octets` are ready."""
         self.arena.warm_up(octets)
 
-    def _share(self, train: Train, peer: Nla) -> Train | None:
+    def _share(self, shared: SharedAddress, train: Train, peer: Nla) -> Train | None:
         """Forward the packets of other processes on the address. Return the packets of this process, if any."""
-        assert self._shared is not None
         octets, size = train.buffer.data[train.offset : train.offset + train.length], train.stride
         others = np.zeros(train.count, np.bool_)
         for index in range(train.count):
-            is_own, drops = self._shared.forward(octets[index * size : (index + 1) * size], peer)
+            is_own, drops = shared.forward(octets[index * size : (index + 1) * size], peer)
             others[index] = not is_own
             self.counters.socket_drops += drops
         return train.closed_up(others) if others.any() else train

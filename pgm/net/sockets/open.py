@@ -83,18 +83,24 @@ class SegmentSockets:
     # sender.
     to_group: socket.socket | None
     claim: socket.socket | None = None  # of the address, if the transport has no ports
-    shared: SharedAddress | None = None  # of a node whose address other processes may share
+    # Of a node whose address other processes may share: the own socket, and a further one on the group's port for a
+    # source with another `unicast_port`, whose receivers may not know that port.
+    shared: tuple[SharedAddress, ...] = ()
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Return the inputs to read, the group first. A process that joins others reads the own socket by `shared`."""
-        reads_own = self.shared is None or self.shared.was_first
-        inputs = (self.group, self.own if reads_own else None, self.shared)
-        return tuple(one for one in inputs if one is not None)
+        """Return the inputs to read, the group first. A process that joins others reads their socket by `shared`."""
+        inputs: list[Input] = [] if self.group is None else [self.group]
+        for shared in self.shared:
+            inputs += [shared.own, shared] if shared.was_first else [shared]
+        return tuple(inputs) if self.shared else (*inputs, self.own)
 
     def close(self) -> None:
         """Close all sockets."""
-        for sock in (self.group, self.shared, self.own, self.to_group, self.claim):
+        for shared in self.shared:
+            shared.close()
+            shared.own.close()
+        for sock in (self.group, self.own, self.to_group, self.claim):
             if sock is not None:
                 sock.close()
 
@@ -177,19 +183,18 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters, *, may_share: bool =
     interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
     spec = _SocketSpec(plan, interface, family, may_share)
     with contextlib.ExitStack() as stack:
-        own, shared = _shared_socket(spec, parameters) if spec.is_shared else (_own_socket(spec, parameters), None)
-        stack.enter_context(own)
-        if shared is not None:
-            stack.callback(shared.close)
-        is_first = shared is None or shared.was_first  # else the first process has set the options of its socket
+        shared = [_open_shared(each, parameters, stack) for each in _shared_specs(spec)]
+        own = shared[0].own if shared else stack.enter_context(_own_socket(spec, parameters))
+        # A first process sets the options of a socket.
+        bound = [one.own for one in shared if one.was_first] if shared else [own]
         claimed = stack.enter_context(claim(interface, plan.name)) if spec.is_raw else None
         group = stack.enter_context(_group_socket(spec)) if plan.peers is None else None
-        inputs = tuple(sock for sock in (group, own if is_first else None) if sock is not None)
+        inputs = bound if group is None else [group, *bound]
         gro = parameters.gro and not spec.is_raw and all(_try_option(sock, SOL_UDP, UDP_GRO, 1) for sock in inputs)
         gso = parameters.gso and not spec.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
         connects = plan.downstream and plan.peers is None and not spec.is_raw
         to_group = stack.enter_context(_connected_socket(spec, own, parameters)) if connects else None
-        buffers = _size_buffers(own, inputs, parameters, is_first=is_first)
+        buffers = _size_buffers(own, inputs, parameters, is_first=own in bound)
         if to_group is not None:
             _size_sndbuf(to_group, parameters)
         for sock in inputs:
@@ -197,14 +202,27 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters, *, may_share: bool =
             sock.setblocking(False)
         own.setblocking(False)
         stack.pop_all()
-    return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed, shared)
+    return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed, tuple(shared))
 
 
-def _shared_socket(spec: _SocketSpec, parameters: Parameters) -> tuple[socket.socket, SharedAddress | None]:
+def _shared_specs(spec: _SocketSpec) -> list[_SocketSpec]:
+    """Return the own socket to share, and one on the group's port if nodes may ask there. None for an exclusive one."""
+    if not spec.is_shared:
+        return []
+    asks_there = spec.plan.hears_group_port and spec.group_port != spec.own_port
+    by_group = attrs.evolve(spec, plan=attrs.evolve(spec.plan, unicast_port=spec.group_port))
+    return [spec, by_group] if asks_there else [spec]
+
+
+def _open_shared(spec: _SocketSpec, parameters: Parameters, stack: contextlib.ExitStack) -> SharedAddress:
     try:
-        return open_shared(spec.place, lambda: _own_socket(spec, parameters))
+        shared = open_shared(spec.place, lambda: _own_socket(spec, parameters))
     except OSError as error:
         raise _explain(error, spec, spec.own_port) from error
+    stack.enter_context(shared.own)
+    stack.callback(shared.close)
+    shared.own.setblocking(False)
+    return shared
 
 
 def _own_socket(spec: _SocketSpec, parameters: Parameters) -> socket.socket:

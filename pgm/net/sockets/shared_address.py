@@ -94,11 +94,18 @@ class SharedAddress:
     A process that was not the first reads the UDP socket by this object as well, once it is the owner.
     """
 
-    def __init__(self, name: str, own: socket.socket, *, listener: socket.socket | None = None) -> None:
-        """Begin as the owner with `listener`; otherwise `join` must succeed before the first read."""
+    def __init__(
+        self,
+        name: str,
+        own: socket.socket,
+        *,
+        listener: socket.socket | None = None,
+        channel: socket.socket | None = None,
+    ) -> None:
+        """Begin as the owner with `listener`, or as a member with a `channel` to the owner, or else alone."""
         self.own = own
-        self.was_first = listener is not None
-        self.on_company: Callable[[bool], None] = lambda _: None  # is told whether other processes share the address
+        self.was_first = channel is None
+        self.on_company: Callable[[], None] = lambda: None  # is told that `has_company` or `owner_pid` may have changed
         self._name = name
         self.thread = threading.get_ident()  # the only one that reads
         self._epoll = select.epoll()
@@ -108,10 +115,12 @@ class SharedAddress:
         self._members: dict[int, _Member] = {}
         self._sources: dict[Tsi, _Member] = {}
         self._concerns = Concerns()
-        self._tsis_of_others: frozenset[Tsi] = frozenset()  # as the owner told
+        self.tsis_at_start: frozenset[Tsi] = frozenset()  # of others, as the owner told
         self._sender = bytearray(_SENDER.size)
         _SHARED.add(self)
-        if listener is not None:
+        if channel is not None:
+            self._join(channel)
+        else:
             self._lead(listener)
 
     def fileno(self) -> int:
@@ -131,7 +140,7 @@ class SharedAddress:
     @property
     def tsis_of_others(self) -> frozenset[Tsi]:
         """Return the known TSIs of other processes on the address."""
-        return frozenset(self._sources) | self._tsis_of_others
+        return frozenset(self._sources) | self.tsis_at_start
 
     @property
     def owner_pid(self) -> int:
@@ -247,7 +256,7 @@ class SharedAddress:
             self._members[channel.fileno()] = _Member(channel)
             self._epoll.register(channel, select.EPOLLIN)
             if len(self._members) == 1:
-                self.on_company(True)
+                self.on_company()
             self._hear(self._members[channel.fileno()])  # its message is mostly there already
 
     def _hear(self, member: _Member) -> None:
@@ -276,17 +285,17 @@ class SharedAddress:
         member.channel.close()
         self._note_sources()
         if not self._members:
-            self.on_company(False)
+            self.on_company()
 
     def _note_sources(self) -> None:
         self._sources = {tsi: member for member in self._members.values() for tsi in member.concerns.tsis}
 
     # Member
 
-    def join(self, channel: socket.socket, tsis_of_others: frozenset[Tsi] = frozenset()) -> None:
+    def _join(self, channel: socket.socket) -> None:
         """Take packets from the owner at the other end of `channel`."""
         channel.setblocking(False)
-        self._channel, self._tsis_of_others = channel, tsis_of_others
+        self._channel = channel
         self._epoll.register(channel, select.EPOLLIN)
 
     def _succeed(self) -> None:
@@ -302,14 +311,14 @@ class SharedAddress:
                 return
         self._epoll.unregister(self._channel)
         self._channel.close()
-        self._channel, self._tsis_of_others = None, frozenset()
+        self._channel = None
         if channel is None or is_foreign:
             if channel is not None:
                 channel.close()
             self._lead(listener)
-            self.on_company(False)
+            self.on_company()
         else:
-            self.join(channel)
+            self._join(channel)
             self.concern(self._concerns)
 
 
@@ -325,11 +334,11 @@ def _abandon_all() -> None:
 os.register_at_fork(after_in_child=_abandon_all)
 
 
-def open_shared(place: str, bind: Callable[[], socket.socket]) -> tuple[socket.socket, SharedAddress | None]:
-    """Return the UDP socket of a place (address and port), bound by `bind` unless a process of this user has it.
+def open_shared(place: str, bind: Callable[[], socket.socket]) -> SharedAddress:
+    """Open a place (address and port), with a socket from `bind` unless a process of this user has it.
 
-    Without a `SharedAddress` the socket is this process's alone: another user has the name. Raises OSError: EADDRINUSE
-    if the owner does not answer, and errors of `bind`.
+    The place is this process's alone if another user has the name. Raises OSError: EADDRINUSE if the owner does not
+    answer, and errors of `bind`.
     """
     name = f"\0pgm-udp/{os.geteuid()}/{place}"
     give_up_at = time.monotonic() + _PATIENCE_S
@@ -341,12 +350,12 @@ def open_shared(place: str, bind: Callable[[], socket.socket]) -> tuple[socket.s
             except BaseException:
                 listener.close()
                 raise
-            return own, SharedAddress(name, own, listener=listener)
+            return SharedAddress(name, own, listener=listener)
         channel = _connect(name)
         if channel is not None:
             if _is_foreign(channel):
                 channel.close()
-                return bind(), None
+                return SharedAddress(name, bind())
             try:
                 welcome = _ask(name, channel, give_up_at)
             except BaseException:
@@ -354,9 +363,9 @@ def open_shared(place: str, bind: Callable[[], socket.socket]) -> tuple[socket.s
                 raise
             if welcome is not None:
                 own, others = welcome
-                shared = SharedAddress(name, own)
-                shared.join(channel, others)
-                return own, shared
+                shared = SharedAddress(name, own, channel=channel)
+                shared.tsis_at_start = others
+                return shared
             channel.close()
         if time.monotonic() >= give_up_at:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

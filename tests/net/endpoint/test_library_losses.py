@@ -14,13 +14,15 @@ from tests.net.support.opened import injector, messages_of_sizes, planned
 from tests.net.support.places import Place, one_segment
 
 
-async def test_a_source_by_url_without_an_address_is_asked_for_repairs(place: Place) -> None:
+@pytest.mark.parametrize("has_own_port", [False, True])
+async def test_a_source_by_url_is_asked_for_repairs(place: Place, has_own_port: bool) -> None:
+    """Receivers ask on the group's port, also if the source has another port of its own."""
+    own = {"unicast_port": 3999, "address": place.address(1)} if has_own_port else {}
     sent = messages_of_sizes([1000] * 500)
-    url = place.url()
     async with (
-        pgm.open_receiver(url) as receiver,
+        pgm.open_receiver(place.url()) as receiver,
         taking(receiver) as (taken,),
-        pgm.open_source(url, fin_quiet_ivl="1s") as source,
+        pgm.open_source(place.url(**own), fin_quiet_ivl="1s") as source,
     ):
         receiver.links[0].injector = injector(0.1)
         await source.send_batch(sent)

@@ -70,18 +70,17 @@ def say(**news: Any) -> None:
 
 def watch(link: Link) -> None:
     """Tell when this process becomes the owner of the address."""
-    shared = link.sockets.shared
-    assert shared is not None
+    [shared] = link.sockets.shared
     inner, was_owner = shared.on_company, [False]
 
-    def told(has_company: bool) -> None:
-        inner(has_company)
+    def told() -> None:
+        inner()
         if shared.owner_pid == os.getpid() and not was_owner[0]:
             was_owner[0] = True
             say(owner=os.getpid(), at=time.monotonic())
 
     shared.on_company = told
-    told(shared.has_company)
+    told()
 
 
 def has_ended() -> bool:

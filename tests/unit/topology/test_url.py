@@ -24,6 +24,14 @@ def test_shortest_address():
     assert (plan.role, plan.parents) == (Role.RECEIVER, ())
 
 
+@pytest.mark.parametrize(
+    ("role", "query", "hears"),
+    [(Role.SOURCE, "", True), (Role.SOURCE, "&transport=ip", False), (Role.RECEIVER, "", False)],
+)
+def test_source_by_address_may_be_asked_on_the_port_of_the_group(role, query, hears):
+    assert plan_url(PLAIN + query, role).segments[0].hears_group_port is hears
+
+
 def test_former_name_in_address_is_read_with_a_warning():
     with pytest.warns(DeprecationWarning, match="rx_look_ivl is now rx_poll_ivl"):
         plan = plan_url(f"{PLAIN}&rx_look_ivl=1ms", Role.RECEIVER)
