@@ -67,7 +67,7 @@ class Concerns:
 
     @classmethod
     def unpack(cls, octets: bytes) -> tuple[Concerns, bool]:
-        """Return the content of a message, and whether its sender wants the UDP socket."""
+        """Return the content of a message, and whether its sender wants the UDP socket. Raises `struct.error`."""
         wants_socket, hears_all, tsis, ports = _CONCERNS.unpack_from(octets)
         middle = _CONCERNS.size + tsis * _TSI_OCTETS
         pairs = _cut(octets[middle : middle + ports * _PORT_OCTETS], _PORT_OCTETS)
@@ -101,6 +101,7 @@ class SharedAddress:
         *,
         listener: socket.socket | None = None,
         channel: socket.socket | None = None,
+        tsis_of_others: frozenset[Tsi] = frozenset(),
     ) -> None:
         """Begin as the owner with `listener`, or as a member with a `channel` to the owner, or else alone."""
         self.own = own
@@ -115,7 +116,7 @@ class SharedAddress:
         self._members: dict[int, _Member] = {}
         self._sources: dict[Tsi, _Member] = {}
         self._concerns = Concerns()
-        self.tsis_at_start: frozenset[Tsi] = frozenset()  # of others, as the owner told
+        self._tsis_at_start = tsis_of_others  # as the owner told
         self._sender = bytearray(_SENDER.size)
         _SHARED.add(self)
         if channel is not None:
@@ -140,7 +141,7 @@ class SharedAddress:
     @property
     def tsis_of_others(self) -> frozenset[Tsi]:
         """Return the known TSIs of other processes on the address."""
-        return frozenset(self._sources) | self.tsis_at_start
+        return frozenset(self._sources) | self._tsis_at_start
 
     @property
     def owner_pid(self) -> int:
@@ -209,7 +210,6 @@ class SharedAddress:
             return True, 0
         first, second, kind, _, _, gsi, _ = HEADER.unpack_from(packet)
         port = second
-        takers: list[_Member] = []
         if kind in _UPSTREAM:
             port, tsi = first, gsi + second.to_bytes(_PORT_OCTETS, "big")
             if tsi in self._concerns.tsis:
@@ -266,10 +266,11 @@ class SharedAddress:
             return
         except ConnectionResetError:
             octets = b""
-        if not octets:
+        try:
+            member.concerns, wants_socket = Concerns.unpack(octets)  # of nothing at the end
+        except struct.error:
             self._part_from(member)
             return
-        member.concerns, wants_socket = Concerns.unpack(octets)
         if wants_socket:
             others = self._concerns.tsis | frozenset(self._sources)
             try:
@@ -363,9 +364,7 @@ def open_shared(place: str, bind: Callable[[], socket.socket]) -> SharedAddress:
                 raise
             if welcome is not None:
                 own, others = welcome
-                shared = SharedAddress(name, own, channel=channel)
-                shared.tsis_at_start = others
-                return shared
+                return SharedAddress(name, own, channel=channel, tsis_of_others=others)
             channel.close()
         if time.monotonic() >= give_up_at:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -380,7 +379,7 @@ def _ask(name: str, channel: socket.socket, give_up_at: float) -> tuple[socket.s
         if owner is not None and owner.thread == threading.get_ident():
             owner.serve()  # which cannot serve by itself while this thread opens
         channel.settimeout(max(_RETRY_S, give_up_at - time.monotonic()))
-        octets, descriptors, _, _ = socket.recv_fds(channel, _MOST_OCTETS, 1)
+        octets, descriptors, _, _ = socket.recv_fds(channel, _MOST_OCTETS, 1, socket.MSG_CMSG_CLOEXEC)
     except TimeoutError:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
     except (ConnectionError, BlockingIOError):

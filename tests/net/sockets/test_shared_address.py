@@ -201,6 +201,16 @@ def test_shared_address_does_not_wait_for_an_owner_that_stands_still(members: Me
     assert [str(failure) for failure in failures] == ["[Errno 98] Address already in use"]
 
 
+def test_shared_address_parts_from_a_member_that_makes_no_sense(members: Members):
+    owner = members.join(Concerns())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+        channel.connect(f"\0pgm-udp/{os.geteuid()}/{members.address}/{members.port}")
+        channel.send(b"?")
+        owner.serve()
+        assert not channel.recv(1)
+    assert not owner.has_company
+
+
 def opened(place: Place, stack: ExitStack, role: Role, *, may_share: bool = True) -> SegmentSockets:
     plan = resolve(place.url(address=place.address(1)), None, role, {})
     return stack.enter_context(closing(open_sockets(plan.segments[0], plan.parameters, may_share=may_share)))

@@ -29,7 +29,7 @@ from pgm.topology.node_plan import NodePlan, Role
 
 DRIVERS = ("trio", "asyncio", "busy-poll")
 BODY = b"." * 200
-FEWEST = 50  # messages of a source, also of one that is told to end at once
+FEWEST = 20  # messages of a source, also of one that is told to end at once
 _TURN_S = 0.002  # between two polls of a busy-poll source, which leaves the processor to other processes here
 
 

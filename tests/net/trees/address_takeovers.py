@@ -143,6 +143,7 @@ class Run:
         at_s = pipe.kill()
         heir, took_over_s = self._next_owner()
         self.takeovers_ms.append((took_over_s - at_s) * 1000)
+        print(f"takeover {len(self.takeovers_ms)}: {self.takeovers_ms[-1]:.1f} ms", file=sys.stderr, flush=True)
         self.start_sources(1)
         return heir
 
@@ -223,7 +224,7 @@ def _news(pipe: Pipe, key: str) -> Any:
 
 
 def run(
-    *, sources: int, receivers: int, kills: int, loss: float = 0.01, rate: float = 20.0, has_legacy: bool = False
+    *, sources: int, receivers: int, kills: int, loss: float = 0.01, rate: float = 5.0, has_legacy: bool = False
 ) -> dict[str, Any]:
     """Run the campaign. Return its result; `problems` is empty if nothing was lost."""
     with scenes(has_legacy=has_legacy) as scene, ExitStack() as stack:
@@ -251,7 +252,7 @@ def main() -> int:
     parser.add_argument("--receivers", type=int, default=20, help="processes with a receiver")
     parser.add_argument("--kills", type=int, default=20, help="kills of the process that reads the socket")
     parser.add_argument("--loss", type=float, default=0.01, help="share of lost packets, at every sender and receiver")
-    parser.add_argument("--rate", type=float, default=20.0, help="messages of a source in a second")
+    parser.add_argument("--rate", type=float, default=5.0, help="messages of a source in a second")
     parser.add_argument("--alone", action="store_true", help="without OpenPGM and ZeroMQ")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     given = parser.parse_args()
