@@ -97,7 +97,7 @@ async def send(
 ) -> None:
     """Send at a rate under trio or asyncio."""
     async with pgm.open_source(plan) as source:
-        link: Link = source.driver.links[0]
+        link: Link = source.links[0]
         link.outgoing = outgoing
         watch(link)
         say(ready=os.getpid())
