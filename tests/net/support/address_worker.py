@@ -113,7 +113,7 @@ async def send(
 def send_polling(plan: NodePlan, outgoing: Injector, rate: float) -> None:
     """Send at a rate with busy polling."""
     with pgm.blocking.open_source(plan, busy_poll=True) as source:
-        link: Link = source._driver.links[0]
+        link: Link = source.links[0]
         link.outgoing = outgoing
         watch(link)
         say(ready=os.getpid())
