@@ -49,9 +49,9 @@ def test_killed_repairer_is_replaced_by_the_source(scene_of: SceneOf) -> None:
     """The aggregator turns to its next parent, the OpenPGM source.
 
     Each NAK reaches the source and is confirmed, and nothing is lost. INT-Q3: the source confirms no NAK that lacks its
-    own address and group.
+    own address and group. A relay that kept what it passed down would need neither.
     """
-    scene = scene_of(THEIRS, Layout.RELAY, repairers=1)
+    scene = scene_of(THEIRS, Layout.RELAY, repairers=1, parameters={"relay_cache_ivl": "0s"})
     source, receivers = scene.open()
     scene.lose(DESKS, FIVE_PERCENT)
     scene.lose(["source", "relay"])

@@ -64,5 +64,5 @@ async def test_acked_packets_of_files_are_written(place: Place, tmp_path: Path, 
             await source.stable()
         assert account["complete"] == 1
         nursery.cancel_scope.cancel()
-    assert len(checks) > 3
+    assert len(checks) > 1
     assert (tmp_path / "into" / "a").read_bytes() == file.read_bytes()

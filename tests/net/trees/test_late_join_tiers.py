@@ -42,6 +42,7 @@ parents = ["source"]
 [nodes.lower]
 role = "aggregator"
 upstream = {{ segment = "floor", address = "10.61.2.2" }}
+parameters = {{ relay_cache_ivl = "0s" }}  # all history comes from above
 downstream = [{{ segment = "subnet", address = "10.61.3.1" }}]
 parents = ["upper"]
 [nodes."desk-*"]

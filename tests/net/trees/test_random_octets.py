@@ -95,7 +95,11 @@ def guns(place: Place) -> Iterator[list[Gun]]:
 def ports_of(tree: Tree) -> list[tuple[str, int]]:
     """Return every address and group on which some node listens."""
     found = [
-        sock.getsockname()[:2] for driver in tree.drivers.values() for link in driver.links for sock in link.inputs
+        one.getsockname()[:2]
+        for driver in tree.drivers.values()
+        for link in driver.links
+        for one in (link.sockets.own, *link.inputs)
+        if isinstance(one, socket.socket)
     ]
     return sorted(set(found))
 
