@@ -196,6 +196,12 @@ def _percentage(context: click.Context, param: click.Parameter, value: str) -> f
     callback=_percentage,
     help="Additional loss on every last hop, in bursts of mean 8 packets.",
 )
+@option(
+    "--loss-at",
+    type=click.Choice(["all", "receivers"]),
+    default="all",
+    help="Nodes of a subnet that lose: all, or only receivers. A relay loses on its uplink.",
+)
 @option("--uplink-loss", default="0.2%", metavar="SHARE", callback=_percentage, help="Random loss between the tiers.")
 @option(
     "--rate",
@@ -216,7 +222,7 @@ def demo(
 ) -> None:
     """Run a whole repair tree on this machine and account for every packet.
 
-    The tree has a source with a repairer beside it, and subnets with relays, repairers and receivers on two tiers.
+    The tree has a source, and subnets with relays, repairers and receivers on two tiers.
     Every node is a process with its own loopback address. The nodes use real multicast, with losses injected on every
     link. No privileges are needed. The defaults take less than a minute on two cores.
 
@@ -227,7 +233,7 @@ def demo(
     pgm demo --write tree.toml && pgm plan tree.toml
     pgm demo --record archives && pgm archive ls archives
 
-    In the account, packets "repaired locally" came from a repairer of the same subnet, packets "from above" from a
+    In the account, packets "repaired locally" came from a repairer or relay of the same subnet, packets "from above" from a
     higher tier. A "late" packet arrived as data after its loss was detected. "NAKed sqns" counts requested sequence
     numbers, repeats included. ODATA is the stream and RDATA are repairs. An NCF confirms a NAK to a whole subnet.
 

@@ -30,6 +30,7 @@ class DemoTree:
     receivers: int = 12
     loss: float = 0.02  # random, on every last hop
     burst_loss: float = 0.02  # in bursts of mean 8, on every last hop
+    loss_at: str = "all"  # nodes with the losses of a last hop: all, or only receivers
     uplink_loss: float = 0.002
     rate: int = 4_500_000  # octets/s: twenty processes share a few cores
     record: Path | None = None  # folder for the archives of one recorder per subnet
@@ -87,9 +88,10 @@ def demo_topology(tree: DemoTree) -> str:
             "net": net,
             "upstream": upstream,
             "above": above,
-            "parent": "core-repairer" if upstream == "core" else f"subnet-{subnet - 1}-repairer",
+            "parent": "source" if upstream == "core" else f"subnet-{subnet - 1}-repairer",
             "uplink": uplink,
             "last_hop": last_hop,
+            "repairer_loss": "" if tree.loss_at == "all" else f"loss = {uplink}\n",
             "relay": _FIRST_RELAY + subnet - 1,
             "count": tree.receivers_of(subnet),
             "first": _FIRST_RECEIVER,
@@ -141,12 +143,6 @@ role = "source"
 segment = "core"
 address = "{net}.0.10"
 streams = ["numbers"]
-
-[nodes.core-repairer]      # on-LAN: receives the source's multicast like every node of the segment
-role = "repairer"
-segment = "core"
-address = "{net}.0.11"
-parents = ["source"]
 """
 
 _SEGMENT = """
@@ -170,8 +166,7 @@ role = "repairer"
 segment = "subnet-{n}"
 address = "{net}.{n}.2"
 parents = ["subnet-{n}-aggregator"]
-loss = {uplink}
-"""
+{repairer_loss}"""
 
 _RELAYING_REPAIRER = """
 [nodes.subnet-{n}-repairer]        # relay and repairer in one

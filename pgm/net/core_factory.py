@@ -113,6 +113,7 @@ def receiver_core(
         data_ports=frozenset(stream.data_port for stream in streams),
         lines=lines_of(plan, segments),
         local_repairers=plan.local_repairers,
+        local_relays=plan.local_relays,
         keepers=plan.keepers,
         asks_below_trail=plan.asks_below_trail,
         unordered_ports=unordered_ports(streams),

@@ -164,6 +164,7 @@ class TreeBuilder:
                 for line, parents in request.lines.items()
             ),
             local_repairers=self._local_repairers(request),
+            local_relays=self._local_relays(request),
             keepers=tuple(self.address(name, upper) for name in self._keepers(request, upper)),
             asks_below_trail=any(self._requests[parent].role is Role.REPAIRER for parent in request.parents),
         )
@@ -214,6 +215,16 @@ class TreeBuilder:
         if request.role is not Role.RECEIVER:
             return frozenset()
         return frozenset().union(*(self._repairers_on(segment) for segment in request.segments))
+
+    def _local_relays(self, request: _NodeRequest) -> frozenset[str]:
+        if request.role is not Role.RECEIVER or not (request.parameters or self._parameters).relay_cache_ivl:
+            return frozenset()
+        return frozenset(
+            self.address(name, segment)
+            for segment in request.segments
+            for name, other in self._requests.items()
+            if other.role is Role.AGGREGATOR and segment in other.downs and other.up not in other.downs
+        )
 
     def _keepers(self, request: _NodeRequest, upper: str) -> list[str]:
         """Return the sources of history: parents but sources, and repairers above; for a relay, one segment up."""

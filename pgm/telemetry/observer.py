@@ -143,7 +143,7 @@ class Observer:
             event.peer = peer
             if kind is PacketType.RDATA:
                 event.kind = "repaired"
-                event.local = peer in self._plan.local_repairers
+                event.local = peer in self._plan.local_repairers or peer in self._plan.local_relays
             self._log.add(event)
 
     def _write(self, tsi: Tsi, missing: MissingView, kind: str, since_ns: int, now_ns: int) -> None:

@@ -106,6 +106,7 @@ class NodePlan:
     is_standby: bool = False
     lines: tuple[LinePlan, ...] = ()  # beside the upstream segment
     local_repairers: frozenset[Address] = frozenset()  # repairers on a receiver's own segment
+    local_relays: frozenset[Address] = frozenset()  # aggregators that relay to the segment, and repair what they keep
     keepers: tuple[Address, ...] = ()  # elements above that can serve history to a late joiner; never a source
     assist_rank: int = 0  # for an on-LAN repairer: number of repairers on its segment that assist before it
     asks_below_trail: bool = False  # some server is a repairer, whose cache may exceed the source's window

@@ -49,6 +49,7 @@ def plan_receiver_at(topology: Topology, source: NodePlan) -> NodePlan:
         parameters=attrs.evolve(parameters_of(settings), **sockets),
         parents=_addresses_on(receiver.up, repairers),
         local_repairers=_local_repairers(tree, receiver),
+        local_relays=_local_relays(tree, receiver),
         keepers=_keepers(tree, receiver),
         asks_below_trail=bool(repairers),
         lines=tuple(LinePlan(segment.name) for segment in source.segments[1:]),
@@ -156,6 +157,7 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
         partners=_partners(tree, node),
         is_standby=bool(node.standby_of),
         local_repairers=_local_repairers(tree, node),
+        local_relays=_local_relays(tree, node),
         keepers=_keepers(tree, node),
         assist_rank=_assist_rank(tree, node),
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
@@ -253,9 +255,27 @@ def _partners(tree: Tree, node: NodeTable) -> frozenset[Address]:
 
 def _local_repairers(tree: Tree, node: NodeTable) -> frozenset[Address]:
     """Return the repairers on a receiver's own segments, whose repairs count as local."""
-    if node.role is not Role.RECEIVER or node.up is None:
+    if node.role is not Role.RECEIVER:
         return frozenset()
     return frozenset(address for up in node.ups for address in _addresses_on(up, tree.repairers_on(up.segment)))
+
+
+def _local_relays(tree: Tree, node: NodeTable) -> frozenset[Address]:
+    """Return the aggregators that relay to a receiver's own segments, and repair what they keep."""
+    if node.role is not Role.RECEIVER:
+        return frozenset()
+    return frozenset(
+        address
+        for up in node.ups
+        for address in _addresses_on(up, [one for one in tree.answering_on(up.segment) if _keeps(tree, one)])
+    )
+
+
+def _keeps(tree: Tree, node: NodeTable) -> bool:
+    """Return whether a node is an aggregator that relays and keeps what it has passed down."""
+    if node.role is not Role.AGGREGATOR or not node.is_relay:
+        return False
+    return parameters_of(settings_of(tree.topology, node)).relay_cache_ivl > 0
 
 
 def _keepers(tree: Tree, node: NodeTable) -> tuple[Address, ...]:

@@ -26,7 +26,7 @@ DOCUMENTED = {
         r"^\| (`[^|]*) \| (.*`.*) \|$", (ROOT / "docs/reference/command.md").read_text(), re.MULTILINE
     )
 }
-NODES = ["source", "core-repairer", "subnet-1-aggregator", "subnet-1-repairer", "receiver-1-1"]  # of the demo's tree
+NODES = ["source", "subnet-1-aggregator", "subnet-1-repairer", "receiver-1-1"]  # of the demo's tree
 FLOOR = str(ROOT / "deploy/topologies/trading-floor.toml")
 
 
@@ -119,7 +119,7 @@ def test_up_and_status_of_a_whole_tree(folder: Path) -> None:
     with marked() as mark:
         up = Process("up", ["up", str(file), "--generate", "500", "--json"], env={**env, **mark.env})
         try:
-            up.line_with("5 nodes run")
+            up.line_with("4 nodes run")
             rows = _until_delivered(file, env, 500)
             assert "receiver-1-1 " in pgm("status", file, env=env).out
             _is_told_in_detail(pgm("status", file, "--detail", env=env).out, rows)

@@ -150,5 +150,5 @@ class DataPath:
             self._counters.late_sqns += filled
             return
         self._counters.repaired_sqns += filled
-        if peer in self._setup.local_repairers:
+        if peer in self._setup.local_repairers or peer in self._setup.local_relays:
             self._counters.repaired_locally += filled

@@ -20,7 +20,8 @@ class ReceiverSetup:
     segment: Segment
     parents: tuple[Nla, ...] = ()  # in order of preference; SPM_PATH comes last
     data_ports: frozenset[int] = frozenset()  # streams to take; empty takes all
-    local_repairers: frozenset[Nla] = frozenset()  # nodes of the segment that repair from a cache of their own
+    local_repairers: frozenset[Nla] = frozenset()  # repairers of the segment
+    local_relays: frozenset[Nla] = frozenset()  # aggregators that relay to the segment, and repair what they keep
     keepers: tuple[Nla, ...] = ()  # upstream elements that may fetch history from further up
     asks_below_trail: bool = False  # the parents hold more than the source's window
     repair_table: RepairTable = RECEIVER

@@ -60,8 +60,8 @@ async def one_member(
 ) -> AsyncIterator[tuple[Source, Receiver, Callable[[], Any]]]:
     """Open a source and its only member. Yield both, and a function that waits for the member's next message."""
     async with (
+        pgm.open_source(topology, node="source") as source,  # leaves last: it waits for acks of members
         pgm.open_receiver(topology, node="desk-1", ack=ack, **options) as receiver,
-        pgm.open_source(topology, node="source") as source,
     ):
         with trio.fail_after(PATIENCE_S):
             await source.joined(1)
@@ -202,8 +202,8 @@ async def test_ack_without_manual_or_acked_stream_is_refused(place: Place) -> No
             raise AssertionError
     plain = loads(one_segment(place))
     async with (
-        pgm.open_receiver(plain, node="desk-1", ack="manual") as receiver,
         pgm.open_source(plain, node="source") as source,
+        pgm.open_receiver(plain, node="desk-1", ack="manual") as receiver,
     ):
         await source.send(b"a")
         with trio.fail_after(PATIENCE_S):

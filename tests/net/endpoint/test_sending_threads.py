@@ -170,8 +170,8 @@ def test_heartbeats_begin_anew_after_the_sends_of_a_thread(place: Place, mode: s
             return gap_s
 
         source.send(b"first")
-        for _ in range(3):
-            interval_s = wait_for_spms(6)  # each interval is twice as long as the one before
+        for _ in range(2):
+            interval_s = wait_for_spms(5)  # each interval is twice as long as the one before
             for _ in range(50):
                 source.send(b"more")
             assert wait_for_spms(1) < interval_s / 2

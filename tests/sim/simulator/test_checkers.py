@@ -156,7 +156,7 @@ def test_repair_without_confirmation_is_caught():
 
 def test_nak_to_an_element_without_its_session_needs_no_ncf():
     """Parity that answers a later NAK for a single sqn is no answer to the first NAK (FEC-44, RFC 11.4)."""
-    tree = TreeBuilder(parameters(fec_group=8))
+    tree = TreeBuilder(parameters(fec_group=8, relay_cache_ivl=0))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",))
     world = make_world(tree, traffic(), starts={"source": SECOND // 2})
