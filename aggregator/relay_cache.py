@@ -35,7 +35,7 @@ class RelayCaches:
         pacers = [self._pacers[down.index] for down in self._setup.downs]
         session = self.cache.open_session()
         outlets = Outlets(context, session, self._setup.downs, pacers, lambda segment: self._pacers[segment.index])
-        return RelayCache(context, session, outlets, keeps=self._keeps)
+        return RelayCache(context, session, outlets, self._setup, keeps=self._keeps)
 
     def close_session(self, session: RelayCache) -> None:
         """Release the packets of a session that has ended."""
@@ -45,8 +45,15 @@ class RelayCaches:
 class RelayCache:
     """The packets of one session. A cache that does not keep packets answers no request."""
 
-    def __init__(self, context: SessionContext, packets: SessionCache, outlets: Outlets, *, keeps: bool) -> None:
+    def __init__(
+        self, context: SessionContext, packets: SessionCache, outlets: Outlets, setup: ElementSetup, *, keeps: bool
+    ) -> None:
         self._counters = context.counters
+        # A repairer of the segment repairs at once what an NCF reveals. The relay waits for it, as one of the next rank.
+        self._hold_ns = {
+            down.index: context.parameters.rdata_hold_ivl * (1 + len(local)) if local else None
+            for down, local in zip(setup.downs, setup.repairers or ((),) * len(setup.downs), strict=True)
+        }
         self.packets = packets
         self._outlets = outlets
         self._keeps = keeps
@@ -75,7 +82,9 @@ class RelayCache:
 
     def serve(self, spans: Sequence[Span], segment: Segment, to: Nla | None, asker: Nla, now_ns: int) -> None:
         """Owe repairs of those of `spans` that are kept: to a segment, or by unicast to one node."""
-        lacking = self._outlets.responder(segment, to, is_history=False).request(spans, now_ns, asker=asker)
+        lacking = self._outlets.responder(segment, to, is_history=False).request(
+            spans, now_ns, self._hold_ns[segment.index], asker=asker
+        )
         self._counters.cache_misses += sum(end - first for first, end in lacking) if self._keeps else 0
 
     def came_on(self, first: int, end: int, segment: Segment, now_ns: int) -> None:
