@@ -57,6 +57,7 @@ class RelayCache:
         self.packets = packets
         self._outlets = outlets
         self._keeps = keeps
+        self._end = 0  # after the newest sqn that was kept
 
     @property
     def deadline_ns(self) -> int:
@@ -73,7 +74,12 @@ class RelayCache:
         if not self._keeps:
             return
         run = data.run(first)
+        if first >= self._end:  # the usual case
+            self._end = run.end
+            self.packets.add(run, now_ns)
+            return
         for low, end in self.packets.lacking([(first, run.end)]):
+            self._end = max(self._end, end)
             self.packets.add(run.part(low, end), now_ns)
 
     def lacking(self, spans: Sequence[Span]) -> list[Span]:

@@ -224,7 +224,7 @@ def demo(
 
     The tree has a source, and subnets with relays, repairers and receivers on two tiers.
     Every node is a process with its own loopback address. The nodes use real multicast, with losses injected on every
-    link. No privileges are needed. The defaults take less than a minute on two cores.
+    link. No privileges are needed. The defaults take about a minute on two cores.
 
     \b
     pgm demo

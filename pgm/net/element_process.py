@@ -55,10 +55,12 @@ async def run_element(
 
     `record` gets the core's deliveries, if there are any. Raises `TransportError`, `ProcessError`.
     """
-    # Small chunks spread the cost of their first use, and an aggregator's cache pins few octets that it does not keep.
+    # Small chunks spread the cost of their first use. Memory that a cache holds is in the larger default chunks.
     arena = Arena(READING_OCTETS)
     if plan.role is Role.REPAIRER:
         arena = Arena(warm_octets=plan.parameters.warm_bytes)
+    elif plan.parameters.relay_cache_ivl:
+        arena = Arena()
     with open_links(plan, arena, seed).held() as links:
         core = build(plan, [link.segment for link in links])
         driver = TrioDriver(core, TrioReads(links), _Element(log, record), element_read_settings(plan.parameters))
