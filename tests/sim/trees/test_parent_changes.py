@@ -38,7 +38,7 @@ def world_of(layout: str, seed: int, seconds: int) -> World:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 3))
 @pytest.mark.parametrize("layout", ["on-lan", "aggregator"])
 def test_parents_five_percent_loss_for_ten_minutes_no_change(layout, seed):
     world = world_of(layout, seed, MINUTES * 60)
@@ -60,34 +60,19 @@ def test_parents_dead_parent_is_left_before_a_window_passes(layout, asker):
     assert world.now_ns > died_ns
 
 
-def excess_notices(crashed: str, parents: tuple[str, ...], restarted_s: int | None) -> set[str]:
-    """Return codes of notices of excessive NAKs. `crashed` ends after 5 s of 10 % loss."""
+def test_parents_naks_because_of_a_dead_parent_are_not_excessive():
+    """A relay is down for 12 s. Its receiver then requests a backlog, and loses a tenth all the time."""
     soon = {"excess_nak_window_ivl": SECOND, "excess_nak_check_ivl": 3 * SECOND, "excess_nak_min_sqns": 100}
     tree = TreeBuilder(parameters(**soon))
     tree.source("source", "core")
     tree.aggregator("aggregator", "core", "floor", parents=("source",))
-    tree.repairer("repairer", "floor", parents=("aggregator",))
-    tree.receiver("receiver-0", "floor", *parents)
+    tree.receiver("receiver-0", "floor", "aggregator")
     world = World(build_core, seed=1)
     for name, plan in tree.plans.items():
-        offered = traffic(30 * 500, rate=500, burst=1) if name == "source" else None
+        offered = traffic(25 * 500, rate=500, burst=1) if name == "source" else None
         world.add_node(plan, wiring=lossy(0.1 if name == "receiver-0" else 0), traffic=offered)
-    Faults(world).crash(crashed, 5 * SECOND)
-    if restarted_s is not None:
-        Faults(world).restart(crashed, restarted_s * SECOND)
-    world.run_until(32 * SECOND)
+    Faults(world).crash("aggregator", 5 * SECOND)
+    Faults(world).restart("aggregator", 17 * SECOND)
+    world.run_until(27 * SECOND)
     assert world.nodes["receiver-0"].total("nak_sqns") > 1000
-    return {notice.code for _, _, notice in world.log.notices if "excess" in notice.code}
-
-
-@pytest.mark.parametrize(
-    ("crashed", "parents", "restarted_s"),
-    [
-        ("repairer", ("repairer",), None),
-        ("repairer", ("repairer", "aggregator"), None),
-        ("aggregator", ("aggregator",), 17),
-    ],
-    ids=["a dead parent", "another parent", "an outage"],
-)
-def test_parents_naks_because_a_parent_is_dead_are_not_excessive(crashed, parents, restarted_s):
-    assert excess_notices(crashed, parents, restarted_s) == set()
+    assert {notice.code for _, _, notice in world.log.notices if "excess" in notice.code} == set()
