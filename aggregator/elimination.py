@@ -17,6 +17,7 @@ import attrs
 
 from aggregator.nak_forwarder import NOBODY, ForwardedRange, NakForwarder
 from pgm.core.recovery.parents import Parents
+from pgm.core.repair.null_naks import NullNaks
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
 from pgm.wire.formats import Nla
@@ -46,6 +47,7 @@ class Elimination:
     def __init__(self, context: SessionContext) -> None:
         self.forwarder: NakForwarder[Repair] = NakForwarder(context)
         self.repairs = self.forwarder.repairs
+        self.null_naks = NullNaks(context.parameters)
 
     def admit(
         self,

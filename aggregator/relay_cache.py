@@ -6,7 +6,7 @@ itself. Only packets that did not reach the relay are then requested upstream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 
 from pgm.core.effects import Send
 from pgm.core.element.setup import ElementSetup
@@ -26,38 +26,37 @@ class RelayCaches:
 
     def __init__(self, setup: ElementSetup, parameters: Parameters) -> None:
         self._setup = setup
-        self.cache = RepairCache(parameters.relay_cache_bytes, parameters.relay_cache_ivl)
         self._keeps = setup.is_relay and parameters.relay_cache_ivl > 0
+        self._cache = RepairCache(parameters.relay_cache_bytes, parameters.relay_cache_ivl)
         self._pacers = {down.index: Pacer(parameters) for down in setup.downs}
 
     def open_session(self, context: SessionContext) -> RelayCache:
-        """Return the cache of a new session. It stays empty on-LAN, and where `relay_cache_ivl` is 0."""
-        pacers = [self._pacers[down.index] for down in self._setup.downs]
-        session = self.cache.open_session()
-        outlets = Outlets(context, session, self._setup.downs, pacers, lambda segment: self._pacers[segment.index])
-        return RelayCache(context, session, outlets, self._setup, keeps=self._keeps)
+        """Return the cache of a new session. The cache stays empty on-LAN, and where `relay_cache_ivl` is 0."""
+        packets, downs = self._cache.open_session(), self._setup.downs
+        pacers = [self._pacers[down.index] for down in downs]
+        outlets = Outlets(context, packets, downs, pacers, lambda down: self._pacers[down.index])
+        return RelayCache(context, self._setup, packets, outlets, keeps=self._keeps)
 
     def close_session(self, session: RelayCache) -> None:
         """Release the packets of a session that has ended."""
-        self.cache.close_session(session.packets)
+        self._cache.close_session(session.packets)
 
 
 class RelayCache:
     """The packets of one session. A cache that does not keep packets answers no request."""
 
     def __init__(
-        self, context: SessionContext, packets: SessionCache, outlets: Outlets, setup: ElementSetup, *, keeps: bool
+        self, context: SessionContext, setup: ElementSetup, packets: SessionCache, outlets: Outlets, *, keeps: bool
     ) -> None:
         self._counters = context.counters
-        # A repairer of the segment repairs at once what an NCF reveals. The relay waits for it, as one of the next rank.
-        self._hold_ns = {
-            down.index: context.parameters.rdata_hold_ivl * (1 + len(local)) if local else None
-            for down, local in zip(setup.downs, setup.repairers or ((),) * len(setup.downs), strict=True)
-        }
         self.packets = packets
         self._outlets = outlets
         self._keeps = keeps
         self._end = 0  # after the newest sqn that was kept
+        # Repairers of the segment repair at once what an NCF reveals. The relay holds its repairs until theirs are heard.
+        repairers = Counter(down.index for down in setup.homes.values())
+        hold_ns = context.parameters.rdata_hold_ivl
+        self._hold_ns = {index: hold_ns * (1 + number) for index, number in repairers.items()}
 
     @property
     def deadline_ns(self) -> int:
@@ -74,24 +73,23 @@ class RelayCache:
         if not self._keeps:
             return
         run = data.run(first)
-        if first >= self._end:  # the usual case
-            self._end = run.end
-            self.packets.add(run, now_ns)
-            return
-        for low, end in self.packets.lacking([(first, run.end)]):
-            self._end = max(self._end, end)
+        new = [(first, run.end)] if first >= self._end else self.packets.lacking([(first, run.end)])
+        self._end = max(self._end, run.end)
+        for low, end in new:
             self.packets.add(run.part(low, end), now_ns)
 
-    def lacking(self, spans: Sequence[Span]) -> list[Span]:
-        """Return the sqns of ordered `spans` that are not kept."""
-        return self.packets.lacking(spans)
+    def is_uniform(self, spans: list[Span]) -> bool:
+        """Return whether all sqns of ordered `spans` are kept, or none."""
+        return not self._keeps or self.packets.lacking(spans) in ([], spans)
 
-    def serve(self, spans: Sequence[Span], segment: Segment, to: Nla | None, asker: Nla, now_ns: int) -> None:
-        """Owe repairs of those of `spans` that are kept: to a segment, or by unicast to one node."""
-        lacking = self._outlets.responder(segment, to, is_history=False).request(
-            spans, now_ns, self._hold_ns[segment.index], asker=asker
-        )
-        self._counters.cache_misses += sum(end - first for first, end in lacking) if self._keeps else 0
+    def serve(self, spans: list[Span], segment: Segment, to: Nla | None, asker: Nla, now_ns: int) -> list[Span]:
+        """Owe repairs of those of `spans` that are kept: to a segment, or by unicast to one node. Return the others."""
+        if not self._keeps:
+            return spans
+        responder = self._outlets.responder(segment, to, is_history=False)
+        lacking = responder.request(spans, now_ns, self._hold_ns.get(segment.index), asker)
+        self._counters.cache_misses += sum(end - first for first, end in lacking)
+        return lacking
 
     def came_on(self, first: int, end: int, segment: Segment, now_ns: int) -> None:
         """Cancel owed repairs of sqns that another node has repaired on a segment."""

@@ -27,7 +27,6 @@ from pgm.core.recovery.nak_packets import OF_HISTORY, forwarded, nak_packets, wi
 from pgm.core.recovery.redirect import offered
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
-from pgm.core.repair.null_naks import NullNaks
 from pgm.core.repair.outlets import TO_ALL
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.state import SessionState, SpmVerdict
@@ -63,7 +62,6 @@ class AggregatorSession:
         self._routes = NakRoutes(context, setup, self.elimination)
         self.acks = AckMerger(context, self.state, self._routes.upstream, setup)
         self._answers = PollResponder(context, setup.up)
-        self._null_naks = NullNaks(parameters)
         self.history = AggregatorHistory(context, self.state, setup, self.nak_limits)
         self.parity = ParityElement(context, self.state, setup, self.ncf_sender, self.elimination, self._routes)
         self._timers: Timers[AggregatorSession] = Timers(
@@ -177,6 +175,9 @@ class AggregatorSession:
     def on_rdata(self, data: Data, now_ns: int) -> Effects:
         """Relay repairs from upstream once to the segments that requested them (NE-30), unrelayed packets to all."""
         first = self.state.unwrap(data.wire_sqn)
+        if self.state.is_jump(first + data.count - 1):
+            self._counters.jumps_rejected += data.count
+            return NOTHING
         self.cache.keep(data, first, now_ns)
         new = self._gaps.filled(first, first + data.count)
         if new:
@@ -246,7 +247,7 @@ class AggregatorSession:
         if isinstance(nak, Naks) and not (
             self.elimination.are_uniform(spans, now_ns)
             and not self.history.history_server.splits(peer, spans)
-            and self.cache.lacking(spans) in ([], spans)
+            and self.cache.is_uniform(spans)
         ):
             return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
         if not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
@@ -303,12 +304,9 @@ class AggregatorSession:
         self, nak: Nak, spans: list[Span], segment: Segment, joiner: Nla | None, peer: Nla, now_ns: int
     ) -> tuple[Nak, list[Span]]:
         """Owe repairs of what the cache keeps. Return the NAK, and its spans, for the rest."""
-        lacking = self.cache.lacking(spans)
-        if lacking == spans:
-            return nak, spans
         to = joiner or (peer if self.nak_limits.has_excess_naks(peer) else TO_ALL)
-        self.cache.serve(spans, segment, to, peer, now_ns)
-        if lacking:
+        lacking = self.cache.serve(spans, segment, to, peer, now_ns)
+        if lacking and lacking != spans:
             nak = with_sqns(nak, [sqn for first, end in lacking for sqn in range(first, end)])
         return nak, lacking
 
@@ -361,7 +359,9 @@ class AggregatorSession:
         self._counters.nnak_packets_in += nak.packets
         to = self._routes.upstream.current
         is_for_us = self.elimination.has_asked(peer, spans)
-        if not to or not (is_for_us or (not self.elimination.covers(spans) and self._null_naks.admit(spans, now_ns))):
+        if not to or not (
+            is_for_us or (not self.elimination.covers(spans) and self.elimination.null_naks.admit(spans, now_ns))
+        ):
             self._counters.nnak_packets_eliminated += nak.packets
             return NOTHING
         self._counters.nnak_packets += nak.packets

@@ -23,8 +23,6 @@ from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
 from pgm.messages.subjects import Subscription
-from pgm.net.driver.gate_driver import GateDriver
-from pgm.net.driver.loop_gate import LoopGate
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.endpoint import busy_poll as busy_handles
 from pgm.net.endpoint import node as trio_node
@@ -37,6 +35,8 @@ from pgm.net.endpoint.source import Source as _SourceOfLoop
 from pgm.net.endpoint.surfaces import LOOP_GATE
 from pgm.net.endpoint.threads import ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
+from pgm.net.gate.gate_driver import GateDriver
+from pgm.net.gate.loop_gate import LoopGate
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan, Role
@@ -413,7 +413,7 @@ def _open_node(
 
 
 def _found(target: Target, role: Role, options: Mapping[str, Any]) -> tuple[Target, Hashable]:
-    """Return a target, read once if it is a file, and what all openings of its node have in common."""
+    """Return a target, and a key that is equal for all openings of one node. A file is read once."""
     if isinstance(target, NodePlan):
         return target, _key(target)
     if isinstance(target, str) and is_url(target):

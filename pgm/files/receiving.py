@@ -45,6 +45,42 @@ Progress = Callable[[str, int, int], None]  # activity, octets done, and octets 
 
 
 @attrs.define
+class OpenBlock:
+    """Newest block of a file whose packets have not all arrived. The block is in memory only, so its packets need no ack."""
+
+    held: tuple[Tsi, int] | None = None  # session and sqn of the first packet of the block
+    _place: int = -1  # at which the next packet of the file goes on
+
+    def follow(self, packets: FilePackets, item: Batch, assembly: FileAssembly) -> None:
+        """Note added packets of an item. A gap in the file means that packets of the block before it were lost."""
+        first = assembly.open_rows(packets.place, len(packets.payloads))
+        if first is None:
+            self.held = None
+        elif first or self.held is None or self._place != packets.place:
+            self.held = (item.tsi, item.first_sqn + packets.row + first)
+        self._place = packets.place + packets.payloads.size
+
+
+@attrs.define
+class _FileList:
+    """Parts of the list of files that have arrived, by place."""
+
+    parts: dict[int, Octets] = attrs.field(factory=dict)
+    octets: int = 0
+
+    def add(self, place: int, row: Octets, most: int) -> None:
+        """Add a part that is new, within `most` octets."""
+        size = len(row)
+        if place not in self.parts and place + size <= most and self.octets + size <= most:
+            self.parts[place] = row.copy()
+            self.octets += size
+
+    def joined(self) -> bytes:
+        """Return all parts in order."""
+        return b"".join(self.parts[place].tobytes() for place in sorted(self.parts))
+
+
+@attrs.define
 class Intake:
     """Incoming transfer. All methods run in a thread of their own, because disks are slow."""
 
@@ -61,11 +97,9 @@ class Intake:
     early: int = 0  # packets that arrived before the list of files
     lost: int = 0  # packets that the stream lost
     is_done: bool = False
-    held: tuple[Tsi, int] | None = None  # session and sqn of the first packet of the block that waits for the rest
-    _block_place: int = -1  # at which the next packet of the file goes on
+    open_block: OpenBlock = attrs.field(factory=OpenBlock)
     _finished: bytearray = attrs.field(factory=bytearray)
-    _listed: dict[int, Octets] = attrs.field(factory=dict)
-    _listed_octets: int = 0
+    _listed: _FileList = attrs.field(factory=_FileList)
 
     def take(self, items: Iterable[BatchItem]) -> list[Announcement]:
         """Process received items, and return the questions among them. Raises `ProcessError` if a write fails."""
@@ -76,25 +110,14 @@ class Intake:
             if not isinstance(item, Batch):
                 continue
             for packets in read(item.payloads):
-                question = self._take(packets)
-                self._follow_block(packets, item)
+                question = self._take(packets, item)
                 if question is not None:
                     questions.append(question)
         return questions
 
-    def _follow_block(self, packets: FilePackets, item: Batch) -> None:
-        """Note where the incomplete block begins in the stream. A later block or a question means that packets were lost."""
+    def _take(self, packets: FilePackets, item: Batch) -> Announcement | None:
         if packets.kind == FilePacketKind.ANNOUNCE:
-            self.held = None
-        elif packets.kind == FilePacketKind.DATA and self.assembly is not None:
-            first = self.assembly.open_rows(packets.place, len(packets.payloads))
-            begins = None if first is None else item.first_sqn + packets.row + first
-            if begins is None or first or self.held is None or self._block_place != packets.place:
-                self.held = None if begins is None else (item.tsi, begins)
-            self._block_place = packets.place + packets.payloads.size
-
-    def _take(self, packets: FilePackets) -> Announcement | None:
-        if packets.kind == FilePacketKind.ANNOUNCE:
+            self.open_block.held = None
             return self._on_announcement(packets)
         if self.announcement is None or packets.ident != self.announcement.ident:
             self.foreign += len(packets.payloads)
@@ -105,6 +128,7 @@ class Intake:
             self.early += len(packets.payloads)
         elif packets.kind == FilePacketKind.DATA:
             self._finish(self.assembly.add(packets.place, packets.payloads))
+            self.open_block.follow(packets, item, self.assembly)
         elif packets.kind == FilePacketKind.DIGESTS and len(packets.payloads) == 1:
             self._finish(self.assembly.add_digests(packets.place, packets.payloads[0]))
         else:
@@ -119,7 +143,7 @@ class Intake:
             return None
         if self.announcement is None or (self.manifest is None and announcement.ident != self.announcement.ident):
             self.announcement = announcement
-            self._listed, self._listed_octets = {}, 0
+            self._listed = _FileList()
             kept = kept_manifest(self.into, announcement.digest, self.parameters.file_manifest_bytes)
             if kept is not None:
                 self._begin(kept)
@@ -141,14 +165,11 @@ class Intake:
             )
         place, size = packets.place, packets.payloads.shape[1]
         for row in packets.payloads:
-            if place not in self._listed and place + size <= octets and self._listed_octets + size <= octets:
-                self._listed[place] = row.copy()
-                self._listed_octets += size
+            self._listed.add(place, row, octets)
             place += size
-        if self._listed_octets != octets:
+        if self._listed.octets != octets:
             return
-        encoded = b"".join(self._listed[place].tobytes() for place in sorted(self._listed))
-        self._listed, self._listed_octets = {}, 0
+        encoded, self._listed = self._listed.joined(), _FileList()
         if digest_of(encoded) == self.announcement.digest:
             self._begin(encoded)
         else:
@@ -305,7 +326,7 @@ class FileReceiver:
             self._free = trio.Event()
             questions = await trio.to_thread.run_sync(self.intake.take, items)
             self._free.set()
-            self._receiver.cover(items, self.intake.held)
+            self._receiver.cover(items, self.intake.open_block.held)
             if questions:
                 nursery.start_soon(self._answer, questions[-1].question)
             self._progress(*self.intake.progress())

@@ -38,8 +38,8 @@ class ExcessiveNakMonitor:
     def asked(self, sqns: int, newest: int, lead: int, now_ns: int) -> bool:
         """Note a NAK for `sqns` sqns, the last of them `newest`. Return whether `is_excessive` has changed.
 
-        Packets below `backlog_end` do not count while NAKs are not excessive: the packets sent before the first NAK, or before a quiet window ended. An
-        asker requests such a backlog when its former parent is dead, or after an outage.
+        Packets below `backlog_end` do not count while NAKs are not excessive. They were sent before the first NAK, or
+        before a quiet window ended. An asker requests such a backlog after an outage, or when its former parent is dead.
         """
         has_changed = self.look(lead, now_ns)
         if self.is_excessive or newest >= self.backlog_end:

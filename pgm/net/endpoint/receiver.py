@@ -115,7 +115,7 @@ class ReceiverEndpoint(ReceiverView[D]):
             self._moved(item.tsi)
 
     def ack_by_hand(self) -> None:
-        """Acknowledge from now on only what `cover` is called for, for a user of this receiver that gathers items."""
+        """Stop acks of items that were taken: the caller gathers items, and acknowledges them by `cover`."""
         self._positions.is_manual = True
 
     def finish(self) -> None:

@@ -11,8 +11,6 @@ from pgm.core.interface import Core
 from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.effects import Application
 from pgm.net.driver.event_loops import running_library
-from pgm.net.driver.gate_driver import GateDriver
-from pgm.net.driver.loop_gate import LoopGate
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.rest_settings import ReadSettings
 from pgm.net.driver.trio_driver import TrioDriver
@@ -21,6 +19,8 @@ from pgm.net.endpoint.base import Waits
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.open_nodes import OpenNodes
 from pgm.net.endpoint.waits import GateWaits, TrioWaits
+from pgm.net.gate.gate_driver import GateDriver
+from pgm.net.gate.loop_gate import LoopGate
 from pgm.parameters import Parameters
 
 _NODES: trio.lowlevel.RunVar[OpenNodes[TrioReads]] = trio.lowlevel.RunVar("pgm nodes")

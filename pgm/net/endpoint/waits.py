@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from pgm.net.driver.application_reads import ApplicationReader
-from pgm.net.driver.loop_gate import LoopGate
+from pgm.net.gate.loop_gate import LoopGate
 from pgm.units import NEVER, SECOND
 
 

@@ -108,7 +108,6 @@ class SegmentReader:
         self._shared: dict[Input, SharedAddress] = {
             one: shared for shared in sockets.shared for one in (shared.own, shared)
         }
-        self._is_v6 = sockets.family == socket.AF_INET6
         self._own_name: tuple[str, int] = sockets.own.getsockname()[:2]
         self._group_channel = Channel(segment, True)
         self._unicast_channel = Channel(segment, False)
@@ -117,6 +116,10 @@ class SegmentReader:
         self._recvmmsg = None if is_raw else Recvmmsg.or_none()
         self._batch_size = _FIRST_BATCH  # datagrams of the next `recvmmsg`
         self._recvmsgs: dict[Input, Recvmsg] = {}  # of sockets that were polled for single packets
+
+    @property
+    def _is_v6(self) -> bool:
+        return self.sockets.family == socket.AF_INET6
 
     @property
     def inputs(self) -> tuple[Input, ...]:

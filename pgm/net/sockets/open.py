@@ -83,8 +83,8 @@ class SegmentSockets:
     # sender.
     to_group: socket.socket | None
     claim: socket.socket | None = None  # of the address, if the transport has no ports
-    # Of a node whose address other processes may share: the own socket, and a further one on the group's port for a
-    # source with another `unicast_port`, whose receivers may not know that port.
+    # Sockets of an address that other processes may share: the own socket, and perhaps one on the group's port. A source
+    # with another `unicast_port` needs the second one, because its receivers may not know that port.
     shared: tuple[SharedAddress, ...] = ()
 
     @property

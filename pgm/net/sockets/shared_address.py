@@ -267,7 +267,7 @@ class SharedAddress:
         except ConnectionResetError:
             octets = b""
         try:
-            member.concerns, wants_socket = Concerns.unpack(octets)  # of nothing at the end
+            member.concerns, wants_socket = Concerns.unpack(octets)  # an ended connection gives no octets, and an error
         except struct.error:
             self._part_from(member)
             return

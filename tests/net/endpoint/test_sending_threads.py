@@ -17,8 +17,8 @@ import pgm.blocking
 from pgm import CloseCause, Closed, Lost, Message, Notice, Opened
 from pgm.core.effects import Effect
 from pgm.errors import PayloadTooLarge, SourceClosed
-from pgm.net.driver.gate_driver import GateDriver
 from pgm.net.framing.items import Item
+from pgm.net.gate.gate_driver import GateDriver
 from tests.net.support.listening import PATIENCE_S
 from tests.net.support.places import Place
 

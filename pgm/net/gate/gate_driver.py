@@ -1,4 +1,4 @@
-"""Trio driver whose core other threads call, while the loop waits for I/O (`pgm.net.driver.loop_gate`).
+"""Trio driver whose core other threads call, while the loop waits for I/O (`pgm.net.gate.loop_gate`).
 
 Data leaves in the calling thread. All that concerns tasks is posted to the loop: an earlier deadline, data that a link
 refused, and notices. The loop wakes once for all of it.
@@ -15,10 +15,10 @@ from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver.deadline_timer import DeadlineTimer
 from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application
-from pgm.net.driver.loop_gate import LoopGate
 from pgm.net.driver.rest_settings import ReadSettings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
+from pgm.net.gate.loop_gate import LoopGate
 
 
 class GateTimer(DeadlineTimer):

@@ -1,6 +1,6 @@
 """Sources of many processes on one address, and kills of the process that reads its socket: a campaign.
 
-    python -m tests.net.trees.address_takeovers --json
+    python -m tests.net.campaigns.address_takeovers --json
 
 Half of the streams are plain, and half have ZeroMQ's framing. Receivers on the same host take one half each. In a second
 network namespace, one OpenPGM and one ZeroMQ process take a half each, where both are installed. Every source drops a

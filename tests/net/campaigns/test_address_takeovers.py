@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.net.trees.address_takeovers import TAKEOVER_S, run, why_no_legacy
+from tests.net.campaigns.address_takeovers import TAKEOVER_S, run, why_no_legacy
 
 # A busy machine may give the next owner no processor for a while. The campaign on an idle one holds `TAKEOVER_S` itself.
 BUSY = 10

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from pgm import UsageError
-from pgm.net.driver.loop_gate import LoopGate
+from pgm.net.gate.loop_gate import LoopGate
 
 TURNS = 300
 PATIENCE_S = 20.0

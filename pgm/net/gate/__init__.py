@@ -1,0 +1,1 @@
+"""Sends of other threads while an event loop sleeps."""
