@@ -87,3 +87,13 @@ def test_relay_cache_leaves_a_repair_to_the_repairer_that_sent_it() -> None:
     node.wait(SECOND // 2)
     assert node.sent(T.RDATA) == []
     assert node.sent(T.NAK) == []
+
+
+def test_relay_cache_counts_what_it_lacked_and_refuses_a_jump() -> None:
+    """RDATA far ahead of the window is no packet of the session: it is neither kept nor forwarded."""
+    node = relay(rxw_sqns=1000)
+    node.rdata(5000)
+    assert node.core.counters.jumps_rejected == 1
+    node.hear(data_train([22]), UP, SOURCE)
+    node.nak(A, 5, 20, 21)
+    assert node.core.counters.cache_misses == 2
