@@ -97,8 +97,12 @@ class Link(SegmentReader):
             self._company_changed()
 
     def _company_changed(self) -> None:
-        """Read packets from the own address while others share it; the kernel still blocks a source's multicast."""
-        self._hear_itself(self._passes_echo or any(shared.has_company for shared in self.sockets.shared))
+        """Read packets from the own address while others share it; the kernel still blocks a source's multicast.
+
+        A process that took the socket over from another expects others too: they connect in the next moments.
+        """
+        is_shared = any(shared.has_company or not shared.was_first for shared in self.sockets.shared)
+        self._hear_itself(self._passes_echo or is_shared)
 
     def concern(self, concerns: Concerns) -> None:
         """Take the packets of these sources and data ports, if other processes share the address."""

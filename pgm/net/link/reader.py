@@ -25,7 +25,7 @@ from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
 from pgm.net.sockets.raw_ip import Ancillary, strip_header
 from pgm.net.sockets.recvmmsg import MOST, DatagramBatch, Recvmmsg
 from pgm.net.sockets.recvmsg import CONTROL_WORD, Recvmsg, receive_message
-from pgm.net.sockets.shared_address import SharedAddress
+from pgm.net.sockets.shared_address import SharedAddress, sender_head
 from pgm.parameters import Parameters
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
 from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, Octets, Train
@@ -433,11 +433,6 @@ class SegmentReader:
         """Return whether this is the node's own multicast; over protocol 113 only the address tells."""
         return name[0] == self._own_name[0] and (self._is_raw or name[1] == self._own_name[1])
 
-    @property
-    def hears_itself(self) -> bool:
-        """Return whether the node's own packets are read, for receivers beside a source."""
-        return self._own_name is _NO_NAME
-
     def _hear_itself(self, hears: bool) -> None:
         self._own_name = _NO_NAME if hears else self.sockets.own.getsockname()[:2]
 
@@ -452,9 +447,9 @@ class SegmentReader:
     def _share(self, shared: SharedAddress, train: Train, peer: Nla) -> Train | None:
         """Forward the packets of other processes on the address. Return the packets of this process, if any."""
         octets, size = train.buffer.data[train.offset : train.offset + train.length], train.stride
-        others = np.zeros(train.count, np.bool_)
+        others, sender = np.zeros(train.count, np.bool_), sender_head(peer)
         for index in range(train.count):
-            is_own, drops = shared.forward(octets[index * size : (index + 1) * size], peer)
+            is_own, drops = shared.forward(octets[index * size : (index + 1) * size], sender)
             others[index] = not is_own
             self.counters.socket_drops += drops
         return train.closed_up(others) if others.any() else train

@@ -185,7 +185,7 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters, *, may_share: bool =
     with contextlib.ExitStack() as stack:
         shared = [_open_shared(each, parameters, stack) for each in _shared_specs(spec)]
         own = shared[0].own if shared else stack.enter_context(_own_socket(spec, parameters))
-        # A first process sets the options of a socket.
+        # The process that binds a socket sets its options.
         bound = [one.own for one in shared if one.was_first] if shared else [own]
         claimed = stack.enter_context(claim(interface, plan.name)) if spec.is_raw else None
         group = stack.enter_context(_group_socket(spec)) if plan.peers is None else None
@@ -206,7 +206,10 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters, *, may_share: bool =
 
 
 def _shared_specs(spec: _SocketSpec) -> list[_SocketSpec]:
-    """Return the own socket to share, and one on the group's port if nodes may ask there. None for an exclusive one."""
+    """Return the own socket to share, and one on the group's port if nodes may ask there.
+
+    The list is empty if the socket is exclusive.
+    """
     if not spec.is_shared:
         return []
     asks_there = spec.plan.hears_group_port and spec.group_port != spec.own_port

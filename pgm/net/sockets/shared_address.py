@@ -15,7 +15,6 @@ well, because SO_REUSEPORT is for sockets of one user.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
@@ -30,10 +29,12 @@ from typing import Any
 import attrs
 
 from pgm.net.sockets.msghdr import ControlMessage
+from pgm.net.sockets.trusted_folders import peer_of
 from pgm.wire.formats import HEADER, HEADER_OCTETS, UPSTREAM, Nla, Tsi
 
 # Time in which an owner must answer a process that opens: a loop that stands still holds up all others of the address.
 _PATIENCE_S = 2.0
+_SUCCESSION_S = 0.2  # in which a member takes over from an owner that has ended: it still has the UDP port until then
 _RETRY_S = 0.001  # while a process has bound the name and does not listen yet
 _BACKLOG = 512  # connections that wait: every member connects at once to a new owner
 _MOST_MEMBERS = 1024
@@ -41,7 +42,6 @@ _MOST_EVENTS = 64  # of one read; others follow in the next
 _MOST_OCTETS = 1 << 17  # of a message about sources and ports
 _UPSTREAM = frozenset(map(int, UPSTREAM))
 
-_CREDENTIALS = struct.Struct("=iII")  # process, user, group
 _CONCERNS = struct.Struct(">??HH")  # wants the UDP socket, hears all ports, numbers of TSIs and of ports
 _SENDER = struct.Struct("46s")  # address of a forwarded packet's sender, as text
 _TSI_OCTETS = 8
@@ -112,7 +112,6 @@ class SharedAddress:
         self._epoll = select.epoll()
         self._listener: socket.socket | None = None
         self._channel: socket.socket | None = None  # to the owner
-        self._reads_own = False  # whether a read of this object reads the UDP socket
         self._members: dict[int, _Member] = {}
         self._sources: dict[Tsi, _Member] = {}
         self._concerns = Concerns()
@@ -146,7 +145,7 @@ class SharedAddress:
     @property
     def owner_pid(self) -> int:
         """Return the process that reads the UDP socket."""
-        return os.getpid() if self._channel is None else _credentials(self._channel)[0]
+        return os.getpid() if self._channel is None else peer_of(self._channel)[0]
 
     def close(self) -> None:
         """Leave the address; another process becomes the owner if this one is."""
@@ -166,9 +165,14 @@ class SharedAddress:
     def concern(self, concerns: Concerns) -> None:
         """Take the packets of these sources and data ports from now on."""
         self._concerns = concerns
-        if self._channel is not None:
-            with contextlib.suppress(OSError):  # the owner has ended: the next one is told
-                self._channel.send(concerns.pack())
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(concerns.pack())
+        except BlockingIOError:
+            self._channel.shutdown(socket.SHUT_RDWR)  # the owner's queue is full: the next connection tells it
+        except OSError:
+            pass  # the owner has ended: the next one is told
 
     # Reads
 
@@ -178,7 +182,7 @@ class SharedAddress:
         """Read a packet as a UDP socket does. Serve the connections. Raises `BlockingIOError` if no packet waits."""
         if self._channel is None:
             self.serve()
-            if self._reads_own:
+            if not self.was_first:
                 return self.own.recvmsg_into(buffers, ancbufsize, flags)
         else:
             try:
@@ -199,8 +203,8 @@ class SharedAddress:
             elif self._listener is not None and number == self._listener.fileno():
                 self._accept(self._listener)
 
-    def forward(self, packet: memoryview, sender: Nla) -> tuple[bool, int]:
-        """Give a packet of the UDP socket to the processes that it concerns.
+    def forward(self, packet: memoryview, sender: bytes) -> tuple[bool, int]:
+        """Give a packet of the UDP socket to the processes that it concerns. `sender` is from `sender_head`.
 
         Returns whether the packet concerns this process, and the number of copies that a full queue dropped. A request
         to a source is for the process of that source. Another packet is for all processes that hear its data port; if
@@ -222,10 +226,10 @@ class SharedAddress:
         return not takers or self._concerns.hears(port), drops
 
     @staticmethod
-    def _send(member: _Member, packet: memoryview, sender: Nla) -> int:
+    def _send(member: _Member, packet: memoryview, sender: bytes) -> int:
         """Forward a packet. Return 1 if the member's queue is full: senders repeat what they ask for."""
         try:
-            member.channel.sendmsg((_SENDER.pack(sender.encode()), packet))
+            member.channel.sendmsg((sender, packet))
         except OSError:
             return 1
         return 0
@@ -233,14 +237,13 @@ class SharedAddress:
     # Owner
 
     def _lead(self, listener: socket.socket | None) -> None:
-        """Become the owner. Without a listener, whose name another user has, lead without members."""
+        """Become the owner. There is no listener, and there are no members, if another user has the name."""
         self._listener = listener
-        self._reads_own = not self.was_first
         if listener is not None:
             listener.setblocking(False)
             self._epoll.register(listener, select.EPOLLIN)
             _OWNERS[self._name] = self
-        if self._reads_own:
+        if not self.was_first:
             self._epoll.register(self.own, select.EPOLLIN)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -342,17 +345,18 @@ def open_shared(place: str, bind: Callable[[], socket.socket]) -> SharedAddress:
     answer, and errors of `bind`.
     """
     name = f"\0pgm-udp/{os.geteuid()}/{place}"
-    give_up_at = time.monotonic() + _PATIENCE_S
+    now = time.monotonic()
+    give_up_at, succeeded_at = now + _PATIENCE_S, now + _SUCCESSION_S
     while True:
         listener = _claim(name)
         if listener is not None:
             try:
-                own = bind()
-            except BaseException:
+                return SharedAddress(name, bind(), listener=listener)
+            except BaseException as error:
                 listener.close()
-                raise
-            return SharedAddress(name, own, listener=listener)
-        channel = _connect(name)
+                if not _is_in_use(error) or time.monotonic() >= succeeded_at:
+                    raise
+        channel = None if listener is not None else _connect(name)
         if channel is not None:
             if _is_foreign(channel):
                 channel.close()
@@ -371,13 +375,22 @@ def open_shared(place: str, bind: Callable[[], socket.socket]) -> SharedAddress:
         time.sleep(_RETRY_S)
 
 
+def sender_head(sender: Nla) -> bytes:
+    """Return what stands before a forwarded packet."""
+    return _SENDER.pack(sender.encode())
+
+
+def _is_in_use(error: BaseException) -> bool:
+    return any(isinstance(one, OSError) and one.errno == errno.EADDRINUSE for one in (error, error.__cause__))
+
+
 def _ask(name: str, channel: socket.socket, give_up_at: float) -> tuple[socket.socket, frozenset[Tsi]] | None:
     """Ask the owner for the UDP socket. Return it with the TSIs of others, or None if the owner has ended."""
     try:
         channel.send(Concerns().pack(wants_socket=True))
         owner = _OWNERS.get(name)
         if owner is not None and owner.thread == threading.get_ident():
-            owner.serve()  # which cannot serve by itself while this thread opens
+            owner.serve()  # the owner's loop stands still while this thread opens
         channel.settimeout(max(_RETRY_S, give_up_at - time.monotonic()))
         octets, descriptors, _, _ = socket.recv_fds(channel, _MOST_OCTETS, 1, socket.MSG_CMSG_CLOEXEC)
     except TimeoutError:
@@ -413,12 +426,5 @@ def _connect(name: str) -> socket.socket | None:
     return channel
 
 
-def _credentials(channel: socket.socket) -> tuple[int, int, int]:
-    """Return process, user and group of the other end, as they were when it listened or connected."""
-    octets = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, group = _CREDENTIALS.unpack(octets)
-    return process, user, group
-
-
 def _is_foreign(channel: socket.socket) -> bool:
-    return _credentials(channel)[1] != os.geteuid()
+    return peer_of(channel)[1] != os.geteuid()

@@ -164,8 +164,9 @@ def _pool(tree: Tree) -> Iterator[RuleFinding]:
 def _may_share(tree: Tree, first: NodeTable, second: NodeTable) -> bool:
     """Return whether two nodes may have one address and port: sources and receivers, which are known by TSI and stream.
 
-    An element is known by its address alone: a NAK for a repairer names the source. So is a receiver that reports to
-    the source, of an acknowledged stream or of congestion control: two of one address would count as one.
+    An element is known by its address alone, because a NAK for a repairer names the source. A source knows the
+    receivers that report to it by their address too. Receivers report for acknowledged streams and for congestion
+    control.
     """
     if first is second or not {first.role, second.role} <= {Role.SOURCE, Role.RECEIVER}:
         return False
@@ -218,7 +219,7 @@ RULES: Iterable[Rule] = (
     Rule("inside", "An address lies within the network that its segment names as interface.", _inside),
     Rule("address", "Sources and elements have an address on every segment. On loopback and unicast legs receivers have one too.", _missing),
     Rule("pool", "A pattern has an address for each of its nodes. Away from loopback and unicast legs a pattern may have none at all.", _pool),
-    Rule("socket-clash", "An element shares its address and unicast port with no other node. Neither do two receivers of an acknowledged stream or of congestion control, nodes on a unicast leg, and nodes over IP protocol 113, which has no ports.", _socket_clash),
+    Rule("socket-clash", "An element shares its address and unicast port with no other node. Nodes on a unicast leg and nodes over IP protocol 113 share none either. Two receivers on one address have no acknowledged stream in common, and no stream with congestion control.", _socket_clash),
     Rule("loopback-ipv6", "Loopback multicast is IPv4 only.", _loopback_ipv6, is_warning=True),
 )
 # fmt: on

@@ -93,31 +93,32 @@ class Run:
     loss: float
     rate: float
     stack: ExitStack
-    sources: dict[int, Pipe] = attrs.field(factory=dict)  # by process
+    sources: dict[int, tuple[str, Pipe]] = attrs.field(factory=dict)  # half and pipe, by process
     killed: set[str] = attrs.field(factory=set)
     receivers: list[tuple[str, Pipe]] = attrs.field(factory=list)
     others: list[tuple[str, str, Pipe]] = attrs.field(factory=list)  # name, half, process
     takeovers_ms: list[float] = attrs.field(factory=list)
     started: int = 0
 
-    def _start(self, role: str, number: int, *more: str) -> Pipe:
+    def _start(self, role: str, number: int, *more: str) -> tuple[str, Pipe]:
         kind = _KINDS[number % len(_KINDS)]
         driver = DRIVERS[number % len(DRIVERS)] if role == "source" else "trio"
         url = self.scene.url(kind, is_source=role == "source")
         module = "tests.net.support.address_worker"
         command = [sys.executable, "-m", module, role, driver, url, str(self.loss), *more]
-        return self.stack.enter_context(closing(Pipe(f"{role}-{number} ({driver})", self.scene.host, command)))
+        pipe = Pipe(f"{role}-{number} ({driver})", self.scene.host, command)
+        return kind, self.stack.enter_context(closing(pipe))
 
     def start_sources(self, count: int) -> None:
         """Start sources at once, and wait until all are ready."""
-        pipes = [self._start("source", self.started + number, str(self.rate)) for number in range(count)]
+        started = [self._start("source", self.started + number, str(self.rate)) for number in range(count)]
         self.started += count
-        for pipe in pipes:
-            self.sources[int(_news(pipe, "ready"))] = pipe
+        for kind, pipe in started:
+            self.sources[int(_news(pipe, "ready"))] = kind, pipe
 
     def start_receivers(self, count: int) -> None:
         """Start receivers at once, and wait until all are ready."""
-        self.receivers = [(_KINDS[number % len(_KINDS)], self._start("receiver", number)) for number in range(count)]
+        self.receivers = [self._start("receiver", number) for number in range(count)]
         for _, pipe in self.receivers:
             _news(pipe, "ready")
 
@@ -138,7 +139,7 @@ class Run:
 
     def kill_owner(self, owner: int) -> int:
         """Kill the owner of the address, and replace it by a new source. Return the next owner."""
-        pipe = self.sources.pop(owner)
+        _, pipe = self.sources.pop(owner)
         self.killed.add(str(owner))
         at_s = pipe.kill()
         heir, took_over_s = self._next_owner()
@@ -150,7 +151,7 @@ class Run:
     def _next_owner(self) -> tuple[int, float]:
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            for process, pipe in self.sources.items():
+            for process, (_, pipe) in self.sources.items():
                 for news in _all_news(pipe):
                     if "owner" in news:
                         return process, news["at"]
@@ -163,10 +164,10 @@ class Run:
 
     def finish(self) -> dict[str, Any]:
         """End all sources, then all receivers. Return what was sent and what arrived."""
-        for pipe in self.sources.values():
+        for _, pipe in self.sources.values():
             pipe.end_input()
-        sent = {str(process): int(_news(pipe, "sent")) for process, pipe in self.sources.items()}
-        kind_of = {str(process): self._kind(pipe) for process, pipe in self.sources.items()}
+        sent = {str(process): int(_news(pipe, "sent")) for process, (_, pipe) in self.sources.items()}
+        kind_of = {str(process): kind for process, (kind, _) in self.sources.items()}
         problems: list[str] = []
         killed_lack = delivered = 0
         for _, pipe in self.receivers:
@@ -189,10 +190,6 @@ class Run:
             "missing_in_streams_of_killed": killed_lack,
             "problems": problems,
         }
-
-    @staticmethod
-    def _kind(pipe: Pipe) -> str:
-        return _KINDS[int(pipe.name.split("-")[1].split()[0]) % len(_KINDS)]
 
 
 def _problems(name: str, sent: dict[str, int], tallies: dict[str, Tally], late: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pgm.errors import TransportError
 from pgm.net.endpoint.open import resolve
 from pgm.net.sockets import shared_address
 from pgm.net.sockets.open import SegmentSockets, open_sockets
-from pgm.net.sockets.shared_address import Concerns, SharedAddress, open_shared
+from pgm.net.sockets.shared_address import Concerns, SharedAddress, open_shared, sender_head
 from pgm.topology.node_plan import Role
 from pgm.wire.formats import HEADER, PacketType
 from tests.net.support.lab import ROOT
@@ -41,6 +41,17 @@ def packet(kind: PacketType, source_port: int, data_port: int) -> bytes:
     return HEADER.pack(*ports, kind, 0, 0, GSI, 0) + bytes(8)
 
 
+def bind_udp(address: str, port: int) -> socket.socket:
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        own.bind((address, port))
+    except OSError:
+        own.close()
+        raise
+    own.setblocking(False)
+    return own
+
+
 class Members:
     """Members of one address in this process, in the order of opening."""
 
@@ -48,14 +59,8 @@ class Members:
         self.address, self.port = place.address(1), place.port
         self.all: list[SharedAddress] = []
 
-    def _bind(self) -> socket.socket:
-        own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        own.bind((self.address, self.port))
-        own.setblocking(False)
-        return own
-
     def join(self, concerns: Concerns) -> SharedAddress:
-        shared = open_shared(f"{self.address}/{self.port}", self._bind)
+        shared = open_shared(f"{self.address}/{self.port}", lambda: bind_udp(self.address, self.port))
         shared.own.setblocking(False)
         self.all.append(shared)
         shared.concern(concerns)
@@ -101,7 +106,7 @@ def has_nothing(member: SharedAddress) -> bool:
 
 
 def forwarded(owner: SharedAddress, octets: bytes) -> tuple[bool, int]:
-    return owner.forward(memoryview(octets), "127.0.0.9")
+    return owner.forward(memoryview(octets), sender_head("127.0.0.9"))
 
 
 def test_shared_address_gives_requests_to_the_process_of_the_source(members: Members):
@@ -199,6 +204,45 @@ def test_shared_address_does_not_wait_for_an_owner_that_stands_still(members: Me
     thread.start()
     thread.join(PATIENCE_S)
     assert [str(failure) for failure in failures] == ["[Errno 98] Address already in use"]
+
+
+def test_newcomer_waits_for_the_heir_of_an_owner_that_ended(members: Members):
+    owner, heir = members.join(Concerns()), members.join(Concerns())
+    tries: list[int] = []
+    is_over = threading.Event()
+
+    def bind() -> socket.socket:
+        tries.append(1)
+        return bind_udp(members.address, members.port)  # fails: the heir has the port, and has not claimed the name yet
+
+    def read_heir() -> None:
+        poll = select.poll()
+        poll.register(heir, select.POLLIN)
+        while not is_over.is_set():
+            if tries and poll.poll(1):
+                has_nothing(heir)
+
+    members.leave(owner)
+    thread = threading.Thread(target=read_heir)
+    thread.start()
+    try:
+        newcomer = open_shared(f"{members.address}/{members.port}", bind)
+    finally:
+        is_over.set()
+        thread.join(PATIENCE_S)
+    with closing(newcomer), newcomer.own:
+        assert tries
+        assert not newcomer.was_first
+
+
+def test_member_whose_news_the_owner_does_not_read_connects_again(members: Members):
+    owner, member = members.join(Concerns()), members.join(Concerns())
+    for port in range(10_000):  # until the owner's queue is full
+        member.concern(Concerns(ports=frozenset({port + 1})))
+    assert has_nothing(member)  # which connects again, and tells the newest
+    owner.serve()
+    owner.serve()
+    assert forwarded(owner, packet(PacketType.ODATA, 1, 10_000)) == (False, 0)
 
 
 def test_shared_address_parts_from_a_member_that_makes_no_sense(members: Members):
