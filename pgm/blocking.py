@@ -5,8 +5,9 @@
             ...
 
 Each node runs the protocol in a background thread of its own, so repairs continue while the application is busy or
-asleep. All sources and receivers of a node share that thread. With `busy_poll=True` the protocol runs in the calling thread instead, which polls while it waits. This has the
-lowest latency from socket to application and needs a processor of its own (`pgm.net.endpoint.busy_poll`).
+asleep. All sources and receivers of a node share that thread. With `busy_poll=True` the protocol runs in the calling
+thread instead, which polls while it waits. This has the lowest latency from socket to application and needs a processor
+of its own (`pgm.net.endpoint.busy_poll`).
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ def _in_background(
 
 
 class Source(ThreadSource[NodeDriver]):
-    """Source for ordinary threads, of which any may send. `pgm.Source` documents the calls.
+    """Source for ordinary threads: any thread may send. `pgm.Source` documents the calls.
 
     A send runs in the calling thread. A send that must wait for room is handed over to the loop.
     """
@@ -256,7 +257,7 @@ class Receiver(ThreadReceiver[NodeDriver]):
     def __init__(self, endpoint: _receiver.Receiver, background: _Background[_receiver.Receiver]) -> None:
         super().__init__(endpoint, background)
         self._background = background
-        # The last item or exception that has not been returned. A signal may have interrupted the caller that waited for it.
+        # The last item or exception that has not been returned: a signal may have interrupted the waiting caller.
         self._next_item: BatchItem | Message | None = None
         self._failure: Exception | None = None
         self._read_scope: trio.CancelScope | None = None  # of the call in progress
@@ -265,7 +266,7 @@ class Receiver(ThreadReceiver[NodeDriver]):
         try:
             self._background.run(self._read_next, timeout_s)
         except BaseException as error:
-            # A handler of notices raised this error while the application was away. Items that arrived earlier come first.
+            # A handler of notices raised this error while the application was away. Earlier items come first.
             if error is not self._background.error or (left := trio.run(self._endpoint.next_item)) is None:
                 raise
             return left
@@ -278,11 +279,10 @@ class Receiver(ThreadReceiver[NodeDriver]):
     async def _read_next(self, timeout_s: float | None) -> None:
         """Store the next item or exception.
 
-        A signal handler may raise in the thread that waits for this call. The call continues here, and no item may be lost.
+        A signal handler may raise in the thread that waits for this call. The call continues here, and no item may be
+        lost.
         """
-        while self._read_scope is not None:
-            self._read_scope.cancel()
-            await trio.lowlevel.checkpoint()
+        await self._end_read()
         if self._next_item is not None or self._failure is not None:
             return
         with trio.CancelScope() as self._read_scope:
@@ -292,6 +292,12 @@ class Receiver(ThreadReceiver[NodeDriver]):
                 self._failure = error
             finally:
                 self._read_scope = None
+
+    async def _end_read(self) -> None:
+        """End a read whose caller has gone."""
+        while self._read_scope is not None:
+            self._read_scope.cancel()
+            await trio.lowlevel.checkpoint()
 
     def unsubscribe(self, which: str | bytes | Subscription) -> None:
         """Remove a subscription from the next message on. Call this only in the thread that iterates."""
@@ -303,8 +309,11 @@ class Receiver(ThreadReceiver[NodeDriver]):
 
     def finish(self) -> None:
         """End the reception: an item that the caller did not get, because of a signal, counts as not taken."""
-        if self._next_item is not None:
-            self._background.run_now(self._put_back)
+        self._background.run(self._finish)
+
+    async def _finish(self) -> None:
+        await self._end_read()
+        self._put_back()
 
     def _put_back(self) -> None:
         item, self._next_item = self._next_item, None
@@ -328,8 +337,8 @@ def open_source(
 ) -> AbstractContextManager[Source] | AbstractContextManager[busy_handles.BusyPollSource]:
     """Open a source. The end of the block sends the remaining messages and serves repairs until the requests stop.
 
-    With `busy_poll` the source belongs to the calling thread, and `cpu` pins that thread to a processor. All else is as in
-    `pgm.open_source`.
+    With `busy_poll` the source belongs to the calling thread, and `cpu` pins that thread to a processor. All else is as
+    in `pgm.open_source`.
     """
     return busy_handles.open_source(target, **options) if busy_poll else _open_source(target, **options)
 
@@ -359,8 +368,8 @@ def open_receiver(
 ) -> AbstractContextManager[Receiver] | AbstractContextManager[busy_handles.BusyPollReceiver]:
     """Open a receiver of one stream, or of all streams of the node.
 
-    `pgm.open_receiver` documents `subscribe` and `subjects`. With `busy_poll` the receiver belongs to the calling thread,
-    and `cpu` pins that thread to a processor.
+    `pgm.open_receiver` documents `subscribe` and `subjects`. With `busy_poll` the receiver belongs to the calling
+    thread, and `cpu` pins that thread to a processor.
     """
     return busy_handles.open_receiver(target, **options) if busy_poll else _open_receiver(target, **options)
 

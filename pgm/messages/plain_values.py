@@ -28,7 +28,6 @@ import numpy.typing as npt
 _TYPED = 64
 _FLOAT, _SIGNED, _LITTLE = 16, 8, 4
 _MULTI_DIMENSIONAL = 40
-_LARGEST_ITEM = 8  # octets
 _DTYPES = {
     _TYPED + bits + size: np.dtype(f"{order}{letter}{(2 if bits & _FLOAT else 1) << size}")
     for kind, letter, sizes in ((0, "u", range(4)), (_SIGNED, "i", range(4)), (_FLOAT, "f", range(3)))
@@ -47,18 +46,23 @@ def plain_value(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {plain_value(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         return [plain_value(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(map(plain_value, value))
     if isinstance(value, (set, frozenset)):
         items = [plain_value(item) for item in value]
-        return items if any(isinstance(item, (dict, list)) for item in items) else frozenset(items)
+        try:
+            return frozenset(items)
+        except TypeError:  # objects became tables, which no set can hold
+            return items
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else value.isoformat()
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, np.datetime64):
         return str(value)
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value, np.timedelta64):
         return value.item()
     if isinstance(value, Enum):
         return plain_value(value.value)
@@ -73,6 +77,8 @@ def plain_value(value: Any) -> Any:
 
 def _array(array: npt.NDArray[Any]) -> Any:
     tag = _TAGS.get(array.dtype.newbyteorder("<"))
+    if array.dtype.kind == "m":
+        return array  # CBOR has no durations: an encoder refuses the array
     if tag is None:
         items = np.datetime_as_string(array) if array.dtype.kind == "M" else array
         return plain_value(items.tolist())

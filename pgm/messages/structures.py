@@ -6,7 +6,8 @@ Values come from a network. So nothing is converted by a call that could take mu
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -16,6 +17,7 @@ from uuid import UUID
 
 import cattrs
 import numpy as np
+from cattrs.cols import is_any_set, is_sequence, list_structure_factory
 from cattrs.errors import StructureHandlerNotFoundError
 from cattrs.strategies import configure_union_passthrough
 
@@ -23,6 +25,16 @@ from pgm.errors import UsageError
 from pgm.messages.objects import BadObject
 
 _MOST_TEXT = 500  # characters of an error
+_NUMBERS = (bool, int, float, complex)
+# Python's types of a value, by numpy's type: a number that would be cut is refused.
+_LEAVES: tuple[tuple[type, tuple[type, ...]], ...] = (
+    (np.datetime64, (str,)),
+    (np.bool_, (bool,)),
+    (np.integer, (int,)),
+    (np.floating, (float, int)),
+    (np.generic, _NUMBERS),
+)
+_ITEMS = (list, tuple, set, frozenset)  # what becomes a list, a tuple or a set: text and octets have items too
 
 # Types that CBOR has: a value of another type is an error.
 _SAME: dict[type, tuple[type, ...]] = {
@@ -76,6 +88,7 @@ def _converter() -> cattrs.Converter:
         converter.register_structure_hook(kind, functools.partial(_of_text, make))
     converter.register_structure_hook_func(_is_scalar, _scalar)
     converter.register_structure_hook_func(_is_array, _array)
+    converter.register_structure_hook_factory(_has_items, _items_hook)
     configure_union_passthrough(bool | int | float | str | bytes | None, converter)
     return converter
 
@@ -103,8 +116,7 @@ def _is_scalar(kind: Any) -> bool:
 
 
 def _scalar(value: Any, kind: Any) -> Any:
-    if not isinstance(value, str if issubclass(kind, np.datetime64) else (bool, int, float, complex)):
-        raise _refuse(value, kind)
+    _require_leaves([value], kind)
     return kind(value)
 
 
@@ -117,17 +129,47 @@ def _array(value: Any, kind: Any) -> Any:
     scalar: Any = next(iter(get_args(get_args(kind)[1])), None) if get_args(kind) else None
     dtype = np.dtype(scalar) if _is_scalar(scalar) and not scalar.__subclasses__() else None
     if isinstance(value, (list, tuple)):
-        leaf = str if dtype is not None and dtype.kind == "M" else (bool, int, float, complex)
-        _require_leaves(value, leaf)
-    elif not isinstance(value, np.ndarray):
+        _require_leaves(value, np.generic if dtype is None else dtype.type)
+        return np.array(value, dtype)
+    if not isinstance(value, np.ndarray):
         raise _refuse(value, "array")
-    return np.asarray(value, dtype)
+    return value if dtype is None else value.astype(dtype, casting="safe", copy=False)
 
 
-def _require_leaves(values: list[Any] | tuple[Any, ...], leaf: Any) -> None:
-    """Raise TypeError unless all items of nested lists are numbers, which take few octets each in an array."""
+def _require_leaves(values: list[Any] | tuple[Any, ...], kind: type) -> None:
+    """Raise TypeError unless all items of nested lists fit a type of numpy, and take few octets each in an array."""
+    leaf = next(leaves for base, leaves in _LEAVES if issubclass(kind, base))
     for value in values:
         if isinstance(value, (list, tuple)):
-            _require_leaves(value, leaf)
-        elif not isinstance(value, leaf):
-            raise _refuse(value, "number")
+            _require_leaves(value, kind)
+        elif not isinstance(value, leaf) or (isinstance(value, bool) and bool not in leaf):
+            raise _refuse(value, kind)
+
+
+def _has_items(kind: Any) -> bool:
+    return is_sequence(kind) or is_any_set(kind) or get_origin(kind) is tuple
+
+
+def _items_hook(kind: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], Any]:
+    """Return the hook of a type of lists, tuples or sets."""
+    origin: Any = get_origin(kind) or kind
+    make: Any = next((made for made in (list, tuple, set, frozenset, deque) if origin is made), None)
+    if make is None:
+        make = frozenset if is_any_set(kind) else list
+    parts = get_args(kind)
+    if origin is tuple and parts and parts[-1] is not ...:
+        hooks = [converter.get_structure_hook(part) for part in parts]
+        return functools.partial(_items, lambda value, _: _parts(value, parts, hooks), make)
+    return functools.partial(_items, list_structure_factory(kind, converter), make)
+
+
+def _items(structure: Callable[[Any, Any], Any], make: Callable[[Any], Any], value: Any, kind: Any) -> Any:
+    if not isinstance(value, _ITEMS):
+        raise _refuse(value, kind)
+    return make(structure(value, kind))
+
+
+def _parts(value: Any, kinds: tuple[Any, ...], hooks: Sequence[Callable[[Any, Any], Any]]) -> list[Any]:
+    if len(value) != len(kinds):
+        raise TypeError(f"{len(value)} items are not {len(kinds)}")
+    return [hook(item, kind) for hook, item, kind in zip(hooks, value, kinds, strict=True)]

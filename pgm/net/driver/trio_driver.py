@@ -164,9 +164,10 @@ class TrioDriver(NodeDriver):
         while True:
             if self._failure is not None:
                 raise self._failure
-            while self._held:
+            if self._held:
                 await self._send_data(*self._held[0], None, None)
                 self._held.popleft()
+                continue  # a failure may have been noted meanwhile
             now_ns = self.now_ns()
             deadline_ns = self.core.deadline_ns
             if deadline_ns <= now_ns:

@@ -78,8 +78,8 @@ class SourceEndpoint(SourceView[D]):
 
         On streams with batches a message may have a `subject` and a destination node (`to`). It may wait for others to
         share its packet, up to `flush_ivl`, unless `flush` is set. The call waits while `txw_unsent_bytes`, or
-        `txw_unsent_secs` of the rate, are accepted and not sent. Raises `PayloadTooLarge` if the window cannot hold the message, `SourceClosed` after closing,
-        `UsageError` for invalid names.
+        `txw_unsent_secs` of the rate, are accepted and not sent. Raises `PayloadTooLarge` if the window cannot hold the
+        message, `SourceClosed` after closing, `UsageError` for invalid names.
         """
         if self._packer is None and subject is None and to is None:
             self._sends += 1

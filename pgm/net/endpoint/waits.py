@@ -65,5 +65,5 @@ class GateWaits(TrioWaits):
         """End the wait of all tasks."""
         if self._gate.is_in_loop:
             super().wake()
-        elif self._waiters or self.reader is not None:
+        elif self._waiters:
             self._gate.post(super().wake)

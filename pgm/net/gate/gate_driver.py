@@ -59,7 +59,12 @@ class GateDriver(TrioDriver):
         self._happenings: deque[Deliver | Happening] = deque()  # of calls by threads, for handlers in the loop
 
     def abandon(self) -> None:
-        """End the use of a core that a signal handler interrupted in the middle of its work."""
+        """End the use of a core that a signal handler interrupted in the middle of its work.
+
+        No signal handler runs in the loop's thread: an error there is the application's.
+        """
+        if self._gate.is_in_loop:
+            return
         self._fail(
             UsageError(
                 "a signal handler raised inside a call of this source, whose work is half done",

@@ -48,9 +48,8 @@ class LoopGate(trio.abc.Instrument):
         self._door = threading.Lock()
         self._callers = threading.Lock()
         self._running = threading.Lock()
-        self._inside: set[int] = (
-            set()
-        )  # threads that may not enter: the loop's, and those that use the gate or wait for it
+        # Threads that may not enter: the loop's, and those that use the gate or wait for it.
+        self._inside: set[int] = set()
         self._thread = 0  # of the loop
         self._token: trio.lowlevel.TrioToken | None = None
         self._posted: dict[Callable[[], object], None] = {}
@@ -73,7 +72,7 @@ class LoopGate(trio.abc.Instrument):
     @staticmethod
     def _interrupt(number: int, frame: FrameType | None) -> None:
         me = get_ident()
-        if not any(gate.interrupt_later(me) for gate in LoopGate._open):
+        if not any(gate.interrupt_later(me) for gate in tuple(LoopGate._open)):
             signal.default_int_handler(number, frame)
 
     def interrupt_later(self, thread: int) -> bool:
@@ -87,12 +86,8 @@ class LoopGate(trio.abc.Instrument):
         """Take the gate for the loop."""
         self._thread = get_ident()
         self._inside.add(self._thread)
+        self._token = trio.lowlevel.current_trio_token()
         self._running.acquire()
-
-    def task_spawned(self, task: trio.lowlevel.Task) -> None:
-        """Keep the token of the loop, which exists from its first task on."""
-        if self._token is None:
-            self._token = trio.lowlevel.current_trio_token()
 
     def before_io_wait(self, timeout: float) -> None:
         """Let other threads in."""
@@ -104,7 +99,9 @@ class LoopGate(trio.abc.Instrument):
             self._running.acquire()
 
     def after_run(self) -> None:
-        """Leave the gate open: no task is left."""
+        """Leave the gate open: no task is left. Another thread may get the number of this one later."""
+        self._inside.discard(self._thread)
+        self._thread = 0
         self._running.release()
 
     # Endpoints

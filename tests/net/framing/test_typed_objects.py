@@ -36,7 +36,12 @@ class Trade:
 SENT = [Trade(UUID(int=number), datetime(2026, 3, 1), [Leg("a", number)], np.arange(3.0)) for number in range(3)]
 
 
+VALUES = [*SENT, {"key": SENT[0].key}]  # the last is no trade
+
+
 def check(items: list[ObjectItem], receiver: pgm.Receiver | pgm.blocking.Receiver) -> None:
+    with pytest.raises(pgm.UsageError, match="dataclass"):
+        receiver.objects(type=object())
     found = [item for item in items if isinstance(item, pgm.Object)]
     assert [one.value for one in found] == [*SENT, None]
     assert "required field missing" in found[-1].error
@@ -47,15 +52,13 @@ async def main(place: Place) -> None:
     items: list[ObjectItem] = []
     async with pgm.open_receiver(place.url()) as receiver:
         async with pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
-            for value in (*SENT, {"key": SENT[0].key}):
+            for value in VALUES:
                 await source.send_object(value)
         async for item in receiver.objects(type=Trade):
             items.append(item)
             if isinstance(item, pgm.Closed):
                 break
-        with pytest.raises(pgm.UsageError, match="dataclass"):
-            receiver.objects(type=object())
-    check(items, receiver)
+        check(items, receiver)
 
 
 @pytest.mark.parametrize("library", ["trio", "asyncio"])
@@ -71,12 +74,10 @@ def test_objects_of_a_type_in_a_thread(place: Place, busy_poll: bool) -> None:
     items: list[ObjectItem] = []
     with pgm.blocking.open_receiver(place.url(), busy_poll=busy_poll) as receiver:  # type: ignore[call-overload]
         with pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms")) as source:
-            for value in (*SENT, {"key": SENT[0].key}):
+            for value in VALUES:
                 source.send_object(value)
         for item in receiver.objects(type=Trade):
             items.append(item)
             if isinstance(item, pgm.Closed):
                 break
-        with pytest.raises(pgm.UsageError, match="dataclass"):
-            receiver.objects(type=object())
-    check(items, receiver)
+        check(items, receiver)

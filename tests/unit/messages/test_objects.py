@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import uuid
+from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from ipaddress import IPv4Address
@@ -133,7 +135,17 @@ def test_array_that_is_none_is_a_bad_object(value: Any) -> None:
         CBOR.decode(cbor2.dumps(value))
 
 
-@pytest.mark.parametrize("value", [object(), [np.timedelta64(1, "s")], {"a": {Level(1.0): object()}}, lambda: 0])
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        [np.timedelta64(1, "s")],
+        np.timedelta64(1, "ns"),
+        np.array([1], "timedelta64[ns]"),
+        {"a": {Level(1.0): object()}},
+        lambda: 0,
+    ],
+)
 def test_value_that_is_not_known_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match="that CBOR does not know"):
         CBOR.encode(value)
@@ -152,6 +164,10 @@ class Other:
     count: int = 0
     names: list[str] = attrs.Factory(list)
     array: npt.NDArray[np.float64] | None = None
+    small: npt.NDArray[np.int32] | None = None
+    number: np.int32 = np.int32(0)
+    pair: tuple[str, str] = ("", "")
+    letters: frozenset[str] = frozenset()
 
 
 @pytest.mark.parametrize(
@@ -166,8 +182,17 @@ class Other:
         {"octets": b"", "count": "1"},
         {"octets": b"", "count": 1.5},
         {"octets": b"", "count": True},
-        {"octets": b"", "names": "abc"[0:0] or 5},
+        {"octets": b"", "names": "abc"},
         {"octets": b"", "names": [1]},
+        {"octets": b"", "pair": "ab"},
+        {"octets": b"", "pair": ["a"]},
+        {"octets": b"", "letters": "ab"},
+        {"octets": b"", "small": [2**40]},
+        {"octets": b"", "small": [1.5]},
+        {"octets": b"", "small": np.array([2**40])},
+        {"octets": b"", "number": 2**40},
+        {"octets": b"", "number": float("nan")},
+        {"octets": b"", "number": True},
         {"octets": b"", "array": ["a", "b" * 1000]},
         {"octets": b"", "array": [[1], [1, 2]]},
         {"octets": b"", "array": 10**9},
@@ -184,6 +209,17 @@ def test_lists_of_numbers_become_arrays_of_their_type() -> None:
     assert got.array.tolist() == [[1, 2], [3, 4]]
     assert structure_untrusted(["2026-03-01"], npt.NDArray[np.datetime64])[0] == np.datetime64("2026-03-01")
     assert structure_untrusted([True], np.ndarray).dtype == np.bool_
+
+
+def test_lists_become_the_collection_of_a_type() -> None:
+    value = {"octets": b"1", "pair": ["a", "b"], "letters": ["a"], "small": np.array([7], np.int16)}
+    got = structure_untrusted(there_and_back(value), Other)
+    assert (got.pair, got.letters) == (("a", "b"), {"a"})
+    assert got.small.dtype == np.int32
+    assert structure_untrusted([1, 2], tuple[int, ...]) == (1, 2)
+    assert structure_untrusted([1], Sequence[int]) == [1]
+    assert structure_untrusted({1}, list[int]) == [1]
+    assert structure_untrusted([1], deque[int]) == deque([1])
 
 
 def test_plain_types_are_types_too() -> None:
