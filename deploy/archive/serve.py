@@ -19,6 +19,7 @@ from deploy.terminal.log import log
 from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.target import require_node
+from deploy.terminal.token_file import read_token
 from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.core_factory import stream_of
 from pgm.net.endpoint.open import resolve
@@ -45,11 +46,13 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 @click.option("--node", default="", help="Node name that the service reports to clients.")
 @click.option("--tls-cert", type=PATH, help="Certificate as PEM; clients then use grpc+tls://.")
 @click.option("--tls-key", type=PATH, help="Private key of the certificate as PEM.")
-@click.option("--token-file", type=PATH, help="File with the token that clients must send.")
+@click.option(
+    "--token-file", type=PATH, help="File with the token that clients must send, one word of at least 16 characters."
+)
 @option(
     "--files/--no-files",
     default=True,
-    help="Give file positions of rows to clients that can read DIRECTORY themselves.",
+    help="Give file positions of rows to clients on this machine.",
 )
 @click.option(
     "--publish",
@@ -115,7 +118,7 @@ def _serve(
     from pgm.archive.service.service import RangeService, ServiceAccess
 
     access = ServiceAccess(
-        certificate=_certificate(options["tls_cert"], options["tls_key"]), token=_token(options["token_file"])
+        certificate=_certificate(options["tls_cert"], options["tls_key"]), token=read_token(options["token_file"])
     )
     scheme = "grpc" if access.certificate is None else "grpc+tls"
     if reason := _listen_error(listen):  # gRPC would report the same problem less clearly
@@ -140,18 +143,6 @@ def _serve(
     log("ready", f"serves {archives.directory} on {location}")
     signal.sigwait(_END_SIGNALS)
     return service.end()
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        token = file.read_text().strip()
-    except UnicodeDecodeError:
-        raise UsageError(f"{file} is no text", remedy="write a long random word into the file") from None
-    if not token:
-        raise UsageError(f"{file} is empty", remedy="write a long random word into the file")
-    return token
 
 
 def _listen_failure(listen: str, reason: str) -> ProcessError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-import stat
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from deploy.node.supervisor import heed_signals
 from deploy.terminal.log import log
 from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.token_file import read_token
 from pgm.errors import TransportError, UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
 
@@ -28,30 +28,6 @@ _BACKLOG = 64
 _REST_S = 0.5  # for answers in progress after SIGTERM
 _IDLE_S = 10  # until a connection without a complete request is closed
 _STUCK_MS = 5_000  # until a connection whose client does not read its answer is closed
-_LEAST_TOKEN = 16
-_MOST_TOKEN = 4096
-
-
-def read_token(file: Path | None) -> str | None:
-    """Return the token in a file, stripped. Raises `UsageError` for an unreadable file or an invalid token."""
-    if file is None:
-        return None
-    try:
-        octets = file.read_bytes()[: _MOST_TOKEN + 1]
-        mode = file.stat().st_mode
-    except OSError as error:
-        raise UsageError(
-            f"--token-file {file}: {error.strerror}", remedy=f"openssl rand -hex 32 > {file}; chmod 600 {file}"
-        ) from error
-    token = octets.decode("ascii", errors="replace").strip()
-    if not _LEAST_TOKEN <= len(token) <= _MOST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError(
-            f"--token-file {file}: a token is one word of {_LEAST_TOKEN} to {_MOST_TOKEN} ASCII characters",
-            remedy=f"openssl rand -hex 32 > {file}",
-        )
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
-        warn(f"other users can read {file}: chmod 600 {file}")
-    return token
 
 
 def listen(host: str, port: int) -> socket.socket:

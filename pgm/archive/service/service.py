@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hmac
 import json
+import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
@@ -54,6 +56,21 @@ def _flight_errors() -> Iterator[None]:
         yield
     except PgmError as error:
         raise _flight_error(error) from error
+
+
+def is_on_this_machine(peer: str) -> bool:
+    """Return whether a client has an address of this machine. `peer` is gRPC's text, as in `ipv4:192.0.2.1:5000`."""
+    kind, _, place = unquote(peer).partition(":")
+    if kind == "unix":
+        return True
+    host = place.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # the kernel reaches an address of its own from this address; nothing is sent
+            own: str = probe.getsockname()[0]
+    except (OSError, UnicodeError):
+        return False
+    return own == host.partition("%")[0]
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -105,8 +122,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Listen for clients.
 
-        `target` publishes the rows that clients put. With `files`, clients may ask where rows lie. Raises OSError,
-        `ArchiveError` or `pa.ArrowException` if the address cannot be bound.
+        `target` publishes the rows that clients put. With `files`, clients on this machine may ask where rows lie.
+        Raises OSError, `ArchiveError` or `pa.ArrowException` if the address cannot be bound.
         """
         self._archives = archives
         self._parameters = parameters
@@ -141,7 +158,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
         """Perform one of `list_actions`."""
         with _flight_errors():
-            request = read_json(action.body.to_pybytes())
+            body = self._bounded(action.body)
+            request = read_json(body)
             self._archives.refresh()
             if action.type == ACTION_HOLDINGS:
                 answer: dict[str, Any] = {
@@ -155,8 +173,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 }
             elif action.type == ACTION_SQN_AT:
                 answer = {"sqns": self._sqns_at(request)}
-            elif action.type == ACTION_FILES and self._tells_files:
-                range_read = self._archives.read(RangeRequest.from_bytes(action.body.to_pybytes()))
+            elif action.type == ACTION_FILES and self._may_see_files(context):
+                range_read = self._archives.read(RangeRequest.from_bytes(body))
                 answer = {
                     "directory": str(range_read.reader.directory.resolve()),
                     "spots": range_read.spots(_MAX_RANGES),
@@ -170,15 +188,27 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """Return the actions of `do_action`, with descriptions."""
-        files = [(ACTION_FILES, "where the rows of a ticket lie, for clients that see the directory")]
+        files = [(ACTION_FILES, "where the rows of a ticket lie, for clients on this machine")]
         return [
             (ACTION_HOLDINGS, "extent of every recorded session, as JSON"),
             (ACTION_SQN_AT, "the first sqn received at time_us or later, for every session or for one tsi"),
-            *(files if self._tells_files else ()),
+            *(files if self._may_see_files(context) else ()),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
             (ACTION_DISCARD, "forget attempts"),
             (ACTION_PUBLISHED, "the last batch of every writer, and the rows repeated after the service was killed"),
         ]
+
+    def _may_see_files(self, context: Any) -> bool:
+        return self._tells_files and is_on_this_machine(context.peer())
+
+    def _bounded(self, octets: Any) -> bytes:
+        """Return the octets of a request. Raises `BadRequest` before a request without bound is parsed."""
+        most = self._parameters.archive_request_bytes
+        if len(octets) > most:
+            raise BadRequest(
+                f"a request of {len(octets):,} octets", remedy=f"archive_request_bytes is the limit: {most:,} octets"
+            )
+        return bytes(octets)
 
     def _sqns_at(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         time_us = request.get("time_us")
@@ -196,7 +226,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         """Yield a flight for each session."""
         with _flight_errors():
-            criterion = read_json(criteria)
+            criterion = read_json(self._bounded(criteria))
             self._archives.refresh()
             for holding in self._archives.holdings():
                 if _matches(holding.as_json(), criterion):
@@ -206,7 +236,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         """Return the tickets of a range."""
         with _flight_errors():
             self._archives.refresh()
-            return self._info(RangeRequest.from_bytes(descriptor.command or b""))
+            return self._info(RangeRequest.from_bytes(self._bounded(descriptor.command or b"")))
 
     def _info(self, request: RangeRequest) -> Any:
         range_read = self._archives.read(request)
@@ -245,7 +275,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Return the rows of a ticket."""
         with _flight_errors():
-            request = RangeRequest.from_bytes(ticket.ticket)
+            request = RangeRequest.from_bytes(self._bounded(ticket.ticket))
             self._archives.refresh()
             range_read = self._archives.read(request)
         return flight.GeneratorStream(range_read.schema, self._stream(context, range_read, request.tail))
@@ -309,7 +339,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         """Publish the column `value`, or stage it for an attempt at a batch."""
         with _flight_errors():
             publications = self._publishing()
-            request = read_json(descriptor.command or b"")
+            request = read_json(self._bounded(descriptor.command or b""))
             for name in request:
                 if name not in ("stream", "attempt"):
                     raise BadRequest(f"a put has no key {name!r}", remedy="its keys are stream and attempt")

@@ -174,6 +174,7 @@ class ReceiverParameters(CommonParameters, total=False):
     record_lock_ivl: Quantity
     archive_streams: int
     archive_client_streams: int
+    archive_request_bytes: Quantity
     archive_poll_ivl: Quantity
     archive_end_ivl: Quantity
     archive_stage_bytes: Quantity

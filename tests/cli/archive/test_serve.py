@@ -60,9 +60,19 @@ def test_serve_unknown_host_name_is_reported(tmp_path: Path) -> None:
     invoked("serve", tmp_path, "--listen", "127.0.0..1:3057").complains(1, "127.0.0..1:3057", "it is no host name")
 
 
-def test_serve_binary_token_file_is_refused(tmp_path: Path) -> None:
-    (file := tmp_path / "token").write_bytes(bytes(range(128, 192)))
-    invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--token-file", file).complains(2, f"{file} is no text")
+def test_serve_token_file_is_checked_as_that_of_the_monitor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signal.sigwait", lambda _: None)
+    options = ("--listen", "127.0.0.1:0", "--token-file", file := tmp_path / "token")
+    invoked("serve", tmp_path, *options).complains(2, "No such file")
+    for wrong in (bytes(range(128, 192)), b"short\n", b"two words of a long token", b"x" * 5000, b""):
+        file.write_bytes(wrong)
+        invoked("serve", tmp_path, *options).complains(2, f"{file}: a token is one word of 16 to 4096 ASCII characters")
+    file.write_text("a-token-of-many-characters\n")
+    for mode, is_told in ((0o644, True), (0o600, False)):
+        file.chmod(mode)
+        done = invoked("serve", tmp_path, *options)
+        assert done.code == 0
+        assert (f"other users can read {file}" in done.err) is is_told
 
 
 def test_serve_empty_directory_is_served_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

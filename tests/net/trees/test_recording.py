@@ -106,7 +106,7 @@ def test_recording_has_every_message_once_and_serves_it(tmp_path: Path) -> None:
 
 
 def _read_over_flight(directory: Path) -> None:
-    (directory / "token").write_text("secret\n")
+    (directory / "token").write_text("a-token-of-many-characters\n")
     service = Process(
         "serve",
         ["serve", str(directory), "--listen", "127.0.0.1:0", "--token-file", str(directory / "token"), "--json"],
@@ -116,7 +116,7 @@ def _read_over_flight(directory: Path) -> None:
         told = service.first_printed()
         documented("serve", told)
         with flight.connect(told["location"]) as client:
-            options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
+            options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer a-token-of-many-characters")])
             (answer,) = client.do_action(flight.Action("holdings", b""), options)
             held = json.loads(answer.body.to_pybytes())["holdings"]
             assert [(one["node"], one["rows"]) for one in held] == [("desk-1", MESSAGES), ("repairer", MESSAGES)]

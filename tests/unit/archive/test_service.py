@@ -20,7 +20,7 @@ import pytest
 from pgm.archive.requests import RangeRequest
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.publications import PublicationTarget
-from pgm.archive.service.service import RangeService, ServiceAccess
+from pgm.archive.service.service import RangeService, ServiceAccess, is_on_this_machine
 from pgm.archive.store.schema import SCHEMA, plain
 from pgm.archive.store.segment import path_of
 from pgm.archive.store.writer import ArchiveWriter
@@ -258,6 +258,50 @@ def test_service_has_no_files_action_unless_enabled(writer: ArchiveWriter) -> No
         assert "files" not in {kind.type for kind in client.list_actions()}
         with pytest.raises(flight.FlightServerError, match="there is no action 'files' here"):
             _ask(client, "files", tsi=TSI_TEXT)
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_here"),
+    [
+        ("ipv4:127.0.0.1:5000", True),
+        ("ipv6:%5B::1%5D:5000", True),
+        ("ipv6:[::ffff:127.0.0.1]:5000", True),
+        ("unix:/run/archive", True),
+        ("ipv4:198.51.100.7:5000", False),
+        ("ipv6:%5B2001:db8::7%5D:5000", False),
+        ("nonsense", False),
+        ("", False),
+    ],
+)
+def test_client_is_on_this_machine_by_its_address(peer: str, is_here: bool) -> None:
+    assert is_on_this_machine(peer) is is_here
+
+
+def test_service_tells_no_directory_to_clients_of_other_machines(
+    writer: ArchiveWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory tells names of users and products, and only a client on this machine can use it."""
+    with _serving(writer.directory) as (_, client):
+        assert _ask(client, "files", tsi=TSI_TEXT)["directory"] == str(writer.directory)
+        monkeypatch.setattr("pgm.archive.service.service.is_on_this_machine", lambda _: False)
+        assert "files" not in {kind.type for kind in client.list_actions()}
+        with pytest.raises(flight.FlightServerError, match="there is no action 'files' here"):
+            _ask(client, "files", tsi=TSI_TEXT)
+
+
+def test_service_refuses_large_requests_before_it_parses_them(writer: ArchiveWriter) -> None:
+    """The bodies are valid JSON, so only their size refuses them."""
+    with _serving(writer.directory, small(**_SHORT, archive_request_bytes=1 << 16)) as (_, client):
+        large = json.dumps({"tsi": TSI_TEXT, "columns": ["sqn"] * 20_000}).encode()
+        calls = (
+            lambda: list(client.do_action(flight.Action("holdings", large))),
+            lambda: list(client.list_flights(large)),
+            lambda: client.get_flight_info(flight.FlightDescriptor.for_command(large)),
+            lambda: client.do_get(flight.Ticket(large)).read_all(),
+        )
+        for call in calls:
+            with pytest.raises(flight.FlightServerError, match=r"PGM-ARCHIVE-REQUEST: a request of .* octets"):
+                call()
 
 
 def test_several_archives_are_served_as_one_and_new_ones_are_found(tmp_path: Path) -> None:
