@@ -364,7 +364,7 @@ class Parameters:
     file_ask_ivl: int = _ivl(200 * MILLISECOND, ("source", "receiver"), "-", "Time between two questions about missing parts of files. Receivers spread their answers over the first half of this time.", low=MILLISECOND, high=60 * SECOND)
     file_patience: int = _ivl(30 * SECOND, _SOURCE, "-", "How long the source of files waits for a silent receiver that reported itself busy or still acknowledges packets. The source then continues without that receiver.", low=MILLISECOND)
     file_receivers: int = _count(4096, _SOURCE, "-", "Maximum receivers of files whose answers are kept. A further receiver is served only as far as it lacks the same parts.", low=1, high=1_000_000)
-    file_entries: int = _count(200_000, ("source", "receiver"), "-", "Maximum files and folders in a transfer. The read of a list with 200,000 entries takes some hundred MB of memory.", low=1, high=10_000_000)
+    file_entries: int = _count(200_000, ("source", "receiver"), "-", "Maximum files and folders in a transfer, with the folders above them. The read of a list with 200,000 entries takes some hundred MB of memory.", low=1, high=10_000_000)
     file_manifest_bytes: int = _octets(64 * MIB, ("source", "receiver"), "-", "Maximum octets of the list of files.", low=KIB, high=GIB)
 
     # Sockets and drivers

@@ -166,7 +166,7 @@ class Manifest:
         files, folders = value["files"], value["folders"]
         if type(files) is not list or type(folders) is not list:
             raise BadManifest("files or folders are not a list")
-        if len(files) + len(folders) > most_entries:
+        if len(files) + len(folders) > most_entries:  # before an object of each is made
             raise BadManifest(
                 f"a list of {len(files) + len(folders)} files and folders, more than file_entries = {most_entries}"
             )
@@ -174,7 +174,7 @@ class Manifest:
         if block % unit:
             raise BadManifest(f"a block of {block} octets is not a multiple of a unit of {unit}")
         manifest = cls(tuple(map(_entry, files)), tuple(folders), block, unit, value["digest"])
-        check((entry.name for entry in manifest.files), folders)
+        check((entry.name for entry in manifest.files), folders, most_entries)
         if sum(entry.data_octets for entry in manifest.files) > _MOST_OCTETS:
             raise BadManifest(f"the files have more than {_MOST_OCTETS} octets")
         if manifest.blocks > _MOST_BLOCKS:

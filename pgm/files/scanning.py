@@ -71,7 +71,7 @@ def scan(
     result.files.sort(key=lambda item: item[0].name)
     entries = tuple(entry for entry, _ in result.files)
     try:
-        check((entry.name for entry in entries), result.folders)
+        check((entry.name for entry in entries), result.folders, most_entries)
     except BadManifest as error:
         raise UsageError(error.message, remedy="rename it, or send it by itself") from error
     block = unit * max(1, block_octets // unit)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import PurePosixPath
 
 import cbor2
@@ -28,6 +30,7 @@ from pgm.files.packets import (
 
 ENTRIES = 1000
 NAMES = st.binary(min_size=1, max_size=12).filter(lambda name: problem_of(name) is None)
+FEW_NAMES = st.text("a0/", min_size=1, max_size=6).map(str.encode).filter(lambda name: problem_of(name) is None)
 
 
 @st.composite
@@ -122,7 +125,7 @@ def test_a_name_without_a_problem_stays_below_the_folder(name: bytes) -> None:
 def test_names_that_lead_elsewhere_are_refused(name: object) -> None:
     assert problem_of(name)
     with pytest.raises(BadManifest):
-        check([name], [])
+        check([name], [], ENTRIES)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,33 @@ def test_names_that_lead_elsewhere_are_refused(name: object) -> None:
 )
 def test_names_that_exclude_each_other_are_refused(names: list[bytes], folders: list[bytes]) -> None:
     with pytest.raises(BadManifest):
-        check(names, folders)
+        check(names, folders, ENTRIES)
+
+
+@given(st.lists(FEW_NAMES, max_size=8, unique=True), st.lists(FEW_NAMES, max_size=8))
+def test_check_of_names_agrees_with_a_walk_over_all_parts(files: list[bytes], folders: list[bytes]) -> None:
+    above = {name[:at] for name in [*files, *folders] for at in range(len(name)) if name[at : at + 1] == b"/"} | set(
+        folders
+    )
+    is_good = not above & set(files)
+    count = len(above | set(files))
+    with nullcontext() if is_good else pytest.raises(BadManifest):
+        check(files, folders, count)
+    if count:
+        with pytest.raises(BadManifest):
+            check(files, folders, count - 1)
+
+
+def test_manifest_of_deep_folders_is_read_in_bounded_memory() -> None:
+    """100,000 folders with 98 parts, of which none is shared, took 1.6 GB and 8 s. On a disk they are 9.8 million."""
+    tail = b"/a" * 97
+    names = [b"%05d" % number + tail for number in range(100_000)]
+    tracemalloc.start()
+    with pytest.raises(BadManifest, match="with the folders above them"):
+        check((), names, 200_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * sum(map(len, names))
 
 
 def test_manifest_shown_names_have_no_control_characters() -> None:
