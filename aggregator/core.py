@@ -72,9 +72,11 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         if not (starts and channel.segment.upstream):
             self.counters.foreign_packets += _packets_of(item)
             return NOTHING
+        if not self.sessions.has_room(now_ns):
+            return NOTHING
         context = self._context_of(item)
         new = AggregatorSession(context, self._setup, self._caches.open_session(context))
-        evicted = self.sessions.add(item.tsi, new)
+        evicted = self.sessions.add(item.tsi, new, peer, now_ns)
         self.counters.sessions_opened += 1
         gone = self._gone(evicted, "evicted") if evicted else NOTHING
         return [*gone, *self._of_session(item, new, channel, peer, now_ns)]

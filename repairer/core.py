@@ -59,13 +59,17 @@ class RepairerCore(ElementCore[RepairerSession]):
                 return known.on_parity(data, channel, peer, now_ns)
             self.counters.foreign_packets += data.count
             return NOTHING
-        session, effects = self._session(data, now_ns)
+        session, effects = self._session(data, peer, now_ns)
+        if session is None:
+            return effects
         take = functools.partial(session.on_data, data, channel, peer, now_ns)
         return [*effects, *session.upstream.lines.on_data(data, channel, take, now_ns)]
 
     def _on_spm(self, spm: Spm, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         if channel.segment.upstream:
-            session, effects = self._session(spm, now_ns)
+            session, effects = self._session(spm, peer, now_ns)
+            if session is None:
+                return effects
             effects = [*effects, *session.on_spm(spm, peer, now_ns)]
             session.upstream.lines.on_spm(spm, channel, now_ns)
             return effects
@@ -113,14 +117,14 @@ class RepairerCore(ElementCore[RepairerSession]):
             return known.relay.answer_spmr(channel.segment)
         return NOTHING
 
-    def _session(self, item: Data | Spm, now_ns: int) -> tuple[RepairerSession, Effects]:
+    def _session(self, item: Data | Spm, peer: Nla, now_ns: int) -> tuple[RepairerSession | None, Effects]:
         session = self.sessions.get(item.tsi)
-        if session is not None:
+        if session is not None or not self.sessions.has_room(now_ns):
             return session, NOTHING
         session = RepairerSession(self._context_of(item), self._setup, self.cache.open_session(), self._pacers)
         session.state.heard_at_ns = now_ns
         self.counters.sessions_opened += 1
-        evicted = self.sessions.add(item.tsi, session)
+        evicted = self.sessions.add(item.tsi, session, peer, now_ns)
         return session, self._gone(evicted, "evicted") if evicted is not None else NOTHING
 
     def _gone(self, session: RepairerSession, how: str) -> Effects:

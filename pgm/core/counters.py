@@ -199,6 +199,9 @@ class Counters:
     )
     # sessions and bounds
     sessions_opened: int = _count("events", "Sessions opened.")
+    sessions_refused: int = _count(
+        "packets", "Packets of new sessions refused, because max_sessions sessions in use had proved themselves."
+    )
     sessions_evicted: int = _count("events", "Sessions evicted by a new one above max_sessions.")
     sessions_expired: int = _count("events", "Sessions dropped after session_expiry.")
     jumps_rejected: int = _count("packets", "Packets whose sqns lie further ahead than rxw_sqns.")

@@ -32,7 +32,7 @@ _ROWS = (
     EventKind("closed-reset", "A source is down: it failed and announced its failure.", "Look at the source's log."),
     EventKind("closed-silent", "A source counts as down: nothing arrived from it for peer_expiry. The source may come back.", "Check with pgm status that the source runs, and which nodes of the tree receive its packets."),
     EventKind("closed-expired", "A source was silent for session_expiry. The missing packets of the source are lost.", "Start the source, or raise session_expiry for longer outages."),
-    EventKind("closed-evicted", "More sources than max_sessions were active. The session that had been silent longest was evicted.", "Raise max_sessions, or subscribe to fewer streams."),
+    EventKind("closed-evicted", "More sources than max_sessions were active. A newcomer, or a session that had been silent for peer_expiry, was evicted.", "Raise max_sessions, or subscribe to fewer streams."),
     EventKind("closed-excess_naks", "This receiver sent excessive NAKs and closed the session, as excess_nak_policy requires.", "Find the cause of the losses at this receiver: cable, switch, socket buffer or processor."),
     EventKind("closed-overrun", 'The application could not keep up, and its receiver was opened with slow="close".', "Take messages faster, subscribe to fewer messages, or raise inbox_bytes."),
     EventKind("lost-retries", "Packets are lost: all retries ended without a repair.", "Check that a parent runs and receives this node's NAKs. Raise nak_data_retries or repair_budget."),
@@ -72,7 +72,7 @@ _ROWS = (
     EventKind("recorder-failed", "The process that writes the archive died too often. Recording has ended; repairs continue.", "Mend the cause in the last messages of that process, and restart the node."),
     EventKind("element-stuck", "An element's acks of an acknowledged stream stand still. The element's parent no longer waits for it.", "Look at that element and its children (pgm status), and look for a sender that forges acks in its name."),
     EventKind("setting-changed", "`pgm ctl` changed a setting of this node while the node ran."),
-    EventKind("session-evicted", "An element had more sources than max_sessions. The session that had been silent longest was evicted.", "Raise max_sessions."),
+    EventKind("session-evicted", "An element had more sources than max_sessions. A newcomer, or a session that had been silent for peer_expiry, was evicted.", "Raise max_sessions."),
     EventKind("session-expired", "An element dropped the session of a source. The source was silent and no node requested repairs for session_expiry."),
 )  # fmt: skip
 

@@ -405,6 +405,56 @@ def test_attack_senseless_naks_make_no_state(role, make: Callable[[random.Random
 
 @pytest.mark.rfc("SEC-01")
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
+@pytest.mark.parametrize("senders", [1, 250])
+@pytest.mark.parametrize("kind", ["data", "spm"])
+def test_attack_single_packets_of_new_sessions_evict_no_stream(role, senders, kind):
+    """The true stream idles meanwhile. Many addresses cost it nothing, once three SPMs have agreed with its data."""
+    target = Target.of(role, max_sessions=16, peer_expiry=10 * SECOND)
+    for step in range(3 if senders > 1 else 0):
+        target.hear(data_train([SENT + step]))
+        target.hear(spm_packet(2 + step, 0, SENT + step))
+    target.wait(SECOND)
+    for number in range(500):
+        tsi = number.to_bytes(8, "big")
+        forged = data_train([5], tsi=tsi) if kind == "data" else spm_packet(1, 0, 5, tsi=tsi)
+        target.hear(forged, f"10.1.9.{number % senders}")
+        target.wait(MS)
+    assert tsi_text(TSI) in {row.tsi for row in target.core.status(target.now)}
+    newcomer = b"newcomer"
+    target.hear(data_train([5], tsi=newcomer), "10.1.0.7")
+    target.hear(spm_packet(1, 0, 5, tsi=newcomer), "10.1.0.7")
+    for number in range(500, 600):
+        target.hear(data_train([5], tsi=number.to_bytes(8, "big")), f"10.1.9.{number % senders}")
+        target.wait(MS)
+    assert {tsi_text(TSI), tsi_text(newcomer)} <= {row.tsi for row in target.core.status(target.now)}
+    assert len(target.core.sessions) == 16
+
+
+@pytest.mark.rfc("SEC-01")
+@pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
+def test_attack_full_table_of_streams_in_use_refuses_newcomers(role):
+    """A stream that was silent for peer_expiry makes room."""
+    target = Target.of(role, max_sessions=2, peer_expiry=10 * SECOND)
+
+    def use(tsi: bytes, steps: range) -> None:
+        for step in steps:
+            target.hear(data_train([SENT + step], tsi=tsi))
+            target.hear(spm_packet(2 + step, 0, SENT + step, tsi=tsi))
+
+    use(TSI, range(3))
+    use(b"another!", range(3))
+    target.wait(9 * SECOND)
+    target.hear(data_train([5], tsi=b"newcomer"))
+    assert target.core.counters.sessions_refused == 1
+    use(b"another!", range(3, 4))
+    target.wait(SECOND)
+    target.hear(data_train([5], tsi=b"newcomer"))
+    assert {row.tsi for row in target.core.status(target.now)} == {tsi_text(b"another!"), tsi_text(b"newcomer")}
+    assert target.core.counters.sessions_evicted == 1
+
+
+@pytest.mark.rfc("SEC-01")
+@pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
 def test_attack_number_of_sessions_is_bounded(role):
     """The number of sessions is bounded.
 

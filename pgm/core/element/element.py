@@ -48,7 +48,7 @@ class ElementCore(Generic[S]):
         self._parameters = parameters
         self._rng = rng
         self._node_id = NodeId(rng)
-        self.sessions: SessionTable[S] = SessionTable(parameters.max_sessions, self.counters)
+        self.sessions: SessionTable[S] = SessionTable(parameters, self.counters)
 
     @property
     def deadline_ns(self) -> int:

@@ -40,7 +40,7 @@ class ReceiverCore:
         self._rng = rng
         self._room = DeliveryBudget(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
-        self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters.max_sessions, self._counters)
+        self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters, self._counters)
         self.single = SingleReceiveLane(self._sessions, is_open=not setup.allowed and not setup.lines)
 
     @property
@@ -95,7 +95,9 @@ class ReceiverCore:
             known = self._sessions.get(item.tsi)
             if known is not None and not self.setup.lines:
                 return known.on_data(item, peer, now_ns)
-            session, effects = self._session(item, now_ns)
+            session, effects = self._session(item, peer, now_ns)
+            if session is None:
+                return effects
             take = functools.partial(session.on_data, item, peer, now_ns)
             return [*effects, *session.lines.on_data(item, channel, take, now_ns)]
         if isinstance(item, DataWithGaps):
@@ -104,7 +106,9 @@ class ReceiverCore:
                 return known.on_data(item, peer, now_ns)
             return [effect for piece in item.pieces() for effect in self._receive_one(piece, channel, peer, now_ns)]
         if isinstance(item, Spm):
-            session, effects = self._session(item, now_ns)
+            session, effects = self._session(item, peer, now_ns)
+            if session is None:
+                return effects
             effects = [*effects, *session.on_spm(item, peer, now_ns)]
             session.lines.on_spm(item, channel, now_ns)
             return effects
@@ -139,15 +143,15 @@ class ReceiverCore:
             known.start.on_spmr_heard(now_ns)
         return NOTHING
 
-    def _session(self, item: Data | Spm, now_ns: int) -> tuple[ReceiverSession, Effects]:
+    def _session(self, item: Data | Spm, peer: Nla, now_ns: int) -> tuple[ReceiverSession | None, Effects]:
         session = self._sessions.get(item.tsi)
-        if session is not None:
+        if session is not None or not self._sessions.has_room(now_ns):
             return session, NOTHING
         tsi = self.setup.names.named(item.tsi, item.data_port)
         context = SessionContext(tsi, item.data_port, self._parameters, self._counters, self._rng, self._node_id)
         session = ReceiverSession(context, self.setup, self._room, now_ns)
         restarted = restart_of_new_session(session, self._sessions)
-        evicted = self._sessions.add(item.tsi, session)
+        evicted = self._sessions.add(item.tsi, session, peer, now_ns)
         return session, restarted if evicted is None else [*restarted, *evicted.delivery.end(CloseCause.EVICTED)]
 
     def grant(self, octets: int) -> Effects:

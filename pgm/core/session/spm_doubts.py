@@ -1,4 +1,4 @@
-"""SPMs that contradict what a session knows, counted until enough of them agree."""
+"""SPMs that contradict what a session knows, or agree with it, counted until they are enough."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ class SpmDoubts:
         self._parameters = parameters
         self._claimed_lead, self._claims = 0, 0  # a lead far ahead, and the number of SPMs that agree on it
         self._old_sqn, self._old_spms = 0, 0  # SPMs out of sequence: the newest SPM_SQN, and how many in order
+        self._spm_lead = -1  # of the last SPM whose edges were taken
+        self._agreements = 0  # SPMs that fit the data since the SPM before
+
+    @property
+    def agreements(self) -> int:
+        """Return how many SPMs fitted the data that had come since the SPM before."""
+        return self._agreements
 
     def end_old_sqns(self) -> None:
         """Note an SPM in sequence."""
@@ -21,6 +28,12 @@ class SpmDoubts:
     def end_jump(self) -> None:
         """Note a lead that is not far ahead."""
         self._claims = 0
+
+    def compare(self, spm_lead: int, data_lead: int) -> None:
+        """Compare the lead of an SPM with the newest sqn known before the SPM."""
+        if data_lead > self._spm_lead and data_lead - spm_lead <= self._parameters.rxw_sqns:
+            self._agreements += 1
+        self._spm_lead = max(spm_lead, data_lead)
 
     def confirms_old_sqns(self, spm_sqn: int) -> bool:
         """Count an SPM out of sequence.

@@ -77,6 +77,11 @@ class SessionState:
         return self.spm is None or _group_size_of(self.spm) == self.group_size
 
     @property
+    def agreements(self) -> int:
+        """Return how many SPMs fitted the data that had come since the SPM before."""
+        return self._doubts.agreements
+
+    @property
     def used_at_ns(self) -> int:
         """Return when a packet of the session last came, or a child was last served."""
         return max(self.heard_at_ns, self.asked_at_ns)
@@ -214,6 +219,7 @@ class SessionState:
                 self.lead, self.trail = self.lead + shift, self.trail + shift
                 self.epoch = SessionEpoch.of(epoch, 0)
             self._announced_lead = self.lead
+            self._doubts.compare(self.lead, -1)
             return SpmVerdict.TAKEN
         lead = unwrap(spm.lead, self.lead)
         if epoch is not None and self.epoch is NO_EPOCH:
@@ -222,6 +228,7 @@ class SessionState:
         if self.is_jump(lead):
             return self._weigh_jump(lead, trail)
         self._doubts.end_jump()
+        self._doubts.compare(lead, self._announced_lead)
         self.saw(lead, trail)
         return SpmVerdict.TAKEN
 

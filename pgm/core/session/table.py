@@ -1,7 +1,12 @@
-"""Bounded table of sessions by TSI (SEC-01). A session beyond the limit evicts another, which is counted."""
+"""Bounded table of sessions by TSI (SEC-01).
+
+Single packets with new TSIs are easy to forge. In a full table a new session therefore takes the place of an ended
+session or of another newcomer, never that of a session in use.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -11,7 +16,8 @@ from pgm.core.counters import Counters
 from pgm.core.session.session_counters import SessionCounts
 from pgm.core.session.state import SessionState
 from pgm.core.status import SessionStatus
-from pgm.wire.formats import Tsi
+from pgm.parameters import Parameters
+from pgm.wire.formats import Nla, Tsi
 
 
 class HasState(Protocol):
@@ -31,16 +37,16 @@ S = TypeVar("S", bound=HasState)
 
 
 class SessionTable(Generic[S]):
-    """Table of at most `limit` sessions.
+    """Table of at most `max_sessions` sessions.
 
-    Ended sessions are evicted first, then the one silent for longest. A lookup gives the session the turn: the core's
-    counters then count for that session.
+    A lookup gives the session the turn: the core's counters then count for that session.
     """
 
-    def __init__(self, limit: int, counters: Counters) -> None:
-        self._limit = limit
+    def __init__(self, parameters: Parameters, counters: Counters) -> None:
+        self._parameters = parameters
         self._counters = counters
         self._by_tsi: dict[Tsi, S] = {}
+        self._senders: dict[Tsi, Nla] = {}  # of the first packet
         self._shares: SessionCounts[Tsi] = SessionCounts(counters)
         self.turn: S | None = None  # the session that has the turn
 
@@ -80,24 +86,57 @@ class SessionTable(Generic[S]):
         session = self._by_tsi.get(tsi)
         return None if session is None else session.state
 
-    def add(self, tsi: Tsi, session: S) -> S | None:
-        """Add a session. Return the evicted session, or None."""
+    def has_room(self, now_ns: int) -> bool:
+        """Return whether a new session may be added, and count the refusal otherwise."""
+        if len(self._by_tsi) < self._parameters.max_sessions or self._replaceable(now_ns) is not None:
+            return True
+        self._counters.sessions_refused += 1
+        return False
+
+    def add(self, tsi: Tsi, session: S, sender: Nla, now_ns: int) -> S | None:
+        """Add a session, whose first packet came from `sender`. Return the evicted session, or None.
+
+        The caller has asked `has_room`.
+        """
         evicted = None
-        if len(self._by_tsi) >= self._limit:
-            tsi_out, evicted = min(
-                self._by_tsi.items(), key=lambda item: (not item[1].is_over, item[1].state.heard_at_ns, item[0])
-            )
-            del self._by_tsi[tsi_out]
+        if len(self._by_tsi) >= self._parameters.max_sessions:
+            tsi_out = self._replaceable(now_ns)
+            assert tsi_out is not None
+            evicted = self._by_tsi.pop(tsi_out)
             self._forget(tsi_out)
             if not evicted.is_over:
                 self._counters.sessions_evicted += 1
         self._by_tsi[tsi] = session
+        self._senders[tsi] = sender
         self._give_turn(tsi, session)
         return evicted
+
+    def _replaceable(self, now_ns: int) -> Tsi | None:
+        """Return the session to evict for a newcomer, or None.
+
+        Ended sessions are evicted first. Then newcomers: first those of the sender that has most of them, first those
+        with the fewest agreements. A session that has proved itself is evicted only after a silence of `peer_expiry`.
+        """
+        ended = [(session.state.heard_at_ns, tsi) for tsi, session in self._by_tsi.items() if session.is_over]
+        if ended:
+            return min(ended)[1]
+        enough = self._parameters.session_confirmations
+        newcomers = [tsi for tsi, session in self._by_tsi.items() if session.state.agreements < enough]
+        if newcomers:
+            crowds = Counter(self._senders[tsi] for tsi in newcomers)
+
+            def rank(tsi: Tsi) -> tuple[int, int, int, Tsi]:
+                state = self._by_tsi[tsi].state
+                return -crowds[self._senders[tsi]], state.agreements, state.heard_at_ns, tsi
+
+            return min(newcomers, key=rank)
+        heard_at_ns, tsi = min((session.state.heard_at_ns, tsi) for tsi, session in self._by_tsi.items())
+        return tsi if now_ns - heard_at_ns >= self._parameters.peer_expiry else None
 
     def _forget(self, tsi: Tsi) -> None:
         self.turn = None
         self._shares.forget(tsi)
+        del self._senders[tsi]
 
     def forget(self, is_done: Callable[[S], bool]) -> list[S]:
         """Drop and return the sessions that are done."""

@@ -150,6 +150,7 @@ class ReceiverParameters(CommonParameters, total=False):
     jump_confirmations: int
     spm_confirmations: int
     max_sessions: int
+    session_confirmations: int
     peer_expiry: Quantity
     stall_ivl: Quantity
     session_expiry: Quantity
