@@ -16,7 +16,7 @@ from pgm.core.effects import Send
 from pgm.core.interface import Core
 from pgm.net.driver.asyncio_loop import end_wait
 from pgm.net.driver.asyncio_reads import AsyncioReads
-from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, LATE_NS, Application
 from pgm.net.driver.held_sends import HeldSends
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
@@ -42,6 +42,7 @@ class AsyncioDriver(NodeDriver):
         self._writer: socket.socket | None = None  # the socket that refused data
         self._timer: asyncio.Handle | None = None
         self._until_ns = _SOON  # when the timer checks the core's deadline
+        self._due_ns = NEVER  # the same, or the time of the call that set a deadline of the past
         reads.links.join(self)
 
     async def run(self) -> None:
@@ -113,7 +114,9 @@ class AsyncioDriver(NodeDriver):
     def _set_timer(self, deadline_ns: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        wait_ms = -((self.now_ns() - deadline_ns) // MILLISECOND)  # rounded up, as the kernel's wait of the loop is
+        now_ns = self.now_ns()
+        self._due_ns = max(deadline_ns, now_ns)
+        wait_ms = -((now_ns - deadline_ns) // MILLISECOND)  # rounded up, as the kernel's wait of the loop is
         if wait_ms <= 0:
             self._until_ns = _SOON
             self._timer = self._loop.call_soon(self._guarded, self._serve)
@@ -126,7 +129,11 @@ class AsyncioDriver(NodeDriver):
         self._until_ns = _SOON
         for _ in range(DEADLINES_IN_A_ROW):
             now_ns = self.now_ns()
-            if self._writer is not None or self.core.deadline_ns > now_ns:
+            if now_ns - self._due_ns >= LATE_NS and not self.reads.catch_up():
+                self._timer = self._loop.call_soon(self._guarded, self._serve)
+                return
+            self._due_ns = now_ns
+            if self._writer is not None or not self.is_open or self.core.deadline_ns > now_ns:
                 break
             self.call(self.core.handle_deadline, now_ns)
         if self._writer is None and self.is_open:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, cast
 
-from pgm.net.driver.node_driver import DRAIN_OCTETS, DRAIN_TRAINS
+from pgm.net.link.backlog import DRAIN_OCTETS, DRAIN_TRAINS, Backlog
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import Endpoint, NodeLinks
 from pgm.net.sockets.inputs import Input
@@ -43,6 +43,8 @@ class AsyncioReads:
         self.answers = asyncio.Lock()  # of the endpoint that answers operators
         self._users = 0
         self._resting: dict[Input, asyncio.Handle] = {}  # sockets without a reader, for a while
+        self._waiting_data = Backlog(links, is_data_alone=True)
+        self._all_waiting = Backlog(links, is_data_alone=False)
         self._writers: dict[socket.socket, list[Callable[[], None]]] = {}
 
     @contextmanager
@@ -119,10 +121,20 @@ class AsyncioReads:
         elif self._resting.pop(sock, None) is not None:
             self._watch(link, sock)
 
+    def catch_up(self) -> bool:
+        """Read a part of all that waits in the node's sockets, data first. Return whether all was read."""
+        is_over = self._all_waiting.read_slice()
+        for endpoint in cast("tuple[ReadingEndpoint, ...]", self.links.endpoints):
+            endpoint.reschedule()
+        return is_over
+
     def _read(self, link: Link, sock: Input) -> bool:
         """Read up to the bound. Return whether the socket is empty."""
         octets = 0
+        is_data = (link, sock) in self.links.data_inputs
         for _ in range(DRAIN_TRAINS):
+            if not is_data and not self._waiting_data.read_slice():
+                return False
             arrival = link.read(sock)
             if arrival is None:
                 return True

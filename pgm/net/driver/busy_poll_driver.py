@@ -19,10 +19,11 @@ from contextlib import contextmanager
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.errors import UsageError
-from pgm.net.driver.effects import DEADLINES_IN_A_ROW, READS_IN_A_ROW, Application, EffectPerformer
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, LATE_NS, READS_IN_A_ROW, Application, EffectPerformer
 from pgm.net.driver.held_sends import HeldSends
 from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.driver.rest_settings import NO_MODERATION, ReadSettings
+from pgm.net.link.backlog import Backlog
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
@@ -54,8 +55,15 @@ class _Input:
         self._sock = sock
         self.was_single = False  # whether the last read gave one packet: the next read probably does, too
 
+    @property
+    def is_data(self) -> bool:
+        """Return whether the socket is read before others of the node."""
+        return (self._link, self._sock) in self.driver.links.data_inputs
+
     def read(self, *, gathers: bool) -> None:
-        """Read the socket."""
+        """Read the socket, and data of the node that waits before it. The next turn goes on after much data."""
+        if not self.is_data and not self.driver.waiting_data.read_slice():
+            return
         if gathers or not self.was_single or not self.poll(1):
             self._read(gathers=gathers)
 
@@ -74,6 +82,10 @@ class _Input:
         if polls < 0:
             self._read(gathers=False)
         return abs(polls)
+
+
+def _is_control(entry: tuple[int, _Input]) -> bool:
+    return not entry[1].is_data
 
 
 class BusyPollLoop:
@@ -96,7 +108,8 @@ class BusyPollLoop:
         self.is_performing = False  # whether an application's handler may run: its sends go out afterwards
         self._drivers_with_sends: list[BusyPollDriver] = []  # from handlers
         self.now_ns = 0  # time of the last turn without data
-        self._last_turn_ns = 0
+        self.last_turn_ns = 0
+        self._late_drivers: list[BusyPollDriver] = []  # of which all sockets must be read before the next deadline
         self.thread = threading.get_ident()
 
     @classmethod
@@ -124,6 +137,7 @@ class BusyPollLoop:
     def remove(self, driver: BusyPollDriver) -> None:
         """Remove a driver whose sockets are still open."""
         self._drivers.remove(driver)
+        self._late_drivers = [other for other in self._late_drivers if other is not driver]
         self._drivers_with_sends = [other for other in self._drivers_with_sends if other is not driver]
         self._busiest = self._idle_driver = None
         heir = next((other for other in self._drivers if other.links is driver.links), None)
@@ -178,7 +192,7 @@ class BusyPollLoop:
             busiest is not None
             and self._consecutive_reads <= self._most_singles
             # All other sockets wait, so not for long, and not while the application is slow with each message.
-            and (not reads or (reads < READS_IN_A_ROW and time.monotonic_ns() < self._last_turn_ns + _TURN_IVL))
+            and (not reads or (reads < READS_IN_A_ROW and time.monotonic_ns() < self.last_turn_ns + _TURN_IVL))
         ):
             polls = busiest.poll(_POLLS)
             if polls:
@@ -196,14 +210,17 @@ class BusyPollLoop:
             self.turn()
 
     def turn(self) -> None:
-        """Read once from every ready socket; without ready sockets, serve the deadlines that are reached."""
+        """Read once from every ready socket; without ready sockets, serve the deadlines that are reached.
+
+        After a pause of the thread, deadlines wait until all that waited in the sockets was read.
+        """
         ready = self._poll(0, _MOST_READY)
         if ready:
             self._read_all(ready)
             self._reads += 1
             self._consecutive_reads += 1
             if self._reads < READS_IN_A_ROW:
-                self._last_turn_ns = time.monotonic_ns()
+                self._note_turn(time.monotonic_ns())
                 return
         else:
             self._consecutive_reads = 0
@@ -211,8 +228,12 @@ class BusyPollLoop:
         if self._is_stale:
             self._is_stale = False
             self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
-        now_ns = self.now_ns = self._last_turn_ns = time.monotonic_ns()
+        now_ns = self.now_ns = time.monotonic_ns()
+        self._note_turn(now_ns)
         if now_ns >= self._deadline_ns:
+            if ready and not self._has_caught_up():
+                return
+            self._late_drivers.clear()
             self._is_stale = True
             for driver in tuple(self._drivers):  # a handler may close some
                 driver.serve(now_ns)
@@ -220,12 +241,29 @@ class BusyPollLoop:
             idle_driver, self._idle_driver = self._idle_driver, None
             idle_driver.on_idle(now_ns)
 
+    def _note_turn(self, now_ns: int) -> None:
+        if now_ns - self.last_turn_ns >= LATE_NS:
+            self._late_drivers = list(self._drivers)
+        self.last_turn_ns = now_ns
+
+    def _has_caught_up(self) -> bool:
+        """Read a part of what waits since a pause. Return whether all of it was read."""
+        while self._late_drivers:
+            driver = self._late_drivers[-1]
+            if not driver.all_waiting.read_slice():
+                return False
+            if driver in self._late_drivers:  # no handler has closed it
+                self._late_drivers.remove(driver)
+        return True
+
     def _read_all(self, ready: Sequence[tuple[int, int]]) -> None:
         # After a pause a packet comes alone, and gathering would only delay it.
         gathers, were_single = self._consecutive_reads > self._most_singles, True
-        for number, _ in ready:
-            entry = self._inputs.get(number)
-            if entry is None:
+        entries = [(number, self._inputs[number]) for number, _ in ready if number in self._inputs]
+        if len(entries) > 1:
+            entries.sort(key=_is_control)
+        for number, entry in entries:
+            if self._inputs.get(number) is not entry:
                 continue  # a handler has closed it since
             entry.read(gathers=gathers)
             # A handler may have closed it, and opened another socket of this number.
@@ -259,6 +297,8 @@ class BusyPollDriver(EffectPerformer):
         self.take_single: TakeSingle | None = None  # while this endpoint is alone on the links
         self._warms = reads.warm_ivl > 0
         self._moderation = ReadModeration(reads, 0, core.counters)  # measures the rate; the receiver never rests
+        self.waiting_data = Backlog(links, is_data_alone=True)
+        self.all_waiting = Backlog(links, is_data_alone=False)
         self.loop = BusyPollLoop.of_this_thread()
         self.expect_by = self.loop.expect_by  # without a call in between, which the fast path would feel
         self.thread = self.loop.thread  # the only thread that may use the driver
@@ -371,7 +411,10 @@ class BusyPollDriver(EffectPerformer):
             return
         loop.expect_change()
         now_ns = time.monotonic_ns()
-        if not self.held:
+        if now_ns - loop.last_turn_ns >= LATE_NS:
+            while self.is_open and not self.all_waiting.read_slice():
+                pass
+        if not self.held and self.is_open:
             self.call(self.core.handle_deadline, now_ns)
         if self.is_open:
             loop.turn_if_due(now_ns)

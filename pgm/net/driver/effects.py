@@ -15,12 +15,16 @@ from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.net.sockets.inputs import Input
 from pgm.telemetry.observer import Observer
+from pgm.units import MILLISECOND
 
 # Gathering reads in a row before only packets held back are read: two interleaved senders would otherwise keep the loop
 # for as long as they send. A read of 64 KB takes some 50 us, so timers are late by less than their step.
 READS_IN_A_ROW = 16
 # Deadlines served in a row before other work gets its turn.
 DEADLINES_IN_A_ROW = 4
+# Lateness of a timer from which the sockets are read first: an answer may wait there. Timers of the kernel are late by
+# up to one millisecond.
+LATE_NS = 2 * MILLISECOND
 
 P = ParamSpec("P")
 

@@ -17,12 +17,6 @@ from pgm.net.sockets.inputs import Input
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
 from pgm.topology.node_plan import NodePlan
-from pgm.units import MIB
-
-# Reads from one socket, and octets of them, before other tasks get their turn. Either takes some two milliseconds, a
-# fifth of the shortest default NAK_BO_IVL.
-DRAIN_TRAINS = 32
-DRAIN_OCTETS = 2 * MIB
 
 
 class Turns(Protocol):

@@ -16,7 +16,7 @@ from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.deadline_timer import DeadlineTimer
-from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, LATE_NS, Application
 from pgm.net.driver.held_sends import HeldSends
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.driver.nurseries import open_plain_nursery
@@ -144,6 +144,8 @@ class TrioDriver(NodeDriver):
         now_ns = self.now_ns()
         if now_ns < self._timer.until_ns:
             return
+        if now_ns - self._timer.due_ns >= LATE_NS and not self.reads.all_waiting.read_slice():
+            return
         if self.core.deadline_ns <= now_ns:
             self.perform(self.core.handle_deadline(now_ns))
         self._timer.move(self.core.deadline_ns, self.now_ns())
@@ -161,6 +163,7 @@ class TrioDriver(NodeDriver):
 
     async def _keep_deadlines(self) -> None:
         served = 0
+        due_ns = self.now_ns()  # of this turn
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -171,12 +174,18 @@ class TrioDriver(NodeDriver):
             now_ns = self.now_ns()
             deadline_ns = self.core.deadline_ns
             if deadline_ns <= now_ns:
+                if now_ns - due_ns >= LATE_NS:
+                    await self.reads.catch_up()
+                    due_ns = self.now_ns()
+                    continue
+                due_ns = now_ns
                 await self._perform(self.core.handle_deadline(now_ns))
                 served += 1
                 if served % DEADLINES_IN_A_ROW == 0:
                     await trio.lowlevel.checkpoint()
                 continue
             await self._timer.sleep(deadline_ns, now_ns)
+            due_ns = self._timer.due_ns
 
     async def perform_received(self, effects: Effects, link: Link, train: Train) -> None:
         """Perform the effects of a read; data waits until the link takes it."""

@@ -12,8 +12,8 @@ import trio
 
 from pgm.core.effects import Effects
 from pgm.net.driver.application_reads import ApplicationReader
-from pgm.net.driver.node_driver import DRAIN_OCTETS, DRAIN_TRAINS
 from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.link.backlog import DRAIN_OCTETS, DRAIN_TRAINS, Backlog
 from pgm.net.link.link import Link
 from pgm.net.link.node_links import Endpoint, NodeLinks
 from pgm.net.link.reader import SocketRead
@@ -52,6 +52,9 @@ class TrioReads:
         self.write_locks = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
         self.answers = trio.Lock()  # of the endpoint that answers operators
         self._turn = trio.Lock()  # of the endpoint that runs the tasks
+        self._data_turn = trio.Lock()  # of the task that reads data: while a relay waits for a link, none may overtake
+        self._waiting_data = Backlog(links, is_data_alone=True)
+        self.all_waiting = Backlog(links, is_data_alone=False)
 
     @property
     def _endpoints(self) -> tuple[ReadingEndpoint, ...]:
@@ -63,6 +66,32 @@ class TrioReads:
             for link in self.links:
                 for sock in link.inputs:
                     nursery.start_soon(self._listen, link, sock)
+
+    async def catch_up(self) -> None:
+        """Read all that waits in the node's sockets, data first."""
+        await self._read_backlog(self.all_waiting)
+
+    async def _read_backlog(self, backlog: Backlog) -> None:
+        trains = octets = 0
+        await self._begin_data()
+        try:
+            for link, sock, arrival in backlog.reads():
+                await self._hand_over(link, sock, arrival)
+                trains, octets = trains + 1, octets + arrival.train.length
+                if (trains >= DRAIN_TRAINS or octets > DRAIN_OCTETS) and not link.holds(sock):
+                    trains = octets = 0
+                    await trio.lowlevel.checkpoint()
+        finally:
+            self._data_turn.release()
+        for endpoint in self._endpoints:
+            endpoint.reschedule()
+
+    async def _begin_data(self) -> None:
+        """Wait for the turn of reading data; no pass of the scheduler if it is free."""
+        if self._data_turn.locked():
+            await self._data_turn.acquire()
+        else:
+            self._data_turn.acquire_nowait()
 
     def _application_reader(self, sock: Input) -> ApplicationReader | None:
         reader = self._endpoints[0].application_reader
@@ -99,23 +128,35 @@ class TrioReads:
     async def _drain(self, link: Link, sock: Input) -> bool:
         """Read up to the bound that other tasks may wait for. Return whether the socket is empty."""
         octets = 0
-        for _ in range(DRAIN_TRAINS):
-            arrival = link.read(sock)
-            if arrival is None:
-                return True
-            if self.links.is_shared:
-                self.links.hand_over(link, sock, arrival)
-            else:
-                [endpoint] = self._endpoints
-                effects = endpoint.receive(link, sock, arrival)
-                if effects:
-                    await endpoint.perform_received(effects, link, arrival.train)
-            if arrival.is_last:
-                return True
-            octets += arrival.train.length
-            if octets > DRAIN_OCTETS:
-                break
-        return False
+        is_data = (link, sock) in self.links.data_inputs
+        if is_data:
+            await self._begin_data()
+        try:
+            for _ in range(DRAIN_TRAINS):
+                if not is_data and self._waiting_data:
+                    await self._read_backlog(self._waiting_data)
+                arrival = link.read(sock)
+                if arrival is None:
+                    return True
+                await self._hand_over(link, sock, arrival)
+                if arrival.is_last:
+                    return True
+                octets += arrival.train.length
+                if octets > DRAIN_OCTETS:
+                    break
+            return False
+        finally:
+            if is_data:
+                self._data_turn.release()
+
+    async def _hand_over(self, link: Link, sock: Input, arrival: SocketRead) -> None:
+        if self.links.is_shared:
+            self.links.hand_over(link, sock, arrival)
+            return
+        [endpoint] = self._endpoints
+        effects = endpoint.receive(link, sock, arrival)
+        if effects:
+            await endpoint.perform_received(effects, link, arrival.train)
 
 
 async def _rest(wake_ivl: int) -> None:

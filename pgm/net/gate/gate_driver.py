@@ -14,7 +14,7 @@ from pgm.core.events import Happening
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver.deadline_timer import DeadlineTimer
-from pgm.net.driver.effects import DEADLINES_IN_A_ROW, Application
+from pgm.net.driver.effects import DEADLINES_IN_A_ROW, LATE_NS, Application
 from pgm.net.driver.rest_settings import ReadSettings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
@@ -98,7 +98,8 @@ class GateDriver(TrioDriver):
         if not self._gate.is_in_loop:
             for _ in range(DEADLINES_IN_A_ROW):
                 now_ns = self.now_ns()
-                if self.core.deadline_ns > now_ns or self.is_held_up:
+                is_late = now_ns - self._timer.due_ns >= LATE_NS  # the loop reads its sockets first
+                if self.core.deadline_ns > now_ns or self.is_held_up or is_late:
                     break
                 self.perform(self.core.handle_deadline(now_ns))
         self.reschedule()

@@ -62,6 +62,8 @@ class NodeLinks(Sequence[Link]):
         self._hearing_all: tuple[Endpoint, ...] = ()  # receivers without data ports of their own
         self.endpoints: tuple[Endpoint, ...] = ()  # the oldest first
         self.gone = Counters()  # of the endpoints that left
+        self.data_inputs: tuple[tuple[Link, Input], ...] = ()  # to read before all others
+        self.other_inputs: tuple[tuple[Link, Input], ...] = ()
 
     @overload
     def __getitem__(self, index: int) -> Link: ...
@@ -111,6 +113,11 @@ class NodeLinks(Sequence[Link]):
         self._hearing_all = tuple(e for e, own in ports.items() if not own)
         known = frozenset[int]().union(*ports.values())
         self._receivers = {port: tuple(e for e, own in ports.items() if not own or port in own) for port in known}
+        carriers = [link for link in self._links if link.plan.upstream or ports]
+        # The first input has the data: the group's, or the only one of a unicast leg.
+        self.data_inputs = tuple((link, link.inputs[0]) for link in carriers)
+        inputs = [(link, sock) for link in self._links for sock in link.inputs]
+        self.other_inputs = tuple(one for one in inputs if one not in self.data_inputs)
         concerns = Concerns(frozenset(sources), known, hears_all=bool(self._hearing_all))
         for link in self._links:
             link.concern(concerns)

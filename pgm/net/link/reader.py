@@ -21,7 +21,7 @@ from pgm.core.structures.arena import READING_OCTETS, ROOM, Arena
 from pgm.impairments import Injector
 from pgm.net.sockets.inputs import Input
 from pgm.net.sockets.msghdr import CONTROL_OCTETS
-from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
+from pgm.net.sockets.open import SO_MEMINFO, SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
 from pgm.net.sockets.raw_ip import Ancillary, strip_header
 from pgm.net.sockets.recvmmsg import MOST, DatagramBatch, Recvmmsg
 from pgm.net.sockets.recvmsg import CONTROL_WORD, Recvmsg, receive_message
@@ -232,6 +232,13 @@ class SegmentReader:
     def holds(self, sock: Input) -> bool:
         """Return whether a packet of this socket was read and is held. No caller may wait then."""
         return sock in self._held
+
+    def octets_waiting(self, sock: Input) -> int:
+        """Return a bound on the octets that wait in the kernel: the memory of the queue, which is 0 if it is empty."""
+        if not isinstance(sock, socket.socket):
+            return self.sockets.buffers.rcvbuf  # of a shared address, whose connections have queues of their own
+        octets: int = _U32.unpack(sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _U32.size))[0]
+        return octets
 
     def _gather(self, sock: Input, chunk: Octets, at: int, first: _ReadResult) -> tuple[int, bool]:
         """Gather further reads that continue a packet or train: one train costs the work once.

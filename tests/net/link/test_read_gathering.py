@@ -16,7 +16,7 @@ import trio.testing
 
 import pgm
 from pgm.core.structures.arena import ROOM, Arena
-from pgm.net.driver.node_driver import DRAIN_TRAINS
+from pgm.net.link.backlog import DRAIN_TRAINS
 from pgm.net.link.link import Link
 from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT
 from pgm.net.sockets.recvmmsg import Recvmmsg
