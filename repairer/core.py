@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Iterable
 
-from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
+from pgm.core.effects import NOTHING, CloseCause, Effect, Effects, Save
 from pgm.core.element.element import ElementCore
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
@@ -18,22 +19,34 @@ from pgm.wire.options import HeldHistory, find
 from pgm.wire.train import Data, Train
 from repairer.archive_feed import ArchiveFeeds, NoFeeds
 from repairer.session import RepairerSession
+from repairer.warm_restart import ColdRestart, WarmRestart
 
 
 class RepairerCore(ElementCore[RepairerSession]):
     """A designated local repairer, relaying or on-LAN, for any number of sessions.
 
     With `records`, the core also returns `Deliver`, `Lost` and `Closed` effects in order, for an archive of the cached
-    packets.
+    packets. With `saves`, the core also returns `Save` effects, from which a later process restores its cache.
     """
 
     def __init__(
-        self, setup: ElementSetup, parameters: Parameters, rng: random.Random, *, records: bool = False
+        self,
+        setup: ElementSetup,
+        parameters: Parameters,
+        rng: random.Random,
+        *,
+        records: bool = False,
+        saves: bool = False,
     ) -> None:
         super().__init__(setup, parameters, rng)
         self._feeds = ArchiveFeeds() if records else NoFeeds()
         self.cache = RepairCache(parameters.cache_bytes, parameters.cache_secs)
+        self._warm_restart = WarmRestart(self.cache, parameters.max_sessions, self.counters) if saves else ColdRestart()
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
+
+    def restore(self, saved: Iterable[tuple[int, Save]]) -> None:
+        """Take what an earlier process saved, with times in ns, before the first packet. It serves matching sessions."""
+        self._warm_restart.restore(saved)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""
@@ -46,7 +59,9 @@ class RepairerCore(ElementCore[RepairerSession]):
                 effects += self._on_spm(item, channel, peer, now_ns)
             else:
                 effects += self._on_request(item, channel, peer, now_ns)
-        return [*effects, *self._feeds.advance(self.sessions, {item.tsi for item in items})]
+        tsis = {item.tsi for item in items}
+        saves = self._warm_restart.advance(self.sessions, tsis, now_ns)
+        return [*effects, *self._feeds.advance(self.sessions, tsis), *saves]
 
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA
@@ -135,6 +150,7 @@ class RepairerCore(ElementCore[RepairerSession]):
     def handle_deadline(self, now_ns: int) -> Effects:
         """Return NCFs and NAKs of every session, and one train of repairs of one session."""
         effects: list[Effect] = []
+        saves: list[Effect] = []
         train: Effect | None = None
         due = sorted(
             (session for session in self.sessions if session.deadline_ns <= now_ns),
@@ -144,5 +160,6 @@ class RepairerCore(ElementCore[RepairerSession]):
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
             effects += self._feeds.advance(self.sessions, (session.state.tsi,))
+            saves += self._warm_restart.advance(self.sessions, (session.state.tsi,), now_ns)
         effects += self._expire(now_ns)
-        return effects if train is None else [*effects, train]
+        return [*effects, *saves] if train is None else [*effects, train, *saves]

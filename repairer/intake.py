@@ -74,6 +74,32 @@ class PacketIntake:
             self.cache.add(part, now_ns)
         return parts, filled
 
+    def take_over(self, earlier: SessionCache, shift: int, now_ns: int) -> int:
+        """Take over what an earlier process had cached, with `shift` added to sqns. Return the number of packets.
+
+        Packets that were sent since the end of that process are missing, unless they have left the source's window.
+        """
+        oldest, newest = earlier.store.oldest, earlier.store.newest
+        assert oldest is not None
+        assert newest is not None
+        first, end = oldest.first + shift, newest.end + shift
+        if not self.gap_detector.has_begun:
+            self.gap_detector.begin(end)
+        parts = self.cache.take_over(earlier, shift)
+        for part in parts:
+            self.recovery.arrived(part.first, part.end)
+        begun = self.gap_detector.first
+        self.gap_detector.first = min(first, begun)
+        self.gap_detector.end = max(end, self.gap_detector.end)
+        self.state.saw(end - 1, self.state.trail)
+        for low, high in self.cache.lacking([(max(first, self.state.trail), begun)]):
+            self.recovery.detect(low, high, now_ns)
+        self.follow_trail()
+        self.gap_detector.reveal(self.state.lead + 1, now_ns)
+        self.serve_wanted(parts, now_ns)
+        self.keep_bounds()
+        return sum(part.count for part in parts)
+
     def pass_down(self, data: Data, parts: list[Run], now_ns: int) -> list[Effect]:
         """Relay the new packets of a train from upstream."""
         is_new = data.type is PacketType.ODATA and self.upstream.lines.is_new(data, sum(part.count for part in parts))

@@ -70,9 +70,9 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
 
 
 def _folders_of(plan: NodePlan) -> str:
-    """Return the unit's lines that allow writes to the folders of archives and telemetry."""
+    """Return the unit's lines that allow writes to the folders of archives, telemetry and the cache file."""
     lines = []
-    for folder in filter(None, (plan.record_directory, plan.telemetry)):
+    for folder in filter(None, (plan.record_directory, plan.telemetry, plan.cache_directory)):
         if folder.startswith(_STATE):
             lines.append(f"StateDirectory={_quoted(folder.removeprefix(_STATE))}")
         else:

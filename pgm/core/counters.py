@@ -163,6 +163,19 @@ class Counters:
     recorded_rows: int = _count("rows", "Messages and losses written to the archive.")
     recorder_lost: int = _count("sqns", "Sqns delivered and recorded as lost, because the disk was full or too slow.")
     recorder_deaths: int = _count("events", "Times that the process which writes the archive died.")
+    # the cache file
+    cache_packets_restored: int = _count(
+        "packets", "Packets that an earlier process of the node had cached, taken over from the cache file."
+    )
+    cache_packets_discarded: int = _count(
+        "packets", "Packets of the cache file that were not taken over, because they belong to another session."
+    )
+    cache_packets_unsaved: int = _count(
+        "packets", "Cached packets that found no room in the cache file. They are requested again after a restart."
+    )
+    cache_records_refused: int = _count(
+        "records", "Records of the cache file with a wrong checksum, or with impossible values."
+    )
     # acknowledged streams
     ack_packets: int = _count("packets", "Acks sent to a parent.")
     ack_packets_in: int = _count("packets", "Acks received from children.")

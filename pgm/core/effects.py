@@ -1,7 +1,7 @@
 """Effects: the actions that a core requests from its caller.
 
 Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Opened` and `Closed`
-are for the application, in stream order. `Notice` is for the log.
+are for the application, in stream order. `Notice` is for the log. `Save` is for the node's cache file, and comes last.
 """
 
 from __future__ import annotations
@@ -113,6 +113,20 @@ class Closed(FromSession):
 
 
 @attrs.define
+class Save:
+    """Save a cached run for the next process of this node.
+
+    The sqns of the run are those of the source if it has told an epoch, which is in ns; otherwise they are the node's
+    own, and the epoch is negative.
+    """
+
+    tsi: Tsi
+    data_port: int
+    epoch_ns: int
+    run: Run
+
+
+@attrs.define
 class Notice:
     """A message for operators: a stable code and a sentence."""
 
@@ -120,7 +134,7 @@ class Notice:
     text: str
 
 
-Effect = Send | Deliver | Lost | Opened | Closed | Notice
+Effect = Send | Deliver | Lost | Opened | Closed | Save | Notice
 Effects = Sequence[Effect]
 NOTHING: Effects = ()
 

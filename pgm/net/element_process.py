@@ -12,7 +12,7 @@ import trio
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
-from pgm.core.structures.arena import READING_OCTETS, Arena
+from pgm.core.structures.arena import PROCESS_MEMORY, READING_OCTETS, Arena, ChunkMemory
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.nurseries import open_plain_nursery
@@ -28,7 +28,7 @@ Log = Callable[[str, str], None]  # code, text
 
 
 class _Element:
-    """Stand-in for an element's application: notices go to the log, recorded packets to the archive."""
+    """Stand-in for an element's application: notices go to the log, packets to the archive and to the cache file."""
 
     def __init__(self, log: Log, record: Callable[[Effect], None] | None) -> None:
         self._log = log
@@ -50,15 +50,17 @@ async def run_element(
     log: Log,
     seed: str | None = None,
     record: Callable[[Effect], None] | None = None,
+    memory: ChunkMemory = PROCESS_MEMORY,
 ) -> Snapshot:
     """Run one aggregator or repairer until SIGTERM or SIGINT. Return its last snapshot.
 
-    `record` gets the core's deliveries, if there are any. Raises `TransportError`, `ProcessError`.
+    `record` gets the core's deliveries and saves, if there are any. The cache of a repairer lies in `memory`. Raises
+    `TransportError`, `ProcessError`.
     """
     # Small chunks spread the cost of their first use. Memory that a cache holds is in the larger default chunks.
     arena = Arena(READING_OCTETS)
     if plan.role is Role.REPAIRER:
-        arena = Arena(warm_octets=plan.parameters.warm_bytes)
+        arena = Arena(warm_octets=plan.parameters.warm_bytes, memory=memory)
     elif plan.parameters.relay_cache_ivl:
         arena = Arena()
     with open_links(plan, arena, seed).held() as links:

@@ -15,7 +15,7 @@ from typing import NoReturn
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.effects import Effect, Effects, Notice, Send
+from pgm.core.effects import Effect, Effects, Notice, Save, Send
 from pgm.core.interface import Core
 from pgm.core.segment import Channel
 from pgm.core.source.source import SourceCore
@@ -415,8 +415,9 @@ class SimulatedNode:
             elif isinstance(effect, Notice):
                 self.context.log.add_notice(self.name, effect)
             else:
-                self.context.log.add_effect(self.index, effect)
-                self.application.take(effect)
+                if not isinstance(effect, Save):  # which concerns the next core, not the application
+                    self.context.log.add_effect(self.index, effect)
+                    self.application.take(effect)
                 for observer in self.context.hooks.effect:
                     observer.effect(self, effect)
 

@@ -101,10 +101,11 @@ class LineTable:
 
 @attrs.frozen
 class CacheTable:
-    """Limits of a repairer's cache."""
+    """Limits of a repairer's cache, and its file."""
 
     bytes: CacheOctets | None = _key('"4GiB"', "Octets of the cache, all sessions together. The key sets `cache_bytes`.")
     seconds: CacheSeconds | None = _key("60", "Seconds that the cache keeps a packet. The key sets `cache_secs`.")
+    directory: str | None = _key('"/dev/shm/pgm"', "Folder of the cache file, from which the next process of the node restores the cache (docs/guide/operations.md). The folder should be in memory. The default is the runtime directory of the node's systemd unit, and no file without a unit. Empty: no file.")
 
 
 @attrs.frozen
@@ -180,7 +181,7 @@ class NodeTable:
     lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/guide/ab-feeds.md). A receiver or repairer takes the first copy of each packet. A source sends on all lines. A repairer that is not a relay repairs on all lines.", default=())
     standby_of: str = _key('"floor-2-aggregator"', "The active relay that this standby relay replaces, on the same segments.", default="")
     loss: Impairment | None = _key(_LOSS, "Losses injected into the packets that the node reads, instead of the segment's own `loss`.")
-    cache: CacheTable | None = _key('{ bytes = "4GiB", seconds = 60 }', "For a repairer: limits of its cache.")
+    cache: CacheTable | None = _key('{ bytes = "4GiB", seconds = 60 }', "For a repairer: limits of its cache, and the folder of its file.")
     record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "For a repairer: the archive in which it records the packets of its cache (docs/guide/archive.md). For a receiver: the archive of `pgm record`.")
     count: Count | None = _key("4", "For a pattern: number of nodes to start without another instruction. The default is 1.")
     addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "For a pattern: addresses in the order of the nodes' numbers, as a range or a list.")

@@ -112,6 +112,9 @@ class NodePlan:
     asks_below_trail: bool = False  # some server is a repairer, whose cache may exceed the source's window
     telemetry: str = ""  # folder for events; empty: no events are written
     record_directory: str | None = None  # directory of the archive
+    cache_directory: str | None = (
+        None  # folder of the cache file; empty: no file; None: that of the systemd unit, if any
+    )
     reasons: tuple[tuple[str, str], ...] = ()  # parameter -> origin of its value, for `pgm plan`
 
     @property

@@ -163,6 +163,7 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
         telemetry=tree.topology.telemetry,
         record_directory=node.record.directory if node.record is not None else None,
+        cache_directory=node.cache.directory if node.cache is not None else None,
         reasons=_reasons(settings),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # layer -> (modules of the layer, project layers that it may import, third-party packages that it may import)
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "errors, units": (("pgm.errors", "pgm.units", "pgm.deprecated"), (), ()),
+    "errors, units": (("pgm.errors", "pgm.units", "pgm.deprecated", "pgm.crc32"), (), ("isal",)),
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "archive": (
         ("pgm.archive",),
         ("errors, units", "parameters", "wire", "messages", "core", "topology", "telemetry"),
-        ("attrs", "isal", "numpy", "pyarrow"),
+        ("attrs", "numpy", "pyarrow"),
     ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),

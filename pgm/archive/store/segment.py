@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
 from pgm.archive.session import RecordedSession
-from pgm.archive.store.checksum import crc32
 from pgm.archive.store.schema import STORED_SCHEMA, check_version
+from pgm.crc32 import crc32
 
 SUFFIX = ".arrows"
 _KEY = "pgm"

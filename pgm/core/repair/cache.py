@@ -25,6 +25,8 @@ class SessionCache:
         self.store = RunStore()
         self.ages: deque[tuple[int, int]] = deque()  # (time, newest sqn + 1 at that time)
         self.dropped_before = 0  # packets below this sqn were dropped
+        self.is_saved = False  # whether new runs are noted in `unsaved`
+        self.unsaved: list[Run] = []  # cached since the last call of `take_unsaved`
         self._promised_from = 0  # first sqn that was promised to late joiners
         self._promised_until_ns = 0  # end of the time in which late joiners can request the promised sqns
 
@@ -56,11 +58,35 @@ class SessionCache:
     def add(self, run: Run, now_ns: int) -> None:
         """Cache a run, and make room if necessary."""
         self.store.add(run)
+        if self.is_saved:
+            self.unsaved.append(run)
         if not self.ages or now_ns - self.ages[-1][0] >= self._cache.mark_ivl:
             self.ages.append((now_ns, run.end))
         elif run.end > self.ages[-1][1]:
             self.ages[-1] = (self.ages[-1][0], run.end)
         self._cache.keep_bounds(now_ns)
+
+    def save(self) -> None:
+        """Note the cached runs, and from now on every new run, in `unsaved`."""
+        self.is_saved = True
+        self.unsaved = [run.part(run.first, run.end) for run in self.store]
+
+    def take_unsaved(self) -> list[Run]:
+        """Return the runs noted since the last call."""
+        runs, self.unsaved = self.unsaved, []
+        return runs
+
+    def take_over(self, other: SessionCache, shift: int) -> list[Run]:
+        """Take over the packets that only `other` has, with `shift` added to sqns, and close `other`. Return them."""
+        taken: list[Run] = []
+        for run in other.store:
+            moved = Run(run.first + shift, run.count, run.buffer, run.offset, run.stride, run.payload_at)
+            taken += [moved.part(first, end) for first, end in self.lacking([(moved.first, moved.end)])]
+        for run in taken:
+            self.store.add(run)
+        self.ages = deque(sorted([*((at_ns, end + shift) for at_ns, end in other.ages), *self.ages]))
+        self._cache.close_session(other)
+        return taken
 
     @property
     def has_room(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from typing import Protocol
 
 import numpy as np
 
@@ -38,23 +39,55 @@ def _references(chunks: list[Octets]) -> list[int]:
 [_FREE_REFERENCES] = _references([np.empty(1, np.uint8)])
 
 
-def _untouched(octets: int) -> Octets:
-    """Return memory for a chunk, whose pages are not yet mapped."""
-    if octets >= _HUGE_OCTETS:
-        return np.empty(octets, np.uint8)
-    return np.ndarray((octets,), np.uint8, mmap.mmap(-1, octets, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+class ChunkMemory(Protocol):
+    """Memory from which an arena makes its chunks."""
+
+    def existing(self) -> list[Octets]:
+        """Return chunks that exist already, once. Views may refer to them."""
+
+    def untouched(self, octets: int) -> Octets:
+        """Return memory for a chunk, whose pages are not yet mapped."""
+
+    def touch(self, chunk: Octets, at: int, end: int) -> None:
+        """Map the pages of a new chunk from `at` to `end`, both page-aligned. The packet path then meets no page fault."""
+
+    def reuse(self, chunk: Octets) -> None:
+        """Note that the octets of a chunk will be overwritten."""
 
 
-def _touch(chunk: Octets, at: int, end: int) -> None:
-    """Map the pages from `at` to `end`, both page-aligned. The packet path then meets no page fault."""
-    mapped = chunk.base
+class ProcessMemory:
+    """Memory of this process alone."""
+
+    def existing(self) -> list[Octets]:
+        """Return nothing."""
+        return []
+
+    def untouched(self, octets: int) -> Octets:
+        """Return memory for a chunk, whose pages are not yet mapped."""
+        if octets >= _HUGE_OCTETS:
+            return np.empty(octets, np.uint8)
+        return np.ndarray((octets,), np.uint8, mmap.mmap(-1, octets, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+    def touch(self, chunk: Octets, at: int, end: int) -> None:
+        """Map the pages of a new chunk from `at` to `end`."""
+        mapped = chunk.base
+        if not (isinstance(mapped, mmap.mmap) and populate(mapped, at, end)):
+            chunk[at:end:_PAGE_OCTETS] = 0
+
+    def reuse(self, chunk: Octets) -> None:
+        """Do nothing."""
+
+
+def populate(mapped: mmap.mmap, at: int, end: int) -> bool:
+    """Map pages for writing in one call. Return False on a kernel without this call, or without free memory."""
     try:
-        if isinstance(mapped, mmap.mmap):
-            mapped.madvise(_POPULATE_WRITE, at, end - at)
-            return
+        mapped.madvise(_POPULATE_WRITE, at, end - at)
     except OSError:
-        pass  # a kernel without this call, or without free memory: the writes below map the pages, or fail
-    chunk[at:end:_PAGE_OCTETS] = 0
+        return False  # writes to the pages map them, or fail
+    return True
+
+
+PROCESS_MEMORY = ProcessMemory()
 
 
 class Arena:
@@ -63,12 +96,22 @@ class Arena:
     With `oldest_first` the chunks are expected to become free in the order in which they were filled, as in a window.
     """
 
-    def __init__(self, chunk_octets: int = CHUNK_OCTETS, *, warm_octets: int = 0, oldest_first: bool = False) -> None:
+    def __init__(
+        self,
+        chunk_octets: int = CHUNK_OCTETS,
+        *,
+        warm_octets: int = 0,
+        oldest_first: bool = False,
+        memory: ChunkMemory = PROCESS_MEMORY,
+    ) -> None:
         self._chunk_octets = chunk_octets
         self._oldest_first = oldest_first
-        self.octets = 0  # total size of all chunks
-        self._others: list[Octets] = [self._new_chunk(chunk_octets) for _ in range(warm_octets // chunk_octets)]
-        self._chunk = self._new_chunk(chunk_octets)
+        self._memory = memory
+        self._others: list[Octets] = memory.existing()
+        self.octets = sum([chunk.nbytes for chunk in self._others])  # total size of all chunks
+        self._chunk = self._free_chunk(chunk_octets)
+        while self.octets <= warm_octets - chunk_octets + self._chunk.nbytes:
+            self._others.append(self._new_chunk(chunk_octets))
         self._view = self._chunk.data  # a reference to the chunk, so it must be deleted with `_chunk`
         self._at = 0
         self._cold: tuple[Octets, int] | None = None  # a chunk that is being mapped, and the end of its mapped part
@@ -84,9 +127,9 @@ class Arena:
         return self._chunk.nbytes - self._at
 
     def _new_chunk(self, octets: int) -> Octets:
-        chunk = _untouched(octets)
+        chunk = self._memory.untouched(octets)
         self.octets += octets
-        _touch(chunk, 0, octets)
+        self._memory.touch(chunk, 0, octets)
         return chunk
 
     def warm_up(self, octets: int) -> bool:
@@ -94,10 +137,10 @@ class Arena:
         if self._cold is None:
             if self.octets + self._chunk_octets > octets:
                 return False
-            self._cold = _untouched(self._chunk_octets), 0
+            self._cold = self._memory.untouched(self._chunk_octets), 0
         chunk, at = self._cold
         end = min(at + _PIECE_OCTETS, chunk.nbytes)
-        _touch(chunk, at, end)
+        self._memory.touch(chunk, at, end)
         self._cold = chunk, end
         if end >= chunk.nbytes:
             self._others.insert(0, chunk)  # used last, when all others are in use
@@ -142,21 +185,25 @@ class Arena:
             self._at = end
 
     def _next_chunk(self, octets: int) -> None:
-        others, size, at = self._others, max(octets, self._chunk_octets), -1
-        others.append(self._chunk)
+        self._others.append(self._chunk)
         del self._view, self._chunk
+        self._chunk = self._free_chunk(max(octets, self._chunk_octets))
+        self._view = self._chunk.data
+        self._at = 0
+
+    def _free_chunk(self, size: int) -> Octets:
+        """Return a chunk of at least `size` octets that nothing refers to, or a new one."""
+        others, at = self._others, -1
         counts, places = _references(others), range(len(others))  # all chunks of a window but the oldest are in use
         if not self._oldest_first:  # the chunk used last is still in a processor's cache
             counts, places = counts[::-1], places[::-1]
         for _ in range(counts.count(_FREE_REFERENCES)):
             at = counts.index(_FREE_REFERENCES, at + 1)
             if others[places[at]].nbytes >= size:
-                self._chunk = others.pop(places[at])
-                break
-        else:
-            self._chunk = self._new_chunk(size)
-        self._view = self._chunk.data
-        self._at = 0
+                chunk = others.pop(places[at])
+                self._memory.reuse(chunk)
+                return chunk
+        return self._new_chunk(size)
 
 
 class BlockPool:

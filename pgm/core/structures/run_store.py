@@ -42,6 +42,11 @@ class RunStore:
         """Return the run with the lowest sqns; None if the store is empty."""
         return self._runs[0] if self._runs else None
 
+    @property
+    def newest(self) -> Run | None:
+        """Return the run with the highest sqns; None if the store is empty."""
+        return self._runs[-1] if self._runs else None
+
     def add(self, run: Run) -> None:
         """Insert a run that overlaps no other."""
         if self._runs and self._runs[-1].is_continued_by(run):

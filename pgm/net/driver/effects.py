@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, Protocol
 
-from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Send
+from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Save, Send
 from pgm.core.events import Happening
 from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
@@ -117,8 +117,8 @@ class EffectPerformer:
             self._do(tuple(remaining))
             raise
 
-    def _hand_over(self, effect: Deliver | Happening) -> None:
-        if not isinstance(effect, Deliver):
+    def _hand_over(self, effect: Deliver | Save | Happening) -> None:
+        if not isinstance(effect, (Deliver, Save)):
             self.last_happening = effect, time.time()
         self._application.take(effect)
 

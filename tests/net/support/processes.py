@@ -181,6 +181,7 @@ class Stream:
         self.size = size
         self.messages = 0  # sent so far
         self.receivers: list[Process] = []
+        self.source: pgm.blocking.Source | None = None  # once it is open
         self._node = source
         self._is_held, self._is_ending = threading.Event(), threading.Event()
         self._feeder = threading.Thread(target=self._feed)
@@ -200,6 +201,7 @@ class Stream:
     def _feed(self) -> None:
         try:
             with pgm.blocking.open_source(self.tree.file, node=self._node, txw_unsent_bytes="64KiB") as source:
+                self.source = source
                 self._is_held.wait()
                 for rows in generate(1 << 40, self.size, 1, most=16):
                     if self._is_ending.is_set():

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, RangeDropped, SchemaTooNew, UnknownSession
 from pgm.archive.requests import RangeRequest
-from pgm.archive.store.checksum import crc32
 from pgm.archive.store.reader import ArchiveReader
 from pgm.archive.store.schema import SCHEMA, STORED_SCHEMA, VERSION_KEY
 from pgm.archive.store.segment import HEAD, path_of
 from pgm.archive.store.writer import ArchiveWriter
+from pgm.crc32 import crc32
 from pgm.units import MILLISECOND
 from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, small, table
 
