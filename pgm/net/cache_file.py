@@ -93,7 +93,6 @@ class CacheFile:
                 f"the cache file {path} cannot be used: {error.strerror}",
                 remedy='name another folder with cache = { directory = "..." }, or none with ""',
             ) from error
-        self._octets: Octets = np.ndarray((size,), np.uint8, self._map)
         self._unused = [_HEAD_OCTETS + slot * _SLOT_OCTETS for slot in reversed(range(slots))]
         self._has_room = True
         for at in list(reversed(self._unused)):
