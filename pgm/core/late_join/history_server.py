@@ -10,25 +10,41 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Protocol
 
 import attrs
 
 from pgm.core.effects import Send, control
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
-from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Spmr, encode
-from pgm.wire.formats import Nla
+from pgm.wire.formats import Nla, Tsi
 from pgm.wire.options import HeldHistory, find
 from pgm.wire.sequence_numbers import wrap
 
 _MOST_JOINERS = 1024  # remembered joiners; NAKs of an older joiner are treated as any NAK
 
 
-def held_packet(state: SessionState, held: HeldHistory) -> bytes:
+class HistorySession(Protocol):
+    """Session whose history is served."""
+
+    @property
+    def tsi(self) -> Tsi:
+        """Session of the packets."""
+
+    @property
+    def data_port(self) -> int:
+        """Data port of the stream."""
+
+    @property
+    def lead(self) -> int:
+        """Newest sqn known to be sent."""
+
+
+def held_packet(state: HistorySession, held: HeldHistory) -> bytes:
     """Return a request for history, or an answer."""
     return encode(Spmr(tsi=state.tsi, data_port=state.data_port, options=(held,)))
 
@@ -44,7 +60,7 @@ class _Requesters:
 class HistoryServer:
     """The late joiners of one session at one node."""
 
-    def __init__(self, state: SessionState, parameters: Parameters, nak_limits: NakLimits) -> None:
+    def __init__(self, state: HistorySession, parameters: Parameters, nak_limits: NakLimits) -> None:
         self._state = state
         self._nak_limits = nak_limits
         self._quiet_ivl = parameters.open_hold_ivl

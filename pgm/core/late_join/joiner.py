@@ -2,10 +2,11 @@
 
 The joiner sends one request to each node that may hold history: an SPMR by unicast with OPT_PGM_HELD. The repairers of
 the own segments are asked first. If there are none, or they hold nothing, the request goes to the aggregators upstream,
-which forward the request further up. The answer names the oldest available sqn of the requested part.
+which forward the request further up. A joiner that knows no element asks the node that SPMs name, which on a flat subnet
+is the source. The answer names the oldest available sqn of the requested part.
 
-The sqns from there to the regular start of the session are history. NAKs for history go to the node that answered,
-never to a source. Sqns requested by number that no node holds are lost at once. Without a node to ask, or without an
+The sqns from there to the regular start of the session are history. NAKs for history go to the node that answered. Sqns
+requested by number that no node holds are lost at once. Without a node to ask, or without an
 answer in `open_hold_ivl`, the session begins now, with a notice.
 """
 
@@ -15,6 +16,7 @@ from pgm.core.effects import Effects, LossCause, Notice, control
 from pgm.core.late_join.history_server import held_packet
 from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.segment import Segment
+from pgm.core.session.state import NO_EPOCH
 from pgm.core.window.receive_window import ReceiveWindow
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
@@ -57,9 +59,12 @@ class LateJoiner:
     def begin(self, now_ns: int) -> None:
         """Start to send the request, because the path is known now.
 
-        The request is repeated until an answer comes. Without a node to ask, the request is given up at once.
+        The request is repeated until an answer comes. Without a node to ask, the request is given up at once. Sources
+        of other implementations hold no history: only those of this one tell an epoch.
         """
         if self.until_ns == NEVER:
+            if not self._stages and self._state.path_nla is not None and self._state.epoch is not NO_EPOCH:
+                self._stages.append(frozenset((self._state.path_nla,)))
             self.deadline_ns = now_ns
             self.until_ns = now_ns + (self._parameters.open_hold_ivl if self._stages else 0)
             self._next_stage_ns = now_ns + self._parameters.open_hold_ivl // 2

@@ -8,8 +8,7 @@ import attrs
 
 from pgm.core.effects import Send
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.repair.cache import SessionCache
-from pgm.core.repair.responder import Responder
+from pgm.core.repair.responder import RepairStore, Responder
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
@@ -53,13 +52,13 @@ class Outlets:
     def __init__(
         self,
         context: SessionContext,
-        cache: SessionCache,
+        store: RepairStore,
         downs: Sequence[Segment],
         pacers: Sequence[Pacer],
         history_pacer: Callable[[Segment], Pacer],
     ) -> None:
         self._context = context
-        self._cache = cache
+        self._store = store
         self.pacers = {segment.index: pacer for segment, pacer in zip(downs, pacers, strict=True)}
         self._history_pacer = history_pacer
         self._counters = context.counters
@@ -67,7 +66,7 @@ class Outlets:
 
     def _outlet(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
         only = None if to == TO_JOINERS else to
-        responder = Responder(self._context, self._cache, segment, only)
+        responder = Responder(self._context, self._store, segment, only)
         pacer = self.pacers[segment.index]
         return Outlet(responder, (pacer, self._history_pacer(segment)) if is_history else (pacer,))
 

@@ -11,6 +11,7 @@ from pgm.core.repair.responder import Responder
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.core.source.closing import StreamEnd
+from pgm.core.source.history import SourceHistory
 from pgm.core.source.send_state import SendState
 from pgm.core.structures.ranges import Span
 from pgm.wire.control_packets import Nak
@@ -34,6 +35,7 @@ class NakAnswerer:
         self.limits = NakLimits(context)
         self.ncfs = NcfSender(context, self.limits)
         self.responder = Responder(context, sending.window, segment)
+        self.history = SourceHistory(context, segment, sending.window, sending.pacer, self.limits)
         self.children = Children(context, segment, lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl)
         self._parameters = parameters
         self._counters = context.counters
@@ -69,10 +71,16 @@ class NakAnswerer:
             return NOTHING
         if nak.parity:
             last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
-        if not self.limits.admit_nak(peer, now_ns, asked, lead, nak.packets, newest=last):
+        is_history = not nak.parity and self.history.covers(nak, peer, last + 1, now_ns)
+        watched = 0 if is_history else last
+        if not self.limits.admit_nak(peer, now_ns, asked, lead, nak.packets, newest=watched):
             return NOTHING
         self._counters.nak_packets_in += nak.packets
         self._closing.on_nak(now_ns)
+        if is_history:
+            self._counters.nak_sqns_in += asked
+            gone = self.history.request(spans, peer, now_ns)
+            return [*self.ncfs.confirm(nak, segment, now_ns, self.history.joiner()), *gone]
         self._window.note_nak(first, now_ns)
         if nak.parity:
             return self._on_parity_nak(nak, segment, last, peer, now_ns)

@@ -35,7 +35,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Ack, Nak, Polr, Spmr
 from pgm.wire.formats import Nla, tsi_text
-from pgm.wire.options import Rst
+from pgm.wire.options import HeldHistory, Rst, find
 from pgm.wire.parity import MOST_EXTRA_OCTETS
 from pgm.wire.train import Data, DataWithGaps, Item, Octets, Train
 
@@ -196,7 +196,11 @@ class SourceCore:
                 if self.flow.on_nak(item, self.window.lead, now_ns):
                     effects += self._follow_feedback(now_ns)
             elif isinstance(item, Spmr):
-                effects += self._on_spmr(now_ns)
+                held = find(item.options, HeldHistory) if item.options and not channel.is_group else None
+                if held is None:
+                    effects += self._on_spmr(now_ns)
+                elif not held.answers and self._closing.serves_naks:
+                    effects += self._naks.history.on_question(held, peer, now_ns)
             elif isinstance(item, Polr) and not channel.is_group:
                 effects += self._naks.children.on_polr(item, now_ns)[0]
             elif isinstance(item, Ack) and self.flow.has_feedback and not channel.is_group:
@@ -247,6 +251,7 @@ class SourceCore:
         at = min(others_ns, sending.schedule.deadline_ns, self._batcher.deadline_ns)
         if (repair_ns := self._naks.responder.deadline_ns) != NEVER:
             at = min(at, max(sending.pacer.repair_ready_at(self._naks.responder.next_octets()), repair_ns))
+        at = min(at, self._naks.history.ready_ns)
         if self.window.has_unsent:
             at = min(at, max(sending.pacer.data_ready_at(self.window.next_octets), sending.blocked_until_ns))
         elif self._closing.is_closed and not self._closing.has_begun:
@@ -269,7 +274,7 @@ class SourceCore:
         self.single.next_event_ns = 0
         effects = [] if self._is_calm(now_ns) else self._run_due(now_ns)
         parity = None if self._parity is None else self._parity.next_train(self._sending.pacer, now_ns)
-        train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
+        train = parity or self._next_repair(now_ns) or self._naks.history.next_train(now_ns) or self._next_data(now_ns)
         if train is not None:
             self._sending.train_sent(now_ns)
             effects.append(train)

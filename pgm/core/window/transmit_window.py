@@ -98,6 +98,11 @@ class _Increments:
         if not increments or clock_ns >= increments[-1].begun_at_ns + self._lasts_ns:
             increments.append(_Increment(first, clock_ns))
 
+    def first_since(self, clock_ns: int) -> int:
+        """Return the first sqn of the increment that was begun at a time, or of the oldest one; NEVER without any."""
+        firsts = [one.first for one in self._increments if one.begun_at_ns <= clock_ns]
+        return firsts[-1] if firsts else self._increments[0].first if self._increments else NEVER
+
     def end_of_oldest(self, end: int) -> int:
         """Return the first sqn after the oldest increment. `end` is that of the window."""
         return self._increments[1].first if len(self._increments) > 1 else end
@@ -428,6 +433,16 @@ class TransmitWindow:
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
         """Copy the packets of ordered spans that `stride_of` has confirmed."""
         return self._store.copy_of(spans, stride)
+
+    def sent_since(self, ago_ns: int, now_ns: int) -> int:
+        """Return the first sqn of those sent in the last `ago_ns`, in steps of TXW_ADV_SECS."""
+        return self._increments.first_since(self.strategy.elapsed_ns(now_ns) - ago_ns)
+
+    def first_within(self, octets: int) -> int:
+        """Return the first sqn of about the last `octets` that were sent."""
+        sent = self.lead + 1 - self.trail
+        held = max(1, self._store.octets - self.unsent_octets)
+        return self.lead + 1 - min(sent, sent * octets // held)
 
     # Advancing
 

@@ -108,11 +108,76 @@ def test_late_join_history_held_nowhere_is_reported_lost() -> None:
     assert got.lost_sqns + got.delivered_sqns == MESSAGES - 100
 
 
-def test_without_a_repairer_it_begins_now_and_says_so() -> None:
-    world, _ = joined(repairer=False, join_from="oldest")
-    world.run_until(20 * SECOND)
+@pytest.mark.parametrize(
+    ("wish", "first"),
+    [
+        ({"join_from": "oldest"}, BEFORE - 2 * RATE),
+        ({"join_from": "last", "join_sqns": 300}, BEFORE - 300),
+        ({"join_from": "last", "join_secs": SECOND}, BEFORE - RATE),
+        ({"join_from": "sqn", "join_sqns": BEFORE - 200}, BEFORE - 200),
+    ],
+    ids=["oldest", "count", "time", "sqn"],
+)
+def test_on_a_flat_subnet_the_source_serves_history_from_its_window(wish: dict[str, object], first: int) -> None:
+    world, tap = joined(repairer=False, **wish)
+    finish(world)
     got = stream(world, "late")
-    assert got.first >= BEFORE - RATE
+    assert abs(got.first - first) <= RATE / 2  # of time in steps of txw_adv_secs
+    assert got.first == first or wish["join_from"] != "sqn"
+    assert got.first + got.delivered_sqns == MESSAGES
     assert not got.lost
     assert codes(world) == [("late", "late-join")]
-    assert world.nodes["source"].counters[0].nak_packets_in == 0
+    late = world.nodes["late"].attachments[0].segment.address
+    assert {to for _, node, _, to, item in tap.seen if node == "source" and isinstance(item, Data)} == {late}
+    assert world.nodes["early"].counters[0].duplicate_packets == 0, "history goes to the late one alone"
+
+
+@pytest.mark.parametrize("joiners", [10, 100])
+def test_history_of_a_source_is_sent_once_to_joiners_that_come_together(joiners: int) -> None:
+    common = parameters(txw_secs=2 * SECOND, rdata_share=0.5)
+    tree = TreeBuilder(common)
+    tree.source("source", "core")
+    for number in range(joiners):
+        own = attrs.evolve(common, join_from="last", join_sqns=400)
+        tree.receiver(f"late-{number}", "core", "source", parameters=own)
+    starts = {f"late-{number}": JOINS_S * SECOND for number in range(joiners)}
+    world = make_world(tree, traffic(MESSAGES, size=500, rate=RATE), starts=starts)
+    finish(world)
+    assert {stream(world, name).lost_sqns for name in starts} == {0}
+    assert all(stream(world, name).first <= BEFORE - 350 for name in starts)
+    assert world.nodes["source"].counters[0].rdata_packets < 2 * 400
+
+
+def test_a_source_promises_only_history_that_it_can_send_in_time() -> None:
+    world, _ = joined(repairer=False, rate=1_200_000, join_from="oldest")  # a window of 2.4 to 3.6 MB
+    finish(world)
+    got = stream(world, "late")
+    assert BEFORE - 3.6e6 / 524 / 20 <= got.first < BEFORE - 2.4e6 / 524 / 20
+    assert not got.lost
+    assert got.first + got.delivered_sqns == MESSAGES
+
+
+def test_history_that_has_left_the_window_of_a_source_is_reported_lost() -> None:
+    world, _ = joined(repairer=False, join_from="sqn", join_sqns=100)
+    world.run_until(20 * SECOND)
+    got = stream(world, "late")
+    assert got.first == 100
+    assert set(got.lost) == {LossCause.WINDOW}
+    assert BEFORE - 3 * RATE < got.first + got.lost_sqns < BEFORE - RATE
+    assert got.lost_sqns + got.delivered_sqns == MESSAGES - 100
+
+
+def test_history_of_a_source_takes_its_share_of_the_rate() -> None:
+    world, tap = joined(repairer=False, loss=0.02, rate=700_000, join_from="last", join_sqns=200)
+    finish(world)
+    assert not stream(world, "late").lost
+    assert not stream(world, "early").lost
+    late = world.nodes["late"].attachments[0].segment.address
+    history = [
+        (at, item.count)
+        for at, node, _, to, item in tap.seen
+        if node == "source" and to == late and isinstance(item, Data)
+    ]
+    seconds = (history[-1][0] - history[0][0]) / SECOND
+    packets = 700_000 * 0.1 / 524
+    assert seconds > sum(count for _, count in history) / packets * 0.5
