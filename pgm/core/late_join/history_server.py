@@ -49,6 +49,11 @@ def held_packet(state: HistorySession, held: HeldHistory) -> bytes:
     return encode(Spmr(tsi=state.tsi, data_port=state.data_port, options=(held,)))
 
 
+def _unless_own(peer: Nla | None, segment: Segment) -> Nla | None:
+    """Return a joiner's address; None, for the segment, if it is the own one: a unicast packet would come back."""
+    return None if peer == segment.address else peer
+
+
 @attrs.define
 class _Requesters:
     """The joiners of one segment since the segment was last idle."""
@@ -78,7 +83,7 @@ class HistoryServer:
             if len(self._ends) > _MOST_JOINERS:
                 self._ends.popitem(last=False)
             self._note(segment, peer, now_ns)
-        return control(segment, held_packet(self._state, answer), to=peer)
+        return control(segment, held_packet(self._state, answer), to=_unless_own(peer, segment))
 
     def is_history(self, nak: Nak, segment: Segment, peer: Nla, end: int, now_ns: int) -> bool:
         """Return whether a NAK for sqns before `end` is for a late joiner's history.
@@ -107,7 +112,7 @@ class HistoryServer:
     def alone(self, segment: Segment) -> Nla | None:
         """Return the only joiner of a segment; None if history goes to the whole segment."""
         requesters = self._requesters.get(segment.index)
-        return None if requesters is None else requesters.alone
+        return None if requesters is None else _unless_own(requesters.alone, segment)
 
     def gone(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Send]:
         """Announce that no node holds these spans, so that no node waits for them.

@@ -25,7 +25,6 @@ from pgm.wire.control_packets import Nak
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.options import HeldHistory
 
-
 _PROMISED = 0.5  # of the history that could be sent in time: requests and other repairs take time too
 
 

@@ -86,6 +86,7 @@ class SourceParameters(CommonParameters, total=False):
     rdata_ignore_ivl: Quantity
     rdata_share: Share
     ncf_ivl: Quantity
+    join_share: Share
     repair_states: int
     poll_ivl: Quantity
     poll_bo_ivl: Quantity

@@ -30,7 +30,7 @@ import attrs
 
 from pgm.net.sockets.msghdr import ControlMessage
 from pgm.net.sockets.trusted_folders import peer_of
-from pgm.wire.formats import HEADER, HEADER_OCTETS, UPSTREAM, Nla, Tsi
+from pgm.wire.formats import HEADER, HEADER_OCTETS, UPSTREAM, Nla, PacketType, Tsi
 
 # Time in which an owner must answer a process that opens: a loop that stands still holds up all others of the address.
 _PATIENCE_S = 2.0
@@ -208,22 +208,22 @@ class SharedAddress:
 
         Returns whether the packet concerns this process, and the number of copies that a full queue dropped. A request
         to a source is for the process of that source. Another packet is for all processes that hear its data port; if
-        none does, this process counts the packet.
+        none does, this process counts the packet. An SPMR is for both: a late joiner's question, or the answer.
         """
         if len(packet) < HEADER_OCTETS:
             return True, 0
         first, second, kind, _, _, gsi, _ = HEADER.unpack_from(packet)
-        port = second
+        port, is_ours, source = second, False, None
         if kind in _UPSTREAM:
             port, tsi = first, gsi + second.to_bytes(_PORT_OCTETS, "big")
-            if tsi in self._concerns.tsis:
-                return True, 0
-            source = self._sources.get(tsi)
-            if source is not None:
-                return False, self._send(source, packet, sender)
-        takers = [member for member in self._members.values() if member.concerns.hears(port)]
+            is_ours, source = tsi in self._concerns.tsis, self._sources.get(tsi)
+        takers = [] if source is None else [source]
+        if kind == PacketType.SPMR or not (is_ours or takers):
+            is_ours = is_ours or self._concerns.hears(port)
+            members = self._members.values()
+            takers += [member for member in members if member.concerns.hears(port) and member is not source]
         drops = sum(self._send(member, packet, sender) for member in takers)
-        return not takers or self._concerns.hears(port), drops
+        return is_ours or not takers, drops
 
     @staticmethod
     def _send(member: _Member, packet: memoryview, sender: bytes) -> int:

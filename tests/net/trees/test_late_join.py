@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import trio
 
 import pgm
+import pgm.blocking
 from pgm import Message, UsageError
 from pgm.core.effects import Notice
 from pgm.net.endpoint.start_position import start_parameters
@@ -15,11 +18,14 @@ from pgm.topology.load import loads
 from pgm.units import SECOND
 from tests.net.support.elements import running
 from tests.net.support.listening import PATIENCE_S
+from tests.net.support.loops import runner_of
 from tests.net.support.opened import messages_of_sizes
 from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Stream, processes
 
 COUNT = 800
+FLAT = {"fin_quiet_ivl": "50ms", "ihb_min": "20ms", "rate": "80Mbit/s"}
+PAST, MORE = messages_of_sizes([1000] * COUNT), [b"more %d" % number for number in range(50)]
 
 
 def tree_of(place: Place, window: str = "300ms") -> str:
@@ -64,6 +70,49 @@ async def test_it_begins_where_it_wants_to(place: Place, start: str | int, first
     assert got == sent[first:]
     assert source.counters.nak_packets_in == naks
     assert [one.code for one in notices if one.code == "late-join"] == ([] if start == "now" else ["late-join"])
+
+
+async def _flat_in_a_loop(got: list[bytes], place: Place, **address: str) -> None:
+    async with pgm.open_source(place.url(**FLAT)) as source:
+        await source.send_batch(PAST)
+        async with pgm.open_receiver(place.url(**address), start="oldest") as receiver:
+            got += [item.payload async for item in _until(receiver, PAST[-1])]
+            await source.send_batch(MORE)
+            got += [item.payload async for item in _until(receiver, MORE[-1])]
+
+
+async def _until(receiver: pgm.Receiver, last: bytes) -> AsyncIterator[Message]:
+    async for item in receiver:
+        if isinstance(item, Message):
+            yield item
+            if item.payload == last:
+                return
+
+
+def _flat_in_a_thread(got: list[bytes], place: Place, *, busy_poll: bool) -> None:
+    with pgm.blocking.open_source(place.url(**FLAT)) as source:
+        source.send_batch(PAST)
+        with pgm.blocking.open_receiver(place.url(), busy_poll=busy_poll, start="oldest") as receiver:  # type: ignore[call-overload]
+            for part in (PAST, MORE):
+                for item in receiver:
+                    if isinstance(item, Message):
+                        got.append(item.payload)
+                        if item.payload == part[-1]:
+                            break
+                if part is PAST:
+                    source.send_batch(MORE)
+
+
+@pytest.mark.parametrize("surface", ["trio", "asyncio", "blocking", "busy_poll"])
+def test_on_a_flat_subnet_the_source_serves_its_window(place: Place, surface: str) -> None:
+    got: list[bytes] = []
+    if surface == "trio":
+        trio.run(partial(_flat_in_a_loop, address=place.address(2)), got, place)
+    elif surface == "asyncio":
+        runner_of(surface)(_flat_in_a_loop(got, place))
+    else:
+        _flat_in_a_thread(got, place, busy_poll=surface == "busy_poll")
+    assert got == [*PAST, *MORE]
 
 
 def test_by_the_command(place: Place) -> None:
