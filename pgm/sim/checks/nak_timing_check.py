@@ -145,10 +145,14 @@ class NakTimingCheck(Checker):
     def __init__(self) -> None:
         self._models: dict[int, dict[Tsi, ReceiverModel]] = {}
         self._parity: set[tuple[int, Tsi]] = set()  # (node, session) pairs whose SPMs offered parity
+        # When the NAKs of a session that is not open yet were sent, by wire sqn. A late joiner waits for its history.
+        self._early_naks: dict[tuple[int, Tsi], dict[int, int]] = {}
 
     def started(self, node: SimulatedNode) -> None:
         """Forget the sessions of the former process."""
         self._models[node.index] = {}
+        for key in [key for key in self._early_naks if key[0] == node.index]:
+            del self._early_naks[key]
 
     def resumed(self, node: SimulatedNode) -> None:
         """Restart the waits: a stopped process could not send NAKs."""
@@ -163,6 +167,8 @@ class NakTimingCheck(Checker):
             model = models[effect.tsi] = ReceiverModel(node, effect.tsi, effect.first)
             session = model.core.sessions.get(effect.tsi)
             model.has_path = session is not None and session.state.spm is not None
+            for sqn, sent_ns in self._early_naks.pop((node.index, effect.tsi), {}).items():
+                self._wait_since(model, unwrap(sqn, model.end - 1), sent_ns)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             models.pop(effect.tsi, None)
 
@@ -296,6 +302,16 @@ class NakTimingCheck(Checker):
                 model = self._models[node.index].get(item.tsi)
                 if model is not None:
                     self._on_own_nak(model, model.unwrapped(item.sqns))
+                else:
+                    early = self._early_naks.setdefault((node.index, item.tsi), {})
+                    early.update(dict.fromkeys(item.sqns, self.world.now_ns))
+
+    def _wait_since(self, model: ReceiverModel, sqn: int, sent_ns: int) -> None:
+        """Continue the wait that began with a NAK at `sent_ns`, before the session opened."""
+        wait, repeat_ns = _Wait(), sent_ns + model.limits.nak_rpt_ivl
+        wait.not_before_ns = repeat_ns
+        model.waits[sqn] = wait
+        model.set(sqn, wait, max(repeat_ns, self.world.now_ns) + model.limits.nak_bo_ivl)
 
     def _on_own_nak(self, model: ReceiverModel, sqns: list[int]) -> None:
         now_ns = self.world.now_ns
