@@ -66,10 +66,11 @@ def _segments(place: BenchNetwork, count: int) -> str:
     )
 
 
-def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
+def chain(folder: Path, place: BenchNetwork, role: str, buffer: int, cache: str = "") -> Path:
     """Write a source, an optional relay and a receiver in a row, and return the file.
 
-    `role` is the relay's role; an empty role means no relay. The row needs two hosts, or three with a relay.
+    `role` is the relay's role; an empty role means no relay. The cache file of a repairer lies in the folder `cache`, if
+    there is one. The row needs two hosts, or three with a relay.
     """
     last = place.hosts - 2
     parent = "relay" if role else "source"
@@ -78,15 +79,16 @@ def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
     if role:
         # The repairer fills its memory before the measurement, as the source does.
         warm = 'warm_bytes = "256MiB", ' if role == "repairer" else ""
+        cached = f'cache = {{ directory = "{cache}" }}\n' if role == "repairer" else ""
         text += _relay(
             place,
             "relay",
             role,
-            f'parameters = {{ {warm}so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
+            f'{cached}parameters = {{ {warm}so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
         )
     address = f'address = "{place.seat(place.hosts - 1, last).address}"\n'
     text += _RECEIVER.format(name="receiver", segment=f"segment-{last}", parent=parent, more=address)
-    return _write(folder / f"chain-{role or 'direct'}.toml", text)
+    return _write(folder / f"chain-{role or 'direct'}{'-saved' if cache else ''}.toml", text)
 
 
 def one_of_each(folder: Path, place: BenchNetwork) -> Path:

@@ -46,10 +46,12 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _HEAD = struct.Struct("<8sI36sI")  # magic, layout, boot id, CRC-32 of these
 _HEAD_OCTETS = 4096  # a page
 _GENERATION = struct.Struct("<I")  # head of a slot; 0: never used
-_RECORD = struct.Struct("<I8sHHqqqIII")  # generation, TSI, port, payload_at, epoch, first, time, count, stride, offset
+_RECORD = struct.Struct(
+    "<I8sHHqqqIII8x"
+)  # generation, TSI, port, payload_at, epoch, first, time, count, stride, offset
 _RECORD_TYPE = np.dtype([("generation", "<u4"), ("rest", "V60")])
 _SUM = struct.Struct("<I")
-_SUM_AT = 60
+_SUM_AT = _RECORD.size
 _RECORD_OCTETS = 64
 _RECORDS = 4096  # of a slot, its head included: enough for single packets of 1 KB
 _RECORDS_OCTETS = _RECORDS * _RECORD_OCTETS
@@ -167,12 +169,13 @@ class CacheFile:
         if slot is None or slot.records == _RECORDS or not self._has_record_room(slot):
             self.counters.cache_packets_unsaved += run.count
             return
-        place = run.count, run.stride, run.offset
+        offset, octets = run.offset, run.octets
         head = _RECORD.pack(
-            slot.generation, save.tsi, save.data_port, run.payload_at, save.epoch_ns, run.first, now_ns, *place
-        ).ljust(_SUM_AT, b"\0")
-        checksum = crc32(run.buffer[run.offset : run.offset + run.octets], crc32(head))
+            slot.generation, save.tsi, save.data_port, run.payload_at, save.epoch_ns,
+            run.first, now_ns, run.count, run.stride, offset,
+        )  # fmt: skip
         at = slot.at + slot.records * _RECORD_OCTETS
+        checksum = crc32(run.buffer[offset : offset + octets], crc32(head))
         self._map[at : at + _RECORD_OCTETS] = head + _SUM.pack(checksum)
         slot.records += 1
 

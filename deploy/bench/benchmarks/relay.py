@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 
 import attrs
 
@@ -27,7 +29,34 @@ _START_S = 60.0
 _SHARE = 0.8  # of the rate that the CPU time of all processes would allow
 # Highest CPU time of an element for a packet, as a multiple of other processes' CPU time.
 _MOST_CPU = {"aggregator": {"cpu_of_ends": 1.2}, "repairer": {"cpu_of_receiver": 1.3}}
-_LAYOUTS = ("", "aggregator", "repairer")
+_MEMORY = Path("/dev/shm")
+
+
+@attrs.frozen
+class _Layout:
+    """Element between the ends, if `role` names one, and whether its cache lies in a file."""
+
+    role: str
+    has_file: bool = False
+
+    @property
+    def title(self) -> str:
+        """Return the path of the packets."""
+        path = f"through a relaying {self.role}" if self.role else "direct"
+        return f"{path} with a cache file" if self.has_file else path
+
+
+_LAYOUTS = (_Layout(""), _Layout("aggregator"), _Layout("repairer"), _Layout("repairer", has_file=True))
+
+
+@contextmanager
+def _cache_folder(layout: _Layout, settings: BenchSettings) -> Iterator[str]:
+    """Yield a folder for the cache file, in memory if possible; an empty one without a file."""
+    if not layout.has_file:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else settings.folder) as folder:
+        yield folder
 
 
 @asynccontextmanager
@@ -53,13 +82,14 @@ class _RelayMaximum:
 
 
 async def relay(settings: BenchSettings) -> list[Row]:
-    """Measure direct, through an aggregator and through a repairer, interleaved. Returns a row for each layout."""
+    """Measure direct, through an aggregator, and through a repairer with and without a cache file, interleaved."""
     contender = OURS_TRIO
-    results = await run_interleaved([partial(_measure, contender, role, settings) for role in _LAYOUTS])
+    results = await run_interleaved([partial(_measure, contender, layout, settings) for layout in _LAYOUTS])
     rows: list[Row] = []
-    for role, result in zip(_LAYOUTS, results, strict=True):
+    for layout, result in zip(_LAYOUTS, results, strict=True):
+        role = layout.role
         row: Row = {"benchmark": "relay", "contender": contender.name, "title": contender.title, "size": SIZE}
-        row["layout"] = f"through a relaying {role}" if role else "direct"
+        row["layout"] = layout.title
         row |= (
             {"why_not": result}
             if isinstance(result, str)
@@ -70,19 +100,28 @@ async def relay(settings: BenchSettings) -> list[Row]:
     return rows
 
 
-async def _measure(contender: Contender, role: str, settings: BenchSettings, searcher: Searcher) -> _RelayMaximum | str:
+async def _measure(
+    contender: Contender, layout: _Layout, settings: BenchSettings, searcher: Searcher
+) -> _RelayMaximum | str:
     """Return the measured maximum, or the reason of a failure."""
+    hosts = 3 if layout.role else 2
     try:
-        with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
-            return await _search(contender, role, place, settings, searcher)
+        with open_place(settings.path, ETHERNET_MTU, hosts) as place, _cache_folder(layout, settings) as cache:
+            return await _search(contender, layout, place, settings, searcher, cache)
     except ProcessError as error:
         return error.message
 
 
 async def _search(
-    contender: Contender, role: str, place: BenchNetwork, settings: BenchSettings, searcher: Searcher
+    contender: Contender,
+    layout: _Layout,
+    place: BenchNetwork,
+    settings: BenchSettings,
+    searcher: Searcher,
+    cache: str,
 ) -> _RelayMaximum:
-    file = chain(settings.folder, place, role, settings.rcvbuf)
+    role = layout.role
+    file = chain(settings.folder, place, role, settings.rcvbuf, cache)
     job = settings.job(place, SIZE, file=str(file))
     relay_cpu_s: dict[int, float] = {}
     kept: list[TrialResult] = []  # keeps results alive, so that ids stay unique
@@ -97,7 +136,7 @@ async def _search(
                 usage = element.usage
                 relay_cpu_s[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
         requested = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
-        summary = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {requested}"
+        summary = f"{contender.title}, {layout.title}, {requested}"
         settings.say(f"{summary}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'lossless'}")
         kept.append(outcome)
         return outcome

@@ -164,6 +164,7 @@ def test_relays_in_the_path() -> None:
     rows, _ = rows_of(bench("relay", "--json"))
     assert [row["layout"] for row in rows] == [
         "direct", "through a relaying aggregator", "through a relaying repairer",
+        "through a relaying repairer with a cache file",
     ]  # fmt: skip
     for row in rows:
         documented(

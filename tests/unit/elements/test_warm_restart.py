@@ -106,7 +106,7 @@ def test_only_what_was_sent_meanwhile_is_missing(data_first: bool) -> None:
     assert cached(core) == [(0, HELD), (150, 160)] if data_first else [(0, HELD), (160, 170)]
 
 
-def test_what_has_left_the_window_is_not_requested() -> None:
+def test_packets_out_of_the_window_are_not_requested() -> None:
     core = restarted(saved())
     hear_data(core, 150, 160)
     hear_spm(core, 159, epoch(), trail=130)
@@ -138,7 +138,7 @@ def test_source_without_epoch_must_have_the_newest_packet(trail: int, is_same: b
     assert core.counters.cache_packets_restored == (HELD if is_same else 0)
 
 
-def test_source_without_epoch_that_begins_again_is_another_session() -> None:
+def test_source_without_epoch_at_older_sqns_is_another_session() -> None:
     core = restarted(saved(epoch_ns=NO_EPOCH_NS))
     hear_spm(core, 50)
     assert core.counters.cache_packets_discarded == HELD
@@ -187,7 +187,7 @@ def test_unclaimed_packets_age_too() -> None:
     assert core.cache.packets == 10
 
 
-def test_more_sessions_than_allowed_are_not_restored() -> None:
+def test_sessions_above_the_limit_are_not_restored() -> None:
     saves = [Save(bytes([number]) * 8, DATA_PORT, EPOCH_NS, run_of(0, 5)) for number in range(5)]
     core = restarted(*saves, max_sessions=2)
     assert core.cache.packets == 10
@@ -213,7 +213,7 @@ def test_a_child_that_asked_too_early_gets_its_packets() -> None:
     trail=st.integers(0, 130),
     data_first=st.booleans(),
 )
-def test_every_sqn_of_the_window_is_cached_or_missing_once(
+def test_sqns_of_the_window_are_cached_or_missing(
     pieces: list[tuple[int, int]], live: int, count: int, trail: int, data_first: bool
 ) -> None:
     """Whatever was saved, in any order and more than once, is taken over once, and the rest of the window is missing."""
