@@ -18,6 +18,7 @@ a file system in memory.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -59,6 +60,7 @@ _PAGE_RECORDS = 64  # records in a page of 4 KB
 _SLOT_OCTETS = _RECORDS_OCTETS + CHUNK_OCTETS
 _MOST_GENERATION = 0xFFFFFFFF
 _MORE_SLOTS = 16  # chunks beside the cache: those that are read into, and those that sends still hold
+_LEFT_OCTETS, _LEFT_SHARE = 64 * MIB, 8  # left free in the file system: the octets or an eighth, whichever is less
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -107,18 +109,34 @@ class CacheFile:
         """Close the file. The chunks stay mapped while views of them exist."""
         os.close(self._fd)
 
+    def _reserve_next(self) -> bool:
+        """Reserve the next slot, if other programs still have room then: `/run` has the system's files too."""
+        status = os.fstatvfs(self._fd)
+        left = status.f_bavail * status.f_frsize - _SLOT_OCTETS
+        if left < min(_LEFT_OCTETS, status.f_blocks * status.f_frsize // _LEFT_SHARE):
+            self._give_up(os.strerror(errno.ENOSPC))
+            return False
+        return self._reserve(self._unused[-1])
+
     def _reserve(self, at: int) -> bool:
         """Reserve the memory of a slot: a write to a mapped page without memory would end the process."""
         try:
             os.posix_fallocate(self._fd, at, _PAGE_RECORDS * _RECORD_OCTETS)
             os.posix_fallocate(self._fd, at + _RECORDS_OCTETS, CHUNK_OCTETS)
         except OSError as error:
-            if self._has_room:
-                octets = len(self._slots) * CHUNK_OCTETS // MIB
-                text = f"{self.path} has no room beyond {octets} MiB: {error.strerror}; other packets are lost in a restart"
-                self._log("cache-file-full", text)
-            self._has_room = False
-        return self._has_room
+            self._give_up(error.strerror or str(error))
+            return False
+        return True
+
+    def _give_up(self, reason: str) -> None:
+        """Let the file grow no more."""
+        if self._has_room:
+            octets = len(self._slots) * CHUNK_OCTETS // MIB
+            self._log(
+                "cache-file-full",
+                f"{self.path} has no room beyond {octets} MiB: {reason}; other packets are lost in a restart",
+            )
+        self._has_room = False
 
     def _chunk_of(self, slot: _Slot) -> Octets:
         chunk: Octets = np.ndarray((CHUNK_OCTETS,), np.uint8, self._map, slot.at + _RECORDS_OCTETS)
@@ -134,7 +152,7 @@ class CacheFile:
 
     def untouched(self, octets: int) -> Octets:
         """Return memory for a chunk, in the file if there is room."""
-        if octets != CHUNK_OCTETS or not (self._unused and self._has_room and self._reserve(self._unused[-1])):
+        if octets != CHUNK_OCTETS or not (self._unused and self._has_room and self._reserve_next()):
             return PROCESS_MEMORY.untouched(octets)
         slot = _Slot(self._unused.pop(), 0)
         self._begin(slot)

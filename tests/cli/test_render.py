@@ -100,6 +100,14 @@ def test_a_node_that_records_may_write_where_it_records(tmp_path: Path) -> None:
     assert verify(tmp_path) == ""
 
 
+def test_a_repairer_may_write_its_cache_file() -> None:
+    plan = plan_node(load_checked(FLOOR), "floor-2-repairer")
+    lines = unit_text(plan, FLOOR, sys.executable).splitlines()
+    assert {"RuntimeDirectory=pgm", "RuntimeDirectoryPreserve=yes"} <= set(lines)
+    elsewhere = attrs.evolve(plan, cache_directory="/srv/cache")
+    assert "ReadWritePaths=/srv/cache" in unit_text(elsewhere, FLOOR, sys.executable).splitlines()
+
+
 def test_memory_follows_the_limits_of_the_role() -> None:
     plans = plan_all(load_checked(FLOOR))
     cache = plans["core-repairer"].parameters.cache_bytes

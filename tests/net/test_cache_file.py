@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,12 +17,17 @@ from pgm.core.effects import Save
 from pgm.core.structures.arena import CHUNK_OCTETS, Arena
 from pgm.errors import ProcessError
 from pgm.net.cache_file import CacheFile
+from pgm.topology.check import load_checked
+from pgm.topology.plan import plan_node
 from pgm.units import MIB, SECOND
 from pgm.wire.train import Run
+from repairer.process import cache_path
 from tests.folders import short_folder
+from tests.net.support.lab import ROOT
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import run_of
 
+FLOOR = ROOT / "deploy" / "topologies" / "trading-floor.toml"
 EPOCH_NS = 1_700_000_000 * SECOND
 NOW_NS = 1000 * SECOND
 SIZE = 300
@@ -201,6 +207,28 @@ def test_a_full_folder_leaves_the_cache_without_a_file(path: Path, monkeypatch: 
         save(file, read_into(arena, run_of(0, 2, SIZE)))
     assert said == ["cache-file-full"]
     assert file.counters.cache_packets_unsaved == 6
+
+
+def test_a_file_leaves_room_to_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    file = CacheFile(path, MIB, lambda code, _: said.append(code))
+    status = os.statvfs(path)
+    nearly_full = os.statvfs_result((4096, 4096, 10_000, 2000, 2000, *tuple(status)[5:]))
+    monkeypatch.setattr(os, "fstatvfs", lambda _: nearly_full)  # 41 MB, 8 MB free
+    arena = Arena(memory=file, warm_octets=4 * CHUNK_OCTETS)
+    assert said == ["cache-file-full"]
+    assert os.stat(path).st_blocks * 512 < CHUNK_OCTETS
+    assert arena.chunks == 5
+
+
+def test_path_is_in_the_folder_of_the_plan_or_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_node(load_checked(FLOOR), "floor-2-repairer")
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    assert cache_path(plan) is None
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/pgm:/run/other")
+    assert cache_path(plan) == Path(f"/run/pgm/{plan.topology}.floor-2-repairer.cache")
+    assert cache_path(attrs.evolve(plan, cache_directory="/srv/cache")).parent == Path("/srv/cache")
+    assert cache_path(attrs.evolve(plan, cache_directory="")) is None
 
 
 def test_a_smaller_cache_takes_what_its_file_holds(path: Path) -> None:

@@ -113,3 +113,12 @@ def test_warm_repairer_requests_only_what_was_sent_meanwhile(tree, seed):
 def test_cold_repairer_requests_older_packets_again():
     _, requested, sent = restarted(one_lan(), 0.05, warm=False)
     assert not set(requested) <= set(sent)
+
+
+@pytest.mark.parametrize("tree", [one_lan, relay])
+def test_warm_repairer_of_a_stream_with_parity_loses_nothing(tree):
+    """Packets that parity rebuilt are saved too."""
+    world, requested, sent = restarted(tree(fec_group=16, fec_proactive=2), 0.05, warm=True)
+    assert set(requested) <= set(sent)
+    assert all(one.is_complete and one.is_from_start for one in streams(world))
+    assert world.nodes["repairer"].total("cache_packets_restored") > 1000
