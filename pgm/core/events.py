@@ -70,6 +70,8 @@ _ROWS = (
     EventKind("archive-corrupt", "Synced rows of the archive can no longer be read.", "Check the disk, and restore the file from a copy."),
     EventKind("recorder-died", "The process that writes the archive died and is restarted. The unwritten rows of the process are recorded as lost.", "Find the cause: a kernel short of memory (journalctl -k), or the messages on standard error."),
     EventKind("recorder-failed", "The process that writes the archive died too often. Recording has ended; repairs continue.", "Mend the cause in the last messages of that process, and restart the node."),
+    EventKind("cache-restored", "A repairer took over what its earlier process had cached of a session, and requests what was sent meanwhile."),
+    EventKind("cache-file-full", "The folder of the cache file has no room. Packets beyond the file are cached, and lost when the repairer restarts.", "Give the folder more room, or name another one with cache = { directory = \"...\" }."),
     EventKind("element-stuck", "An element's acks of an acknowledged stream stand still. The element's parent no longer waits for it.", "Look at that element and its children (pgm status), and look for a sender that forges acks in its name."),
     EventKind("setting-changed", "`pgm ctl` changed a setting of this node while the node ran."),
     EventKind("session-evicted", "An element had more sources than max_sessions. A newcomer, or a session that had been silent for peer_expiry, was evicted.", "Raise max_sessions."),
