@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pgm.core.events import kind_of as event_of
     from pgm.errors import PgmError, TopologyError, TransportError, UsageError
     from pgm.messages.subjects import Subscription
+    from pgm.net.durable.position import Position
     from pgm.net.endpoint.node import Node, open_node
     from pgm.net.endpoint.open import open_receiver, open_source
     from pgm.net.endpoint.policies import LossError
@@ -45,6 +46,7 @@ __all__ = [
     "Opened",
     "PackedBatch",
     "PgmError",
+    "Position",
     "Receiver",
     "Source",
     "Subscription",
@@ -77,6 +79,7 @@ _HOMES = {
     "Opened": "pgm.core.effects",
     "PackedBatch": "pgm.net.framing.packed_batch",
     "PgmError": "pgm.errors",
+    "Position": "pgm.net.durable.position",
     "Receiver": "pgm.net.endpoint.receiver",
     "Source": "pgm.net.endpoint.source",
     "Subscription": "pgm.messages.subjects",

@@ -75,6 +75,7 @@ class _ReceiveOptions:
     subscribe: tuple[str, ...]
     subjects: tuple[str, ...]
     start: str | None
+    durable: str | None
     wait_s: float
     on_loss: OnLoss
     slow: Slow
@@ -89,6 +90,7 @@ async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutp
         subscribe=prefixes,
         subjects=options.subjects or None,
         start=options.start,
+        durable=options.durable,
         on_notice=reception.notice,
         answer="if-free",
         on_loss=options.on_loss,
@@ -171,6 +173,11 @@ def _octets_of(item: BatchItem) -> int:
     metavar="WHERE",
     help="Start at now, oldest (the oldest packet that repairers hold), last:1000 packets, last:30s, or a sqn.",
 )
+@click.option(
+    "--durable",
+    metavar="NAME",
+    help="Remember under this name what was written to standard output, and continue there after any end of the command.",
+)
 @option("--wait", default="60s", metavar="DURATION", help="End with an error if no source is heard for this long.")
 @option(
     "--on-loss",
@@ -197,6 +204,7 @@ def recv(
     replace: bool,
     follow: bool,
     start: str | None,
+    durable: str | None,
     wait: str,
     on_loss: OnLoss,
     slow: Slow,
@@ -216,7 +224,7 @@ def recv(
     require_node(target, node)
     wait_s = parse_duration(wait) / 1e9
     if into is not None or replace:
-        others = lines or subjects or subscribe or start is not None
+        others = lines or subjects or subscribe or start is not None or durable is not None
         if into is None or others or (form, on_loss, slow) != ("octets", "report", "block"):
             raise UsageError(
                 "--into and --replace exclude the options for messages",
@@ -231,7 +239,7 @@ def recv(
     reception = ReceiveOutput(form, follow, writer_of(form), template)
     code: Any = 0
     try:
-        options = _ReceiveOptions(node, stream, subscribe, subjects, start, wait_s, on_loss, slow)
+        options = _ReceiveOptions(node, stream, subscribe, subjects, start, durable, wait_s, on_loss, slow)
         trio.run(_until_signalled, _receive, target, options, reception)
     except SystemExit as signalled:
         code = signalled.code  # Ctrl-C is the normal end of --follow, and the account must still be printed

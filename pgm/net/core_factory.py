@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.element.setup import ElementSetup
+from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.redundant_lines import LineSetup
@@ -105,8 +106,9 @@ def receiver_core(
     segments: Sequence[Segment],
     rng: random.Random,
     ack_bound: AckBound = AT_ONCE,
+    starts: StartPositions = BY_PARAMETERS,
 ) -> ReceiverCore:
-    """Make a receiver of some streams. `ack_bound` tells what its application has taken."""
+    """Make a receiver of some streams. `ack_bound` tells what its application has taken, `starts` what it took before."""
     setup = ReceiverSetup(
         segment=segments[0],
         parents=plan.parents,
@@ -121,6 +123,7 @@ def receiver_core(
         unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
         names=_source_names(plan, streams),
         ack_bound=ack_bound,
+        starts=starts,
     )
     return ReceiverCore(setup, plan.parameters, rng)
 

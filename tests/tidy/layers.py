@@ -72,7 +72,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "", "structures", "pacing", "session", "polling", "recovery", "repair", "window", "parity", "congestion",
         "element", "acked", "late_join", "receiver", "source",
     ),
-    "pgm.net": ("sockets", "framing", "link", "driver", "gate", "control", "", "endpoint"),
+    "pgm.net": ("sockets", "framing", "link", "driver", "gate", "control", "", "durable", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),

@@ -12,6 +12,8 @@ answer in `open_hold_ivl`, the session begins now, with a notice.
 
 from __future__ import annotations
 
+import attrs
+
 from pgm.core.effects import Effects, LossCause, Notice, control
 from pgm.core.late_join.history_server import held_packet
 from pgm.core.recovery.nak_sender import NakSender
@@ -55,6 +57,12 @@ class LateJoiner:
         self.is_wanted = parameters.join_from != "now"
         self.deadline_ns = NEVER
         self.until_ns = NEVER  # when the request is given up
+
+    def want(self, sqn: int) -> None:
+        """Request this sqn, in place of what the parameters say. A request that has begun stays."""
+        if self.until_ns == NEVER:
+            self._parameters = attrs.evolve(self._parameters, join_from="sqn", join_sqns=sqn)
+            self.is_wanted = True
 
     def begin(self, now_ns: int) -> None:
         """Start to send the request, because the path is known now.

@@ -43,6 +43,7 @@ class SessionStart:
         self._state = nak_sender.state
         self._delivery = delivery
         self._window = delivery.window
+        self._starts = setup.starts
         self.spm_request = SpmRequest(context, setup.segment)
         self.late_join = LateJoiner(
             delivery.window, nak_sender, setup.segment, setup.local_repairers, setup.keepers, context.parameters
@@ -81,6 +82,9 @@ class SessionStart:
         if phase not in (SessionPhase.WAITING, SessionPhase.HOLDING):
             return ()
         self._delivery.opener = peer
+        start = self._starts.start_of(self._state) if self._state.has_edges else None
+        if start is not None and self._begin_near(start, now_ns):
+            return self.hold.end()
         if self.late_join.is_wanted:
             return self._begin_late(now_ns)
         if phase is SessionPhase.HOLDING:
@@ -91,6 +95,22 @@ class SessionStart:
             return ()
         self._window.begin(join_at)
         return self.hold.end()
+
+    def _begin_near(self, start: int, now_ns: int) -> bool:
+        """Begin at a wanted sqn that needs no history, and return True. Else let the late joiner request it."""
+        join_at = self._state.join_at
+        begins = self._state.lead + 1 if join_at is None else join_at
+        if self._delivery.phase is SessionPhase.WAITING:
+            if start >= begins:
+                self._window.begin(min(start, self._state.lead + 1))
+                return True
+        else:
+            if start >= begins:
+                self._window.begin_earlier(start, now_ns)
+            if start >= self._window.next_sqn:
+                return True
+        self.late_join.want(start)
+        return False
 
     def _begin_late(self, now_ns: int) -> Effects:
         """Hold packets until a repairer has said which history it holds."""

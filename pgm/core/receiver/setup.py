@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
+from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
@@ -32,3 +33,4 @@ class ReceiverSetup:
     allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
     names: SourceNames = NO_NAMES
     ack_bound: AckBound = AT_ONCE  # what the application has taken
+    starts: StartPositions = BY_PARAMETERS  # what the application had taken in an earlier life

@@ -118,6 +118,11 @@ class SessionState:
         return self.has_edges and sqn > self.lead + self._context.parameters.rxw_sqns
 
     @property
+    def reach(self) -> int:
+        """Return the sqns of the largest window that is followed at once."""
+        return self._context.parameters.rxw_sqns
+
+    @property
     def oldest(self) -> int:
         """Return the oldest sqn a joiner may begin with: the trail, or the edge of the largest window if higher."""
         return max(self.trail, self.lead + 1 - self._context.parameters.rxw_sqns)

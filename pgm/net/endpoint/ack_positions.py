@@ -15,6 +15,7 @@ import attrs
 
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
+from pgm.net.durable.past import PastMessages
 from pgm.net.endpoint.policies import Ack
 from pgm.net.framing.items import BatchItem, Message, Unpacker, first_sqn_of, span_of, with_last
 from pgm.net.framing.objects import Object, ObjectItem
@@ -25,8 +26,8 @@ _MOST_APART = 65_536  # spans that were taken ahead of others; far more than a r
 
 
 @attrs.define(eq=False)
-class Position:
-    """Position of the application in one session, in sqns."""
+class AckPosition:
+    """AckPosition of the application in one session, in sqns."""
 
     is_ordered: bool
     taken: int  # the newest sqn up to which everything was taken
@@ -98,7 +99,7 @@ class AckPositions:
         self._unordered_ports = unordered_ports
         self._most_sessions = most_sessions
         self._joint = joint
-        self._sessions: OrderedDict[Tsi, Position] = OrderedDict()
+        self._sessions: OrderedDict[Tsi, AckPosition] = OrderedDict()
         self._entry: _Entry | None = None
 
     def acked(self, tsi: Tsi, begin: int, delivered: int) -> int:
@@ -116,6 +117,16 @@ class AckPositions:
                 return max(position.taken, begun - 1)
         return position.taken
 
+    def next_of(self, tsi: Tsi) -> int | None:
+        """Return the sqn behind everything that was taken of a session; None for an unknown one."""
+        position = self._sessions.get(tsi)
+        return None if position is None else position.taken + 1
+
+    def end_of_entry(self, tsi: Tsi) -> int:
+        """Return the sqn behind the entry that the application is taking, or behind everything taken without one."""
+        entry = self._entry
+        return entry.last + 1 if entry is not None and entry.tsi == tsi else self._sessions[tsi].taken + 1
+
     def leave(self, tsi: Tsi) -> bool:
         """End the membership in a session. Return whether no receiver of the node is a member any more."""
         return self._joint.leave(tsi, self)
@@ -124,7 +135,9 @@ class AckPositions:
         """End all memberships, also in sessions that the core has forgotten."""
         self._joint.forget(self)
 
-    def begin(self, content: WholeMessages | LargeMessage | Lost | Opened | Closed, held_from: int | None) -> None:
+    def begin(
+        self, content: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed, held_from: int | None
+    ) -> None:
         """Note the next entry of the queue; the decoder still holds its packets from `held_from` on."""
         if isinstance(content, Opened):
             self._open(content)
@@ -146,7 +159,7 @@ class AckPositions:
         if opened.resumed and opened.tsi in self._sessions:
             return
         is_ordered = opened.data_port not in self._unordered_ports
-        self._sessions[opened.tsi] = Position(is_ordered, opened.first - 1, opened.first - 1)
+        self._sessions[opened.tsi] = AckPosition(is_ordered, opened.first - 1, opened.first - 1)
         self._sessions.move_to_end(opened.tsi)
         if len(self._sessions) > self._most_sessions:
             self._sessions.popitem(last=False)

@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from threading import get_ident
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from pgm.core.effects import Notice
+from pgm.core.late_join.start_positions import BY_PARAMETERS
 from pgm.core.window.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
@@ -25,6 +27,7 @@ from pgm.net.endpoint.open_nodes import OpenNodes
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
 from pgm.net.endpoint.policies import Ack, OnLoss, Policies, Slow
 from pgm.net.endpoint.receiver import ReceiverEndpoint
+from pgm.net.endpoint.resumption import earlier_life, resuming
 from pgm.net.endpoint.source import SourceEndpoint, SourceOutbox
 from pgm.net.endpoint.start_position import Start, start_parameters
 from pgm.net.endpoint.threads import Runner, ThreadReceiver, ThreadSource
@@ -249,6 +252,7 @@ def open_receiver(
     subjects: Iterable[str] | None = None,
     cpu: int | None = None,
     start: Start = None,
+    durable: str | Path | None = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
     ack: Ack = "auto",
@@ -260,18 +264,22 @@ def open_receiver(
     policies = Policies.of(on_loss, slow, ack)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     limits = plan.parameters
-    with pinned(cpu):
-        parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, subscribe, subjects, ack)
+    with earlier_life(durable, start, policies, plan, stream) as life, pinned(cpu):
+        starts = BY_PARAMETERS if life is None else life.memory
+        parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, (subscribe, subjects), ack, starts)
         with parts as (core, opened, decoders, reassemblers, positions):
             on_notice = handler_of(on_notice, plan.name, stream)
-            inbox = Inbox(core, reassemblers, on_notice, lambda: None, policies, is_plain=decoders.is_plain)
+            inbox = Inbox(
+                core, reassemblers, on_notice, lambda: None, policies, is_plain=decoders.is_plain and life is None
+            )
             driver = BusyPollDriver(core, opened.links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_block_ivl)
-                endpoint = ReceiverEndpoint(core, driver, inbox, waits, decoders, policies, positions)
-                yield BusyPollReceiver(endpoint, _CallingThread(driver))
-                endpoint.finish()
+                with resuming(life, core, inbox, positions) as queue:
+                    endpoint = ReceiverEndpoint(core, driver, queue, waits, decoders, policies, positions)
+                    yield BusyPollReceiver(endpoint, _CallingThread(driver))
+                    endpoint.finish()
         finally:
             try:
                 driver.perform(core.leave(driver.now_ns()))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
+from pgm.net.durable.past import PastMessages
 from pgm.net.endpoint.policies import REPORTING, Policies, drop_newest, drop_oldest
 from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.endpoint.reassembly import SessionReassemblers
@@ -151,7 +152,7 @@ class Inbox:
         """Return the number of entries for the application."""
         return len(self._queue) + (self.singles.message is not None)
 
-    def put_back(self, content: WholeMessages | LargeMessage | Lost | Opened | Closed) -> None:
+    def put_back(self, content: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed) -> None:
         """Put back an entry that could not be handed on; its octets were already returned to the core."""
         self._queue.appendleft(QueueItem(content, 0))
 

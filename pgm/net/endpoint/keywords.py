@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Literal, TypedDict
 
 from pgm.core.effects import Notice
@@ -42,6 +43,7 @@ class NodeReceiverKeywords(_EndpointKeywords, ReceiverParameters, total=False):
     subscribe: Iterable[bytes] | None
     subjects: Iterable[str] | None
     start: Start
+    durable: str | Path | None
     on_loss: OnLoss
     slow: Slow
     ack: Ack

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from pgm.core.effects import Notice
+from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, gsi_of
@@ -38,9 +39,10 @@ from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameter
 from pgm.net.endpoint.policies import Ack, OnLoss, Policies, Slow
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.receiver import Receiver
+from pgm.net.endpoint.resumption import earlier_life, resuming
 from pgm.net.endpoint.source import Source, SourceOutbox
 from pgm.net.endpoint.start_position import Start, start_parameters
-from pgm.net.endpoint.surfaces import new_surface
+from pgm.net.endpoint.surfaces import Surface, new_surface
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
@@ -184,9 +186,9 @@ def receiver_parts(
     plan: NodePlan,
     stream: str | None,
     seed: str | None,
-    subscribe: Iterable[bytes] | None,
-    subjects: Iterable[str] | None,
+    subscriptions: tuple[Iterable[bytes] | None, Iterable[str] | None],
     ack: Ack,
+    starts: StartPositions = BY_PARAMETERS,
 ) -> Iterator[tuple[ReceiverCore, OpenNode[N], StreamDecoders, SessionReassemblers, AckPositions]]:
     """Make the parts of a receiver on any surface. If the block fails, which makes the driver, the node is closed."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
@@ -194,8 +196,8 @@ def receiver_parts(
         rng = random.Random(_SYSTEM_RANDOM.random())
         ports = unordered_ports(streams)
         positions = AckPositions(ack, ports, plan.parameters.max_sessions, node.acks)
-        core = receiver_core(plan, streams, [link.segment for link in node.links], rng, positions)
-        decoders = StreamDecoders.of(core, plan, streams, subscribe, subjects)
+        core = receiver_core(plan, streams, [link.segment for link in node.links], rng, positions, starts)
+        decoders = StreamDecoders.of(core, plan, streams, *subscriptions)
         yield core, node, decoders, SessionReassemblers(core.parameters, ports), positions
 
 
@@ -294,6 +296,22 @@ async def open_source(
             raise
 
 
+@contextmanager
+def _leaving(
+    core: ReceiverCore, driver: NodeDriver, positions: AckPositions, inbox: Inbox, surface: Surface
+) -> Iterator[None]:
+    """Let a receiver leave its streams behind a block, however the block ends."""
+    try:
+        yield
+    finally:
+        try:
+            driver.perform(core.leave(driver.now_ns()))
+        finally:
+            positions.close()
+            inbox.close()
+            surface.close()
+
+
 @opening
 async def open_receiver(
     target: Target,
@@ -304,6 +322,7 @@ async def open_receiver(
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
     start: Start = None,
+    durable: str | Path | None = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
     ack: Ack = "auto",
@@ -323,32 +342,30 @@ async def open_receiver(
     by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`.
 
     `start` is the position at which a late joiner begins: "now", "oldest", "last:1000" packets, "last:30s" or a sqn;
-    None leaves it to the topology. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
+    None leaves it to the topology. `durable` is the name, or the path with a slash, of a file: the receiver writes to it
+    what the application has taken, and continues there. An application that stores `receiver.position` itself gives its
+    positions to `start`, an empty list at first. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
     `slow` is the policy once the application is behind by `inbox_bytes`: "block", "drop-oldest", "drop-newest" or
     "close". `ack` says when an item of an acknowledged stream counts as processed: "auto", when the application comes
     back for the next item or leaves the block without an exception; "manual", when it calls `receiver.ack(item)`.
     `answer` is as in `open_source`.
 
-    Raises `TopologyError`, `UsageError`, `TransportError`.
+    Raises `TopologyError`, `UsageError`, `TransportError`, and `ProcessError` for a durable name in use.
     """
     policies, answer = Policies.of(on_loss, slow, ack), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     surface = new_surface()
-    parts = receiver_parts(surface.nodes, plan, stream, seed, subscribe, subjects, ack)
-    with parts as (core, opened, decoders, reassemblers, positions):
-        on_notice = handler_of(on_notice, plan.name, stream)
-        inbox = Inbox(core, reassemblers, on_notice, surface.waits.wake, policies, is_plain=decoders.is_plain)
-        driver = surface.drive(core, opened.reads, inbox, receiver_read_settings(plan.parameters))
-    async with driven(driver, plan, answer):
-        surface.read_in_waits(inbox, plan.parameters)
-        try:
-            receiver = Receiver(core, driver, inbox, surface.waits, decoders, policies, positions)
-            yield receiver
-            receiver.finish()
-        finally:
-            try:
-                driver.perform(core.leave(driver.now_ns()))
-            finally:
-                positions.close()
-                inbox.close()
-                surface.close()
+    with earlier_life(durable, start, policies, plan, stream) as life:
+        starts = BY_PARAMETERS if life is None else life.memory
+        parts = receiver_parts(surface.nodes, plan, stream, seed, (subscribe, subjects), ack, starts)
+        with parts as (core, opened, decoders, reassemblers, positions):
+            on_notice = handler_of(on_notice, plan.name, stream)
+            is_plain = decoders.is_plain and life is None
+            inbox = Inbox(core, reassemblers, on_notice, surface.waits.wake, policies, is_plain=is_plain)
+            driver = surface.drive(core, opened.reads, inbox, receiver_read_settings(plan.parameters))
+        async with driven(driver, plan, answer):
+            surface.read_in_waits(inbox, plan.parameters)
+            with resuming(life, core, inbox, positions) as queue, _leaving(core, driver, positions, inbox, surface):
+                receiver = Receiver(core, driver, queue, surface.waits, decoders, policies, positions)
+                yield receiver
+                receiver.finish()

@@ -145,6 +145,8 @@ class ReceiverParameters(CommonParameters, total=False):
     join_from: Literal["now", "oldest", "last", "sqn"]
     join_sqns: int
     join_secs: Quantity
+    durable_sync_ivl: Quantity
+    durable_gone_ivl: Quantity
     rxw_sqns: int
     rxw_gaps: int
     ncf_lead_sqns: int

@@ -6,6 +6,7 @@ import attrs
 
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
+from pgm.net.durable.past import PastMessages
 from pgm.wire.formats import Tsi
 from pgm.wire.train import Run
 
@@ -14,7 +15,7 @@ from pgm.wire.train import Run
 class QueueItem:
     """Entry for the application, and the octets that its removal frees."""
 
-    found: WholeMessages | LargeMessage | Lost | Opened | Closed
+    found: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed
     frees_octets: int
 
     @property

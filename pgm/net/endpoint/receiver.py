@@ -5,21 +5,25 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.window.reassembly import WholeMessages
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.errors import UsageError
 from pgm.messages.objects import CBOR, Codec
 from pgm.messages.structures import require_structure
 from pgm.messages.subjects import Subscription
 from pgm.net.driver.node_driver import NodeDriver
+from pgm.net.durable.past import PastMessages
+from pgm.net.durable.position import Position
 from pgm.net.endpoint.ack_positions import AckPositions
 from pgm.net.endpoint.base import D, ReceiverView, Waits
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.policies import Policies
 from pgm.net.endpoint.queue_item import QueueItem
+from pgm.net.endpoint.resumption import Resumption
 from pgm.net.framing.codec import StreamDecoders
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
@@ -36,14 +40,15 @@ class ReceiverEndpoint(ReceiverView[D]):
         self,
         core: ReceiverCore,
         driver: D,
-        inbox: Inbox,
+        queue: Inbox | Resumption,
         waits: Waits,
         decoders: StreamDecoders,
         policies: Policies,
         positions: AckPositions,
     ) -> None:
         super().__init__(core, driver)
-        self._inbox = inbox
+        self._resumption = queue if isinstance(queue, Resumption) else None
+        self._inbox = inbox = queue.inbox if isinstance(queue, Resumption) else queue
         self.single = inbox.singles
         self._waits = waits
         self._decoders = decoders
@@ -120,6 +125,8 @@ class ReceiverEndpoint(ReceiverView[D]):
 
     def finish(self) -> None:
         """Note that the application needs no further item, and has processed those that it has."""
+        if self._resumption is not None:
+            self._resumption.places.finish(self._ready[0] if self._ready else None)
         self._come_back()
 
     def _come_back(self) -> None:
@@ -146,7 +153,7 @@ class ReceiverEndpoint(ReceiverView[D]):
         The timeout is for waiting: queued items come in any case. None once closed, or after the timeout.
         """
         await self._waits.pause(yields=False)
-        inbox, waits = self._inbox, self._waits
+        inbox, waits, resumption = self._inbox, self._waits, self._resumption
         self.single.prepare()
         until_ns, is_over = NEVER if timeout_s is None else -1, False
         while (item := self.pop(drains=is_over)) is None:
@@ -157,12 +164,15 @@ class ReceiverEndpoint(ReceiverView[D]):
             elif until_ns != NEVER and time.monotonic_ns() >= until_ns:
                 is_over = True  # and no further turn follows
                 continue
-            if inbox:
+            is_waiting = resumption is not None and resumption.entries.is_waiting
+            if inbox and not is_waiting:
                 before = self.counters.received_octets
                 await waits.catch_up()
                 inbox.had_turn(self.counters.received_octets - before)
                 continue
             check_ns = inbox.begin_wait()
+            if resumption is not None and is_waiting:
+                check_ns = min(check_ns, time.monotonic_ns() + resumption.poll_ivl)
             await waits.wait(min(until_ns, check_ns))
             if check_ns != NEVER:
                 inbox.drop_stalled()
@@ -170,22 +180,30 @@ class ReceiverEndpoint(ReceiverView[D]):
 
     def pop(self, *, drains: bool = False) -> BatchItem | Message | None:
         """Return the next item that waits; None if none does, or if the sockets must have a turn first."""
-        ready, single, inbox = self._ready, self.single, self._inbox
+        ready, single, resumption = self._ready, self.single, self._resumption
+        entries = self._inbox if resumption is None else resumption.entries
         if self._positions.has_entry:
             self._come_back()
+        if resumption is not None:
+            resumption.note()
         while not ready:
             message = single.message
             if message is not None:
                 single.message = None
                 return message  # policies are about losses
-            queued = inbox.pop(drains=drains or inbox.is_closed)
+            queued = entries.pop(drains=drains or self._inbox.is_closed)
+            if resumption is not None and (freed := resumption.entries.free()):
+                self._driver.call(self._core.grant, freed)
             if queued is None:
                 return None
             self._driver.require_usable()  # a handler of notices may have closed it
             self._take(queued)
             if not ready:
                 self._come_back()  # nothing of the entry is for the application
-        return self._policies.checked(self._positions.give(ready.popleft(), ready))
+        item = self._positions.give(ready.popleft(), ready)
+        if resumption is not None:
+            resumption.places.give(item)
+        return self._policies.checked(item)
 
     def _take(self, queued: QueueItem) -> None:
         content = queued.found
@@ -199,9 +217,31 @@ class ReceiverEndpoint(ReceiverView[D]):
             self._ready.append(Message(content.run.alone(), content.run.first, content.tsi))  # without a batch's cost
             self._positions.begin(content, None)
             return
-        item = content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content)
-        self._ready.extend(self._decoders.take(item))
+        items = self._items_of(content)
+        self._ready.extend(items if self._resumption is None else self._resumption.places.counted(items))
         self._positions.begin(content, self._decoders.begun(content.tsi))
+
+    def _items_of(
+        self, content: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed
+    ) -> Iterable[BatchItem]:
+        """Return the items of messages that an entry of the queue yields."""
+        if isinstance(content, PastMessages):
+            return chain.from_iterable(self._decoders.take(item) for item in content.items)
+        return self._decoders.take(content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content))
+
+    @property
+    def position(self) -> Position | None:
+        """Return the position behind the item that the application got last; None before the first opening.
+
+        An application stores `str(position)` in the transaction of the item, and gives it to `start=`: every message is then
+        processed once. Raises `UsageError` for a receiver without `durable=`, or positions in `start=`.
+        """
+        if self._resumption is None:
+            raise UsageError(
+                "this receiver counts no positions",
+                remedy="open it with start=[], or with the stored positions in start=",
+            )
+        return self._resumption.places.after_given(self._ready[0] if self._ready else None)
 
     def batches(self) -> AsyncIterator[BatchItem]:
         """Iterate over batches, in stream order with losses, openings and closings."""

@@ -10,6 +10,7 @@ from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
 from pgm.messages.structures import require_structure
 from pgm.messages.subjects import Subscription
+from pgm.net.durable.position import Position
 from pgm.net.endpoint.base import D, ReceiverView, SourceView
 from pgm.net.endpoint.receiver import ReceiverEndpoint
 from pgm.net.endpoint.source import SourceEndpoint
@@ -134,6 +135,11 @@ class ThreadReceiver(ReceiverView[D]):
         """Return the next batch, loss, opening or closing, or None after `timeout_s` seconds."""
         item = self._unpacker.take_rest() or self._next(timeout_s)
         return batch_of(item) if isinstance(item, Message) else item
+
+    @property
+    def position(self) -> Position | None:
+        """Return the position behind the item that the application got last. `pgm.Receiver.position` documents it."""
+        return self._endpoint.position
 
     def ack(self, item: ObjectItem | BatchItem | Message) -> None:
         """Acknowledge an item and everything before it. `pgm.Receiver.ack` documents the call."""

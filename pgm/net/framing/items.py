@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from operator import length_hint
@@ -83,9 +84,24 @@ class MultipartBatch(FromSession):
     messages: Sequence[Parts]
     sqns: Sequence[int]
     last: int = -1  # as in a Batch
+    index: int = 0  # messages of its first packet before the batch, where the receiver counts them
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return the sqn of one message's packet, and the place of the message in it."""
+        sqn = self.sqns[number]
+        first = bisect_left(self.sqns, sqn)
+        return sqn, number - first + (0 if first else self.index)
+
+    def behind(self, taken: int, index: int) -> MultipartBatch:
+        """Return the batch without its first `taken` messages. `index` messages of its first packet lie before it."""
+        counted = attrs.evolve(self, index=index)
+        if not taken:
+            return counted
+        index = counted.place(taken)[1]
+        return attrs.evolve(self, messages=self.messages[taken:], sqns=self.sqns[taken:], index=index)
 
     def __iter__(self) -> Iterator[Parts]:
         """Iterate over the messages, each as a tuple of its parts."""
@@ -118,6 +134,21 @@ class Unpacker:
         batch, end, messages = self._begun
         return sqn_at(batch, max(0, end - length_hint(messages) - 1))
 
+    def given_place(self) -> tuple[Tsi, int, int] | None:
+        """Return session, sqn and place in the packet of the message that was given last, or of an earlier one."""
+        if self._begun is None:
+            return None
+        batch, end, messages = self._begun
+        return batch.tsi, *place_in(batch, max(0, end - length_hint(messages) - 1))
+
+    def next_place(self) -> tuple[int, int] | None:
+        """Return sqn and place in the packet of the next message of the batch; None without one."""
+        if self._begun is None:
+            return None
+        batch, end, messages = self._begun
+        taken = end - length_hint(messages)
+        return place_in(batch, taken) if taken < len(batch) else None
+
     def open(self, batch: AnyBatch) -> Message | None:
         """Open a batch. Return its first message."""
         self._batch, self._converted = batch, 0
@@ -147,10 +178,8 @@ class Unpacker:
         self._batch, self._begun, self.messages = None, None, iter(())
         if taken >= len(batch):
             return None
-        if isinstance(batch, PackedBatch):
-            return batch.part(taken, len(batch))
-        if isinstance(batch, MultipartBatch):
-            return attrs.evolve(batch, messages=batch.messages[taken:], sqns=batch.sqns[taken:])
+        if isinstance(batch, (PackedBatch, MultipartBatch)):
+            return batch.behind(taken, batch.index)
         return attrs.evolve(batch, first_sqn=batch.first_sqn + taken, payloads=batch.payloads[taken:])
 
 
@@ -193,6 +222,11 @@ def sqn_at(batch: AnyBatch, place: int) -> int:
     if isinstance(batch, Batch):
         return batch.first_sqn + place * batch.packets_each
     return batch.sqn_at(place) if isinstance(batch, PackedBatch) else batch.sqns[place]
+
+
+def place_in(batch: AnyBatch, number: int) -> tuple[int, int]:
+    """Return the sqn of one message of a batch, and its place in the packet."""
+    return (sqn_at(batch, number), 0) if isinstance(batch, Batch) else batch.place(number)
 
 
 def first_sqn_of(item: BatchItem | Message) -> int:

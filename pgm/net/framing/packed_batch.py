@@ -31,6 +31,7 @@ class PackedBatch(FromSession):
     packet_sqns: Sqns
     packet_counts: Sqns
     last: int = -1  # with ack="manual": the newest sqn that an ack of the batch covers
+    index: int = 0  # messages of its first packet before the batch, where the receiver counts them
 
     def __len__(self) -> int:
         return self.columns.count
@@ -102,6 +103,20 @@ class PackedBatch(FromSession):
     def copy(self) -> PackedBatch:
         """Return the batch itself: its memory is never receive memory, so nothing needs a copy."""
         return self
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return the sqn of one message's packet, and the place of the message in it."""
+        ends = np.cumsum(self.packet_counts)
+        packet = int(np.searchsorted(ends, number, side="right"))
+        begin = int(ends[packet] - self.packet_counts[packet])
+        return int(self.packet_sqns[packet]), number - begin + (0 if begin else self.index)
+
+    def behind(self, taken: int, index: int) -> PackedBatch:
+        """Return the batch without its first `taken` messages. `index` messages of its first packet lie before it."""
+        counted = attrs.evolve(self, index=index)
+        if not taken:
+            return counted
+        return attrs.evolve(counted.part(taken, len(self)), index=counted.place(taken)[1])
 
     def part(self, first: int, end: int) -> PackedBatch:
         """Return messages `first` to `end - 1`, sharing memory."""

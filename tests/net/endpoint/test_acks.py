@@ -17,7 +17,7 @@ import pgm.blocking
 from pgm import Batch, Message, UsageError
 from pgm.core.effects import CloseCause, LossCause, Lost, Opened
 from pgm.core.window.reassembly import WholeMessages
-from pgm.net.endpoint.ack_positions import AckPositions, JointAcks, Position
+from pgm.net.endpoint.ack_positions import AckPosition, AckPositions, JointAcks
 from pgm.net.endpoint.policies import Ack
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
@@ -372,7 +372,7 @@ def lost(first: int, count: int) -> Lost:
 
 
 def test_position_of_unordered_streams_waits_for_holes() -> None:
-    position = Position(is_ordered=False, taken=9, seen=9)
+    position = AckPosition(is_ordered=False, taken=9, seen=9)
     position.take(12, 14)
     position.take(16, 16)
     assert position.taken == 9

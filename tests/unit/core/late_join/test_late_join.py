@@ -10,7 +10,7 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.control_packets import Spmr
 from pgm.wire.formats import PacketType
-from pgm.wire.options import HeldHistory, find
+from pgm.wire.options import HeldHistory, Join, find
 from pgm.wire.sequence_numbers import wrap
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, REPAIRER, SEGMENT, data_train, sent_control, spm_packet
@@ -174,3 +174,49 @@ def test_history_reported_gone_is_lost_at_once():
     assert reader.lost() == dict.fromkeys(
         [*range(HELD_FROM, HELD_FROM + 5), *range(LEAD - 1, LEAD + 1)], LossCause.WINDOW
     )
+
+
+@attrs.frozen
+class _Reached:
+    """Application that had taken everything before a sqn."""
+
+    sqn: int
+
+    def start_of(self, state: object) -> int:
+        return self.sqn
+
+
+def continued(at: int, *, join: int | None = None, data_first: bool = False) -> Reader:
+    """A receiver whose application has a position in the stream, though it would begin now."""
+    reader = Reader(attrs.evolve(SETUP, starts=_Reached(at)))
+    if data_first:
+        reader.hear(data_train([LEAD]))
+    reader.hear(spm_packet(1, 900, LEAD, *(() if join is None else (Join(min_sqn=join),))))
+    return reader
+
+
+@pytest.mark.parametrize("data_first", [False, True])
+def test_session_with_a_position_asks_for_it(data_first: bool) -> None:
+    reader = continued(800, data_first=data_first)
+    assert questions(reader) == [(REPAIRER, HeldHistory(amount=800, by_sqn=True))]
+    reader.hear(answer(800), peer=REPAIRER)
+    assert reader.opened() == [(800, False)]
+
+
+@pytest.mark.parametrize("data_first", [False, True])
+def test_position_in_the_joinable_part_needs_no_history(data_first: bool) -> None:
+    reader = continued(1000, join=950, data_first=data_first)
+    assert questions(reader) == []
+    assert reader.opened() == [(1000, False)]
+
+
+def test_position_behind_the_newest_packet_begins_with_the_next() -> None:
+    assert continued(LEAD + 1).opened() == [(LEAD + 1, False)]
+    assert continued(LEAD + 9).opened() == [(LEAD + 1, False)]  # a late SPM shows an older lead
+
+
+def test_position_that_no_node_holds_is_reported_lost() -> None:
+    reader = continued(650)
+    reader.hear(answer(), peer=REPAIRER)
+    assert reader.opened() == [(650, False)]
+    assert reader.lost() == dict.fromkeys(range(650, HELD_FROM), LossCause.WINDOW)

@@ -1,0 +1,1 @@
+"""Durable receivers: positions of applications, their file, and what the archive adds to a stream."""

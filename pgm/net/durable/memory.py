@@ -1,0 +1,71 @@
+"""Memory of a durable receiver: what its application had taken when the receiver opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pgm.core.session.state import NO_EPOCH, SessionState
+from pgm.core.source_names import GSI_OCTETS
+from pgm.net.durable.position import Position
+from pgm.net.durable.position_file import SavedSession
+from pgm.wire.formats import Tsi
+
+
+class Memory:
+    """Sessions of an earlier life. Each is forgotten when it is heard, or when its end is certain."""
+
+    def __init__(self, sessions: Iterable[SavedSession]) -> None:
+        self._by_tsi = {session.position.tsi: session for session in sessions}
+        self._origins = {_origin(tsi) for tsi in self._by_tsi}
+
+    @property
+    def sessions(self) -> tuple[SavedSession, ...]:
+        """Return the sessions that were not taken yet."""
+        return tuple(self._by_tsi.values())
+
+    def start_of(self, state: SessionState) -> int | None:
+        """Return the sqn at which a session is to begin.
+
+        A known session begins at its position. A session of a known source that has restarted begins with its first packet. Other
+        sessions begin where the parameters say.
+        """
+        saved = self._by_tsi.get(state.tsi)
+        if saved is not None and saved.position.is_of(state):
+            return saved.position.local_sqn(state)
+        if _origin(state.tsi) not in self._origins:
+            return None
+        return state.oldest if state.epoch is NO_EPOCH else max(0, -state.epoch.shift)
+
+    def take(self, state: SessionState) -> Position | None:
+        """Return the position in a session that has opened, and forget it; None for another session."""
+        saved = self._by_tsi.get(state.tsi)
+        if saved is None or not saved.position.is_of(state):
+            return None
+        del self._by_tsi[state.tsi]
+        return saved.position
+
+    def replaced_by(self, tsi: Tsi) -> list[SavedSession]:
+        """Return the unfinished sessions of the source that has begun session `tsi`. Forget its finished ones."""
+        known = [saved for saved in self._by_tsi.values() if _origin(saved.position.tsi) == _origin(tsi)]
+        for saved in known:
+            if saved.is_done:
+                self.forget(saved.position.tsi)
+        return [saved for saved in known if not saved.is_done]
+
+    def forget(self, tsi: Tsi) -> None:
+        """Forget a session that was taken to its end."""
+        self._by_tsi.pop(tsi, None)
+
+    def with_current(self, current: list[SavedSession]) -> list[SavedSession]:
+        """Return the sessions to save: those of this life, behind those that wait for their source."""
+        tsis = {saved.position.tsi for saved in current}
+        return [saved for saved in tuple(self._by_tsi.values()) if saved.position.tsi not in tsis] + current
+
+    def note(self, tsi: Tsi) -> None:
+        """Note that the source of a session is known: its next session begins with the first packet."""
+        self._origins.add(_origin(tsi))
+
+
+def _origin(tsi: Tsi) -> bytes:
+    """Return the part of a TSI that a restarted source keeps."""
+    return bytes(tsi[:GSI_OCTETS])

@@ -1,0 +1,225 @@
+"""Receivers that continue where their application stopped: from caches, with a file or with stored positions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import pgm
+import pgm.blocking
+from pgm import Closed, Lost, Message, Opened, Position, UsageError
+from pgm.errors import ProcessError
+from pgm.net.endpoint.source import Source
+from pgm.topology.load import loads
+from pgm.topology.model import Topology
+from tests.net.support.elements import Tree, running
+from tests.net.support.listening import PATIENCE_S, until
+from tests.net.support.places import Place, one_segment
+from tests.net.trees.test_late_join import tree_of
+
+FRAMINGS = ("none", "batch", "zeromq")
+
+
+def topology_of(place: Place, framing: str = "none", window: str = "300ms") -> Topology:
+    """Return a tree whose source soon forgets, with a repairer that does not."""
+    text = tree_of(place, window)
+    return loads(text if framing == "none" else text.replace("[streams.s]\n", f'[streams.s]\nframing = "{framing}"\n'))
+
+
+@asynccontextmanager
+async def tree_at(place: Place, framing: str = "none") -> AsyncIterator[tuple[Topology, Tree, Source]]:
+    """Run a source and a repairer that have met."""
+    topology = topology_of(place, framing)
+    async with running(topology, "repairer", "source") as tree:
+        with trio.fail_after(PATIENCE_S):
+            await until(lambda: tree.core("repairer").counters.spm_packets_in)
+            yield topology, tree, tree.sources["source"]
+
+
+async def send(tree: Tree, source: Source, payloads: Sequence[bytes]) -> None:
+    """Send messages, some of them in one packet, and wait until the repairer has them."""
+    for at in range(0, len(payloads), 7):
+        await source.send_batch(payloads[at : at + 7], flush=True)
+    await source.flush()
+    await until(lambda: tree.core("repairer").counters.received_packets >= source.next_sqn)
+
+
+async def take(receiver: Any, count: int) -> list[bytes]:
+    """Take messages one by one, and let the application process them. Nothing may be lost."""
+    got: list[bytes] = []
+    async for item in receiver:
+        assert not isinstance(item, Lost), item
+        if isinstance(item, Message):
+            got.append(item.payload)
+            if len(got) == count:
+                break
+    return got
+
+
+PAYLOADS = [b"%05d" % number for number in range(400)]
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+async def test_durable_receiver_goes_on_with_the_next_message(place: Place, tmp_path: Path, framing: str) -> None:
+    file = tmp_path / "desk"
+    got: list[bytes] = []
+    async with tree_at(place, framing) as (topology, tree, source):
+        async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+            await until(lambda: receiver.known_sources)
+            await send(tree, source, PAYLOADS[:100])
+            got += await take(receiver, 39)
+        for many in (61, 90, 10):  # nothing that was taken before the end of a block comes again
+            await send(tree, source, PAYLOADS[len(got) + 61 : len(got) + 61 + many])
+            async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+                got += await take(receiver, many)
+    assert got == PAYLOADS[: len(got)]
+    assert len(got) == 39 + 61 + 90 + 10
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+async def test_stored_positions_give_every_message_once(place: Place, framing: str) -> None:
+    got: list[bytes] = []
+    stored: list[str] = []
+    async with tree_at(place, framing) as (topology, tree, source):
+        for round_ in range(6):
+            async with pgm.open_receiver(topology, node="desk-1", start=stored) as receiver:
+                if not round_:
+                    await until(lambda: receiver.known_sources)
+                    await send(tree, source, PAYLOADS)
+                for _ in range(17):
+                    got += await take(receiver, 1)
+                    stored = [str(receiver.position)]
+    assert got == PAYLOADS[: 6 * 17]
+
+
+async def test_an_application_that_raises_gets_its_message_again(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "desk"
+    async with tree_at(place) as (topology, tree, source):
+        with suppress(RuntimeError):
+            async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+                await until(lambda: receiver.known_sources)
+                await send(tree, source, PAYLOADS[:20])
+                assert await take(receiver, 5) == PAYLOADS[:5]
+                raise RuntimeError
+        async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+            assert await take(receiver, 16) == PAYLOADS[4:20]
+
+
+async def test_a_restarted_source_is_heard_from_its_first_packet(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "desk"
+    topology = topology_of(place)
+    seen: list[object] = []
+    async with running(topology, "repairer") as tree:
+        with trio.fail_after(PATIENCE_S):
+            async with pgm.open_source(topology, node="source") as source:
+                async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+                    await until(lambda: receiver.known_sources)
+                    await source.send_batch(PAYLOADS[:10])
+                    await take(receiver, 4)
+                    await until(lambda: receiver.sessions[0].lead == 9)
+                first = source.tsi
+            async with pgm.open_source(topology, node="source") as source:
+                await source.send_batch(PAYLOADS[10:20])
+                await source.flush()
+                await until(lambda: tree.core("repairer").counters.received_packets >= 20)
+                options = {"durable": file, "durable_gone_ivl": "50ms"}
+                async with pgm.open_receiver(topology, node="desk-1", **options) as receiver:
+                    async for item in receiver:
+                        seen.append(item)
+                        if isinstance(item, Message) and item.payload == PAYLOADS[19]:
+                            break
+    opened, lost, closed, again, *messages = seen
+    assert isinstance(opened, Opened)
+    assert (opened.tsi, opened.first) == (first, 4)
+    assert isinstance(lost, Lost)
+    assert (lost.first, lost.count, lost.cause) == (4, 6, pgm.LossCause.SOURCE_GONE)
+    assert isinstance(closed, Closed)
+    assert (closed.tsi, closed.next_sqn) == (first, 10)
+    assert isinstance(again, Opened)
+    assert again.tsi == source.tsi
+    assert [message.payload for message in messages if isinstance(message, Message)] == PAYLOADS[10:20]
+
+
+async def test_packets_that_no_node_holds_are_lost(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "desk"
+    topology = loads(one_segment(place, window="100ms", parameters='join_ivl = "0ns"'))
+    async with pgm.open_source(topology, node="source") as source:
+        with trio.fail_after(PATIENCE_S):
+            async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+                await until(lambda: receiver.known_sources)
+                await source.send_batch(PAYLOADS[:10])
+                await take(receiver, 10)
+            await source.send_batch(PAYLOADS[10:20])
+            await source.flush()
+            source.close_window()
+            got: list[bytes] = []
+            async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+                await until(lambda: receiver.known_sources)
+                await source.send_batch(PAYLOADS[20:30])
+                lost = 0
+                async for item in receiver:
+                    if isinstance(item, Lost):
+                        assert item.first + item.count <= 20
+                        lost += item.count
+                    if isinstance(item, Message):
+                        got.append(item.payload)
+                        if item.payload == PAYLOADS[29]:
+                            break
+    assert got == PAYLOADS[10 + lost : 30]
+    assert lost == 10
+
+
+def test_blocking_and_busy_polling_receivers_are_durable(place: Place, tmp_path: Path) -> None:
+    topology = loads(one_segment(place))
+    with pgm.blocking.open_source(topology, node="source") as source:
+        for busy in (False, True):
+            file = tmp_path / f"desk-{busy}"
+            with pgm.blocking.open_receiver(topology, node="desk-1", durable=file, busy_poll=busy) as receiver:  # type: ignore[call-overload]
+                source.send(b"+", flush=True)
+                opened = receiver.recv(PATIENCE_S)
+                assert isinstance(opened, Opened)
+                message = receiver.recv(PATIENCE_S)
+                assert isinstance(message, Message)
+                position = receiver.position
+            assert position is not None
+            assert position.sqn == message.sqn + 1
+            with pgm.blocking.open_receiver(topology, node="desk-1", durable=file, busy_poll=busy) as receiver:  # type: ignore[call-overload]
+                opened = receiver.recv(PATIENCE_S)
+                assert isinstance(opened, Opened)
+                assert opened.first == position.sqn
+
+
+async def test_two_receivers_with_one_name_get_an_error(place: Place, tmp_path: Path) -> None:
+    topology = topology_of(place)
+    async with pgm.open_receiver(topology, node="desk-1", durable=tmp_path / "desk"):
+        with pytest.raises(ProcessError, match="another receiver uses"):
+            async with pgm.open_receiver(topology, node="desk-1", durable=tmp_path / "desk"):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"slow": "drop-oldest"}, "takes every message"),
+        ({"on_loss": "resync"}, "takes every message"),
+        ({"start": [Position(bytes(8), 0, 0)]}, "two memories"),
+        ({"durable": ".hidden"}, "no name"),
+    ],
+)
+async def test_impossible_memories_are_refused(
+    place: Place, tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        async with pgm.open_receiver(topology_of(place), node="desk-1", **{"durable": tmp_path / "desk", **options}):
+            pass
+
+
+async def test_positions_need_a_receiver_that_counts_them(place: Place) -> None:
+    async with pgm.open_receiver(topology_of(place), node="desk-1") as receiver:
+        with pytest.raises(UsageError, match="counts no positions"):
+            _ = receiver.position

@@ -1,0 +1,1 @@
+"""Modules of `pgm.net` without sockets."""

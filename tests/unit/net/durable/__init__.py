@@ -1,0 +1,1 @@
+"""Positions of durable receivers."""
