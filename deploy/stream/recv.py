@@ -76,6 +76,7 @@ class _ReceiveOptions:
     subjects: tuple[str, ...]
     start: str | None
     durable: str | None
+    archives: tuple[str, ...]
     wait_s: float
     on_loss: OnLoss
     slow: Slow
@@ -91,6 +92,7 @@ async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutp
         subjects=options.subjects or None,
         start=options.start,
         durable=options.durable,
+        archive=options.archives or None,
         on_notice=reception.notice,
         answer="if-free",
         on_loss=options.on_loss,
@@ -178,6 +180,13 @@ def _octets_of(item: BatchItem) -> int:
     metavar="NAME",
     help="Remember under this name what was written to standard output, and continue there after any end of the command.",
 )
+@click.option(
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="With --durable: a range service (pgm serve) for what no repairer holds; may be repeated.",
+)
 @option("--wait", default="60s", metavar="DURATION", help="End with an error if no source is heard for this long.")
 @option(
     "--on-loss",
@@ -205,6 +214,7 @@ def recv(
     follow: bool,
     start: str | None,
     durable: str | None,
+    archives: tuple[str, ...],
     wait: str,
     on_loss: OnLoss,
     slow: Slow,
@@ -239,7 +249,7 @@ def recv(
     reception = ReceiveOutput(form, follow, writer_of(form), template)
     code: Any = 0
     try:
-        options = _ReceiveOptions(node, stream, subscribe, subjects, start, durable, wait_s, on_loss, slow)
+        options = _ReceiveOptions(node, stream, subscribe, subjects, start, durable, archives, wait_s, on_loss, slow)
         trio.run(_until_signalled, _receive, target, options, reception)
     except SystemExit as signalled:
         code = signalled.code  # Ctrl-C is the normal end of --follow, and the account must still be printed

@@ -58,7 +58,8 @@ class RangeRequest:
     `subjects` selects messages with one of these subjects; a final `*` matches any ending. Losses are always included.
 
     `tail` continues with new rows, until `end` or until the client leaves. `encoded` keeps columns of few values
-    run-end encoded, as in the files. With `subjects` that flag has no effect.
+    run-end encoded, as in the files. With `subjects` that flag has no effect. `paced` shares `archive_rte` with all other
+    requests that are paced.
     """
 
     tsi: str
@@ -70,6 +71,7 @@ class RangeRequest:
     node: str | None = None  # needed only if the archives of several nodes are served
     tail: bool = False
     encoded: bool = False
+    paced: bool = False
     parts: int = 1  # of a descriptor: the largest number of tickets to return
 
     def to_bytes(self) -> bytes:
@@ -102,6 +104,7 @@ _KINDS = {
     "node": "text",
     "tail": "true or false",
     "encoded": "true or false",
+    "paced": "true or false",
     "parts": "a whole number",
 }
 
@@ -110,7 +113,7 @@ def _check(name: str, value: object) -> None:
     kind = _KINDS.get(name)
     if kind is None:
         raise BadRequest(f"a range has no key {name!r}", remedy=f"its keys are{', '.join(_KINDS)}")
-    if value is None and name not in ("tsi", "tail", "encoded", "parts"):
+    if value is None and name not in ("tsi", "tail", "encoded", "paced", "parts"):
         return
     is_good = {
         "text": isinstance(value, str),

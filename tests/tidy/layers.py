@@ -29,7 +29,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
-        ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry"),
+        ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry", "archive"),
         ("attrs", "numpy", "sniffio", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
     "files": (

@@ -34,6 +34,7 @@ from pgm.archive.requests import (
 )
 from pgm.archive.service.batch_joining import joined
 from pgm.archive.service.collection import Archives
+from pgm.archive.service.pace import RowPace
 from pgm.archive.service.publications import Publications, PublicationTarget
 from pgm.archive.store.reader import RangeRead
 from pgm.errors import PgmError
@@ -133,6 +134,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()  # by client
         self._ends = threading.Event()
+        self._pace = RowPace(parameters.archive_rte, self._ends)
         super().__init__(
             location,
             tls_certificates=[access.certificate] if access.certificate is not None else None,
@@ -278,7 +280,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             request = RangeRequest.from_bytes(self._bounded(ticket.ticket))
             self._archives.refresh()
             range_read = self._archives.read(request)
-        return flight.GeneratorStream(range_read.schema, self._stream(context, range_read, request.tail))
+        rows = self._stream(context, range_read, request.tail)
+        return flight.GeneratorStream(range_read.schema, self._pace.slowed(rows) if request.paced else rows)
 
     def _stream(self, context: Any, range_read: RangeRead, is_tail: bool) -> Iterator[Any]:
         client = context.peer().rpartition(":")[0]

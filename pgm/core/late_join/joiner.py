@@ -6,8 +6,9 @@ which forward the request further up. A joiner that knows no element asks the no
 is the source. The answer names the oldest available sqn of the requested part.
 
 The sqns from there to the regular start of the session are history. NAKs for history go to the node that answered. Sqns
-requested by number that no node holds are lost at once. Without a node to ask, or without an
-answer in `open_hold_ivl`, the session begins now, with a notice.
+requested by number that no node holds are lost at once. Without a node to ask, or without an answer in
+`open_hold_ivl`, the session begins now, with a notice. A position of an application is requested for
+`durable_hold_ivl`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class LateJoiner:
         self._stages = [stage for stage in (frozenset(repairers), frozenset(others) - repairers) if stage]
         self._without_history: set[Nla] = set()
         self._parameters = parameters
+        self._patience = parameters.open_hold_ivl
         self._next_stage_ns = NEVER
         self.is_wanted = parameters.join_from != "now"
         self.deadline_ns = NEVER
@@ -62,6 +64,7 @@ class LateJoiner:
         """Request this sqn, in place of what the parameters say. A request that has begun stays."""
         if self.until_ns == NEVER:
             self._parameters = attrs.evolve(self._parameters, join_from="sqn", join_sqns=sqn)
+            self._patience = self._parameters.durable_hold_ivl
             self.is_wanted = True
 
     def begin(self, now_ns: int) -> None:
@@ -74,7 +77,7 @@ class LateJoiner:
             if not self._stages and self._state.path_nla is not None and self._state.epoch is not NO_EPOCH:
                 self._stages.append(frozenset((self._state.path_nla,)))
             self.deadline_ns = now_ns
-            self.until_ns = now_ns + (self._parameters.open_hold_ivl if self._stages else 0)
+            self.until_ns = now_ns + (self._patience if self._stages else 0)
             self._next_stage_ns = now_ns + self._parameters.open_hold_ivl // 2
 
     def handle_deadline(self, now_ns: int) -> Effects:

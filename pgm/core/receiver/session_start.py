@@ -62,7 +62,9 @@ class SessionStart:
             return self.hold.end()
         self.want_spm(peer, now_ns)
         self._delivery.phase = SessionPhase.HOLDING
-        self.hold.deadline_ns = now_ns + self._parameters.open_hold_ivl
+        has_position = self._starts.start_of(state) is not None
+        hold_ivl = self._parameters.durable_hold_ivl if has_position else self._parameters.open_hold_ivl
+        self.hold.deadline_ns = now_ns + hold_ivl
         return []
 
     def want_spm(self, peer: Nla, now_ns: int) -> None:

@@ -36,6 +36,7 @@ class PastRange:
     first: int
     end: int | None = None
     cause: LossCause = LossCause.SOURCE_GONE  # of what no archive has
+    needs_end: bool = False  # read nothing unless an archive has the end of the session
 
 
 class PastRead(Protocol):

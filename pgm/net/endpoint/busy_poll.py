@@ -253,6 +253,7 @@ def open_receiver(
     cpu: int | None = None,
     start: Start = None,
     durable: str | Path | None = None,
+    archive: str | Sequence[str] | None = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
     ack: Ack = "auto",
@@ -264,7 +265,7 @@ def open_receiver(
     policies = Policies.of(on_loss, slow, ack)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     limits = plan.parameters
-    with earlier_life(durable, start, policies, plan, stream) as life, pinned(cpu):
+    with earlier_life(durable, start, archive, policies, plan, stream) as life, pinned(cpu):
         starts = BY_PARAMETERS if life is None else life.memory
         parts = receiver_parts(_NODES.of_this_thread, plan, stream, seed, (subscribe, subjects), ack, starts)
         with parts as (core, opened, decoders, reassemblers, positions):

@@ -39,9 +39,9 @@ class _Rest:
     saved: SavedSession
     tsi: Tsi
     data_port: int
-    reads: PastRead | None
     is_replaced: bool  # a later session of its source has begun
-    until_ns: int  # the session may still be heard until then
+    until_ns: int = 0  # the session may still be heard until then
+    reads: PastRead | None = None
     has_opened: bool = False
 
 
@@ -164,11 +164,17 @@ class Continuation:
         return True
 
     def _rest_of(self, saved: SavedSession, data_port: int, *, is_replaced: bool) -> _Rest:
-        position, data_port = saved.position, saved.data_port or data_port
-        tsi = self._core.setup.names.named(position.tsi, data_port)
-        wanted = PastRange(tsi, position.epoch_ns, data_port, 0, position.sqn)
-        reads = None if self._past is None else self._past.read(wanted)
-        return _Rest(saved, tsi, data_port, reads, is_replaced, time.monotonic_ns() + self._gone_ivl)
+        data_port = saved.data_port or data_port
+        return _Rest(saved, self._core.setup.names.named(saved.position.tsi, data_port), data_port, is_replaced)
+
+    def _begin(self, rest: _Rest) -> None:
+        """Begin the wait for a session, and the read of its rest."""
+        rest.until_ns = time.monotonic_ns() + self._gone_ivl
+        if self._past is not None:
+            position = rest.saved.position
+            needs_end = not rest.is_replaced
+            wanted = PastRange(rest.tsi, position.epoch_ns, rest.data_port, 0, position.sqn, needs_end=needs_end)
+            rest.reads = self._past.read(wanted)
 
     def _finish(self, rest: _Rest) -> bool:
         """Go on with the rest of a session. Return False if it must wait."""
@@ -176,6 +182,8 @@ class Continuation:
         if state is not None and rest.saved.position.is_of(state):  # it is heard, and goes on by itself
             self._drop(rest)
             return True
+        if not rest.until_ns:
+            self._begin(rest)
         reads = rest.reads
         if reads is not None and not rest.has_opened and reads.is_begun:
             self._open(rest)

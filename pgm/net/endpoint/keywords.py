@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
@@ -44,6 +44,7 @@ class NodeReceiverKeywords(_EndpointKeywords, ReceiverParameters, total=False):
     subjects: Iterable[str] | None
     start: Start
     durable: str | Path | None
+    archive: str | Sequence[str] | None
     on_loss: OnLoss
     slow: Slow
     ack: Ack

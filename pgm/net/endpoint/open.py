@@ -6,7 +6,7 @@ import inspect
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, Unpack, get_args
@@ -323,6 +323,7 @@ async def open_receiver(
     subjects: Iterable[str] | None = None,
     start: Start = None,
     durable: str | Path | None = None,
+    archive: str | Sequence[str] | None = None,
     on_loss: OnLoss = "report",
     slow: Slow = "block",
     ack: Ack = "auto",
@@ -344,7 +345,8 @@ async def open_receiver(
     `start` is the position at which a late joiner begins: "now", "oldest", "last:1000" packets, "last:30s" or a sqn;
     None leaves it to the topology. `durable` is the name, or the path with a slash, of a file: the receiver writes to it
     what the application has taken, and continues there. An application that stores `receiver.position` itself gives its
-    positions to `start`, an empty list at first. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
+    positions to `start`, an empty list at first. `archive` has addresses of range services, HOST:PORT: what no repairer
+    holds comes from there. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
     `slow` is the policy once the application is behind by `inbox_bytes`: "block", "drop-oldest", "drop-newest" or
     "close". `ack` says when an item of an acknowledged stream counts as processed: "auto", when the application comes
     back for the next item or leaves the block without an exception; "manual", when it calls `receiver.ack(item)`.
@@ -355,7 +357,7 @@ async def open_receiver(
     policies, answer = Policies.of(on_loss, slow, ack), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters}, name)
     surface = new_surface()
-    with earlier_life(durable, start, policies, plan, stream) as life:
+    with earlier_life(durable, start, archive, policies, plan, stream) as life:
         starts = BY_PARAMETERS if life is None else life.memory
         parts = receiver_parts(surface.nodes, plan, stream, seed, (subscribe, subjects), ack, starts)
         with parts as (core, opened, decoders, reassemblers, positions):

@@ -146,6 +146,8 @@ class ReceiverParameters(CommonParameters, total=False):
     join_sqns: int
     join_secs: Quantity
     durable_sync_ivl: Quantity
+    durable_hold_ivl: Quantity
+    durable_archive_ivl: Quantity
     durable_gone_ivl: Quantity
     rxw_sqns: int
     rxw_gaps: int
@@ -179,6 +181,7 @@ class ReceiverParameters(CommonParameters, total=False):
     archive_streams: int
     archive_client_streams: int
     archive_request_bytes: Quantity
+    archive_rte: Quantity
     archive_poll_ivl: Quantity
     archive_end_ivl: Quantity
     archive_stage_bytes: Quantity

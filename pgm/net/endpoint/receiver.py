@@ -226,7 +226,8 @@ class ReceiverEndpoint(ReceiverView[D]):
     ) -> Iterable[BatchItem]:
         """Return the items of messages that an entry of the queue yields."""
         if isinstance(content, PastMessages):
-            return chain.from_iterable(self._decoders.take(item) for item in content.items)
+            taken = chain.from_iterable(self._decoders.take(item) for item in content.items)
+            return filter(None, map(self._decoders.wanted, taken))
         return self._decoders.take(content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content))
 
     @property

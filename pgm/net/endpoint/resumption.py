@@ -11,6 +11,7 @@ import attrs
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.errors import UsageError
 from pgm.net.core_factory import stream_of, unordered_ports
+from pgm.net.durable.archives import ArchivePast
 from pgm.net.durable.memory import Memory
 from pgm.net.durable.past import Past
 from pgm.net.durable.position_file import MOST_SESSIONS, PositionFile, SavedSession, file_of
@@ -29,12 +30,18 @@ class EarlierLife:
     """What a receiver knows of its past: the memory, and the file that keeps it."""
 
     memory: Memory
+    past: Past | None = None
     file: PositionFile | None = None
 
 
 @contextmanager
 def earlier_life(
-    durable: str | Path | None, start: Start, policies: Policies, plan: NodePlan, stream: str | None
+    durable: str | Path | None,
+    start: Start,
+    archive: str | Sequence[str] | None,
+    policies: Policies,
+    plan: NodePlan,
+    stream: str | None,
 ) -> Iterator[EarlierLife | None]:
     """Open the positions of a durable receiver, or take those of `start`; None for another receiver.
 
@@ -42,11 +49,14 @@ def earlier_life(
     """
     given = positions_of(start)
     if durable is None and given is None:
+        if archive is not None:
+            raise UsageError("archive= is for durable receivers", remedy="give durable=, or positions in start=")
         yield None
         return
     _require_all_messages(policies, plan, stream)
+    past = _past_of(archive, plan)
     if durable is None:
-        yield EarlierLife(Memory(SavedSession(one, 0, one.sqn - 1) for one in given or ()))
+        yield EarlierLife(Memory(SavedSession(one, 0, one.sqn - 1) for one in given or ()), past)
         return
     if given is not None:
         raise UsageError(
@@ -55,9 +65,18 @@ def earlier_life(
         )
     file = PositionFile(file_of(durable))
     try:
-        yield EarlierLife(Memory(file.sessions), file)
+        yield EarlierLife(Memory(file.sessions), past, file)
     finally:
         file.close()
+
+
+def _past_of(archive: str | Sequence[str] | None, plan: NodePlan) -> Past | None:
+    """Return the archives at some addresses; None without any."""
+    locations = (archive,) if isinstance(archive, str) else tuple(archive or ())
+    if not locations:
+        return None
+    ports = frozenset(stream.data_port for stream in plan.streams if stream.framing == "batch")
+    return ArchivePast(locations, ports, plan.parameters)
 
 
 def _require_all_messages(policies: Policies, plan: NodePlan, stream: str | None) -> None:
@@ -78,15 +97,13 @@ def _require_all_messages(policies: Policies, plan: NodePlan, stream: str | None
 class Resumption:
     """Continuation of one receiver: its queue, its places, and the thread that saves them."""
 
-    def __init__(
-        self, life: EarlierLife, core: ReceiverCore, inbox: Inbox, positions: AckPositions, past: Past | None
-    ) -> None:
+    def __init__(self, life: EarlierLife, core: ReceiverCore, inbox: Inbox, positions: AckPositions) -> None:
         """Begin to continue. Without a file the application stores its positions itself."""
         parameters = core.parameters
         self._memory = life.memory
         self.inbox = inbox
         self.places = Places(positions, core.sessions.state_of, min(parameters.max_sessions, MOST_SESSIONS))
-        self.entries = Continuation(inbox, core, life.memory, self.places, past, parameters.durable_gone_ivl)
+        self.entries = Continuation(inbox, core, life.memory, self.places, life.past, parameters.durable_gone_ivl)
         self.poll_ivl = parameters.archive_poll_ivl
         self._saver = (
             None if life.file is None else PositionSaver(life.file, self._snapshot, parameters.durable_sync_ivl)
@@ -115,7 +132,7 @@ def resuming(
     if life is None:
         yield inbox
         return
-    resumption = Resumption(life, core, inbox, positions, None)
+    resumption = Resumption(life, core, inbox, positions)
     try:
         yield resumption
     finally:

@@ -220,3 +220,11 @@ def test_position_that_no_node_holds_is_reported_lost() -> None:
     reader.hear(answer(), peer=REPAIRER)
     assert reader.opened() == [(650, False)]
     assert reader.lost() == dict.fromkeys(range(650, HELD_FROM), LossCause.WINDOW)
+
+
+def test_position_is_requested_for_longer_than_a_wish() -> None:
+    reader = continued(800)
+    reader.wait(4 * SECOND)
+    assert reader.opened() == []
+    reader.hear(answer(800), peer=REPAIRER)
+    assert reader.opened() == [(800, False)]

@@ -1,0 +1,121 @@
+"""Client of range services, for one reader: holdings, and the rows of a range as columns.
+
+pyarrow is loaded with the first connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.archive.errors import ArchiveError, RangeDropped
+from pgm.archive.requests import ACTION_HOLDINGS, RangeRequest, SessionExtent
+from pgm.messages.columns import Columns
+
+_COLUMNS = ("sqn", "count", "index", "subject", "lost", "value")
+_DROPPED = RangeDropped.code
+_CALL_S = 10.0  # most time of a call without rows
+
+
+@attrs.frozen(eq=False)
+class ArchivedMessages:
+    """Consecutive messages: values and subjects, and for each message its first packet and the packets it stands for."""
+
+    columns: Columns
+    sqns: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    @property
+    def first(self) -> int:
+        """Return the first sqn."""
+        return int(self.sqns[0])
+
+    @property
+    def end(self) -> int:
+        """Return the sqn behind the last packet."""
+        return int((self.sqns + self.counts).max())
+
+
+@attrs.frozen
+class ArchivedLoss:
+    """Loss that the archive recorded, with the cause as its row names it."""
+
+    first: int
+    end: int
+    cause: str
+
+
+class RangeClient:
+    """Connection to one range service."""
+
+    def __init__(self, location: str) -> None:
+        """Connect to `grpc://HOST:PORT`. Raises `ArchiveError` if pyarrow is missing."""
+        try:
+            import pyarrow.flight as flight
+        except ImportError as error:
+            raise ArchiveError(
+                "reading an archive needs pyarrow", remedy="pip install 'pgm-repair-network[arrow]'"
+            ) from error
+        self._flight = flight
+        self._client = flight.connect(location)
+
+    def holdings(self, tsi: str) -> list[SessionExtent]:
+        """Return what the service holds of a TSI. Raises `ArchiveError` if it cannot be asked."""
+        action = self._flight.Action(ACTION_HOLDINGS, json.dumps({"tsi": tsi}).encode())
+        try:
+            [answer] = self._client.do_action(action, self._flight.FlightCallOptions(timeout=_CALL_S))
+            value = json.loads(answer.body.to_pybytes())
+            return [SessionExtent.from_json(one) for one in value["holdings"]]
+        except Exception as error:
+            raise _failure(error) from error
+
+    def rows(self, request: RangeRequest) -> Iterator[ArchivedMessages | ArchivedLoss]:
+        """Yield the rows of a range in order. Raises `ArchiveError`, and `RangeDropped` for a range that begins too early."""
+        ticket = self._flight.Ticket(attrs.evolve(request, columns=_COLUMNS).to_bytes())
+        try:
+            for chunk in self._client.do_get(ticket):
+                yield from _pieces_of(chunk.data)
+        except Exception as error:
+            raise _failure(error) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+def _failure(error: Exception) -> ArchiveError:
+    if isinstance(error, ArchiveError):
+        return error
+    return (RangeDropped if _DROPPED in str(error) else ArchiveError)(str(error).split("\n")[0])
+
+
+def _pieces_of(batch: Any) -> Iterator[ArchivedMessages | ArchivedLoss]:
+    """Yield the rows of a record batch: each loss alone, and the messages between losses together."""
+    sqns, counts = batch["sqn"].to_numpy(), batch["count"].to_numpy()
+    lost = batch["lost"]
+    at = 0
+    for row in np.flatnonzero(lost.is_valid().to_numpy(zero_copy_only=False)).tolist():
+        if row > at:
+            yield _messages_of(batch, sqns, counts, at, row)
+        yield ArchivedLoss(int(sqns[row]), int(sqns[row] + counts[row]), lost[row].as_py())
+        at = row + 1
+    if at < len(sqns):
+        yield _messages_of(batch, sqns, counts, at, len(sqns))
+
+
+def _messages_of(batch: Any, sqns: Any, counts: Any, first: int, end: int) -> ArchivedMessages:
+    values = batch["value"][first:end]
+    _, offsets, octets = values.buffers()
+    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    data = np.empty(0, np.uint8) if octets is None else np.frombuffer(octets, np.uint8)[ends[0] : ends[-1]]
+    subjects = batch["subject"][first:end].dictionary_encode()
+    names = {}
+    if len(subjects.dictionary):
+        places = subjects.indices.fill_null(-1).to_numpy() + 1
+        names = {"subjects": tuple(subjects.dictionary.to_pylist()), "subject": places.astype(np.uint32)}
+    return ArchivedMessages(Columns.of_sizes(data, np.diff(ends), **names), sqns[first:end], counts[first:end])

@@ -1,0 +1,221 @@
+"""Archives of repairers and recorders, as a durable receiver reads them: by a thread for each range, one range at a time.
+
+The thread asks the range services what they hold, and reads from the service that holds most. Rows that the recorder has not
+synced yet are waited for. A service that restarts is asked again.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from pgm.archive.client import ArchivedLoss, ArchivedMessages, RangeClient
+from pgm.archive.errors import ArchiveError
+from pgm.archive.requests import RangeRequest, SessionExtent
+from pgm.core.effects import LossCause, Lost
+from pgm.net.durable.past import PastMessages, PastRange
+from pgm.net.framing.items import Batch
+from pgm.net.framing.packed_batch import PackedBatch
+from pgm.parameters import Parameters
+from pgm.units import MICROSECOND, NEVER, SECOND
+from pgm.wire.formats import tsi_text
+
+_MOST_PIECES = 8  # that wait for the application, each of a MiB or of one row
+_CAUSES = {cause.value: cause for cause in LossCause}
+
+
+class _Services:
+    """Range services that are known, with one connection to each. Any thread may ask."""
+
+    def __init__(self, locations: Sequence[str]) -> None:
+        self._locations = tuple(one if "://" in one else f"grpc://{one}" for one in locations)
+        self._clients: dict[str, RangeClient] = {}
+        self._lock = threading.Lock()
+
+    def _client(self, location: str) -> RangeClient:
+        with self._lock:
+            client = self._clients.get(location)
+            if client is None:
+                client = self._clients[location] = RangeClient(location)
+            return client
+
+    def extents(self, wanted: PastRange) -> Iterator[tuple[RangeClient, SessionExtent]]:
+        """Yield what the services hold of a session. A service that does not answer is left out."""
+        epoch_us = wanted.epoch_ns // MICROSECOND
+        for location in self._locations:
+            try:
+                client = self._client(location)
+                held = client.holdings(tsi_text(wanted.tsi))
+            except ArchiveError:
+                continue
+            for extent in held:
+                if not epoch_us or extent.epoch_us in (None, epoch_us):
+                    yield client, extent
+
+
+class ArchivePast:
+    """Archives of the streams of one receiver."""
+
+    def __init__(self, locations: Sequence[str], batch_ports: frozenset[int], parameters: Parameters) -> None:
+        """Read from services at `locations`, as HOST:PORT or `grpc://HOST:PORT`. Streams of `batch_ports` have batches."""
+        self._services = _Services(locations)
+        self._batch_ports = batch_ports
+        self._parameters = parameters
+
+    def read(self, wanted: PastRange) -> ArchiveRead:
+        """Begin to read a range."""
+        convert = _packed_items if wanted.data_port in self._batch_ports else _plain_items
+        return ArchiveRead(wanted, self._services, convert, self._parameters)
+
+
+_Items = tuple[Batch | PackedBatch, ...]
+
+
+class ArchiveRead:
+    """Range that a thread reads."""
+
+    def __init__(
+        self,
+        wanted: PastRange,
+        services: _Services,
+        convert: Callable[[PastRange, ArchivedMessages], _Items],
+        parameters: Parameters,
+    ) -> None:
+        """Start the thread."""
+        self._wanted = wanted
+        self._services = services
+        self._convert = convert
+        self._poll_s = parameters.archive_poll_ivl / SECOND
+        self._patience_ns = parameters.durable_gone_ivl if wanted.end is None else parameters.durable_archive_ivl
+        self._pieces: queue.Queue[PastMessages | Lost] = queue.Queue(_MOST_PIECES)
+        self._at = wanted.first  # where the thread is
+        self._ends = threading.Event()
+        self._is_done = False
+        self._has_end = False
+        self.is_begun = False
+        self.next_sqn = wanted.first
+        threading.Thread(target=self._run, name="pgm archive", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing more will come."""
+        return self._is_done and self._pieces.empty()
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether an archive has the end of the session, and all before it was read."""
+        return self._has_end and self.is_over
+
+    def take(self) -> PastMessages | Lost | None:
+        """Return what comes next; None if it has not come yet, or if the read is over."""
+        try:
+            piece = self._pieces.get_nowait()
+        except queue.Empty:
+            return None
+        self.next_sqn = max(self.next_sqn, piece.first + piece.count)
+        return piece
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._ends.set()
+
+    def _run(self) -> None:
+        try:
+            self._read()
+            end = self._wanted.end
+            if end is not None:
+                self._lose(end, self._wanted.cause)
+        finally:
+            self._is_done = True
+
+    def _read(self) -> None:
+        """Read until the range is complete, nothing can come any more, or nothing has come for too long."""
+        end = NEVER if self._wanted.end is None else self._wanted.end
+        progress_ns = time.monotonic_ns()
+        while self._at < end and not self._ends.is_set():
+            before = self._at
+            found = list(self._services.extents(self._wanted))
+            if self._wanted.needs_end and not any(extent.closed for _, extent in found):
+                return
+            if found:
+                client, extent = max(found, key=lambda one: self._worth(one[1]))
+                if self._local(extent.oldest) >= end:
+                    return
+                self._read_rows(client, extent, end)
+                if self._at == before and extent.closed:
+                    self._has_end = self._at >= self._local(extent.next_sqn)
+                    return
+            if self._at > before:
+                progress_ns = time.monotonic_ns()
+            elif time.monotonic_ns() - progress_ns > self._patience_ns:
+                return
+            else:
+                self._ends.wait(self._poll_s)
+
+    def _local(self, sqn: int) -> int:
+        return sqn - self._wanted.shift
+
+    def _worth(self, extent: SessionExtent) -> tuple[bool, int, int]:
+        """Return how much an extent is worth: best, it has the next sqn; then it begins early, or reaches far."""
+        oldest, end = self._local(extent.oldest), self._local(extent.next_sqn)
+        return oldest <= self._at < end, -max(oldest, self._at), end
+
+    def _read_rows(self, client: RangeClient, extent: SessionExtent, end: int) -> None:
+        first, end = max(self._at, self._local(extent.oldest)), min(end, self._local(extent.next_sqn))
+        if first >= end:
+            return
+        shift = self._wanted.shift
+        request = RangeRequest(extent.tsi, extent.epoch_us, first + shift, end + shift, node=extent.node, paced=True)
+        try:
+            for piece in client.rows(request):
+                if self._ends.is_set():
+                    return
+                self._take(piece)
+        except ArchiveError:
+            return  # the service is busy or has gone, or retention was faster: what it holds now decides
+
+    def _take(self, piece: ArchivedMessages | ArchivedLoss) -> None:
+        first, end = self._local(piece.first), self._local(piece.end)
+        if end <= self._at:
+            return
+        self._lose(first, self._wanted.cause)
+        if isinstance(piece, ArchivedLoss):
+            self._lose(end, _CAUSES.get(piece.cause, LossCause.RECORDER))
+            return
+        self._put(PastMessages(self._wanted.tsi, first, end - first, self._convert(self._wanted, piece)))
+        self._at = end
+
+    def _lose(self, end: int, cause: LossCause) -> None:
+        if end > self._at:
+            self._put(Lost(self._wanted.tsi, self._at, end - self._at, cause))
+            self._at = end
+
+    def _put(self, piece: PastMessages | Lost) -> None:
+        self.is_begun = True
+        while not self._ends.is_set():
+            try:
+                self._pieces.put(piece, timeout=self._poll_s)
+            except queue.Full:
+                continue
+            return
+
+
+def _packed_items(wanted: PastRange, rows: ArchivedMessages) -> _Items:
+    """Return messages that share packets."""
+    sqns, counts = np.unique(rows.sqns, return_counts=True)
+    return (PackedBatch(wanted.tsi, rows.columns, sqns - wanted.shift, counts),)
+
+
+def _plain_items(wanted: PastRange, rows: ArchivedMessages) -> _Items:
+    """Return messages of a packet each, or of several: runs of equal form together."""
+    sizes, ends = rows.columns.sizes, rows.columns.ends
+    cuts = np.flatnonzero((np.diff(sizes) != 0) | (np.diff(rows.counts) != 0)) + 1
+    items = []
+    for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(sizes)], strict=True):
+        payloads = rows.columns.data[int(ends[first]) : int(ends[end])].reshape(end - first, int(sizes[first]))
+        items.append(Batch(wanted.tsi, int(rows.sqns[first]) - wanted.shift, payloads, int(rows.counts[first])))
+    return tuple(items)
