@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import attrs
 import numpy as np
 
 from pgm.archive.client import ArchivedLoss, ArchivedMessages, RangeClient
@@ -73,6 +74,16 @@ class ArchivePast:
 
 
 _Items = tuple[Batch | PackedBatch, ...]
+
+
+@attrs.frozen(eq=False)
+class _Held:
+    """What one archive has of a session: `oldest` to `end - 1` in the receiver's sqns."""
+
+    client: RangeClient
+    extent: SessionExtent
+    oldest: int
+    end: int
 
 
 class ArchiveRead:
@@ -138,56 +149,72 @@ class ArchiveRead:
         progress_ns = time.monotonic_ns()
         while self._at < end and not self._ends.is_set():
             before = self._at
-            found = list(self._services.extents(self._wanted))
-            if self._wanted.needs_end and not any(extent.closed for _, extent in found):
+            held = [
+                _Held(client, extent, self._local(extent.oldest), self._local(extent.next_sqn))
+                for client, extent in self._services.extents(self._wanted)
+            ]
+            if self._wanted.needs_end and not any(one.extent.closed for one in held):
                 return
-            if found:
-                client, extent = max(found, key=lambda one: self._worth(one[1]))
-                if self._local(extent.oldest) >= end:
-                    return
-                self._read_rows(client, extent, end)
-                if self._at == before and extent.closed:
-                    self._has_end = self._at >= self._local(extent.next_sqn)
-                    return
+            if held and min(one.oldest for one in held) >= end:
+                return
+            is_late = time.monotonic_ns() - progress_ns > self._patience_ns
+            self._read_from(held, end, is_late=is_late)
             if self._at > before:
                 progress_ns = time.monotonic_ns()
-            elif time.monotonic_ns() - progress_ns > self._patience_ns:
+                continue
+            if held and all(one.extent.closed for one in held):
+                self._has_end = self._at >= max(one.end for one in held)
                 return
-            else:
-                self._ends.wait(self._poll_s)
+            if is_late:
+                return
+            self._ends.wait(self._poll_s)
 
     def _local(self, sqn: int) -> int:
         return sqn - self._wanted.shift
 
-    def _worth(self, extent: SessionExtent) -> tuple[bool, int, int]:
-        """Return how much an extent is worth: best, it has the next sqn; then it begins early, or reaches far."""
-        oldest, end = self._local(extent.oldest), self._local(extent.next_sqn)
-        return oldest <= self._at < end, -max(oldest, self._at), end
+    def _read_from(self, held: Sequence[_Held], end: int, *, is_late: bool) -> None:
+        """Read on from the archive that has the next packets, or the earliest ones behind them.
 
-    def _read_rows(self, client: RangeClient, extent: SessionExtent, end: int) -> None:
-        first, end = max(self._at, self._local(extent.oldest)), min(end, self._local(extent.next_sqn))
+        A loss that this archive recorded may be rows of another one. An archive that is behind is waited for, unless it `is_late`.
+        """
+        useful = [one for one in held if one.end > self._at]
+        if not useful:
+            return
+        best = min(useful, key=lambda one: (max(one.oldest, self._at), -one.end))
+        others = [one for one in held if one is not best]
+        if best.oldest > self._at and not is_late and not all(one.extent.closed for one in others):
+            return  # another archive may be behind, and have what is before
+        first, end = max(self._at, best.oldest), min(end, best.end)
         if first >= end:
             return
-        shift = self._wanted.shift
+        extent, shift = best.extent, self._wanted.shift
         request = RangeRequest(extent.tsi, extent.epoch_us, first + shift, end + shift, node=extent.node, paced=True)
         try:
-            for piece in client.rows(request):
-                if self._ends.is_set():
+            for piece in best.client.rows(request):
+                if self._ends.is_set() or not self._take(piece, others, is_late=is_late):
                     return
-                self._take(piece)
         except ArchiveError:
             return  # the service is busy or has gone, or retention was faster: what it holds now decides
 
-    def _take(self, piece: ArchivedMessages | ArchivedLoss) -> None:
+    def _take(self, piece: ArchivedMessages | ArchivedLoss, others: Sequence[_Held], *, is_late: bool) -> bool:
+        """Take rows of one archive. Return False if the others must be asked again first."""
         first, end = self._local(piece.first), self._local(piece.end)
         if end <= self._at:
-            return
+            return True
         self._lose(first, self._wanted.cause)
         if isinstance(piece, ArchivedLoss):
+            while self._at < end and any(one.oldest <= self._at < one.end for one in others):
+                before = self._at
+                self._read_from(others, end, is_late=True)
+                if self._at == before:
+                    return False
+            if self._at < end and not is_late and any(one.end < end and not one.extent.closed for one in others):
+                return False
             self._lose(end, _CAUSES.get(piece.cause, LossCause.RECORDER))
-            return
+            return True
         self._put(PastMessages(self._wanted.tsi, first, end - first, self._convert(self._wanted, piece)))
         self._at = end
+        return True
 
     def _lose(self, end: int, cause: LossCause) -> None:
         if end > self._at:

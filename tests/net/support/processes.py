@@ -26,11 +26,11 @@ _POLL_S = 0.02  # between two questions to another process's status socket
 
 
 class Process(Child):
-    """A pgm command with its output, and its log: lines of standard error with their times."""
+    """A pgm command, or another `module`, with its output, and its log: lines of standard error with their times."""
 
     def __init__(self, name: str, arguments: Sequence[str], host: Host | None = None, **options: Any) -> None:
         self.name = name
-        command = [sys.executable, "-m", "deploy", *arguments]
+        command = [sys.executable, "-m", options.pop("module", "deploy"), *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
         settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
         self.process = subprocess.Popen(
