@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pgm.archive.recording.node_recording import recording
 from pgm.archive.recording.recorder import Recorder
+from pgm.archive.service.node_service import serving
 from pgm.core.effects import Effect, Save
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
@@ -101,6 +102,7 @@ async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
         if plan.record_directory is not None:
             directory = Path(plan.record_directory)
             repairer.recorder = stack.enter_context(recording(plan, directory, repairer.state_of, log))
+            stack.enter_context(serving(plan, directory, log))
         memory = PROCESS_MEMORY if repairer.file is None else repairer.file
         snapshot = await run_element(plan, repairer.build, log, seed, repairer.take, memory)
     assert repairer.core is not None

@@ -24,6 +24,7 @@ from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
 from pgm.archive.recording.node_recording import recording
 from pgm.archive.recording.recorder import Recorder
+from pgm.archive.service.node_service import serving
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.errors import UsageError
@@ -107,6 +108,7 @@ async def record_node(
         core = receiver_core(plan, streams, [link.segment for link in links], generator)
         recorder = stack.enter_context(recording(plan, directory, core.sessions.state_of, events.log))
         recorder.counters = core.counters
+        stack.enter_context(serving(plan, directory, events.log))
         application = _RecordingApplication(core, recorder, until_closed, events)
         driver = receiving_driver(core, TrioReads(links), application, plan.parameters)
         driver.last_event = events.last

@@ -68,6 +68,7 @@ _ROWS = (
     EventKind("archive-resumed", "The disk accepts data again and recording continues."),
     EventKind("archive-torn", "The write in progress when recording ended was cut off.", "Nothing: the archive never reported these rows as recorded."),
     EventKind("archive-corrupt", "Synced rows of the archive can no longer be read.", "Check the disk, and restore the file from a copy."),
+    EventKind("archive-service-died", "The process that serves the archive of a node ended, and is started again.", "Look at the messages on standard error; the address of serve must be one of this machine."),
     EventKind("recorder-died", "The process that writes the archive died and is restarted. The unwritten rows of the process are recorded as lost.", "Find the cause: a kernel short of memory (journalctl -k), or the messages on standard error."),
     EventKind("recorder-failed", "The process that writes the archive died too often. Recording has ended; repairs continue.", "Mend the cause in the last messages of that process, and restart the node."),
     EventKind("cache-restored", "A repairer took over what its earlier process had cached of a session, and requests what was sent meanwhile."),

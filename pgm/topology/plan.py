@@ -163,6 +163,8 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
         telemetry=tree.topology.telemetry,
         record_directory=node.record.directory if node.record is not None else None,
+        record_service=node.record.serve if node.record is not None else "",
+        archives=_archives(tree, node),
         cache_directory=node.cache.directory if node.cache is not None else None,
         reasons=_reasons(settings),
     )
@@ -252,6 +254,15 @@ def _partners(tree: Tree, node: NodeTable) -> frozenset[Address]:
     """Return the addresses of the other relay of a standby pair."""
     others = [*tree.named([node.standby_of]), *tree.standbys.get(node.name, ())]
     return frozenset(place.address for other in others for place in other.places if place.address is not None)
+
+
+def _archives(tree: Tree, node: NodeTable) -> tuple[str, ...]:
+    """Return the range services of the recording nodes on a receiver's own segments, then of the repairers above."""
+    if node.role is not Role.RECEIVER:
+        return ()
+    near = [other for up in node.ups for other in tree.on.get(up.segment, ())]
+    recorders = [other.record for other in (*near, *tree.servers_of(node)) if other.record is not None]
+    return tuple(dict.fromkeys(record.serve for record in recorders if record.serve))
 
 
 def _local_repairers(tree: Tree, node: NodeTable) -> frozenset[Address]:

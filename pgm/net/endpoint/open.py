@@ -345,8 +345,8 @@ async def open_receiver(
     `start` is the position at which a late joiner begins: "now", "oldest", "last:1000" packets, "last:30s" or a sqn;
     None leaves it to the topology. `durable` is the name, or the path with a slash, of a file: the receiver writes to it
     what the application has taken, and continues there. An application that stores `receiver.position` itself gives its
-    positions to `start`, an empty list at first. `archive` has addresses of range services, HOST:PORT: what no repairer
-    holds comes from there. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
+    positions to `start`, an empty list at first. `archive` has addresses of range services, HOST:PORT, by
+    default those of the topology: what no repairer holds comes from there. `on_loss` is "report", "resync" (skip to the newest) or "raise" (`LossError`).
     `slow` is the policy once the application is behind by `inbox_bytes`: "block", "drop-oldest", "drop-newest" or
     "close". `ack` says when an item of an acknowledged stream counts as processed: "auto", when the application comes
     back for the next item or leaves the block without an exception; "manual", when it calls `receiver.ack(item)`.

@@ -71,8 +71,8 @@ def earlier_life(
 
 
 def _past_of(archive: str | Sequence[str] | None, plan: NodePlan) -> Past | None:
-    """Return the archives at some addresses; None without any."""
-    locations = (archive,) if isinstance(archive, str) else tuple(archive or ())
+    """Return the archives at some addresses, by default those of the topology; None without any."""
+    locations = plan.archives if archive is None else (archive,) if isinstance(archive, str) else tuple(archive)
     if not locations:
         return None
     ports = frozenset(stream.data_port for stream in plan.streams if stream.framing == "batch")

@@ -263,6 +263,12 @@ def _former_names(tree: Tree) -> Iterator[RuleFinding]:
             yield RuleFinding(path, message, f"write {PARAMETERS[key]}")
 
 
+def _is_address(text: str) -> bool:
+    """Return whether a text is HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
+
+
 def _records(tree: Tree) -> Iterator[RuleFinding]:
     """Find nodes that would record into one directory. The lock of one would block the other."""
     seen: dict[str, str] = {}
@@ -274,6 +280,9 @@ def _records(tree: Tree) -> Iterator[RuleFinding]:
         if other != node.name:
             message = f"{node.name!r} records into {node.record.directory!r}, as {other!r} does"
             yield RuleFinding(path, message, "give each node a directory of its own")
+        elif node.record.serve and not _is_address(node.record.serve):
+            message = f"serve = {node.record.serve!r} of {node.name!r} is no address"
+            yield RuleFinding((*path, "serve"), message, "write HOST:PORT, as in 10.0.2.5:3057")
         elif node.instances > 1:
             message = f"the {node.instances} nodes of {node.name!r} would all record into {node.record.directory!r}"
             yield RuleFinding(
@@ -289,7 +298,7 @@ RULES = (
     Rule("same-name", "No name is also a number of a pattern.", _same_name),
     Rule("shape", "A node has `segment`. A relay has `upstream` and `downstream` instead, on different segments.", _shape),
     Rule("role", "A node has only keys that its role reads, and a source names its streams.", _role),
-    Rule("record", "Every `record.directory` belongs to one node.", _records),
+    Rule("record", "Every `record.directory` belongs to one node, and `record.serve` is HOST:PORT.", _records),
     Rule("unknown-name", "Every named segment, stream, parent, repairer and relay exists.", _unknown),
     Rule("twice", "A list names each entry once.", _twice),
     Rule("data-port", "Every stream has a `data_port` of its own.", _data_ports),

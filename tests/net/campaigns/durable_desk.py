@@ -1,6 +1,6 @@
 """Durable receiver whose application writes each message into SQLite.
 
-`python -m tests.net.campaigns.durable_desk FILE NODE DATABASE ARCHIVE WAY` runs until the stream has ended, or until it is killed.
+`python -m tests.net.campaigns.durable_desk FILE NODE DATABASE WAY` runs until the stream has ended, or until it is killed.
 By "positions" the application stores its position in the transaction of the rows, and nothing keeps a row from coming twice
 but the position. By "file" the receiver keeps the position, rows may come again, and the application ignores those.
 """
@@ -32,7 +32,7 @@ def numbers_of(payloads: Iterable[bytes]) -> list[tuple[int]]:
     return [(int(payload[:12]),) for payload in payloads]
 
 
-def receive(file: str, node: str, path: Path, archive: str, way: str) -> None:
+def receive(file: str, node: str, path: Path, way: str) -> None:
     """Receive until the end of the stream."""
     database = sqlite3.connect(path)
     database.execute("pragma journal_mode = wal")
@@ -42,7 +42,7 @@ def receive(file: str, node: str, path: Path, archive: str, way: str) -> None:
     if way == "positions":
         memory = {"start": [text for (text,) in database.execute("select text from positions")]}
     insert = "insert into rows values (?)" if way == "positions" else "insert or ignore into once values (?)"
-    with pgm.blocking.open_receiver(file, node=node, archive=archive, **memory) as receiver:  # type: ignore[call-overload]
+    with pgm.blocking.open_receiver(file, node=node, **memory) as receiver:  # type: ignore[call-overload]
         print("ready:", file=sys.stderr, flush=True)
         for item in receiver.batches():
             with database:
@@ -63,4 +63,4 @@ def receive(file: str, node: str, path: Path, archive: str, way: str) -> None:
 
 
 if __name__ == "__main__":
-    receive(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], sys.argv[5])
+    receive(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])

@@ -2,7 +2,7 @@
 
     python -m tests.net.campaigns.durable_kills --kills 200 --messages 1000000
 
-    source ── core ── relay ── floor ── desk-1, desk-2 (durable), repairer (records), desk-3 (records)
+    source ── core ── relay ── floor ── desk-1, desk-2 (durable), repairer (records), recorder
 
 All nodes of the floor lose packets. The repairer keeps a second of the stream, so what a receiver missed for longer comes from the archives. One
 node at a time is killed at a random time, and starts again at once.
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -29,11 +29,12 @@ from tests.net.support.processes import Process, Processes, processes
 
 DESKS = {"desk-1": "positions", "desk-2": "file"}
 _ELEMENTS = ("relay", "repairer")
-RECORDER = "desk-3"
+RECORDER = "recorder"
 VICTIMS = (*DESKS, *_ELEMENTS, RECORDER)
 _PATIENCE_S = 300.0
 _SIZE = 100
 _AT_ONCE = 25
+_PORT = 3057  # of the range services, at addresses of the campaign's own
 _LOOK_S = 0.002
 _TIMERS = {
     "ihb_min": "20ms", "open_hold_ivl": "200ms", "spmr_bo_ivl": "50ms", "join_ivl": "0ns",
@@ -46,12 +47,19 @@ def tree(place: Place, folder: Path) -> str:
     timers = ", ".join(f'{name} = "{value}"' for name, value in _TIMERS.items())
     loss = '{ loss = "1%" }'
     text = below_a_relay(place, parameters=timers, quiet="3s", rate="40Mbit/s", loss=loss, has_repairer=True)
-    text = text.replace("count = 1", "count = 3").replace('["relay", "repairer"]', '["repairer", "relay"]')
+    text = text.replace("count = 1", "count = 2").replace('["relay", "repairer"]', '["repairer", "relay"]')
     text = text.replace('rate = "40Mbit/s"', 'rate = "40Mbit/s"\nwindow = "60s"').replace("'", '"')
     return f"""{text}
 loss = {loss}
 cache = {{ seconds = 1 }}
-record = {{ directory = "{folder}/archives/repairer" }}
+record = {{ directory = "{folder}/repairer", serve = "{place.address(4)}:{_PORT}" }}
+[nodes.{RECORDER}]
+role = "receiver"
+segment = "floor"
+address = "{place.address(5)}"
+parents = ["repairer", "relay"]
+loss = {loss}
+record = {{ directory = "{folder}/recorder", serve = "{place.address(5)}:{_PORT}" }}
 """
 
 
@@ -70,7 +78,6 @@ class Campaign:
     """Running processes, and what became of them."""
 
     nodes: Processes
-    archive: str
     result: Result = attrs.field(factory=Result)
     desks: dict[str, Process] = attrs.field(factory=dict)
 
@@ -79,12 +86,12 @@ class Campaign:
         folder = self.nodes.folder
         if node in DESKS:
             module = "tests.net.campaigns.durable_desk"
-            command = [str(self.nodes.file), node, str(folder / f"{node}.db"), self.archive, DESKS[node]]
+            command = [str(self.nodes.file), node, str(folder / f"{node}.db"), DESKS[node]]
             process = Process(node, command, module=module)
             self.nodes.all.append(process)
             self.desks[node] = process
         elif node == RECORDER:
-            process = self.nodes.start(node, "--dir", f"{folder}/archives/{node}", verb="record")
+            process = self.nodes.start(node, verb="record")
         else:
             process = self.nodes.start(node)
         process.line_with("ready:", patience_s=_PATIENCE_S)
@@ -128,20 +135,20 @@ def send(source: pgm.blocking.Source, messages: int, progress: Result) -> None:
 
 
 def kill_nodes(
-    kills: int, messages: int, seed: int, rate: str = "1Mbit/s", say: Callable[[str], None] = lambda _: None
+    kills: int,
+    messages: int,
+    seed: int,
+    rate: str = "1Mbit/s",
+    *,
+    victims: Sequence[str] = VICTIMS,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Kill nodes at random times while messages flow. Return what was found."""
     rng, place = random.Random(seed), Place.new()
     with ExitStack() as stack:
         nodes = stack.enter_context(processes("", f"t{place.number}"))
         nodes.file.write_text(tree(place, nodes.folder))
-        archives = nodes.folder / "archives"
-        archives.mkdir()
-        service = Process("serve", ["serve", str(archives), "--listen", "127.0.0.1:0", "--json"])
-        stack.callback(service.close)
-        service.line_with("ready:")
-        location = service.first_printed()["location"]
-        campaign = Campaign(nodes, location)
+        campaign = Campaign(nodes)
         source = pgm.blocking.open_source(nodes.file, node="source", txw_unsent_bytes="64KiB", txw_max_rte=rate)
         with source as opened:
             for node in (*_ELEMENTS, RECORDER, *DESKS):
@@ -157,7 +164,7 @@ def kill_nodes(
                 until = step * (number + rng.random())
                 while campaign.result.sent < until:
                     time.sleep(_LOOK_S)
-                campaign.kill(rng.choice(VICTIMS))
+                campaign.kill(rng.choice(victims))
                 if number % 10 == 9:
                     say(f"{number + 1} of {kills} kills, {campaign.result.sent:,} messages")
             sender.join()
@@ -175,7 +182,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of times and nodes")
     given = parser.parse_args()
     began_s = time.monotonic()
-    result = kill_nodes(given.kills, given.messages, given.seed, given.rate, lambda text: print(text, flush=True))
+    result = kill_nodes(given.kills, given.messages, given.seed, given.rate, say=lambda text: print(text, flush=True))
     for problem in result.problems:
         print(f"FAILED: {problem}")
     kills = ", ".join(f"{node} {count}" for node, count in sorted(result.kills.items()))
