@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from pgm.core.session.state import NO_EPOCH, SessionState
 from pgm.core.source_names import GSI_OCTETS
 from pgm.net.durable.position import Position
-from pgm.net.durable.position_file import SavedSession
+from pgm.net.durable.position_file import MOST_SESSIONS, SavedSession
 from pgm.wire.formats import Tsi
+from pgm.wire.sequence_numbers import HALF
+
+_FARTHEST = HALF >> 1  # sqns back from the lead that a request can name; what is earlier can only come from an archive
 
 
 class Memory:
@@ -16,7 +19,7 @@ class Memory:
 
     def __init__(self, sessions: Iterable[SavedSession]) -> None:
         self._by_tsi = {session.position.tsi: session for session in sessions}
-        self._origins = {_origin(tsi) for tsi in self._by_tsi}
+        self._origins = dict.fromkeys(map(_origin, self._by_tsi))  # in the order of their notes
 
     @property
     def sessions(self) -> tuple[SavedSession, ...]:
@@ -31,7 +34,7 @@ class Memory:
         """
         saved = self._by_tsi.get(state.tsi)
         if saved is not None and saved.position.is_of(state):
-            return saved.position.local_sqn(state)
+            return max(saved.position.local_sqn(state), state.lead - _FARTHEST)
         if _origin(state.tsi) not in self._origins:
             return None
         return state.oldest if state.epoch is NO_EPOCH else max(0, -state.epoch.shift)
@@ -52,6 +55,12 @@ class Memory:
                 self.forget(saved.position.tsi)
         return [saved for saved in known if not saved.is_done]
 
+    def put_back(self, session: SavedSession) -> None:
+        """Keep a session that has ended. It may be heard again, though its silence was too long."""
+        self._by_tsi[session.position.tsi] = session
+        if len(self._by_tsi) > MOST_SESSIONS:
+            del self._by_tsi[next(iter(self._by_tsi))]
+
     def forget(self, tsi: Tsi) -> None:
         """Forget a session that was taken to its end."""
         self._by_tsi.pop(tsi, None)
@@ -63,7 +72,9 @@ class Memory:
 
     def note(self, tsi: Tsi) -> None:
         """Note that the source of a session is known: its next session begins with the first packet."""
-        self._origins.add(_origin(tsi))
+        self._origins[_origin(tsi)] = None
+        if len(self._origins) > MOST_SESSIONS:
+            del self._origins[next(iter(self._origins))]
 
 
 def _origin(tsi: Tsi) -> bytes:

@@ -11,7 +11,7 @@ from pgm.errors import UsageError
 from pgm.wire.formats import Tsi, tsi_text
 from pgm.wire.sequence_numbers import unwrap, wrap
 
-_TEXT = re.compile(r"(\d+(?:\.\d+){6})@(\d+):(\d+)\.(\d+)")
+_TEXT = re.compile(r"(\d+(?:\.\d+){6})@(\d+):(\d+)\.(\d+)(\.end)?")
 _REMEDY = "store str(receiver.position), and pass it unchanged"
 
 
@@ -20,7 +20,8 @@ class Position:
     """Position behind the last message that an application has taken from one session.
 
     `sqn` is the source's own 64-bit number of the next packet, and `index` the number of messages taken from that packet.
-    `epoch_ns` is the start of the session by its source's clock, 0 if the source does not say. The text, `str(position)`,
+    `epoch_ns` is the start of the session by its source's clock, 0 if the source does not say. `is_end` says that the application
+    has seen the end of the session. The text, `str(position)`,
     goes into databases, and `start=` takes it.
     """
 
@@ -28,9 +29,10 @@ class Position:
     epoch_ns: int
     sqn: int
     index: int = 0
+    is_end: bool = False
 
     def __str__(self) -> str:
-        return f"{tsi_text(self.tsi)}@{self.epoch_ns}:{self.sqn}.{self.index}"
+        return f"{tsi_text(self.tsi)}@{self.epoch_ns}:{self.sqn}.{self.index}{'.end' if self.is_end else ''}"
 
     @classmethod
     def parse(cls, text: str) -> Position:
@@ -39,7 +41,9 @@ class Position:
         *gsi, port = map(int, found[1].split(".")) if found else (1 << 16,)
         if found is None or max(gsi) > 0xFF or port > 0xFFFF:
             raise UsageError(f"{text!r} is no position", remedy=_REMEDY)
-        return cls(bytes(gsi) + port.to_bytes(2, "big"), int(found[2]), int(found[3]), int(found[4]))
+        return cls(
+            bytes(gsi) + port.to_bytes(2, "big"), int(found[2]), int(found[3]), int(found[4]), found[5] is not None
+        )
 
     def is_of(self, state: SessionState) -> bool:
         """Return whether the position belongs to a session, and not to an earlier one with the same TSI."""

@@ -18,6 +18,7 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.net.durable.memory import Memory
 from pgm.net.durable.past import Past, PastMessages, PastRange, PastRead
+from pgm.net.durable.position import Position
 from pgm.net.durable.position_file import SavedSession
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.places import Places
@@ -101,8 +102,14 @@ class Continuation:
 
     def _hand_on(self, entry: QueueItem) -> QueueItem:
         found = entry.found
-        if not isinstance(found, (Opened, Closed)) and found.tsi in self._next:
+        if isinstance(found, Opened) or found.tsi not in self._next:
+            return entry
+        if not isinstance(found, Closed):
             self._next[found.tsi] = max(self._next[found.tsi], _span_of(found)[1])
+        elif found.cause is not CloseCause.SILENT:
+            data_port, epoch_ns, shift = self._places.identity(found.tsi)
+            end = self._next.pop(found.tsi) + shift
+            self._memory.put_back(SavedSession(Position(bytes(found.tsi), epoch_ns, end), data_port, end - 1, True))
         return entry
 
     def _arrive(self, queued: QueueItem) -> Iterator[QueueItem | _Rest]:
@@ -218,7 +225,6 @@ class Continuation:
         """End a session: what was sent and is nowhere held is lost."""
         if not rest.has_opened:
             self._open(rest)
-        self._memory.forget(rest.tsi)
         first, lead = self._next[rest.tsi], rest.saved.lead
         if rest.reads is not None:
             first = max(first, rest.reads.next_sqn)

@@ -119,7 +119,8 @@ class Places:
         if isinstance(item, Opened):
             return self._position(item.tsi, item.first, self._sessions[item.tsi].skips[1])
         if isinstance(item, Closed):
-            return self._position(item.tsi, item.next_sqn, 0)
+            is_end = self._sessions[item.tsi].is_closed
+            return attrs.evolve(self._position(item.tsi, item.next_sqn, 0), is_end=is_end)
         if isinstance(ready, _Framed):
             return self._position(item.tsi, *ready.place(0))
         sqn = self._positions.end_of_entry(item.tsi) if ready is None else first_sqn_of(ready)
@@ -150,7 +151,9 @@ class Places:
                 sqn, index = given[1:]
             position = self._position(tsi, sqn, index)
             if self._finished is not None and self._finished.tsi == position.tsi:
-                position = max(position, self._finished, key=lambda one: (one.sqn, one.index))
+                position = max(
+                    position, attrs.evolve(self._finished, is_end=False), key=lambda one: (one.sqn, one.index)
+                )
             found.append(
                 SavedSession(position, session.data_port, max(session.lead, position.sqn - 1), session.is_closed)
             )

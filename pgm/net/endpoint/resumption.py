@@ -56,7 +56,7 @@ def earlier_life(
     _require_all_messages(policies, plan, stream)
     past = _past_of(archive, plan)
     if durable is None:
-        yield EarlierLife(Memory(SavedSession(one, 0, one.sqn - 1) for one in given or ()), past)
+        yield EarlierLife(Memory(SavedSession(one, 0, one.sqn - 1, one.is_end) for one in given or ()), past)
         return
     if given is not None:
         raise UsageError(

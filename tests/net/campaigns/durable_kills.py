@@ -99,8 +99,7 @@ class Campaign:
     def kill(self, node: str) -> None:
         """Kill a node, and start it again. A receiver that has taken everything stays."""
         process = self.desks[node] if node in DESKS else self.nodes.running[node]
-        process.process.kill()
-        process.wait(_PATIENCE_S)
+        process.close()
         self.nodes.all.remove(process)
         self.result.kills[node] += 1
         self.start(node)
@@ -126,9 +125,11 @@ class Campaign:
             self.result.problems.append(f"{node}: {found}; lost {lost[:10]}")
 
 
-def send(source: pgm.blocking.Source, messages: int, progress: Result) -> None:
-    """Send all messages, as fast as the stream's rate allows."""
+def send(source: pgm.blocking.Source, messages: int, kills: int, progress: Result) -> None:
+    """Send all messages, as fast as the stream's rate allows, but not far ahead of the kills."""
     for first in range(0, messages, _AT_ONCE):
+        while first > (progress.kills.total() + 2) * messages / (kills + 1):
+            time.sleep(_LOOK_S)
         numbers = range(first, min(first + _AT_ONCE, messages))
         source.send_batch([b"%012d" % number + bytes(_SIZE - 12) for number in numbers])
         progress.sent = numbers[-1] + 1
@@ -157,7 +158,7 @@ def kill_nodes(
                 nodes.until(node, lambda snapshot: snapshot["sessions"])
             for desk in campaign.desks.values():
                 desk.line_with("opened", patience_s=_PATIENCE_S)
-            sender = threading.Thread(target=send, args=(opened, messages, campaign.result), daemon=True)
+            sender = threading.Thread(target=send, args=(opened, messages, kills, campaign.result), daemon=True)
             sender.start()
             step = messages / (kills + 1)  # the kills spread over the whole run
             for number in range(kills):

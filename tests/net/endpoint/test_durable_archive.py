@@ -8,16 +8,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import trio
 
 import pgm
 from pgm import Closed, LossCause, Lost, Message, Opened
+from pgm.archive.recording.rows import rows_of_batch
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.service import RangeService
 from pgm.archive.session import RecordedSession
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.source.source import SourceCore
+from pgm.messages.arguments import columns_of_arguments
+from pgm.messages.batch_decoder import DecodedBatch
 from pgm.net.endpoint.source import Source
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
@@ -196,3 +200,82 @@ async def test_dead_archive_leaves_the_loss(place: Place, tmp_path: Path) -> Non
             options = {"archive": "127.0.0.1:9", "durable_archive_ivl": "100ms"}
             seen = await second_life(topology, source, durable=file, **options)
     check_messages(seen, dict.fromkeys(range(BEFORE, GONE), LossCause.WINDOW))
+
+
+async def test_loss_in_one_archive_comes_from_another(place: Place, tmp_path: Path) -> None:
+    topology, file = tree(place), tmp_path / "desk"
+    with recording(tmp_path / "archive") as archive, recording(tmp_path / "other") as other:
+        async with pgm.open_source(topology, node="source") as source:
+            with trio.fail_after(PATIENCE_S):
+                await first_life(topology, source, file)
+                archive.add(source, messages(0, 30, SIZE), loss(30, 20, "recorder"), messages(50, GONE - 50, SIZE))
+                other.add(source, messages(0, 45, SIZE), loss(45, 20, "recorder"), messages(65, GONE - 65, SIZE))
+                options = {"archive": [archive.address, other.address], "durable_archive_ivl": "100ms"}
+                seen = await second_life(topology, source, durable=file, **options)
+    check_messages(seen, dict.fromkeys(range(45, 50), LossCause.RECORDER))
+
+
+async def test_session_whose_end_was_seen_has_no_rest(place: Place, tmp_path: Path) -> None:
+    topology = tree(place)
+    with recording(tmp_path / "archive") as archive:
+        with trio.fail_after(PATIENCE_S):
+            async with pgm.open_receiver(topology, node="desk-1", start=[]) as receiver:
+                async with pgm.open_source(topology, node="source") as ended:
+                    await until(lambda: receiver.known_sources)
+                    await ended.send(b"message")
+                async for item in receiver:
+                    if isinstance(item, Closed):
+                        break
+                stored = str(receiver.position)
+            archive.add(ended, messages(0, GONE, SIZE))
+            async with pgm.open_source(topology, node="source", join_ivl="60s") as source:
+                await source.send(b"again")
+                async with pgm.open_receiver(
+                    topology, node="desk-1", start=[stored], archive=archive.address
+                ) as receiver:
+                    first = await anext(aiter(receiver))
+    assert isinstance(first, Opened)
+    assert first.tsi == source.tsi
+
+
+@pytest.mark.parametrize("subjects", [None, ["/b"]])
+async def test_batches_of_an_archive_have_their_subjects(
+    place: Place, tmp_path: Path, subjects: list[str] | None
+) -> None:
+    """A position in the middle of a packet goes on with the next message of the packet, also from an archive."""
+    text = one_segment(place, window="100ms", parameters='join_ivl = "0ns", durable_hold_ivl = "0ns"')
+    topology = loads(text.replace("[streams.s]\n", '[streams.s]\nframing = "batch"\n'))
+    sent = [(b"%d" % number, "/a" if number % 3 else "/b") for number in range(40)]
+    wanted = [payload for payload, subject in sent if subjects is None or subject in subjects]
+    file, got = tmp_path / "desk", []
+    async with pgm.open_source(topology, node="source") as source:
+        with trio.fail_after(PATIENCE_S), recording(tmp_path / "archive") as archive:
+            options = {"durable": file, "subjects": subjects, "archive": archive.address}
+            async with pgm.open_receiver(topology, node="desk-1", **options) as receiver:
+                await until(lambda: receiver.known_sources)
+                for at in range(0, 40, 10):
+                    names = [subject for _, subject in sent[at : at + 10]]
+                    await source.send_batch([payload for payload, _ in sent[at : at + 10]], subject=names, flush=True)
+                    await source.flush()
+                async for item in receiver:
+                    if isinstance(item, Message):
+                        got.append(item.payload)
+                        if len(got) == 3:
+                            break
+            source.close_window()
+            archive.add(source, *packets_of(sent))
+            async with pgm.open_receiver(topology, node="desk-1", **options) as receiver:
+                async for item in receiver:
+                    assert not isinstance(item, Lost)
+                    if isinstance(item, Message):
+                        got.append(item.payload)
+                        if len(got) == len(wanted):
+                            break
+    assert got == wanted
+
+
+def packets_of(sent: list[tuple[bytes, str]]) -> list[Any]:
+    """Return rows of four packets with ten messages each."""
+    columns = columns_of_arguments([one for one, _ in sent], [subject for _, subject in sent], None)
+    sqns, counts = np.arange(4), np.full(4, 10)
+    return [rows_of_batch(DecodedBatch(columns, sqns, counts), 0, 1, np.zeros(4, np.bool_), 1)]

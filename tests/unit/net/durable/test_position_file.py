@@ -21,6 +21,7 @@ POSITIONS = st.builds(
     st.integers(0, 1 << 62),
     st.integers(0, 1 << 62),
     st.integers(0, 1 << 16),
+    st.booleans(),
 )
 SESSIONS = st.builds(SavedSession, POSITIONS, st.integers(1, 65535), st.integers(-1, 1 << 62), st.booleans())
 
