@@ -4,8 +4,8 @@
 
     source ── core ── relay ── floor ── desk-1, desk-2 (durable), repairer (records), recorder
 
-All nodes of the floor lose packets. The repairer keeps a second of the stream, so what a receiver missed for longer comes from the archives. One
-node at a time is killed at a random time, and starts again at once.
+All nodes of the floor lose packets. The repairer keeps 20 s of the stream, also across its restarts, and what a receiver missed for longer
+comes from the archives. One node at a time is killed at a random time, and starts again at once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def tree(place: Place, folder: Path) -> str:
     text = text.replace('rate = "40Mbit/s"', 'rate = "40Mbit/s"\nwindow = "60s"').replace("'", '"')
     return f"""{text}
 loss = {loss}
-cache = {{ seconds = 1 }}
+cache = {{ seconds = 20, directory = "{folder}/cache" }}
 record = {{ directory = "{folder}/repairer", serve = "{place.address(4)}:{_PORT}" }}
 [nodes.{RECORDER}]
 role = "receiver"
