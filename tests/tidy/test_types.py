@@ -33,6 +33,9 @@ def taken(item: pgm.Item) -> bytes:
 async def trio_surface() -> None:
     pgm.open_receiver("tree.toml", node="desk", rxw_bytes="1GiB", nak_rpt_ivl=1_000_000, gro=False, join_from="oldest")
     pgm.open_receiver("tree.toml", start="last:30s", slow="drop-oldest", on_loss="raise", answer="if-free")
+    pgm.open_receiver("tree.toml", durable="desk-7", archive=["10.0.2.5:3057"], durable_sync_ivl="1s")
+    pgm.open_receiver("tree.toml", start=[pgm.Position(b"tsi", 0, 1), "text"])
+    pgm.open_receiver("tree.toml", durable=7)  # wrong
     pgm.open_receiver("tree.toml", rxw_byts="1GiB")  # wrong
     pgm.open_receiver("tree.toml", rxw_bytes=1.5)  # wrong
     pgm.open_receiver("tree.toml", txw_secs="1s")  # wrong

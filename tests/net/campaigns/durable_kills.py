@@ -11,6 +11,7 @@ comes from the archives. One node at a time is killed at a random time, and star
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sqlite3
 import sys
@@ -71,6 +72,7 @@ class Result:
     kills: Counter[str] = attrs.field(factory=Counter)
     rows: dict[str, int] = attrs.field(factory=dict)
     problems: list[str] = attrs.field(factory=list)
+    is_over: bool = False  # the time of the campaign is over
 
 
 @attrs.define(eq=False)
@@ -128,8 +130,10 @@ class Campaign:
 def send(source: pgm.blocking.Source, messages: int, kills: int, progress: Result) -> None:
     """Send all messages, as fast as the stream's rate allows, but not far ahead of the kills."""
     for first in range(0, messages, _AT_ONCE):
-        while first > (progress.kills.total() + 2) * messages / (kills + 1):
+        while not progress.is_over and first > (progress.kills.total() + 2) * messages / (kills + 1):
             time.sleep(_LOOK_S)
+        if progress.is_over:
+            return
         numbers = range(first, min(first + _AT_ONCE, messages))
         source.send_batch([b"%012d" % number + bytes(_SIZE - 12) for number in numbers])
         progress.sent = numbers[-1] + 1
@@ -142,6 +146,7 @@ def kill_nodes(
     rate: str = "1Mbit/s",
     *,
     victims: Sequence[str] = VICTIMS,
+    seconds: float = math.inf,
     say: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Kill nodes at random times while messages flow. Return what was found."""
@@ -160,11 +165,15 @@ def kill_nodes(
                 desk.line_with("opened", patience_s=_PATIENCE_S)
             sender = threading.Thread(target=send, args=(opened, messages, kills, campaign.result), daemon=True)
             sender.start()
+            end_s = time.monotonic() + seconds
             step = messages / (kills + 1)  # the kills spread over the whole run
             for number in range(kills):
                 until = step * (number + rng.random())
-                while campaign.result.sent < until:
+                while campaign.result.sent < until and time.monotonic() < end_s:
                     time.sleep(_LOOK_S)
+                if time.monotonic() >= end_s:
+                    campaign.result.is_over = True
+                    break
                 campaign.kill(rng.choice(victims))
                 if number % 10 == 9:
                     say(f"{number + 1} of {kills} kills, {campaign.result.sent:,} messages")
@@ -180,10 +189,18 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="number of kills")
     parser.add_argument("--messages", type=int, default=1_000_000, help="messages of 100 octets")
     parser.add_argument("--rate", default="4Mbit/s", help="rate of the stream")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after this time, with fewer kills")
     parser.add_argument("--seed", type=int, default=1, help="seed of times and nodes")
     given = parser.parse_args()
     began_s = time.monotonic()
-    result = kill_nodes(given.kills, given.messages, given.seed, given.rate, say=lambda text: print(text, flush=True))
+    result = kill_nodes(
+        given.kills,
+        given.messages,
+        given.seed,
+        given.rate,
+        seconds=given.minutes * 60,
+        say=lambda text: print(text, flush=True),
+    )
     for problem in result.problems:
         print(f"FAILED: {problem}")
     kills = ", ".join(f"{node} {count}" for node, count in sorted(result.kills.items()))

@@ -20,6 +20,7 @@ from pgm.topology.model import Topology
 from tests.net.support.elements import Tree, running
 from tests.net.support.listening import PATIENCE_S, until
 from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import Process, count, processes
 from tests.net.trees.test_late_join import tree_of
 
 FRAMINGS = ("none", "batch", "zeromq")
@@ -223,3 +224,29 @@ async def test_positions_need_a_receiver_that_counts_them(place: Place) -> None:
     async with pgm.open_receiver(topology_of(place), node="desk-1") as receiver:
         with pytest.raises(UsageError, match="counts no positions"):
             _ = receiver.position
+
+
+def test_command_goes_on_where_it_was_killed(place: Place, tmp_path: Path) -> None:
+    with processes(tree_of(place, "300ms"), f"t{place.number}") as nodes:
+        nodes.start_all(["repairer"])
+        with pgm.blocking.open_source(nodes.file, node="source") as source:
+            nodes.until("repairer", lambda snapshot: snapshot["sessions"])
+            first = nodes.start("desk-1", "--lines", "--durable", str(tmp_path / "desk"), verb="recv")
+            first.line_with("begins at sqn")
+            source.send_batch(PAYLOADS[:50], flush=True)
+            printed = until_printed(first, 50)
+            first.kill()
+            source.send_batch(PAYLOADS[50:100], flush=True)
+            nodes.until("repairer", lambda snapshot: count(snapshot, "received_packets") >= 100)
+            second = nodes.start("desk-1", "--lines", "--durable", str(tmp_path / "desk"), verb="recv")
+            again = until_printed(second, 50)
+    assert printed == PAYLOADS[:50]
+    begin = PAYLOADS.index(again[0])
+    assert begin <= 50  # the last ones before the kill may come again
+    assert again == PAYLOADS[begin : begin + len(again)]
+
+
+def until_printed(process: Process, least: int) -> list[bytes]:
+    """Wait until a command has printed that many lines, and return all of them."""
+    process.until_printed(least)
+    return [line.encode() for line in process.printed]

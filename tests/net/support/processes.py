@@ -90,6 +90,11 @@ class Process(Child):
         found: dict[str, Any] = json.loads(self.printed[0])
         return found
 
+    def until_printed(self, lines: int) -> None:
+        """Wait until the output has that many lines."""
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.printed) >= lines, PATIENCE_S), self.log
+
     def account(self) -> dict[str, Any]:
         """Wait for the end. Return the last output as JSON."""
         code = self.wait()

@@ -58,6 +58,7 @@ CASES = [
     case("pattern", ("addresses = ", 'address = "10.0.1.9"\naddresses = '), mark="10.0.1.9", says=("single address 10.0.1.9",), remedy='addresses = "10.0.1.9-..."'),
     case("pattern", ("desk-*", "desk"), mark="count = 4", says=("'desk' is no pattern", "count"), remedy="desk-*"),
     case("same-name", (DESK, f'[nodes.desk-3]\nrole = "receiver"\nsegment = "floor"\nparents = ["relay"]\n{DESK}'), mark="nodes.desk-3", says=("'desk-3'", "number 3", "'desk-*'"), remedy="count below 3"),
+    case("record", ("[nodes.core-repairer]", '[nodes.core-repairer]\nrecord = { directory = "/a", serve = "nowhere" }'), mark='serve = "nowhere"', says=("'nowhere' of 'core-repairer' is no address",), remedy="HOST:PORT"),
     case("record", (DESK, f'{DESK}\nrecord = {{ directory = "/a" }}'), mark='directory = "/a"', says=("the 4 nodes of 'desk-*'", "'/a'"), remedy="--dir"),
     case("record", ("[nodes.core-repairer]", '[nodes.core-repairer]\nrecord = { directory = "/a/b/" } # two'), (DESK, f'[nodes.desk-9]\nrole = "receiver"\nsegment = "floor"\naddress = "10.0.1.99"\nparents = ["relay"]\nrecord = {{ directory = "/a/b" }} # three\n{DESK}'), mark="# three", says=("'desk-9' records into '/a/b', as 'core-repairer' does",), remedy="of its own"),
     case("shape", ('segment = "floor"\ncount', 'upstream = { segment = "floor", address = "10.0.1.9" }\ncount'), mark="desk-*", says=("receiver 'desk-*' has upstream",), remedy="write segment"),

@@ -254,3 +254,15 @@ def test_plan_source_list_becomes_allowed_addresses():
     by_address = changed(('window = "10s"', 'window = "10s"\nsources = ["10.0.0.10"]'))
     assert "10.0.0.10" in (plan_node(topology(text=by_address), "relay").streams[0].allowed or ())
     assert plan_node(topology(), "relay").streams[0].allowed is None
+
+
+def test_receivers_know_the_archives_of_their_segment_and_above():
+    served = 'record = {{ directory = "/a/{0}", serve = "{0}:3057" }}\n'
+    found = topology(
+        ("[nodes.relay]", served.format("10.0.0.11") + "[nodes.relay]"),
+        ('[nodes."desk-*"]', served.format("10.0.1.2") + '[nodes."desk-*"]'),
+    )
+    assert plan_node(found, "desk-1").archives == ("10.0.1.2:3057", "10.0.0.11:3057")
+    assert plan_node(found, "floor-repairer").record_service == "10.0.1.2:3057"
+    assert plan_node(found, "relay").archives == ()
+    assert plan_node(topology(), "desk-1").archives == ()
