@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 import attrs
 
-from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.net.durable.past import PastMessages
 from pgm.net.endpoint.policies import Ack
@@ -143,6 +143,8 @@ class AckPositions:
             self._open(content)
         position = self._sessions.get(content.tsi)
         if position is None or isinstance(content, (Opened, Closed)):
+            if position is not None and isinstance(content, Closed) and content.cause is not CloseCause.SILENT:
+                self._sessions.move_to_end(content.tsi, last=False)  # nothing follows: it is the first to be forgotten
             return
         if isinstance(content, WholeMessages):
             first, last = content.run.first, content.run.end - 1

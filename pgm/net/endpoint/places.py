@@ -34,7 +34,7 @@ class _Session:
 
 
 class Places:
-    """Places in the sessions of one receiver. The newest `most` sessions are kept."""
+    """Places in at most `most` sessions of one receiver, which is more than its core has at a time."""
 
     def __init__(self, positions: AckPositions, state_of: Callable[[Tsi], SessionState | None], most: int) -> None:
         self._positions = positions
@@ -46,13 +46,13 @@ class Places:
 
     def open(self, tsi: Tsi, data_port: int, start: Position | None) -> None:
         """Note a session that opens, at a position if there is one."""
+        self._sessions.pop(tsi, None)
         session = self._sessions[tsi] = _Session(data_port, 0, 0, -1)
         if start is not None:
             session.epoch_ns, session.lead = start.epoch_ns, start.sqn - 1
         self._refresh(tsi, session)
         if start is not None and start.index:
             session.skips = start.sqn - session.shift, start.index
-        self._sessions.move_to_end(tsi)
         if len(self._sessions) > self._most:
             self._sessions.popitem(last=False)
 
@@ -104,6 +104,7 @@ class Places:
             self._refresh(item.tsi, session)
             if item.cause is not CloseCause.SILENT:
                 session.is_closed, session.lead = True, item.next_sqn - 1 + session.shift
+                self._sessions.move_to_end(item.tsi, last=False)  # nothing follows: it is the first to be forgotten
 
     def after_given(self, ready: BatchItem | Message | None) -> Position | None:
         """Return the position behind the message that the application got last; None before the first opening.

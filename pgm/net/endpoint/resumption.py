@@ -102,7 +102,7 @@ class Resumption:
         parameters = core.parameters
         self._memory = life.memory
         self.inbox = inbox
-        self.places = Places(positions, core.sessions.state_of, min(parameters.max_sessions, MOST_SESSIONS))
+        self.places = Places(positions, core.sessions.state_of, max(parameters.max_sessions, MOST_SESSIONS) + 1)
         self.entries = Continuation(inbox, core, life.memory, self.places, life.past, parameters.durable_gone_ivl)
         self.poll_ivl = parameters.archive_poll_ivl
         self._saver = (

@@ -440,3 +440,13 @@ def test_session_of_a_silent_source_goes_on() -> None:
     positions.begin(pgm.Closed(TSI, 5, CloseCause.SILENT), None)
     positions.begin(Opened(TSI, 5, "", 7500, resumed=True), None)
     assert positions.acked(TSI, -1, 9) == 4
+
+
+def test_ended_session_is_forgotten_before_an_open_one() -> None:
+    positions = AckPositions("auto", (), 2, JointAcks())
+    first, second, third = (bytes([*TSI[:7], number]) for number in range(3))
+    positions.begin(Opened(first, 0, "", 7500), None)
+    positions.begin(Opened(second, 0, "", 7500), None)
+    positions.begin(pgm.Closed(second, 0, CloseCause.FIN), None)
+    positions.begin(Opened(third, 0, "", 7500), None)
+    assert [positions.next_of(tsi) for tsi in (first, second, third)] == [0, None, 0]
