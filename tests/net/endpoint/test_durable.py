@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process, count, processes
 from tests.net.trees.test_late_join import tree_of
 
+LINES = [b"%05d" % number for number in range(100)]
 FRAMINGS = ("none", "batch", "zeromq")
 
 
@@ -62,7 +64,8 @@ async def take(receiver: Any, count: int) -> list[bytes]:
     return got
 
 
-PAYLOADS = [b"%05d" % number for number in range(400)]
+# every fifth message needs several packets, and others share one
+PAYLOADS = [b"%05d" % number + bytes(0 if number % 5 else 3000) for number in range(400)]
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
@@ -120,19 +123,19 @@ async def test_a_restarted_source_is_heard_from_its_first_packet(place: Place, t
             async with pgm.open_source(topology, node="source") as source:
                 async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
                     await until(lambda: receiver.known_sources)
-                    await source.send_batch(PAYLOADS[:10])
+                    await source.send_batch(LINES[:10])
                     await take(receiver, 4)
                     await until(lambda: receiver.sessions[0].lead == 9)
                 first = source.tsi
             async with pgm.open_source(topology, node="source") as source:
-                await source.send_batch(PAYLOADS[10:20])
+                await source.send_batch(LINES[10:20])
                 await source.flush()
                 await until(lambda: tree.core("repairer").counters.received_packets >= 20)
                 options = {"durable": file, "durable_gone_ivl": "50ms"}
                 async with pgm.open_receiver(topology, node="desk-1", **options) as receiver:
                     async for item in receiver:
                         seen.append(item)
-                        if isinstance(item, Message) and item.payload == PAYLOADS[19]:
+                        if isinstance(item, Message) and item.payload == LINES[19]:
                             break
     opened, lost, closed, again, *messages = seen
     assert isinstance(opened, Opened)
@@ -143,7 +146,7 @@ async def test_a_restarted_source_is_heard_from_its_first_packet(place: Place, t
     assert (closed.tsi, closed.next_sqn) == (first, 10)
     assert isinstance(again, Opened)
     assert again.tsi == source.tsi
-    assert [message.payload for message in messages if isinstance(message, Message)] == PAYLOADS[10:20]
+    assert [message.payload for message in messages if isinstance(message, Message)] == LINES[10:20]
 
 
 async def test_packets_that_no_node_holds_are_lost(place: Place, tmp_path: Path) -> None:
@@ -153,15 +156,15 @@ async def test_packets_that_no_node_holds_are_lost(place: Place, tmp_path: Path)
         with trio.fail_after(PATIENCE_S):
             async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
                 await until(lambda: receiver.known_sources)
-                await source.send_batch(PAYLOADS[:10])
+                await source.send_batch(LINES[:10])
                 await take(receiver, 10)
-            await source.send_batch(PAYLOADS[10:20])
+            await source.send_batch(LINES[10:20])
             await source.flush()
             source.close_window()
             got: list[bytes] = []
             async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
                 await until(lambda: receiver.known_sources)
-                await source.send_batch(PAYLOADS[20:30])
+                await source.send_batch(LINES[20:30])
                 lost = 0
                 async for item in receiver:
                     if isinstance(item, Lost):
@@ -169,9 +172,9 @@ async def test_packets_that_no_node_holds_are_lost(place: Place, tmp_path: Path)
                         lost += item.count
                     if isinstance(item, Message):
                         got.append(item.payload)
-                        if item.payload == PAYLOADS[29]:
+                        if item.payload == LINES[29]:
                             break
-    assert got == PAYLOADS[10 + lost : 30]
+    assert got == LINES[10 + lost : 30]
     assert lost == 10
 
 
@@ -233,20 +236,40 @@ def test_command_goes_on_where_it_was_killed(place: Place, tmp_path: Path) -> No
             nodes.until("repairer", lambda snapshot: snapshot["sessions"])
             first = nodes.start("desk-1", "--lines", "--durable", str(tmp_path / "desk"), verb="recv")
             first.line_with("begins at sqn")
-            source.send_batch(PAYLOADS[:50], flush=True)
+            source.send_batch(LINES[:50], flush=True)
             printed = until_printed(first, 50)
             first.kill()
-            source.send_batch(PAYLOADS[50:100], flush=True)
+            source.send_batch(LINES[50:100], flush=True)
             nodes.until("repairer", lambda snapshot: count(snapshot, "received_packets") >= 100)
             second = nodes.start("desk-1", "--lines", "--durable", str(tmp_path / "desk"), verb="recv")
             again = until_printed(second, 50)
-    assert printed == PAYLOADS[:50]
-    begin = PAYLOADS.index(again[0])
+    assert printed == LINES[:50]
+    begin = LINES.index(again[0])
     assert begin <= 50  # the last ones before the kill may come again
-    assert again == PAYLOADS[begin : begin + len(again)]
+    assert again == LINES[begin : begin + len(again)]
 
 
 def until_printed(process: Process, least: int) -> list[bytes]:
     """Wait until a command has printed that many lines, and return all of them."""
     process.until_printed(least)
     return [line.encode() for line in process.printed]
+
+
+def test_asyncio_receivers_are_durable(place: Place, tmp_path: Path) -> None:
+    topology, file = loads(one_segment(place)), tmp_path / "desk"
+
+    async def life() -> Opened | None:
+        async with pgm.open_receiver(topology, node="desk-1", durable=file) as receiver:
+            opened = None
+            async for item in receiver:
+                if isinstance(item, Message):
+                    break
+                opened = item
+        return opened if isinstance(opened, Opened) else None
+
+    with pgm.blocking.open_source(topology, node="source") as source:
+        for number in range(3):
+            source.send(b"+", flush=True)
+            opened = asyncio.run(asyncio.wait_for(life(), PATIENCE_S))
+            assert opened is not None
+            assert opened.first == number
