@@ -41,6 +41,9 @@ class Counters:
     delivered_packets: int = _count("packets", "Data packets delivered to the application in order.")
     delivered_octets: int = _count("octets", "Payload octets delivered to the application.")
     lost_sqns: int = _count("sqns", "Sqns reported to the application as lost.")
+    archive_sqns: int = _count(
+        "sqns", "Sqns that a durable receiver took from an archive; most of them count as lost, too."
+    )
     framing_rejects: int = _count("packets", "Received packets that do not have the stream's framing.")
     object_rejects: int = _count("messages", "Received messages that the codec of objects() could not decode.")
     messages_sent: int = _count("messages", "Messages sent in batches.")

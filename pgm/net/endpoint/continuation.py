@@ -104,6 +104,8 @@ class Continuation:
         found = entry.found
         if isinstance(found, Opened) or found.tsi not in self._next:
             return entry
+        if isinstance(found, PastMessages):
+            self._core.counters.archive_sqns += found.count
         if not isinstance(found, Closed):
             self._next[found.tsi] = max(self._next[found.tsi], _span_of(found)[1])
         elif found.cause is not CloseCause.SILENT:

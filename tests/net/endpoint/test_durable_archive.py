@@ -13,6 +13,7 @@ import pytest
 import trio
 
 import pgm
+import pgm.blocking
 from pgm import Closed, LossCause, Lost, Message, Opened
 from pgm.archive.recording.rows import rows_of_batch
 from pgm.archive.service.collection import Archives
@@ -29,6 +30,7 @@ from pgm.units import MICROSECOND
 from pgm.wire.formats import tsi_text
 from tests.net.support.listening import PATIENCE_S, until
 from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import count, processes
 from tests.unit.archive.makers import append, log_to, loss, messages, payload, small
 
 BEFORE, GONE, LIVE = 10, 90, 120  # packets that the first life takes, that leave the window, and all
@@ -279,3 +281,42 @@ def packets_of(sent: list[tuple[bytes, str]]) -> list[Any]:
     columns = columns_of_arguments([one for one, _ in sent], [subject for _, subject in sent], None)
     sqns, counts = np.arange(4), np.full(4, 10)
     return [rows_of_batch(DecodedBatch(columns, sqns, counts), 0, 1, np.zeros(4, np.bool_), 1)]
+
+
+def test_overrun_of_a_slow_application_comes_from_the_archive(place: Place, tmp_path: Path) -> None:
+    """The live stream runs on while the archive is read: what overflows comes from the archive, too, until both meet."""
+    total, more, size = 4000, 2000, 1000
+    text = (
+        one_segment(place, rate="80Mbit/s")
+        + f"""
+[nodes.recorder]
+role = "receiver"
+segment = "lan"
+address = "{place.address(60)}"
+parents = ["source"]
+record = {{ directory = "{tmp_path}/archive", serve = "{place.address(60)}:3057" }}
+"""
+    )
+    expected = 0
+    with processes(text, f"t{place.number}") as nodes:
+        nodes.start("recorder", verb="record").line_with("ready:")
+        options = {"inbox_bytes": "64KiB", "rxw_bytes": "64KiB", "durable_archive_ivl": "60s"}
+        with (
+            pgm.blocking.open_source(nodes.file, node="source") as source,
+            pgm.blocking.open_receiver(nodes.file, node="desk-1", durable=tmp_path / "desk", **options) as receiver,  # type: ignore[call-overload]
+        ):
+            nodes.until("recorder", lambda snapshot: snapshot["sessions"])
+            for item in receiver:
+                assert isinstance(item, Opened)
+                break
+            source.send_batch([payload(sqn, size) for sqn in range(total)])
+            nodes.until("recorder", lambda snapshot: count(snapshot, "received_packets") >= total)
+            for item in receiver:
+                assert isinstance(item, Message), item
+                assert (item.sqn, item.payload) == (expected, payload(expected, size))
+                expected += 1
+                if expected == total // 2:  # the live stream goes on in the middle of the merge
+                    source.send_batch([payload(sqn, size) for sqn in range(total, total + more)])
+                if expected == total + more:
+                    break
+            assert receiver.counters.archive_sqns > total // 2

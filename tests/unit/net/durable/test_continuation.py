@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.core.session.state import SessionEpoch
 from pgm.core.source_names import NO_NAMES
@@ -41,6 +42,7 @@ class _Core:
     """Core whose sessions are set by the test."""
 
     states: dict[bytes, _State] = attrs.field(factory=dict)
+    counters: Counters = attrs.field(factory=Counters)
 
     @property
     def sessions(self) -> _Core:
