@@ -19,7 +19,6 @@ from pgm.messages.columns import Columns
 
 _COLUMNS = ("sqn", "count", "index", "subject", "lost", "value")
 _DROPPED = RangeDropped.code
-_CALL_S = 10.0  # most time of a call without rows
 
 
 @attrs.frozen(eq=False)
@@ -53,8 +52,8 @@ class ArchivedLoss:
 class RangeClient:
     """Connection to one range service."""
 
-    def __init__(self, location: str) -> None:
-        """Connect to `grpc://HOST:PORT`. Raises `ArchiveError` if pyarrow is missing."""
+    def __init__(self, location: str, patience_s: float) -> None:
+        """Connect to `grpc://HOST:PORT`. A call fails after `patience_s`, even if rows have come. Raises `ArchiveError` if pyarrow is missing."""
         try:
             import pyarrow.flight as flight
         except ImportError as error:
@@ -63,12 +62,13 @@ class RangeClient:
             ) from error
         self._flight = flight
         self._client = flight.connect(location)
+        self._options = flight.FlightCallOptions(timeout=patience_s)
 
     def holdings(self, tsi: str) -> list[SessionExtent]:
         """Return what the service holds of a TSI. Raises `ArchiveError` if it cannot be asked."""
         action = self._flight.Action(ACTION_HOLDINGS, json.dumps({"tsi": tsi}).encode())
         try:
-            [answer] = self._client.do_action(action, self._flight.FlightCallOptions(timeout=_CALL_S))
+            [answer] = self._client.do_action(action, self._options)
             value = json.loads(answer.body.to_pybytes())
             return [SessionExtent.from_json(one) for one in value["holdings"]]
         except Exception as error:
@@ -78,7 +78,7 @@ class RangeClient:
         """Yield the rows of a range in order. Raises `ArchiveError`, and `RangeDropped` for a range that begins too early."""
         ticket = self._flight.Ticket(attrs.evolve(request, columns=_COLUMNS).to_bytes())
         try:
-            for chunk in self._client.do_get(ticket):
+            for chunk in self._client.do_get(ticket, self._options):
                 yield from _pieces_of(chunk.data)
         except Exception as error:
             raise _failure(error) from error

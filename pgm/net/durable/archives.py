@@ -32,8 +32,9 @@ _CAUSES = {cause.value: cause for cause in LossCause}
 class _Services:
     """Range services that are known, with one connection to each. Any thread may ask."""
 
-    def __init__(self, locations: Sequence[str]) -> None:
+    def __init__(self, locations: Sequence[str], patience_s: float) -> None:
         self._locations = tuple(one if "://" in one else f"grpc://{one}" for one in locations)
+        self._patience_s = patience_s
         self._clients: dict[str, RangeClient] = {}
         self._lock = threading.Lock()
 
@@ -41,7 +42,7 @@ class _Services:
         with self._lock:
             client = self._clients.get(location)
             if client is None:
-                client = self._clients[location] = RangeClient(location)
+                client = self._clients[location] = RangeClient(location, self._patience_s)
             return client
 
     def extents(self, wanted: PastRange) -> Iterator[tuple[RangeClient, SessionExtent]]:
@@ -63,7 +64,7 @@ class ArchivePast:
 
     def __init__(self, locations: Sequence[str], batch_ports: frozenset[int], parameters: Parameters) -> None:
         """Read from services at `locations`, as HOST:PORT or `grpc://HOST:PORT`. Streams of `batch_ports` have batches."""
-        self._services = _Services(locations)
+        self._services = _Services(locations, parameters.durable_archive_ivl / SECOND)
         self._batch_ports = batch_ports
         self._parameters = parameters
 

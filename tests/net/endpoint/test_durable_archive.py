@@ -134,7 +134,7 @@ async def test_recorded_losses_keep_their_causes(place: Place, tmp_path: Path) -
             with trio.fail_after(PATIENCE_S):
                 await first_life(topology, source, file)
                 archive.add(source, messages(0, 30, SIZE), loss(30, 5, "retries"), messages(35, 45, SIZE))
-                options = {"archive": [archive.address], "durable_archive_ivl": "50ms"}
+                options = {"archive": [archive.address], "durable_archive_ivl": "1s"}
                 seen = await second_life(topology, source, durable=file, **options)
     lost = {**dict.fromkeys(range(30, 35), LossCause.RETRIES), **dict.fromkeys(range(80, GONE), LossCause.WINDOW)}
     check_messages(seen, lost)
@@ -199,7 +199,7 @@ async def test_dead_archive_leaves_the_loss(place: Place, tmp_path: Path) -> Non
     async with pgm.open_source(topology, node="source") as source:
         with trio.fail_after(PATIENCE_S):
             await first_life(topology, source, file)
-            options = {"archive": "127.0.0.1:9", "durable_archive_ivl": "100ms"}
+            options = {"archive": "127.0.0.1:9", "durable_archive_ivl": "1s"}
             seen = await second_life(topology, source, durable=file, **options)
     check_messages(seen, dict.fromkeys(range(BEFORE, GONE), LossCause.WINDOW))
 
@@ -212,7 +212,7 @@ async def test_loss_in_one_archive_comes_from_another(place: Place, tmp_path: Pa
                 await first_life(topology, source, file)
                 archive.add(source, messages(0, 30, SIZE), loss(30, 20, "recorder"), messages(50, GONE - 50, SIZE))
                 other.add(source, messages(0, 45, SIZE), loss(45, 20, "recorder"), messages(65, GONE - 65, SIZE))
-                options = {"archive": [archive.address, other.address], "durable_archive_ivl": "100ms"}
+                options = {"archive": [archive.address, other.address], "durable_archive_ivl": "1s"}
                 seen = await second_life(topology, source, durable=file, **options)
     check_messages(seen, dict.fromkeys(range(45, 50), LossCause.RECORDER))
 

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from pgm.archive.client import ArchivedLoss, RangeClient
+from pgm.archive.errors import ArchiveError
 from pgm.archive.requests import RangeRequest
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.publications import PublicationTarget
@@ -26,7 +28,7 @@ from pgm.archive.store.segment import path_of
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.units import MILLISECOND
 from tests.memory import kept_by
-from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, small
+from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, payload, small
 
 _SHORT = {"archive_poll_ivl": MILLISECOND}
 
@@ -333,3 +335,26 @@ def test_service_started_before_its_recorder_finds_rows(tmp_path: Path) -> None:
     writer.close()
     archives.refresh()
     assert [one.next_sqn for one in archives.holdings()] == [10]
+
+
+@pytest.mark.usefixtures("writer")
+def test_client_gives_rows_and_losses_of_a_range(tmp_path: Path) -> None:
+    with _serving(tmp_path) as (service, _):
+        client = RangeClient(f"grpc://127.0.0.1:{service.port}", patience_s=30.0)
+        [extent] = client.holdings(TSI_TEXT)
+        pieces = list(client.rows(RangeRequest(TSI_TEXT, extent.epoch_us, 50, 250)))
+        with pytest.raises(ArchiveError, match="UNKNOWN"):
+            list(client.rows(RangeRequest("1.1.1.1.1.1.1")))
+        client.close()
+    assert [(piece.first, piece.end) for piece in pieces] == [(50, 90), (90, 100), (100, 190), (190, 200), (200, 250)]
+    for piece in pieces:
+        if isinstance(piece, ArchivedLoss):
+            assert piece.cause == "window"
+        else:
+            assert piece.columns.payloads() == [payload(sqn, 16) for sqn in range(piece.first, piece.end)]
+
+
+def test_client_without_a_service_raises_within_its_patience() -> None:
+    client = RangeClient("grpc://127.0.0.1:9", patience_s=0.2)
+    with pytest.raises(ArchiveError):
+        client.holdings(TSI_TEXT)
