@@ -128,6 +128,7 @@ class RepairerSession:
             return NOTHING
         self.state.heard_at_ns = now_ns
         is_repair = data.type is PacketType.RDATA
+        self.upstream.siblings.heard(peer)
         (self.upstream.parents.answered if is_repair else self.upstream.parents.heard)(peer)
         if not self.upstream.gap_detector.has_begun:
             if is_repair:
@@ -195,11 +196,15 @@ class RepairerSession:
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take an NCF: an answer from upstream, or a sign of a loss nearby (RFC 5.2).
 
-        On-LAN, an NCF is an answer only if it comes from a parent, which includes the source. A relay takes any NCF on
-        the upstream segment. An NCF from downstream concerns only this node's children.
+        On-LAN, an NCF is an answer only if it comes from a parent, which includes the source, or from a sibling by
+        unicast. A relay takes any NCF on the upstream segment. An NCF from downstream concerns only this node's
+        children.
         """
+        upstream = self.upstream
+        upstream.siblings.heard(peer)
+        is_sibling = peer in upstream.siblings and not channel.is_group
         is_answer = channel.segment.upstream and (
-            self._setup.is_relay or self.upstream.parents.is_parent(peer) or peer == self.upstream.nak_sender.keeper
+            self._setup.is_relay or upstream.parents.is_parent(peer) or peer == upstream.nak_sender.keeper or is_sibling
         )
         if not is_answer:
             self._counters.ncf_packets_below += ncf.packets
@@ -290,6 +295,8 @@ class RepairerSession:
         """
         spans = self.state.spans_of(nak)
         newest = spans[-1][1]
+        if peer in self.upstream.siblings:
+            return self._on_sibling_nak(nak, spans, segment, peer, now_ns)
         # perhaps only some lists of the train are ahead
         is_ahead = newest > self.state.lead + 1 and not self.upstream.parents.is_parent(peer)
         if isinstance(nak, Naks) and (is_ahead or self.history.history_server.splits(peer, spans)):
@@ -333,6 +340,27 @@ class RepairerSession:
         cannot_fetch = lacking and self.upstream.nak_control.is_parent_unreachable
         announcements = self.history.history_server.gone(gone, segment, now_ns)
         return [*ncfs, *null_naks, *announcements, *(self.relay.tell_unreachable(now_ns) if cannot_fetch else NOTHING)]
+
+    def _on_sibling_nak(self, nak: Nak, spans: list[Span], segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Repair what the cache holds for a sibling, and confirm that alone. Ask the parents for the rest."""
+        upstream = self.upstream
+        upstream.siblings.heard(peer)
+        newest = spans[-1][1]
+        if isinstance(nak, Naks):
+            return [effect for single in nak.singles() for effect in self._on_nak(single, segment, peer, now_ns)]
+        if not self.state.has_edges or newest > self.state.lead + 1:
+            self._counters.nak_packets_foreign += nak.packets
+            return NOTHING
+        if not self.nak_limits.admit_nak(peer, now_ns, nak.asked, self.state.lead, nak.packets, newest=newest - 1):
+            return NOTHING
+        self._counters.nak_packets_in += nak.packets
+        self._counters.nak_sqns_in += nak.asked
+        self.state.asked_at_ns = now_ns
+        lacking = self._outlets.responder(segment, TO_ALL, is_history=False).request(spans, now_ns, asker=peer)
+        self._counters.cache_misses += sum(end - first for first, end in lacking)
+        upstream.recovery.leave_siblings(lacking, upstream.siblings.tries, now_ns)
+        held = [sqn for first, end in without(spans, lacking) for sqn in range(first, end)]
+        return self._ncf_sender.confirm(with_sqns(nak, held), segment, now_ns, peer) if held else NOTHING
 
     def _serve_off_tree(self, nak: Nak, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> Effects:
         """Serve a parent's NAK off the tree, by unicast to the parent, null NAK first (DLR-11, DLR-12, DLR-14)."""

@@ -10,6 +10,7 @@ from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.redundant_lines import RedundantLines, all_parents, lines_of
+from pgm.core.recovery.siblings import Siblings
 from pgm.core.recovery.spm_request import SpmRequest
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
@@ -27,7 +28,8 @@ class Upstream:
         lines = lines_of(setup.up, setup.parents, setup.lines)
         self.lines = RedundantLines(context, lines, state, recovery)
         self.acks = AckMerger(context, state, parents, setup, self.lines)
-        self.nak_sender = NakSender(context, state, parents, recovery, self.acks.reports, self.lines)
+        self.siblings = Siblings(context, setup.siblings)
+        self.nak_sender = NakSender(context, state, parents, recovery, self.acks.reports, self.lines, self.siblings)
         self.spm_request = SpmRequest(context, setup.up)
         dlr_nla = searches_answered(setup, context.parameters)
         self.nak_control = NakControl(context, state, parents, recovery, setup.up, dlr_nla)

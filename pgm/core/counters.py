@@ -71,6 +71,7 @@ class Counters:
     naks_suppressed: int = _count("events", "NAKs not sent because an NCF or another node's NAK came first.")
     parent_changes: int = _count("events", "Changes of the parent that receives the NAKs.")
     # answers to NAKs
+    sibling_sqns: int = _count("sqns", "Sqns of nak_sqns that were requested of repairers of the same segment.")
     nak_packets_in: int = _count("packets", "NAKs received from children.")
     nak_sqns_in: int = _count("sqns", "Sqns requested in the NAKs of nak_packets_in.")
     nak_packets_eliminated: int = _count("packets", "NAKs not forwarded because all their sqns were already requested.")

@@ -141,6 +141,7 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
         allowed=_allowed(plan, plan.streams),
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
+        siblings=plan.siblings,
         asks_below_trail=plan.asks_below_trail,
         names=_source_names(plan, plan.streams),
     )

@@ -34,6 +34,10 @@ class _NodeRequest:
     lines: Mapping[str, tuple[str, ...]] = _NO_LINES
 
     @property
+    def is_on_lan_repairer(self) -> bool:
+        return self.role is Role.REPAIRER and self.up in self.downs
+
+    @property
     def segments(self) -> tuple[str, ...]:
         upper = (self.up, *self.lines) if self.up is not None else ()
         return (*upper, *(down for down in self.downs if down not in upper))
@@ -166,6 +170,7 @@ class TreeBuilder:
             local_repairers=self._local_repairers(request),
             local_relays=self._local_relays(request),
             keepers=tuple(self.address(name, upper) for name in self._keepers(request, upper)),
+            siblings=self._siblings(request),
             asks_below_trail=any(self._requests[parent].role is Role.REPAIRER for parent in request.parents),
         )
 
@@ -241,6 +246,27 @@ class TreeBuilder:
             elif other.role is not Role.SOURCE and other.name != request.name:
                 names[other.name] = None
         return list(names)
+
+    def _siblings(self, request: _NodeRequest) -> tuple[str, ...]:
+        """Return the other on-LAN repairers of a repairer's segment, those behind it first; no parents or children."""
+        near = [other for other in self._requests.values() if other.up == request.up and other.is_on_lan_repairer]
+        if request not in near or request.up is None or request.up in self._legs:
+            return ()
+        at = near.index(request)
+        ring = [other for other in (*near[at + 1 :], *near[:at]) if not self._are_related(other, request)]
+        return tuple(self.address(other.name, request.up) for other in ring)
+
+    def _are_related(self, one: _NodeRequest, other: _NodeRequest) -> bool:
+        return one.name in self._above(other) or other.name in self._above(one)
+
+    def _above(self, request: _NodeRequest) -> set[str]:
+        found: set[str] = set()
+        waiting = [request]
+        while waiting:
+            new = set(waiting.pop().parents) - found
+            found |= new
+            waiting += [self._requests[name] for name in new]
+        return found
 
     def _repairers_on(self, segment: str) -> frozenset[str]:
         return frozenset(

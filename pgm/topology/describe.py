@@ -116,6 +116,7 @@ def plan_json(plan: NodePlan) -> Json:
         "streams": [stream.name for stream in plan.streams],
         "parent_addresses": list(plan.parents),
         "lines": [{"segment": line.segment, "parent_addresses": list(line.parents)} for line in plan.lines],
+        "sibling_addresses": list(plan.siblings),
         "repairer_addresses": [list(addresses) for addresses in plan.repairers],
         "partner_addresses": sorted(plan.partners),
         "local_repairer_addresses": sorted(plan.local_repairers),
@@ -222,8 +223,10 @@ def plan_lines(plan: NodePlan, names: Mapping[Address, str] = MappingProxyType({
     asked_first = [address for addresses in plan.repairers for address in addresses]
     if asked_first:
         lines.append(f"  asks below {spell(asked_first)}")
+    if plan.siblings:
+        lines.append(f"  asks beside {spell(plan.siblings)}")
     if plan.parents:
-        lines.append(f"  asks {'above ' if asked_first else ''}{spell(plan.parents)}")
+        lines.append(f"  asks {'above ' if asked_first or plan.siblings else ''}{spell(plan.parents)}")
     for line in plan.lines:
         lines.append(
             f"  takes the same from {line.segment}" + (f", asks {spell(line.parents)} there" if line.parents else "")

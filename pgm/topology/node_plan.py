@@ -109,6 +109,7 @@ class NodePlan:
     local_relays: frozenset[Address] = frozenset()  # aggregators that relay to the segment, and repair what they keep
     keepers: tuple[Address, ...] = ()  # elements above that can serve history to a late joiner; never a source
     assist_rank: int = 0  # for an on-LAN repairer: number of repairers on its segment that assist before it
+    siblings: tuple[Address, ...] = ()  # for an on-LAN repairer: others of its segment, asked before the parents
     asks_below_trail: bool = False  # some server is a repairer, whose cache may exceed the source's window
     telemetry: str = ""  # folder for events; empty: no events are written
     record_directory: str | None = None  # directory of the archive

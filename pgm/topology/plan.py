@@ -160,6 +160,7 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
         local_relays=_local_relays(tree, node),
         keepers=_keepers(tree, node),
         assist_rank=_assist_rank(tree, node),
+        siblings=_siblings(tree, node),
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
         telemetry=tree.topology.telemetry,
         record_directory=node.record.directory if node.record is not None else None,
@@ -319,6 +320,11 @@ def _assist_rank(tree: Tree, node: NodeTable) -> int:
         return 0
     repairers = [other.name for other in tree.repairers_on(node.up.segment) if other.up in other.downs]
     return repairers.index(node.name)
+
+
+def _siblings(tree: Tree, node: NodeTable) -> tuple[Address, ...]:
+    """Return the repairers that an on-LAN repairer asks before its parents."""
+    return () if node.up is None else _addresses_on(node.up, tree.siblings_of(node))
 
 
 def _reasons(settings: Settings) -> tuple[tuple[str, str], ...]:

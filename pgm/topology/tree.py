@@ -55,6 +55,34 @@ class Tree:
         """Return the repairers that answer NAKs on a segment."""
         return [node for node in self.answering_on(segment) if node.role is Role.REPAIRER]
 
+    def siblings_of(self, node: NodeTable) -> list[NodeTable]:
+        """Return the other on-LAN repairers of a repairer's segment, those behind it in the file first.
+
+        Nodes that ask each other as parents are no siblings. A unicast leg has none: a repair there goes to each node.
+        """
+        if node.up is None or not _repairs_beside(node, node.up.segment) or self._is_leg(node.up.segment):
+            return []
+        near = [one for one in self.repairers_on(node.up.segment) if _repairs_beside(one, node.up.segment)]
+        at = near.index(node)
+        ring = (*near[at + 1 :], *near[:at])
+        return [one for one in ring if not (self._is_above(one, node) or self._is_above(node, one))]
+
+    def _is_leg(self, segment: str) -> bool:
+        known = self.topology.segments.get(segment)
+        return known is None or known.unicast
+
+    def _is_above(self, upper: NodeTable, lower: NodeTable) -> bool:
+        """Return whether one node is a parent of another, directly or through others."""
+        waiting, seen = [lower], set[str]()
+        while waiting:
+            node = waiting.pop()
+            if upper.name in node.parents:
+                return True
+            if node.name not in seen:
+                seen.add(node.name)
+                waiting += self.named(node.parents)
+        return False
+
     def sources_above(self, node: NodeTable) -> list[NodeTable]:
         """Return the sources whose streams reach a node that carries these streams."""
         if node.up is None:
@@ -77,6 +105,12 @@ class Tree:
             elif parent.role is not Role.RECEIVER:
                 servers[parent.name] = parent
         return list(servers.values())
+
+
+def _repairs_beside(node: NodeTable, segment: str) -> bool:
+    """Return whether a node is an on-LAN repairer whose first segment this is."""
+    is_on_lan = node.role is Role.REPAIRER and node.up is not None and node.up in node.downs
+    return is_on_lan and node.up is not None and node.up.segment == segment
 
 
 def _feeds(topology: Topology) -> dict[str, set[Feed]]:

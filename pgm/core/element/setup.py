@@ -26,6 +26,7 @@ class ElementSetup:
     allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
     names: SourceNames = NO_NAMES
     keepers: tuple[Nla, ...] = ()  # upstream elements that may hold a late joiner's history
+    siblings: tuple[Nla, ...] = ()  # repairers only: other repairers of the segment, asked before the parents
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 
     @property

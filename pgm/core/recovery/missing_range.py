@@ -17,7 +17,7 @@ _MOST_TRY_DIFFERENCE = 2  # between ranges that are joined: neither gains many r
 
 @attrs.define(eq=False)
 class MissingRange(TimedRange):
-    """Range of missing sqns in one state. `asked` is the parent that owes an NCF for this node's last NAK."""
+    """Range of missing sqns in one state. `asked` is the node that owes an NCF for this node's last NAK."""
 
     state: RepairState = RepairState.BACK_OFF
     ncf_retries: int = 0
@@ -29,6 +29,8 @@ class MissingRange(TimedRange):
     asked: Nla | None = None
     unanswered: int = 0  # NAKs of this node in a row that no NCF confirmed
     tried: Nla | None = None  # the parent that left the last one of them unanswered
+    sibling_tries: int = 0  # NAKs to repairers of the same segment
+    asks_sibling: bool = False  # whether `asked` is one
 
     @property
     def state_name(self) -> str:
@@ -48,7 +50,8 @@ class MissingRange(TimedRange):
     def is_like(self, other: MissingRange) -> bool:
         """Return whether both ranges have the same state, deadline, parent, and close numbers of tries."""
         return (
-            (self.state, self.deadline_ns, self.asked) == (other.state, other.deadline_ns, other.asked)
+            (self.state, self.deadline_ns, self.asked, self.sibling_tries)
+            == (other.state, other.deadline_ns, other.asked, other.sibling_tries)
             and abs(self.ncf_retries - other.ncf_retries) <= _MOST_TRY_DIFFERENCE
             and abs(self.data_retries - other.data_retries) <= _MOST_TRY_DIFFERENCE
         )

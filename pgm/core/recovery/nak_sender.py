@@ -11,6 +11,7 @@ from pgm.core.recovery.nak_packets import OF_HISTORY, NakPacketList, nak_packet,
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.redundant_lines import RedundantLines
+from pgm.core.recovery.siblings import Siblings
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
@@ -86,6 +87,7 @@ class NakSender:
         recovery: Recovery,
         more: HasNakOptions,
         routes: RedundantLines,
+        siblings: Siblings | None = None,
     ) -> None:
         self.state = state
         self.parents = parents
@@ -94,6 +96,7 @@ class NakSender:
         self._counters = context.counters
         self._more = more
         self._routes = routes
+        self.siblings = siblings or Siblings(context)
         self._parity: HasParityPlan = NoParityPlan()
         self.keeper: Nla = ""  # the repairer that has the history of a late joiner
         self.history_end = 0  # history is all below this sqn
@@ -123,14 +126,19 @@ class NakSender:
         is_alive = now_ns - self.state.heard_at_ns < self._parameters.stall_ivl
         step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.state.trail)
         for asked in step.unanswered:
-            if asked == self._redirect:
+            if asked is not None and asked in self.siblings:
+                self.siblings.unanswered(asked, now_ns)
+            elif asked == self._redirect:
                 self._redirect = ""  # one unanswered NAK is enough (RFC 9.5.4)
                 self._counters.redirects_dropped += 1
             else:
                 self.parents.unanswered(asked, now_ns)
         history = self._take_history(step, segment)
         effects: list[Effect] = []
-        for parent, ranges in self._by_parent(step.asking).items():
+        for parent, ranges in self._by_parent(step.asking, now_ns).items():
+            if parent in self.siblings:
+                effects += self._ask_sibling(ranges, segment, parent)
+                continue
             counts, single = self._parity.plan(ranges)
             effects += self._naks(single, segment, parent)
             if counts:
@@ -139,13 +147,30 @@ class NakSender:
             effects += limit.asked(step.asking, self.state.lead, now_ns)
         return [*history, *effects, *self.parents.take_change(self.state.tsi, now_ns)], step
 
-    def _by_parent(self, asking: list[MissingRange]) -> dict[Nla | None, list[MissingRange]]:
-        """Return ranges by the parent to ask: the current one, or another if NAKs for the range were unanswered."""
+    def _by_parent(self, asking: list[MissingRange], now_ns: int) -> dict[Nla | None, list[MissingRange]]:
+        """Return ranges by the node to ask: a sibling, the current parent, or another if NAKs were unanswered."""
         by_parent: dict[Nla | None, list[MissingRange]] = {}
         for missing in asking:
+            sibling = self.siblings.for_request(missing, now_ns)
+            if sibling is not None:
+                self.recovery.ask_sibling(missing, sibling, self.siblings.wait_ivl, now_ns)
+                by_parent.setdefault(sibling, []).append(missing)
+                continue
             missing.asked = self._redirect or self.parents.for_request(missing.tried, missing.unanswered)
             by_parent.setdefault(missing.asked, []).append(missing)
         return by_parent
+
+    def _ask_sibling(self, ranges: list[MissingRange], segment: Segment, sibling: Nla | None) -> list[Effect]:
+        """Return NAKs to a sibling: for single packets, and without reports, which are for the source."""
+        spans = sorted((missing.first, missing.end) for missing in ranges)
+        before = self._counters.nak_sqns
+        naks = [
+            send
+            for listed in nak_packets(self.state, segment.group, spans)
+            for send in self._sent(listed, segment, sibling)
+        ]
+        self._counters.sibling_sqns += self._counters.nak_sqns - before
+        return naks
 
     def home_of(self, node: Nla, home: Segment) -> Segment:
         """Return the segment on which a node above is asked."""

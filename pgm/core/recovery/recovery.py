@@ -147,6 +147,24 @@ class Recovery:
             if missing.state is RepairState.BACK_OFF and at_ns < missing.deadline_ns:
                 self.missing.arm(missing, at_ns)
 
+    def ask_sibling(self, missing: MissingRange, sibling: Nla, wait_ivl: int, now_ns: int) -> None:
+        """Note that a range is requested of a sibling, which confirms within `wait_ivl` ns or not at all."""
+        missing.asked, missing.asks_sibling = sibling, True
+        missing.sibling_tries += 1
+        self.missing.arm(missing, now_ns + wait_ivl)
+
+    def leave_siblings(self, spans: Iterable[Span], tries: int, now_ns: int) -> None:
+        """Ask the parents for `spans`, which a sibling lacks too: as after `tries` NAKs to siblings."""
+        for first, end in spans:
+            if not self.missing or len(self.missing) + 2 > self._parameters.rxw_gaps:
+                return
+            for missing in self.missing.within(first, end):
+                missing.sibling_tries = tries
+                if missing.asks_sibling and missing.state is RepairState.WAIT_NCF:
+                    self.admission.outstanding -= missing.outstanding
+                    missing.state, missing.asked, missing.asks_sibling = RepairState.BACK_OFF, None, False
+                    self.missing.arm(missing, now_ns + self._nak_rb_ivl())
+
     def restart_back_off(self, first: int, end: int, now_ns: int) -> None:
         """Restart back-offs now, because these sqns can no longer arrive without a NAK."""
         if not self.missing or len(self.missing) + 2 > self._parameters.rxw_gaps:
@@ -207,6 +225,9 @@ class Recovery:
                 continue
             if is_watched and missing.state is RepairState.WAIT_NCF:
                 watch.confirmed(self._tsi, missing, now_ns)
+            if missing.asks_sibling:  # whose answers say nothing of the parents
+                missing.asked, missing.asks_sibling = None, False
+                continue
             if not missing.ncf_retries and missing.since_ns != asked_ns:
                 asked_ns = missing.since_ns
                 self.ncf_timeout.answered(now_ns - asked_ns)
@@ -306,11 +327,12 @@ class Recovery:
             is_unanswered = missing.state is RepairState.WAIT_NCF or missing.asked is not None
             if is_unanswered and missing.asked not in actions.unanswered:
                 actions.unanswered.append(missing.asked)  # only once, because one NAK may have listed many ranges
-            if is_unanswered:
+            if is_unanswered and not missing.asks_sibling:
                 missing.unanswered, missing.tried = missing.unanswered + 1, missing.asked or missing.tried
-            missing.asked = None
             response_timeout = self.ncf_timeout if missing.state is RepairState.WAIT_NCF else self.data_timeout
-            late.append(response_timeout)
+            if not missing.asks_sibling:
+                late.append(response_timeout)
+            missing.asked, missing.asks_sibling = None, False
             self._counters.watch.timed_out(self._tsi, missing, now_ns)
             self._step((missing,), RepairEvent.TIMER, now_ns, back_off, response_timeout if may_give_up else None)
             if may_give_up and (self._is_exhausted(missing) or self._is_beyond_caches(missing, trail, now_ns)):
