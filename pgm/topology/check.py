@@ -15,6 +15,7 @@ from pgm.topology.reading import ParsedTopology, read
 from pgm.topology.rules import addresses as rules_addresses
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
+from pgm.topology.rules import repairers as rules_repairers
 from pgm.topology.rules import shape as rules_shape
 from pgm.topology.rules import sources as rules_sources
 from pgm.topology.rules import timers as rules_timers
@@ -26,6 +27,7 @@ from pgm.topology.tree import Tree
 RULES: tuple[Rule, ...] = (
     *rules_shape.RULES,
     *rules_tree.RULES,
+    *rules_repairers.RULES,
     *rules_sources.RULES,
     *rules_lines.RULES,
     *rules_addresses.RULES,

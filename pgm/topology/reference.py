@@ -23,6 +23,7 @@ from pgm.topology.model import (
 from pgm.topology.rules import addresses as rules_addresses
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
+from pgm.topology.rules import repairers as rules_repairers
 from pgm.topology.rules import shape as rules_shape
 from pgm.topology.rules import timers as rules_timers
 from pgm.topology.rules import transport as rules_transport
@@ -175,7 +176,7 @@ def _bounds(row: Row) -> str:
 def _rules() -> str:
     sections = {
         "Entries": rules_shape.RULES,
-        "The tree": rules_tree.RULES,
+        "The tree": (*rules_tree.RULES, *rules_repairers.RULES),
         "Lines": rules_lines.RULES,
         "Addresses": rules_addresses.RULES,
         "Transport": rules_transport.RULES,

@@ -21,22 +21,18 @@ from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.node import SimulatedNode
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
+from pgm.topology.rules.repairers import repairs_per_packet
 from pgm.wire.train import Data, Train
 from tests.sim.support.worlds import Checker, finish, lossy, parameters, traffic
 
 LOSSES = (0.01, 0.03, 0.10)
 PACKETS = 4000
 TOLERANCE = 0.1
-_LEAST_TERM = 1e-9  # of the sum, which falls by the loss with each term
 
 
 def expected_sends(loss: float, nodes: int) -> float:
     """Return the mean number of sends until each of `nodes` has a packet. All lose it independently."""
-    total, missed = 0.0, 1.0  # probability that one node misses all sends so far
-    while (term := 1 - (1 - missed) ** nodes) > _LEAST_TERM:
-        total += term
-        missed *= loss
-    return total
+    return 1 + repairs_per_packet(loss, nodes)
 
 
 class SendCount(Checker):
