@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
 from pgm.core.structures.ranges import Span, TimedRange, TimedRanges
@@ -79,6 +81,10 @@ class OwnGaps:
             elif self._requested_end <= gap.first < self._missing_end:
                 self._waiting -= gap.count
         return [(gap.first, gap.end) for gap in gaps]
+
+    def cover(self, spans: Sequence[Span]) -> bool:
+        """Return whether all these sqns are gaps: no node below can have them."""
+        return all(not self._gaps.uncovered(first, end) for first, end in spans)
 
     def take_missing(self, now_ns: int) -> list[Span]:
         """Return new gaps that cannot be mere reordering any more, once each."""

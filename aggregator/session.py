@@ -274,6 +274,8 @@ class AggregatorSession:
         route, bit = (
             (self.history.find_route(), 1 << index)
             if is_history
+            else (self._routes.upstream, 1 << index)
+            if self._gaps.cover(spans)
             else self._routes.route_for(spans, index, peer, now_ns)
         )
         if route is None:

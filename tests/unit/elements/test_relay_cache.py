@@ -97,3 +97,14 @@ def test_relay_cache_counts_what_it_lacked_and_refuses_a_jump() -> None:
     node.hear(data_train([22]), UP, SOURCE)
     node.nak(A, 5, 20, 21)
     assert node.core.counters.cache_misses == 2
+
+
+def test_relay_cache_asks_above_for_what_the_relay_has_lost() -> None:
+    """No repairer below can have a packet that was never sent down, and a dead one would hold up the request."""
+    setup = ElementSetup(UP, (A, B), parents=(SOURCE,), repairers=((LOCAL,), ()))
+    node = Bench(setup=setup, relay_cache_ivl=SECOND).begin()
+    node.hear(data_train([22]), UP, SOURCE)
+    node.wait(SECOND // 2)
+    node.ncf(20, 21)
+    node.nak(A, 20, after=5 * SECOND)
+    assert node.where(T.NAK)[-1] == ("core", (20,))
