@@ -6,6 +6,7 @@ it reads, control packets included. The losses of different receivers are indepe
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from pgm.net.control.status_socket import ask_status
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS
 from pgm.topology.check import load_checked
-from pgm.topology.node_plan import NodePlan
+from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
 from pgm.units import format_rate, parse_fraction
 
@@ -52,6 +53,7 @@ class Demo:
     seed: int
     show: Show
     telemetry: Path | None = None
+    kill: str = ""  # element to kill when half of the messages have arrived
     plans: dict[str, NodePlan] = attrs.field(factory=dict)
     snapshots: dict[str, Any] = attrs.field(factory=dict)
 
@@ -60,6 +62,9 @@ class Demo:
         file = folder / "demo.toml"
         file.write_text(demo_topology(self.tree))
         self.plans = plan_all(load_checked(file))
+        elements = [name for name, plan in self.plans.items() if plan.role in (Role.AGGREGATOR, Role.REPAIRER)]
+        if self.kill and self.kill not in elements:
+            raise UsageError(f"there is no element {self.kill!r} to kill", remedy=f"name one of {', '.join(elements)}")
         async with open_plain_nursery() as nursery:
             supervisor = Supervisor(file, nursery, folder, _ignore_log)
             await nursery.start(heed_signals, trio.Event(), trio.Event())
@@ -92,13 +97,15 @@ class Demo:
         await self._poll(supervisor, folder)
         self._show("stopping")
         await source.done.wait()
-        await supervisor.stop_all(elements)
+        await supervisor.stop_all([name for name in elements if name != self.kill])
         return self._account(supervisor, receivers, seconds)
 
     def _account(self, supervisor: Supervisor, receivers: list[str], seconds: float) -> dict[str, Any]:
         results: dict[str, dict[str, Any]] = {}
         for name in self.plans:
             child = supervisor.children[name]
+            if name == self.kill and name in self.snapshots:
+                continue  # with its snapshot before the end
             if child.result is None:
                 raise child.failure()
             self.snapshots[name] = child.result["snapshot"]
@@ -110,7 +117,9 @@ class Demo:
         recorded = [
             child.result for child in supervisor.children.values() if child.result and "directory" in child.result
         ]
-        return build_account(self.tree, self.messages, seconds, results, self.snapshots, recorded)
+        account = build_account(self.tree, self.messages, seconds, results, self.snapshots, recorded)
+        killed = [name for name, child in supervisor.children.items() if child.process.returncode == -signal.SIGKILL]
+        return account | {"killed": killed} if self.kill else account
 
     def _show(self, phase: str) -> None:
         """Show the known snapshots, in the order of the tree."""
@@ -146,13 +155,22 @@ class Demo:
                 await trio.sleep(_POLL_S)
         raise ProcessError(f"these receivers got no SPM: {', '.join(waiting)}")
 
+    def _kill(self, supervisor: Supervisor) -> None:
+        """Kill the element of `--kill` if it runs. Its last snapshot stays in the account."""
+        victim = supervisor.children.get(self.kill)
+        if victim is not None and victim.process.returncode is None and self.kill in self.snapshots:
+            self._show(f"killing {self.kill}")
+            victim.process.kill()
+
     async def _until_all_are_done(self, supervisor: Supervisor, folder: Path, receivers: list[str]) -> None:
         children = [supervisor.children[name] for name in receivers]
         progress, since = (-1, -1), trio.current_time()
         while not all(child.done.is_set() for child in children):
-            _raise_if_failed(list(supervisor.children.values()))
+            _raise_if_failed([child for name, child in supervisor.children.items() if name != self.kill])
             await self._poll(supervisor, folder)
             counters = [self.snapshots.get(name, {}).get("counters", {}) for name in receivers]
+            if 2 * max(row.get("delivered_packets", 0) for row in counters) >= self.messages:
+                self._kill(supervisor)
             total = sum(row.get("delivered_packets", 0) + row.get("lost_sqns", 0) for row in counters)
             done = sum(child.done.is_set() for child in children)
             self._show(f"{done} of {len(children)} receivers have everything")
@@ -210,6 +228,7 @@ def _percentage(context: click.Context, param: click.Parameter, value: str) -> f
     callback=partial(parsed, ROWS["txw_max_rte"].read),
     help="Rate limit of the source.",
 )
+@option("--kill", metavar="NODE", default="", help="Aggregator or repairer to kill in mid-stream.")
 @option("--seed", type=int, default=1, help="Seed of losses and messages.")
 @telemetry_folder
 @click.option(
@@ -218,7 +237,14 @@ def _percentage(context: click.Context, param: click.Parameter, value: str) -> f
 @click.option("--write", type=NEW_FILE, help="Only write the topology of the demo to this file.")
 @command
 def demo(
-    messages: int, size: int, seed: int, write: Path | None, telemetry: Path | None, as_json: bool, **tree: Any
+    messages: int,
+    size: int,
+    seed: int,
+    kill: str,
+    write: Path | None,
+    telemetry: Path | None,
+    as_json: bool,
+    **tree: Any,
 ) -> None:
     """Run a whole repair tree on this machine and account for every packet.
 
@@ -229,6 +255,7 @@ def demo(
     \b
     pgm demo
     pgm demo --messages 5000 --subnets 2 --receivers 4 --loss 10%
+    pgm demo --kill subnet-1-repairer
     pgm demo --json | jq .totals
     pgm demo --write tree.toml && pgm plan tree.toml
     pgm demo --record archives && pgm archive ls archives
@@ -252,7 +279,7 @@ def demo(
             print_json({"written": [str(write)]})
         return
     with tempfile.TemporaryDirectory(prefix=DEMO_PREFIX) as folder, _ProgressView(messages * size, as_json) as show:
-        account = trio.run(Demo(shape, messages, size, seed, show, telemetry).run, Path(folder))
+        account = trio.run(Demo(shape, messages, size, seed, show, telemetry, kill).run, Path(folder))
     if as_json:
         print_json(account)
     else:

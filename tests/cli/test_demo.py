@@ -100,7 +100,7 @@ def test_demo_losses_match_the_request(account: dict[str, Any]) -> None:
 
 
 def test_demo_account_keys_are_documented(account: dict[str, Any]) -> None:
-    documented("demo", account, optional=("recorders",))
+    documented("demo", account, optional=("recorders", "killed"))
     documented("demo.totals", account["totals"])
     documented("demo.source", account["source"])
     for row in (*account["aggregators"], *account["repairers"]):
@@ -253,7 +253,7 @@ def test_demo_recorded_archives_hold_every_message(tmp_path: Path) -> None:
     archives = tmp_path / "archives"
     done = pgm("demo", "--messages", "1000", "--subnets", "2", "--receivers", "2", "--record", archives, "--json")
     assert done.code == 0, done
-    documented("demo", done.json)
+    documented("demo", done.json, optional=("killed",))
     for row in done.json["recorders"]:
         documented("demo.recorders[]", row)
         assert (row["messages"], row["lost"]) == (1000, {})
@@ -263,6 +263,16 @@ def test_demo_recorded_archives_hold_every_message(tmp_path: Path) -> None:
         ("subnet-2", 1000, True),
     ]
     invoked("demo", "--record", archives).complains(2, "is not empty", "another folder")
+
+
+def test_demo_kill_of_a_repairer_loses_nothing() -> None:
+    """The relay of the subnet repairs instead."""
+    done = pgm("demo", *SMALL, "--rate", "2Mbit/s", "--kill", "subnet-1-repairer", "--json")
+    assert done.code == 0, done
+    documented("demo", done.json, optional=("recorders",))
+    assert done.json["killed"] == ["subnet-1-repairer"]
+    assert done.json["source"]["nak_sqns"] <= done.json["totals"]["nak_sqns"]
+    invoked("demo", "--kill", "source").complains(2, "no element 'source' to kill", "subnet-1-repairer")
 
 
 @pytest.mark.parametrize("loss", ["2", "0.02"])
