@@ -84,7 +84,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     def _of_session(
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
-        known.state.heard_at_ns = now_ns
+        if isinstance(item, (Data, Spm)):  # no other packet is a sign of the source: caches confirm NAKs without one
+            known.state.heard_at_ns = now_ns
         if isinstance(item, Spm):
             return known.on_spm(item, now_ns)
         if isinstance(item, Nak):

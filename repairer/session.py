@@ -198,7 +198,7 @@ class RepairerSession:
 
         On-LAN, an NCF is an answer only if it comes from a parent, which includes the source, or from a sibling by
         unicast. A relay takes any NCF on the upstream segment. An NCF from downstream concerns only this node's
-        children.
+        children. No NCF is a sign of the source: a cache confirms NAKs without one.
         """
         upstream = self.upstream
         upstream.siblings.heard(peer)
@@ -212,7 +212,6 @@ class RepairerSession:
         if not self.upstream.nak_control.on_ncf(ncf, peer, now_ns):
             return NOTHING
         self._counters.ncf_packets_in += ncf.packets
-        self.state.heard_at_ns = now_ns
         self.upstream.parents.answered(peer)
         if ncf.parity:
             return self._on_parity_ncf(ncf, channel, peer, now_ns)

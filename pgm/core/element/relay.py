@@ -91,7 +91,9 @@ class Relay:
         self.deadline_ns = now_ns + (0 if is_listening else self._parameters.relay_takeover_ivl)
 
     def on_partner_spm(self, spm: Spm, now_ns: int) -> Effects:
-        """Note an SPM of the partner, heard on a downstream segment."""
+        """Note an SPM of the partner, heard on a downstream segment. A late copy of an old SPM shows no live partner."""
+        if self._partner_spm_sqn is not None and not is_newer(spm.spm_sqn, self._partner_spm_sqn):
+            return NOTHING
         self._partner_spm_sqn = spm.spm_sqn
         self._owed_since_ns = now_ns if self._is_partner_behind() else NEVER
         if self.is_active:

@@ -170,6 +170,21 @@ def test_a_standby_takes_over_when_its_partner_falls_silent():
     assert counters.takeovers == 1
 
 
+def test_stale_spms_of_a_dead_partner_delay_no_takeover():
+    made, counters = relay(partners=frozenset({PARTNER}), is_standby=True)
+    for spm_sqn in (1, 2, 3):
+        made.on_spm(received(spm_sqn), SECOND)
+        made.on_partner_spm(received(spm_sqn), SECOND)
+    log = []
+    for step in range(1, 10):
+        now = SECOND + step * TAKEOVER // 2
+        made.on_spm(received(3 + step), now)
+        log += run(made, now)
+        assert list(made.on_partner_spm(received(1 + step % 3), now)) == []
+    assert [at for at, _ in log] == [SECOND + TAKEOVER]
+    assert (made.is_active, counters.takeovers) == (True, 1)
+
+
 def test_a_standby_does_not_take_over_when_the_source_is_slow():
     made, counters = relay(partners=frozenset({PARTNER}), is_standby=True)
     made.on_spm(received(1), SECOND)
