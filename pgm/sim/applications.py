@@ -7,6 +7,7 @@ The application of a source records its messages in a `SentMessages`. The applic
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 import attrs
@@ -173,10 +174,15 @@ class ReceiverApplication:
     """Application that takes deliveries at its own rate and checks them."""
 
     def __init__(
-        self, host: ApplicationHost, appetite: ConsumptionRate, unordered_ports: frozenset[int] = frozenset()
+        self,
+        host: ApplicationHost,
+        appetite: ConsumptionRate,
+        unordered_ports: frozenset[int] = frozenset(),
+        check: Callable[..., DeliveryCheck] = DeliveryCheck,
     ) -> None:
         self._host = host
         self._unordered_ports = unordered_ports
+        self._check = check  # of ordered streams
         self._appetite = appetite
         self._core: ReceiverCore | None = None
         self.streams: dict[Tsi, DeliveryCheck] = {}  # the present session of each source
@@ -232,7 +238,7 @@ class ReceiverApplication:
         if opened.resumed:
             self._host.fail(f"{opened} resumes a session that never was")
         ledger = self._host.ledgers.get(opened.tsi)
-        kind = UnorderedDeliveryCheck if opened.data_port in self._unordered_ports else DeliveryCheck
+        kind = UnorderedDeliveryCheck if opened.data_port in self._unordered_ports else self._check
         self.streams[opened.tsi] = kind(opened, ledger, self._host.parameters.max_apdu, self._host.fail)
 
     def _consume(self, octets: int, packet: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import attrs
 
@@ -12,6 +13,7 @@ from pgm.core.segment import Segment
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
 from pgm.sim.applications import ReceiverApplication
+from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.completion import check_complete, settle
 from pgm.sim.checks.invariants import all_checkers
 from pgm.sim.faults import Faults
@@ -38,9 +40,9 @@ class SwarmOutcome:
     causes: dict[LossCause, int]
 
 
-def repeat_command(seed: int, *, parity: bool = False) -> str:
-    """Return the command that repeats a run of the swarm."""
-    return f"python -m tests.sim.campaigns.run_seeds --first {seed} --seeds 1 --verbose{' --parity' if parity else ''}"
+def repeat_command(kind: str, seed: int) -> str:
+    """Return the command that repeats a run of a campaign."""
+    return f"python -m tests.sim.campaigns.run_seeds --kind {kind} --first {seed} --seeds 1 --verbose"
 
 
 def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFactory:
@@ -66,15 +68,18 @@ def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFac
     return build
 
 
-def build(drawn: Scenario, factory: CoreFactory) -> World:
-    """Return the world of a scenario, with all checkers and all faults in place."""
+def build(
+    drawn: Scenario, factory: CoreFactory, checkers: Iterable[Checker] | None = None, *, repeat: str = ""
+) -> World:
+    """Return the world of a scenario, with all checkers or the given ones, and all faults in place."""
+    has_parity = any(plan.parameters.fec_group for plan in drawn.plans.values())
     world = World(
         with_first_sqns(factory, drawn.first_sqns),
         seed=drawn.seed,
         timer_slack_ns=drawn.timer_slack_ns,
-        repeat=repeat_command(drawn.seed, parity=any(plan.parameters.fec_group for plan in drawn.plans.values())),
+        repeat=repeat or repeat_command("parity" if has_parity else "plain", drawn.seed),
     )
-    for checker in all_checkers():
+    for checker in all_checkers() if checkers is None else checkers:
         world.add_checker(checker)
     for name, plan in drawn.plans.items():
         world.add_node(
@@ -87,17 +92,23 @@ def build(drawn: Scenario, factory: CoreFactory) -> World:
 
 
 def run(seed: int, factory: CoreFactory, *, drawn: Scenario | None = None) -> SwarmOutcome:
-    """Draw, build, run and check one scenario. Raises `InvariantBroken`.
-
-    First all drawn traffic and faults happen. Then the sources close, and all sessions must come to rest and be
-    complete.
-    """
+    """Draw, build, run and check one scenario. Raises `InvariantBroken`."""
     drawn = drawn or scenario(seed)
     world = build(drawn, factory)
+    play(world, drawn)
+    return finish(world, drawn)
+
+
+def play(world: World, drawn: Scenario) -> None:
+    """Let all drawn traffic and faults happen, and the sources close. All sessions must come to rest and end."""
     world.run_until(drawn.closes_ns)
     settle(world, within_ns=120 * SECOND, quiet_ns=_CALM_NS)
     # Sessions that fell silent for good are reported after session_expiry.
     world.run_until(world.now_ns + max(plan.parameters.session_expiry for plan in drawn.plans.values()) + SECOND)
+
+
+def finish(world: World, drawn: Scenario) -> SwarmOutcome:
+    """Check that all sessions are complete; return the outcome. Raises `InvariantBroken`."""
     check_complete(world, may_lose=drawn.may_lose, cut_short=[tsi_of(source, 0) for source in drawn.cut_short])
     return _outcome(world)
 

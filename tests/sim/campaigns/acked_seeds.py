@@ -1,12 +1,11 @@
 """Acknowledged streams on drawn trees with drawn faults: a campaign by seed.
 
-python -m tests.sim.campaigns.acked_seeds --first 0 --seeds 200
+python -m tests.sim.campaigns.run_seeds --kind acked --seeds 200
 """
 
 from __future__ import annotations
 
 import random
-import sys
 
 import attrs
 
@@ -14,7 +13,6 @@ from pgm.sim.faults import Faults
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import SECOND
-from tests.sim.campaigns.campaign import arguments, campaign
 from tests.sim.support.acked import Held, window_of
 from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, traffic
 
@@ -95,7 +93,3 @@ def run(seed: int) -> World:
     if window.stable != MESSAGES - 1 and not (is_forgotten and excused):
         world.fail("source", f"{window.stable} is stable of {MESSAGES}")
     return world
-
-
-if __name__ == "__main__":
-    sys.exit(campaign(arguments(__doc__).parse_args(), run))

@@ -1,6 +1,6 @@
 """A valid stream among mutated packets, fed to the four cores: a campaign by seed.
 
-python -m tests.sim.campaigns.fuzz_packets --first 0 --packets 10000000 --jobs 2
+python -m tests.sim.campaigns.run_seeds --kind fuzz-cores --packets 10000000 --jobs 2
 
 A seed is a stream with drawn options, and `PACKETS` packets for source, receiver, aggregator and repairer together. Some
 packets of the stream are lost, repeated or late. Many other packets are mutations of the stream's packets. No core may
@@ -13,7 +13,6 @@ from __future__ import annotations
 import bisect
 import collections
 import random
-import sys
 from typing import NoReturn
 
 import attrs
@@ -38,7 +37,6 @@ from pgm.wire.sequence_numbers import HALF, SPACE
 from pgm.wire.train import Train
 from repairer.core import RepairerCore
 from tests.reference import DATA_PORT, TSI
-from tests.sim.campaigns.campaign import arguments, campaign
 from tests.sim.support.mutations import ATTACKER, Edges, Mutator
 
 PACKETS = 2000  # of a seed
@@ -192,7 +190,7 @@ class World:
 
     def fail(self, name: str, what: str) -> NoReturn:
         """Raise `InvariantBroken` with the command that repeats the seed."""
-        repeat = f"python -m tests.sim.campaigns.fuzz_packets --first {self.seed} --packets 1 --verbose"
+        repeat = f"python -m tests.sim.campaigns.run_seeds --kind fuzz-cores --first {self.seed} --seeds 1 --verbose"
         raise InvariantBroken(self.seed, self.now, name, f"packet {self.fed}: {what}", repeat)
 
     # What happens
@@ -408,16 +406,3 @@ class World:
 def run(seed: int) -> str:
     """Run one seed. Raises `InvariantBroken`."""
     return World(seed).run()
-
-
-def main() -> int:
-    """Run the campaign from the command line."""
-    parser = arguments(__doc__)
-    parser.add_argument("--packets", type=int, default=10_000_000, help="number of packets over all seeds")
-    given = parser.parse_args()
-    given.seeds = -(-given.packets // PACKETS)
-    return campaign(given, run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

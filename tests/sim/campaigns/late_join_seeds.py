@@ -1,12 +1,11 @@
 """Late joiners on drawn trees with drawn losses, caches, crashes and restarts: a campaign by seed.
 
-python -m tests.sim.campaigns.late_join_seeds --first 0 --seeds 200
+python -m tests.sim.campaigns.run_seeds --kind late-join --seeds 200
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from typing import Any
 
 import attrs
@@ -17,7 +16,6 @@ from pgm.sim.world import World
 from pgm.units import KIB, SECOND
 from pgm.wire.control_packets import Nak
 from pgm.wire.options import HeldHistory, find
-from tests.sim.campaigns.campaign import arguments, campaign
 from tests.sim.support.worlds import MS, Tap, lossy, make_world, parameters, stream, traffic
 
 MESSAGES, RATE, SIZE = 1600, 200, 300
@@ -113,7 +111,3 @@ def run(seed: int) -> World:
         if got.next_sqn != MESSAGES and not (is_parity and got.next_sqn > MESSAGES):
             world.fail(name, f"ends at {got.next_sqn}")
     return world
-
-
-if __name__ == "__main__":
-    sys.exit(campaign(arguments(__doc__).parse_args(), run))

@@ -19,7 +19,7 @@ SETTINGS = parameters(session_expiry=20 * SECOND)
 
 
 @pytest.mark.parametrize("make", [AggregatorCore, RepairerCore])
-def test_session_with_ncfs_alone_expires(make: type[AggregatorCore] | type[RepairerCore]) -> None:
+def test_session_with_ncfs_alone_expires(make: type[AggregatorCore | RepairerCore]) -> None:
     """A cache above confirms NAKs without a source. Two elements would keep each other's session open for ever."""
     element = make(ElementSetup(UP, (DOWN,), parents=(SOURCE,)), SETTINGS, random.Random(1))
     above = Channel(UP, True)
