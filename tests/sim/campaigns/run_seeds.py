@@ -23,6 +23,7 @@ from tests.sim.campaigns.done_ranges import DoneRanges
 from tests.sim.campaigns.kinds import KINDS
 from tests.sim.campaigns.spark_tasks import run_on_spark
 
+_LEAST_TASKS = 8  # so that a small campaign has tasks for all processes
 _DONE_ON_SPARK = Path("seeds-done.jsonl")
 
 
@@ -59,7 +60,8 @@ def campaign(given: argparse.Namespace) -> int:
     """Run the campaign; return the exit status."""
     done = DoneRanges(given.done or (_DONE_ON_SPARK if given.spark else None))
     left = {kind: done.left(kind, seeds_of(kind, given)) for kind in (KINDS if given.kind == "all" else (given.kind,))}
-    most = 1 if given.verbose else TASK_SEEDS
+    seeds = max(map(len, left.values()))
+    most = 1 if given.verbose else max(1, min(TASK_SEEDS, seeds // _LEAST_TASKS))
     tasks = (task for kind, seeds in left.items() for task in tasks_of(kind, seeds, most))
     progress = Progress(sum(map(len, left.values())), functools.partial(print, flush=True), verbose=given.verbose)
     for result in run_on_spark(tasks, given.spark) if given.spark else run_here(tasks, given.jobs):
