@@ -98,7 +98,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             return NOTHING
         assert isinstance(item, Data)
         if item.parity:
-            return known.on_parity(item, channel)
+            return known.on_parity(item, channel, now_ns)
         return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item, now_ns)
 
     def _from_downstream(
@@ -118,7 +118,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             return known.relay.on_partner_spm(item, now_ns)
         elif isinstance(item, Data) and item.type is PacketType.RDATA:
             if item.parity:
-                return known.on_parity(item, channel)
+                return known.on_parity(item, channel, now_ns)
             return known.on_rdata_below(item, channel.segment, peer, now_ns)
         else:
             self.counters.foreign_packets += _packets_of(item)

@@ -137,13 +137,13 @@ class ParityElement:
             if self._state.reveals(group + 1):
                 self.elimination.confirm(group, count, now_ns, of)
 
-    def on_rdata(self, data: Data) -> list[Effect]:
+    def on_rdata(self, data: Data) -> list[Send]:
         """Relay on-demand parity, packet by packet (FEC-44, FEC-45).
 
         Each packet goes to the segments that lack more packets than came. A source may also answer single-packet NAKs
         with parity (RFC 11.4). That parity goes to the segments that sent these NAKs.
         """
-        sends: list[Effect] = []
+        sends: list[Send] = []
         for at, (group, offset) in enumerate(self._packets(data)):
             if self.elimination.has_state(group):
                 segments = self.elimination.repaired(group, offset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pgm.core.effects import Send
+from pgm.core.effects import Effect, Send
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.repair.cache import RepairCache, SessionCache
@@ -94,6 +94,16 @@ class RelayCache:
     def came_on(self, first: int, end: int, segment: Segment, now_ns: int) -> None:
         """Cancel owed repairs of sqns that another node has repaired on a segment."""
         self._outlets.to_all(segment).heard_repair(first, end, now_ns)
+
+    def passed_on(self, sends: list[Send], now_ns: int) -> list[Effect]:
+        """Charge forwarded repairs to the share of their segments, and return them.
+
+        Forwarded repairs never wait, because the node above has paced them. Repairs from the cache take what is left.
+        """
+        for send in sends:
+            octets = len(send.octets)
+            self._outlets.pacers[send.segment.index].repair_sent(octets, now_ns, octets // send.stride)
+        return list(sends)
 
     def next_repair(self, trail: int, now_ns: int) -> Send | None:
         """Return a due train of repairs, if the segment's rate allows it."""

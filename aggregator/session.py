@@ -185,17 +185,17 @@ class AggregatorSession:
         repaired = self._repaired(first, first + data.count)
         wanted = sum(repair.count for repair in repaired if repair.segments)
         self._counters.rdata_unwanted += data.count - wanted
-        return self._pass_repair(data, first, repaired) if self._setup.is_relay else NOTHING
+        return self._pass_repair(data, first, repaired, now_ns) if self._setup.is_relay else NOTHING
 
-    def _pass_repair(self, data: Data, first: int, repaired: list[Repair]) -> list[Effect]:
-        sends: list[Effect] = []
+    def _pass_repair(self, data: Data, first: int, repaired: list[Repair], now_ns: int) -> list[Effect]:
+        sends: list[Send] = []
         for repair in repaired:
             octets = data.octets[(repair.first - first) * data.stride : (repair.end - first) * data.stride]
             for index, segment in enumerate(self._setup.downs):
                 if repair.segments >> index & 1:
                     self._counters.rdata_forwarded += repair.count
                     sends.append(Send(segment, octets, data.stride, repair.joiner, is_data=True))
-        return sends
+        return self.cache.passed_on(sends, now_ns)
 
     def _repaired(self, first: int, end: int) -> list[Repair]:
         self._children.repaired(first, end)
@@ -347,12 +347,12 @@ class AggregatorSession:
         effects = self.parity.on_nak(nak, segment, peer, now_ns, is_cut_off=not may_ask)
         return effects if may_ask else [*effects, *self.relay.tell_unreachable(now_ns)]
 
-    def on_parity(self, data: Data, channel: Channel) -> Effects:
+    def on_parity(self, data: Data, channel: Channel, now_ns: int) -> Effects:
         """Relay parity: unrequested unchanged (FEC-48), requested to the segments that requested it."""
         if data.type is PacketType.ODATA:
             return self.relay.on_data(data)
         if channel.segment.upstream:
-            return self.parity.on_rdata(data)
+            return self.cache.passed_on(self.parity.on_rdata(data), now_ns)
         self.parity.on_rdata_below(data, channel.segment)
         return NOTHING
 
@@ -404,7 +404,7 @@ class AggregatorSession:
             self.cache.came_on(first, end, segment, now_ns)
             self.elimination.repaired_below(first, end, 1 << self._setup.downs.index(segment))
             return NOTHING
-        return self._pass_repair(data, first, self._repaired(first, end))
+        return self._pass_repair(data, first, self._repaired(first, end), now_ns)
 
     def _handle_gaps(self, now_ns: int) -> list[Effect]:
         """Count new gaps of this relay, and request a wave of gaps."""

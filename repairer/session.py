@@ -221,7 +221,7 @@ class RepairerSession:
             self.intake.reveal(self.state.spans_of(part)[-1][1], now_ns)
         self.upstream.recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
-            effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
+            effects = [*effects, *self._assist(spans, channel.segment, peer, now_ns)]
         return effects if unreachable_neighbour(ncf) is None else [*effects, *self.relay.tell_unreachable(now_ns)]
 
     def _on_parity_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
@@ -238,16 +238,17 @@ class RepairerSession:
         repair = self.parity.next_repair(now_ns) if not hold else None
         return effects if repair is None else [*effects, repair]
 
-    def _assist(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Effect]:
+    def _assist(self, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> list[Effect]:
         """Repair losses of other nodes.
 
-        The repair is sent at once, or after the repairers of lower rank were silent.
+        The repair is sent at once, or after the repairers of lower rank were silent. The parent that sent the NCF counts
+        as one asker, because the NCF does not say whose NAK it confirms.
 
         The source is about to repair the same packets. The first train is therefore returned by this call, before the
         deadline.
         """
         hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
-        self._outlets.to_all(segment).request(spans, now_ns, hold)
+        self._outlets.to_all(segment).request(spans, now_ns, hold, parent)
         repair = self.next_repair(now_ns) if not hold else None
         return [] if repair is None else [repair]
 
@@ -324,7 +325,7 @@ class RepairerSession:
         if is_history:
             responder = self._outlets.responder(segment, joiner or TO_JOINERS, is_history=True)
         owed = responder.pending_sqns
-        lacking = responder.request(spans, now_ns, asker=None if is_parent else peer)
+        lacking = responder.request(spans, now_ns, asker=peer)
         gone: list[Span] = []
         if is_history and lacking:
             lacking, gone = self.history.split(lacking, now_ns)
@@ -365,7 +366,7 @@ class RepairerSession:
         """Serve a parent's NAK off the tree, by unicast to the parent, null NAK first (DLR-11, DLR-12, DLR-14)."""
         responder = self._outlets.responder(segment, parent, is_history=False)
         owed = responder.pending_sqns
-        lacking = responder.request(spans, now_ns)
+        lacking = responder.request(spans, now_ns, asker=parent)
         effects: list[Effect] = [*self._ncf_sender.confirm(nak, segment, now_ns, parent)]
         if responder.pending_sqns > owed:
             effects += self._offer.null_naks(without(spans, lacking), parent)

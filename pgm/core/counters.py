@@ -93,6 +93,9 @@ class Counters:
     ncf_packets_in: int = _count("packets", "NCFs received from above.")
     ncf_packets_below: int = _count("packets", "NCFs received that do not come from a parent or relay above.")
     repairs_cancelled: int = _count("sqns", "Repairs not sent because another node sent them first.")
+    repairs_braked: int = _count(
+        "sqns", "Repairs not sent because an asker beyond its share had requested more than an interval can carry."
+    )
     repairs_ignored: int = _count("sqns", "Sqns requested again right after their repair.")
     cache_misses: int = _count("sqns", "Sqns that a child requested and the cache did not hold.")
     window_holds: int = _count(

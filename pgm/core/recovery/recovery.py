@@ -254,6 +254,8 @@ class Recovery:
                 self.data_timeout.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(ranges))
         if now_ns is not None and not was_measured and self.data_timeout.is_measured:
             self._shorten_data_waits(now_ns)
+        if not self.missing:
+            self.data_timeout.relax()
         if now_ns is not None:
             self.admission.arrived(removed, now_ns)
         return [(missing.first, missing.end) for missing in removed]

@@ -82,6 +82,18 @@ class ResponseTimeout:
             self._factor *= 2
         self._grown_until_ns = now_ns + self.ivl_ns
 
+    def relax(self) -> None:
+        """Return to `floor_ns` at most: nothing is missing, so that no request of this node can overload the parent.
+
+        An overload leaves long measured times behind. Without this, a repair that is lost after its end would be waited
+        for as long as during the overload.
+        """
+        self._factor = 1
+        base_ns = self._base_ns
+        if base_ns > self.floor_ns:
+            self._mean_ns = self._mean_ns * self.floor_ns // base_ns
+            self._deviation_ns = self._deviation_ns * self.floor_ns // base_ns
+
     def start_anew(self) -> None:
         """Forget all measurements: another parent is asked from now on."""
         self._mean_ns = self._deviation_ns = self._grown_until_ns = 0

@@ -4,7 +4,8 @@ One NAK may request thousands of packets. The rate of repairs is `rdata_share` o
 `brake_burst_ivl` the askers share the octets that this rate carries. A single asker may use all of them.
 
 Parity is requested by count. Parity packets beyond a share are refused and counted, and the asker's timers repeat the
-request. Single packets beyond a share are repaired after those of other askers.
+request. Single packets beyond a share are repaired after those of other askers. At most one interval of such repairs
+waits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class FairShare:
         parameters = context.parameters
         self._counters = context.counters
         self._ivl = parameters.brake_burst_ivl
-        self._octets = int(parameters.rdata_share * parameters.txw_max_rte) * self._ivl // SECOND
+        # of all askers in one interval
+        self.octets = int(parameters.rdata_share * parameters.txw_max_rte) * self._ivl // SECOND
         self._limit = parameters.max_children
         self._spent: dict[Nla, int] = {}  # octets in this interval
         self._askers_before = 0  # in the previous interval
@@ -38,7 +40,7 @@ class FairShare:
             self._counters.parity_packets_braked += packets
             return 0
         askers = max(len(self._spent) + is_new, self._askers_before)
-        room = (self._octets // askers - spent) // stride
+        room = (self.octets // askers - spent) // stride
         granted = min(packets, max(room, is_new))
         self._spent[asker] = spent + granted * stride
         self._counters.parity_packets_braked += packets - granted
@@ -50,7 +52,7 @@ class FairShare:
         spent = self._spent.get(asker, 0) + octets
         if len(self._spent) < self._limit or asker in self._spent:
             self._spent[asker] = spent
-        return spent > self._octets // max(len(self._spent), self._askers_before)
+        return spent > self.octets // max(len(self._spent), self._askers_before)
 
     def _turn(self, now_ns: int) -> None:
         interval = now_ns // self._ivl

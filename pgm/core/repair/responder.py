@@ -57,7 +57,8 @@ class Responder:
         self._parameters = context.parameters
         self._counters = context.counters
         self._pending: RangeTable[PendingRepair] = RangeTable()
-        # Repairs beyond an asker's share: those in `_pending` come first.
+        # Repairs beyond an asker's share: those in `_pending` come first. The oldest are kept, as many as all shares of
+        # one interval. Otherwise a flood of requests would occupy the repairs long after its end.
         self._late: RangeTable[PendingRepair] = RangeTable()
         self._in_a_row = 0  # trains of `_pending` since the last one of `_late`
         self._shares = FairShare(context)
@@ -190,6 +191,7 @@ class Responder:
         is_asked = self._recent_repairs.overlaps(first, end) or self._pending.overlaps(first, end)
         if not is_asked and self._late.add_apart(PendingRepair(first, end, due_ns)):
             self.deadline_ns = min(self.deadline_ns, due_ns)
+            self._bound_late()
             return
         fresh = [
             span
@@ -200,8 +202,13 @@ class Responder:
         for low, high in fresh:
             self._late.add(PendingRepair(low, high, due_ns))
             self.deadline_ns = min(self.deadline_ns, due_ns)
+        self._bound_late()
         unserved = sum(high - low for low, high in self._recent_repairs.uncovered(first, end))
         self._counters.repairs_ignored += end - first - unserved
+
+    def _bound_late(self) -> None:
+        """Drop the newest repairs beyond the askers' shares, if one interval of repairs cannot hold them."""
+        self._counters.repairs_braked += self._late.keep_oldest(max(1, self._shares.octets // self._stride))
 
     def heard_repair(self, first: int, end: int, now_ns: int) -> None:
         """Cancel owed repairs of sqns that another node has repaired on the segment."""

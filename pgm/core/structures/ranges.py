@@ -222,6 +222,14 @@ class RangeTable(Generic[R]):
             self.sqns -= sum([entry.end - entry.first for entry in removed])
         return removed
 
+    def keep_oldest(self, sqns: int) -> int:
+        """Remove the newest sqns beyond a number of sqns. Return how many were removed."""
+        beyond = removed = max(0, self.sqns - sqns)
+        while beyond:
+            newest = self._ranges[-1]
+            beyond -= sum(one.count for one in self.discard(max(newest.first, newest.end - beyond), newest.end))
+        return removed
+
     def discard_each(self, spans: Iterable[Span]) -> list[R]:
         """Remove and return all (parts of) ranges inside several spans, in order."""
         removed: list[R] = []

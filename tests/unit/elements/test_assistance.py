@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 
 from pgm.core.element.setup import ElementSetup
 from pgm.topology.load import loads
@@ -101,6 +102,19 @@ def test_a_repair_of_another_is_not_repeated() -> None:
     made.rdata(5, peer=OTHER, on=LAN, after=MS)
     made.wait(100 * MS)
     assert made.where(PacketType.RDATA) == [("lan", (6,))]
+
+
+@pytest.mark.parametrize("by", ["ncf", "nak"])
+def test_requests_of_a_parent_do_not_delay_those_of_a_child(by: str) -> None:
+    """NCFs and NAKs of the parent may stand for a flood at the parent; the parent has one asker's share."""
+    made = assistant(1, txw_max_rte=40_000, rdata_share=0.5)
+    if by == "ncf":
+        made.ncf(*range(18), on=LAN)
+    else:
+        made.nak(LAN, *range(18), peer=SOURCE)
+    made.nak(LAN, 19, peer=OTHER)
+    made.wait(SECOND)
+    assert made.where(PacketType.RDATA)[0] == ("lan", (19,))
 
 
 def test_assist_rank_on_shared_segment_follows_file_order() -> None:

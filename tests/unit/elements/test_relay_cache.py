@@ -89,6 +89,24 @@ def test_relay_cache_leaves_a_repair_to_the_repairer_that_sent_it() -> None:
     assert node.sent(T.NAK) == []
 
 
+def test_relay_cache_repairs_take_what_forwarded_repairs_leave() -> None:
+    """Repairs from above are forwarded at once, and charged to the segment's share."""
+    node = relay(txw_max_rte=40_000, rdata_share=0.25)
+    node.wait(2 * SECOND)
+    node.hear(data_train(range(20, 40)), UP, SOURCE)
+    node.nak(A, *range(20))
+    node.log.clear()
+    node.hear(data_train(range(20), kind=T.RDATA, size=1400), UP, SOURCE)
+    began = node.now
+    node.nak(A, 25)
+    node.nak(B, 26)
+    node.wait(5 * SECOND)
+    assert node.where(T.RDATA)[0] == ("a", tuple(range(20)))
+    later = {(send.segment.name, item.wire_sqn): at - began for at, send, item in node.sent(T.RDATA)[1:]}
+    assert later["b", 26] < 10 * MS
+    assert later["a", 25] > 2 * SECOND  # 28 kB at 10 kB/s
+
+
 def test_relay_cache_counts_what_it_lacked_and_refuses_a_jump() -> None:
     """RDATA far ahead of the window is no packet of the session: it is neither kept nor forwarded."""
     node = relay(rxw_sqns=1000)

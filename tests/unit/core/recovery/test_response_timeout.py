@@ -130,6 +130,18 @@ def test_late_ncfs_are_measured_and_later_gaps_wait_for_them():
     assert 140 * MS < made.data_timeout.ivl_ns < 200 * MS
 
 
+def test_response_timeout_of_an_overload_ends_with_the_last_loss():
+    """Waits as long as those of an overload would keep the next lost repair from being requested again."""
+    made = recovering()
+    ask(made, 0, 20, SECOND)
+    made.confirmed([(0, 20)], SECOND, "parent")
+    for sqn in range(19):
+        made.arrived(sqn, sqn + 1, (5 + sqn) * SECOND)
+    assert made.data_timeout.ivl_ns == SECOND
+    made.arrived(19, 20, 25 * SECOND)
+    assert 199 * MS < made.data_timeout.ivl_ns <= 200 * MS
+
+
 def test_response_timeout_ncf_after_repeated_nak_is_not_measured():
     """Karn: nobody can tell which of the NAKs was answered."""
     made = recovering()

@@ -13,7 +13,7 @@ from pgm.core.counters import Counters
 from pgm.core.repair.responder import Responder
 from pgm.core.structures.run_store import RunStore
 from pgm.units import NEVER, SECOND
-from pgm.wire.formats import PacketType
+from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.train import MAX_CONVOY_PACKETS, packets_a_train
 from tests.memory import kept_by
 from tests.unit.core.makers import (
@@ -122,6 +122,19 @@ def test_others_do_not_wait_behind_who_asks_for_more_than_its_share():
     assert order[3::4][:10] == [0, 60, 61, 62, 63, 64, 65, 66, 67, 68]
     assert max(order.index(sqn) for sqn in (*range(1, 60), 70, 71)) < 4 / 3 * 61 + 4
     assert made.deadline_ns == NEVER
+
+
+def test_repairs_beyond_a_share_wait_no_longer_than_an_interval():
+    """A flood of requests leaves no more repairs behind than the share carries in a second: the oldest."""
+    made, _, counters = responder(run_of(0, 1000, 100), txw_max_rte=40_000, rdata_share=0.25)
+    stride = 100 + DATA_HEADER_OCTETS
+    for first in range(900, 0, -100):
+        made.request([(first, first + 90)], SECOND, asker="10.0.0.9")
+    made.request([(5, 6)], SECOND, asker="10.0.0.8")
+    assert made.pending_sqns == 10_000 // stride + 1
+    assert counters.repairs_braked == 9 * 90 - 10_000 // stride
+    assert sqns(made.next_train(ANY, 0, 2 * SECOND)) == [5]
+    assert sqns(made.next_train(ANY, 0, 2 * SECOND)) == list(range(100, 100 + 10_000 // stride))
 
 
 def test_responder_full_train_is_not_held_by_default():
@@ -316,6 +329,9 @@ def test_every_sqn_asked_for_is_sent_once_and_not_for_its_echoes(steps):
                     elif sqn not in owed:
                         late.add(sqn)
                     owed.setdefault(sqn, now + HOLD)
+            for sqn in sorted(late)[250 // 36 :]:  # the octets of all shares in a second
+                late.discard(sqn)
+                del owed[sqn]
         elif what == "heard":
             made.heard_repair(first, first + count, now)
             for sqn in wanted:
