@@ -335,7 +335,7 @@ class Parameters:
     excess_nak_policy: str = _row(Unit.CHOICE, "go-on", _RECEIVER, "-", "Reaction of a receiver to its own excessive NAKs. go-on: the receiver reports them and continues. lower: the receiver reduces its requests to excess_nak_sqn_rte. close: the receiver closes the session, as Distributor does.", choices=("go-on", "lower", "close"))
     excess_nak_sqn_rte: int = _per_s(100, _ALL, "-", "Packets a second that a child with excessive NAKs may request until its NAKs are normal again. The same limit holds for a receiver with excess_nak_policy lower. A stream that loses fewer packets than this is repaired completely.")
     notice_ivl: int = _ivl(10 * SECOND, _ALL, "-", "Minimum interval between two notices about a condition that may recur all the time.", low=MILLISECOND)
-    brake_burst_ivl: int = _ivl(SECOND, _PARENTS, "-", "Bucket of the NAK and NCF limits, as time at their rate.", low=MILLISECOND)
+    brake_burst_ivl: int = _ivl(SECOND, _PARENTS, "-", "Bucket of the NAK and NCF limits, as time at their rate. Askers share the repairs of such an interval, and as many may wait beyond the shares.", low=MILLISECOND)
     max_children: int = _count(4096, _PARENTS, "-", "Maximum children whose budgets are kept. One more child displaces the child that has been silent longest.", low=1)
 
     # The archive

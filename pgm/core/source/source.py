@@ -63,7 +63,11 @@ class SourceCore:
         self.window = TransmitWindow(setup.tsi, setup.data_port, windowed, setup.first_sqn)
         self._parity = ParitySource(context, setup.segment, self.window) if parameters.fec_group else None
         self._sending = SendState(
-            self.window, Pacer(parameters), AdaptiveRate(parameters), SpmSchedule(parameters, now_ns)
+            self.window,
+            Pacer(parameters),
+            AdaptiveRate(parameters),
+            SpmSchedule(parameters, now_ns),
+            parameters.rdata_share,
         )
         # Until a NAK comes, nothing is due before this except SPMs, data, repairs and the batcher's messages. 0:
         # compute it again.
@@ -274,7 +278,10 @@ class SourceCore:
         self.single.next_event_ns = 0
         effects = [] if self._is_calm(now_ns) else self._run_due(now_ns)
         parity = None if self._parity is None else self._parity.next_train(self._sending.pacer, now_ns)
-        train = parity or self._next_repair(now_ns) or self._naks.history.next_train(now_ns) or self._next_data(now_ns)
+        if parity is None and self._sending.is_data_first(now_ns):
+            train = self._next_data(now_ns) or self._next_owed(now_ns)
+        else:
+            train = parity or self._next_owed(now_ns) or self._next_data(now_ns)
         if train is not None:
             self._sending.train_sent(now_ns)
             effects.append(train)
@@ -312,6 +319,15 @@ class SourceCore:
         )
         return effects
 
+    def _next_owed(self, now_ns: int) -> Effect | None:
+        """Return repairs, or else history for late joiners, which is a part of the repairs' share."""
+        if (repair := self._next_repair(now_ns)) is not None:
+            return repair
+        history = self._naks.history.next_train(now_ns)
+        if history is not None:
+            self._sending.count_repairs(len(history.octets))
+        return history
+
     def _next_repair(self, now_ns: int) -> Effect | None:
         responder, pacer = self._naks.responder, self._sending.pacer
         if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._sending.has_data(now_ns):
@@ -336,7 +352,7 @@ class SourceCore:
             return None
         count, octets = rows.shape[0], rows.size
         self.flow.data_sent(window.lead + 1 - count, window.lead + 1, now_ns)
-        pacer.data_sent(octets, now_ns, count)
+        sending.data_sent(octets, count, now_ns)
         self.counters.odata_packets += count
         self.counters.odata_octets += octets
         sending.adaptive_rate.sent(count, octets)

@@ -25,7 +25,7 @@ from tests.unit.core.makers import (
     spm_packet,
     train_of,
 )
-from tests.unit.core.source.sources import START, all_effects, nak, octets_of, receive, run, with_data
+from tests.unit.core.source.sources import QUIET, START, all_effects, nak, octets_of, receive, run, source, with_data
 
 T = PacketType
 
@@ -43,6 +43,19 @@ def test_a_nak_is_confirmed_at_once_and_repaired_afterwards():
     log = run(core, now + SECOND)
     assert sent_sqns(all_effects(log), T.RDATA) == [5]
     assert (core.counters.nak_packets_in, core.counters.nak_sqns_in, core.counters.rdata_packets) == (1, 1, 1)
+
+
+def test_repairs_leave_the_data_of_a_late_driver_their_share():
+    """A driver that serves a deadline every 20 ms sends a packet each time; data and repairs wait all the time."""
+    core = source(**QUIET, rdata_hold_ivl=MS, txw_max_rte=250_000, rdata_share=0.25)
+    core.submit([bytes(1000)] * 60)
+    run(core, START + SECOND)
+    receive(core, nak(*range(60)), START + SECOND)
+    core.submit([bytes(1000)] * 60)
+    log = [(at, core.handle_deadline(at)) for at in range(START + SECOND, START + 2 * SECOND, 20 * MS)]
+    repairs, data = (len(sent_sqns(all_effects(log), kind)) for kind in (T.RDATA, T.ODATA))
+    assert repairs + data >= 50
+    assert 0.2 < repairs / (repairs + data) < 0.3
 
 
 @pytest.mark.rfc("SRC-43")
