@@ -272,6 +272,7 @@ class Parameters:
     session_confirmations: int = _count(3, _ASKERS, "-", "SPMs that must agree with data that came since the SPM before. A session is a newcomer until then, and one more newcomer may evict it. One packet with a new TSI therefore evicts no session in use.", low=1, high=100)
     peer_expiry: int = _ivl(10 * SECOND, _ASKERS, "-", "Silence after which a session is reported as silent. A session whose source announced its end closes then. The default is several ihb_max.", low=10 * MILLISECOND)
     stall_ivl: int = _ivl(4 * SECOND, _ASKERS, "-", "Silence after which no packet is given up: the cause is then an outage above, not a loss. The value must be two ihb_max or more, and below peer_expiry.", low=MILLISECOND)
+    end_confirm_ivl: int = _ivl(500 * MILLISECOND, _ASKERS, "-", "Wait before a FIN or RST is believed. Data behind the end, or a later SPM without an end, void it. Receivers request an SPM meanwhile, so the value should be above spmr_bo_ivl. 0 believes every packet.", low=0)
     session_expiry: int = _ivl(120 * SECOND, _ASKERS, "-", "Silence after which a session's state is dropped and its missing packets are reported lost.", low=10 * MILLISECOND)
     inbox_bytes: int = _octets(16 * MIB, _RECEIVER, "-", "Maximum octets delivered and not yet taken by the application. At this limit delivery stops and repair continues.", low=64 * KIB)
 

@@ -39,7 +39,7 @@ class ArchiveFeed:
         end = self._gap_detector.end if missing is None else max(self._at, missing.first)
         effects = self._up_to(self._at, end) if end > self._at else []
         self._at = max(self._at, end)
-        fin = self._state.fin_lead
+        fin = self._state.end.lead
         if fin is not None and end > fin and not self._is_closed:
             self._is_closed = True
             effects.append(Closed(self._state.tsi, end, CloseCause.FIN))

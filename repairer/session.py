@@ -27,6 +27,7 @@ from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span, without
 from pgm.core.timers import Timers
+from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.naks import Naks
@@ -67,6 +68,7 @@ class RepairerSession:
             self._ncf_sender,
             self.relay,
             self.nak_limits,
+            (self.state.end, RepairerSession._believe_end),
             (upstream.recovery, RepairerSession._ask),
             upstream.spm_request,
             upstream.nak_control.answers,
@@ -136,6 +138,8 @@ class RepairerSession:
             self.intake.begin(first, data.count, trail, now_ns)
             if self.state.spm is None:  # no NAK can be sent before an SPM has come (RCV-22)
                 self.upstream.spm_request.want(peer, now_ns)
+        if self.state.end.is_claimed:
+            self.state.end.on_data(first + data.count - 1)
         self.state.saw(first + data.count - 1, trail)
         self.intake.follow_trail()
         parts = self.intake.keep(data, first, peer, now_ns)
@@ -167,7 +171,10 @@ class RepairerSession:
         if verdict is SpmVerdict.UNREACHABLE:
             self.upstream.nak_control.on_unreachable(now_ns)
             return self.relay.tell_unreachable(now_ns)
-        self.upstream.spm_request.heard_spm()
+        if self.state.end.deadline_ns == NEVER:
+            self.upstream.spm_request.heard_spm()
+        else:
+            self.upstream.spm_request.want(peer, now_ns)
         self.upstream.parents.heard(peer)
         self.upstream.parents.learn_path(spm.path_nla)
         self.upstream.nak_control.on_spm(spm, now_ns)
@@ -182,10 +189,10 @@ class RepairerSession:
             self.upstream.gap_detector.begin(self.state.join_at)
         self.intake.follow_trail()
         self.upstream.gap_detector.reveal(self.state.lead + 1, now_ns)
-        if self.state.fin_lead is not None:
+        if self.state.end.is_claimed:
             self.upstream.recovery.source_leaves(now_ns)
-        if self.state.reset is not None and self.state.reset.no_naks:
-            self.intake.forget(self.upstream.recovery.give_up_before(self.state.lead + 1))
+        else:
+            self.upstream.recovery.source_stays()
         if spm.options:
             self.parity = self.parity.on_spm(spm, now_ns)
             self._offer.has_parity = isinstance(self.parity, RepairerParity)
@@ -420,6 +427,15 @@ class RepairerSession:
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Run the parts that are due; `next_repair` returns the repairs."""
         return self._timers.handle_deadline(self, now_ns)
+
+    def _believe_end(self, _now_ns: int) -> Effects:
+        """Believe the end of the source, which nothing has contradicted."""
+        end = self.state.end
+        end.believe()
+        self.upstream.spm_request.heard_spm()
+        if end.reset is not None and end.reset.no_naks:
+            self.intake.forget(self.upstream.recovery.give_up_before(self.state.lead + 1))
+        return NOTHING
 
     def _ask(self, now_ns: int) -> list[Effect]:
         """Send NAKs for packets whose back-off is over, or give packets up."""

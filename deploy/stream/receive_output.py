@@ -169,6 +169,7 @@ class ReceiveOutput:
 _ENDINGS = {
     CloseCause.FIN: "ends",
     CloseCause.RESET: "is reset by its source",
+    CloseCause.UNPROVEN: "ends by an announcement that nothing else confirms",
     CloseCause.SILENT: "is silent for now",
     CloseCause.EXPIRED: "is closed after a long silence",
     CloseCause.EVICTED: "is closed to make room for newer sessions",

@@ -224,6 +224,7 @@ class Counters:
     )
     sessions_evicted: int = _count("events", "Sessions evicted by a new one above max_sessions.")
     sessions_expired: int = _count("events", "Sessions dropped after session_expiry.")
+    ends_refuted: int = _count("events", "Ends of sessions, claimed by an FIN or RST, that other packets contradicted.")
     jumps_rejected: int = _count("packets", "Packets whose sqns lie further ahead than rxw_sqns.")
     jumps_followed: int = _count("events", "Jumps beyond rxw_sqns that were confirmed and followed.")
     states_refused: int = _count("events", "Repair states refused above repair_states.")

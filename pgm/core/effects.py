@@ -44,6 +44,7 @@ class CloseCause(enum.Enum):
 
     FIN = "fin"  # the source closed
     RESET = "reset"  # the source failed and announced the failure
+    UNPROVEN = "unproven"  # a FIN or RST announced packets that never came: perhaps a false one, in an outage
     SILENT = "silent"  # nothing heard for peer_expiry; the session may return as Opened(resumed=True)
     EXPIRED = "expired"  # nothing heard for session_expiry
     EVICTED = "evicted"  # more sources than max_sessions

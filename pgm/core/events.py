@@ -30,6 +30,7 @@ _ROWS = (
     EventKind("session-start", "The receiver gets the session from its first packet on."),
     EventKind("closed-fin", "A source is down: it closed its session after its last message."),
     EventKind("closed-reset", "A source is down: it failed and announced its failure.", "Look at the source's log."),
+    EventKind("closed-unproven", "A session has ended by a FIN or RST that announced packets of which none came. It may be false.", "Check that the source has closed, and that its last packets reach this node. Look for a sender of false packets."),
     EventKind("closed-silent", "A source counts as down: nothing arrived from it for peer_expiry. The source may come back.", "Check with pgm status that the source runs, and which nodes of the tree receive its packets."),
     EventKind("closed-expired", "A source was silent for session_expiry. The missing packets of the source are lost.", "Start the source, or raise session_expiry for longer outages."),
     EventKind("closed-evicted", "More sources than max_sessions were active. A newcomer, or a session that had been silent for peer_expiry, was evicted.", "Raise max_sessions, or subscribe to fewer streams."),

@@ -55,7 +55,8 @@ class DataPath:
         if pieces is not None and not self._is_plain(pieces, first, end, trail):
             return [effect for piece in pieces.pieces() for effect in self.take(piece, peer, now_ns)]
         is_open, is_repair = delivery.phase is _OPEN, head.type is _RDATA
-        if not is_open and delivery.is_dropping:
+        goes_on = not is_open and delivery.has_seen_end and not is_repair and end > window.next_sqn
+        if not is_open and delivery.is_dropping and not goes_on:
             counters.duplicate_packets += data.count
             return ()
         if state.is_jump(end - 1):
@@ -63,7 +64,7 @@ class DataPath:
             return ()
         state.heard_at_ns = now_ns
         (self._parents.answered if is_repair else self._parents.heard)(peer)
-        effects = [] if is_open else delivery.heard(peer)
+        effects = [] if is_open else delivery.reopen(peer) if goes_on else delivery.heard(peer)
         if head.options:
             effects += delivery.note_syn(head, first)
         if not is_open and delivery.phase is SessionPhase.WAITING:
@@ -74,6 +75,8 @@ class DataPath:
                 self._start.want_spm(peer, now_ns)
                 return effects
             effects += self._start.on_first_data(head, first, trail, peer, now_ns)
+        if state.end.is_claimed:
+            state.end.on_data(end - 1)
         state.saw(end - 1, trail)
         parity, reporter = self.parity, self._feedback.reporter
         if parity.is_offered:
@@ -95,7 +98,7 @@ class DataPath:
         if reporter.is_wanted:
             effects += reporter.on_data(first, end, now_ns)
         if head.options and find(head.options, Fin) is not None:
-            state.fin_lead = end - 1
+            state.claim_end(end - 1, now_ns)
         return [*effects, *delivery.advance()] if effects else delivery.advance()
 
     def _is_plain(self, pieces: DataWithGaps, first: int, end: int, trail: int) -> bool:
@@ -120,7 +123,7 @@ class DataPath:
         self._insert_rebuilt(self.parity.on_parity(data, first, now_ns), peer, now_ns)
         if data.options and find(data.options, Fin) is not None:
             # parity follows all packets of its group, and nothing follows this packet (FEC-13)
-            state.fin_lead = state.lead
+            state.claim_end(state.lead, now_ns)
         return [*effects, *self._delivery.advance()]
 
     def _insert_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:

@@ -41,6 +41,12 @@ class Delivery:
         """Whether the opening was reported to the application, and the end was not."""
         return self.phase in (SessionPhase.OPEN, SessionPhase.SILENT)
 
+    @property
+    def has_seen_end(self) -> bool:
+        """Whether the session was closed by a FIN or RST. An acknowledged session has left its source for good."""
+        is_by_source = self.phase is SessionPhase.CLOSED and self.end_cause in (CloseCause.FIN, CloseCause.RESET)
+        return is_by_source and not self._feedback.is_acked
+
     def open(self) -> list[Effect]:
         """Open the session at the next sqn of the window."""
         self.phase = SessionPhase.OPEN
@@ -56,6 +62,13 @@ class Delivery:
             return []
         self.phase = SessionPhase.OPEN
         return [Opened(self._state.tsi, self.window.next_sqn, peer, self._state.data_port, resumed=True)]
+
+    def reopen(self, peer: Nla) -> list[Effect]:
+        """Continue a session that was closed by a false FIN or RST: data has come from behind its end."""
+        if self._state.end.is_claimed:
+            self._state.end.contradict()
+        self.phase, self.end_cause = SessionPhase.OPEN, CloseCause.FIN
+        return [Opened(self._state.tsi, self.window.next_sqn, peer, self._state.data_port)]
 
     def note_syn(self, data: Data, first: int) -> list[Effect]:
         """Note OPT_SYN: the stream begins here (RFC 9.6.1). In an opened session, a notice reports the start."""
@@ -74,13 +87,14 @@ class Delivery:
             return effects
         if self._feedback.is_wanted:
             self._feedback.reached(window.next_sqn - 1)
-        fin_lead = self._state.fin_lead
-        is_finished = fin_lead is not None and window.next_sqn > fin_lead
+        end = self._state.end
+        is_finished = end.lead is not None and window.next_sqn > end.lead
         if is_finished or (self.phase is _ENDING and window.is_drained):
             self.phase = SessionPhase.CLOSED
             self._feedback.ends()
-            reset = self._state.reset if self.end_cause is CloseCause.RESET else None
-            effects.append(self._closed(self.end_cause, 0 if reset is None else reset.error))
+            cause = CloseCause.UNPROVEN if is_finished and not end.is_witnessed else self.end_cause
+            reset = end.reset if cause is CloseCause.RESET else None
+            effects.append(self._closed(cause, 0 if reset is None else reset.error))
         return effects
 
     def _closed(self, cause: CloseCause, error: int = 0) -> Closed:

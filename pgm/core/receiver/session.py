@@ -55,6 +55,7 @@ class ReceiverSession:
             self.start.late_join,
             self.start.hold,
             self.naks.nak_control.answers,
+            (self.state.end, ReceiverSession._believe_end),
             (self.recovery, ReceiverSession._send_naks),
             (self.naks.self_limit, ReceiverSession._review_own_naks),
         )
@@ -112,19 +113,22 @@ class ReceiverSession:
         self.data_path.follow_trail(now_ns)
         self.window.reveal(state.lead + 1, now_ns)
         self.data_path.parity.on_spm(spm, now_ns)
-        if state.fin_lead is not None:
+        if state.end.is_claimed:
             self.recovery.source_leaves(now_ns)
-        self._follow_reset()
+        else:
+            self.recovery.source_stays()
         return [*effects, *delivery.advance()]
 
-    def _follow_reset(self) -> None:
-        reset = self.state.reset
-        if reset is None:
-            return
-        self.delivery.end_cause = CloseCause.RESET
-        self.state.fin_lead = self.state.lead
-        if reset.no_naks:
-            self.window.give_up_before(self.state.lead + 1, LossCause.SOURCE_GONE)
+    def _believe_end(self, now_ns: int) -> Effects:
+        """End the session once everything up to its end is delivered or lost: nothing has contradicted the end."""
+        end, delivery = self.state.end, self.delivery
+        end.believe()
+        self.start.spm_request.heard_spm()
+        if end.reset is not None:
+            delivery.end_cause = CloseCause.RESET
+            if end.reset.no_naks:
+                self.window.give_up_before(self.state.lead + 1, LossCause.SOURCE_GONE)
+        return delivery.advance()
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Run what is due: NAKs, giving up, SPMRs, silence."""
@@ -135,7 +139,7 @@ class ReceiverSession:
         effects += self._timers.handle_deadline(self, now_ns)
         silence = now_ns - state.heard_at_ns
         if delivery.phase is SessionPhase.OPEN and silence >= self._parameters.peer_expiry:
-            if state.fin_lead is not None:
+            if state.end.lead is not None:
                 return [*effects, *delivery.end(delivery.end_cause)]  # no outage: the source announced its end
             effects.append(delivery.fall_silent())
         elif silence >= self._parameters.session_expiry:

@@ -79,7 +79,10 @@ class SessionStart:
 
     def on_spm(self, peer: Nla, now_ns: int) -> Effects:
         """Take an SPM: the session opens here, or at the start that OPT_JOIN allows."""
-        self.spm_request.heard_spm()
+        if self._state.end.deadline_ns == NEVER:
+            self.spm_request.heard_spm()
+        else:
+            self.spm_request.want(peer if self._delivery.opener == "" else self._delivery.opener, now_ns)
         phase, join_at = self._delivery.phase, self._state.join_at
         if phase not in (SessionPhase.WAITING, SessionPhase.HOLDING):
             return ()

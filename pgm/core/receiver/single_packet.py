@@ -51,7 +51,7 @@ def _may_pass(session: ReceiverSession, sqn: int, octets: int) -> bool:
     """Return whether a plain packet is next, may be delivered at once, and causes nothing else."""
     return (
         session.window.may_pass(sqn, octets)
-        and session.state.fin_lead is None
+        and not session.state.end.is_claimed
         and session.state.spm is not None  # which says that the stream has no acks
         and session.delivery.phase is _OPEN
         and not session.feedback.is_wanted

@@ -43,7 +43,7 @@ class Recovery:
             max(parameters.nak_rdata_ivl, parameters.nak_max_ivl),
             min(parameters.nak_rdata_ivl, parameters.nak_rdata_min_ivl),
         )
-        self._source_is_closing = False  # the source will leave soon, so waits are short
+        self._open_ceilings: tuple[int, ...] = ()  # those of the timeouts before the source began to close
         self.missing: TimedRanges[MissingRange] = TimedRanges()
         self.admission = RequestAdmission(context, self.missing)
         self.cached_below_sqn = 0  # a repairer has offered all data below this sqn
@@ -74,9 +74,9 @@ class Recovery:
 
     def source_leaves(self, now_ns: int) -> None:
         """Shorten every wait to its lower bound: a closing source stays only while NAKs arrive (RFC 9.7.2)."""
-        if self._source_is_closing:
+        if self._open_ceilings:
             return
-        self._source_is_closing = True
+        self._open_ceilings = (self.ncf_timeout.ceiling_ns, self.data_timeout.ceiling_ns)
         for response_timeout in (self.ncf_timeout, self.data_timeout):
             response_timeout.ceiling_ns = response_timeout.floor_ns
         for missing in self.missing:
@@ -84,6 +84,12 @@ class Recovery:
             at_ns = now_ns + (self.data_timeout if is_promised else self.ncf_timeout).ivl_ns
             if at_ns < missing.deadline_ns != NEVER:
                 self.missing.arm(missing, at_ns)
+
+    def source_stays(self) -> None:
+        """End the shorter waits: the source has not closed after all."""
+        if self._open_ceilings:
+            self.ncf_timeout.ceiling_ns, self.data_timeout.ceiling_ns = self._open_ceilings
+            self._open_ceilings = ()
 
     def is_missing(self, sqn: int) -> bool:
         """Return whether this sqn is missing and in recovery."""

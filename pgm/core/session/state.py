@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from pgm.core.session.session_end import SessionEnd
 from pgm.core.session.spm_doubts import SpmDoubts
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
@@ -59,8 +60,8 @@ class SessionState:
         self._announced_lead = -1  # newest sqn of data or an SPM; an NCF may have moved `lead` beyond it
         self.has_edges = False
         self.join_at: int | None = None  # OPT_JOIN: the oldest sqn that a joiner may request
-        self.fin_lead: int | None = None
-        self.reset: Rst | None = None
+        self.end = SessionEnd(context.parameters, context.counters)
+        self._spm_sqn: int | None = None  # of the last SPM taken that claims no end
         self.epoch = NO_EPOCH
         self.heard_at_ns = 0
         self.asked_at_ns = 0  # when a child was last served, which a cache does also without the source
@@ -163,7 +164,7 @@ class SessionState:
         """Take an SPM (RCV-20, RCV-23). The first of a session is always in sequence."""
         if spm.options and find(spm.options, NbrUnreach) is not None:
             return self._on_unreachable(spm)
-        if self.spm is not None and not is_newer(spm.spm_sqn, self.spm.spm_sqn):
+        if self._spm_sqn is not None and not is_newer(spm.spm_sqn, self._spm_sqn):
             if not self._doubts.confirms_old_sqns(spm.spm_sqn):
                 self._context.counters.spm_packets_stale += 1
                 return SpmVerdict.STALE
@@ -173,20 +174,31 @@ class SessionState:
         if self.spm is None:
             self.group_size = _group_size_of(spm)
         self.spm = spm
+        fin, reset = find(spm.options, Fin), find(spm.options, Rst)
+        ends = fin is not None or reset is not None
+        if not ends:
+            # An SPM that claims an end leaves the sequence as it was, so that the source's next SPM can contradict it.
+            self._spm_sqn = spm.spm_sqn
+            if self.end.is_claimed:
+                self.end.contradict()
         if not _has_window(spm):
             return SpmVerdict.TAKEN
+        known_lead = self._announced_lead
         verdict = self._take_edges(spm)
         join = find(spm.options, Join)
         if join is not None:
             self.join_at = max(self.unwrap(join.min_sqn), self.oldest)
-        if find(spm.options, Fin) is not None:
-            self.fin_lead = max(unwrap(spm.lead, self.lead), self.lead)
-        self.reset = find(spm.options, Rst)
+        if ends:
+            self.end.claim(unwrap(spm.lead, self.lead), reset, known_lead, now_ns)
         return verdict
 
     def was_told_of(self, first: int, end: int) -> bool:
         """Return whether the newest sqn of data or an SPM is one of `first` to `end - 1`."""
         return first <= self._announced_lead < end
+
+    def claim_end(self, lead: int, now_ns: int) -> None:
+        """Note that a data packet claims the end of the session at `lead`, and shows that sqn."""
+        self.end.claim(lead, None, max(lead, self._announced_lead), now_ns)
 
     def _on_unreachable(self, spm: Spm) -> SpmVerdict:
         """Judge an SPM with OPT_NBR_UNREACH (E-10). Its SPM_SQN is that of the last regular SPM."""

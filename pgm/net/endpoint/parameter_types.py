@@ -158,6 +158,7 @@ class ReceiverParameters(CommonParameters, total=False):
     session_confirmations: int
     peer_expiry: Quantity
     stall_ivl: Quantity
+    end_confirm_ivl: Quantity
     session_expiry: Quantity
     inbox_bytes: Quantity
     honour_redirects: bool

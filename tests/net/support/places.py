@@ -88,7 +88,7 @@ class Place:
 
 
 # Timers of tests that end their streams: the source leaves soon, and losses are noticed soon.
-BRISK = 'fin_quiet_ivl = "300ms", ihb_min = "20ms", open_hold_ivl = "200ms", spmr_bo_ivl = "50ms"'
+BRISK = 'fin_quiet_ivl = "300ms", ihb_min = "20ms", open_hold_ivl = "200ms", spmr_bo_ivl = "50ms", end_confirm_ivl = "100ms"'
 # With losses, one repair and two NAKs lost in turn take that long: the source stays for several more.
 LOSSY = BRISK.replace('"300ms"', '"1s"')
 

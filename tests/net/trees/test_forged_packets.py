@@ -9,13 +9,16 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import attrs
+import pytest
 import trio
 
 import pgm
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
 from pgm.topology.load import loads
+from pgm.wire.control_packets import Spm, encode
 from pgm.wire.formats import Tsi
+from pgm.wire.options import Fin, Option, Rst
 from tests.net.support.listening import PATIENCE_S, Taken, until
 from tests.net.support.opened import bound_socket
 from tests.net.support.places import Place, one_segment
@@ -87,4 +90,16 @@ async def test_single_packets_of_new_sessions_end_no_stream(place: Place) -> Non
     async with attacked(place) as attack:
         attack.forge(data_packet(5, b"evil", tsi=number.to_bytes(8, "big"), data_port=7500) for number in range(200))
         await until(lambda: attack.receiver.counters.sessions_evicted >= 100)
+        await attack.send()
+
+
+@pytest.mark.parametrize("mark", [Fin(), Rst(no_naks=True, error=1)])
+async def test_one_forged_end_ends_no_stream(place: Place, mark: Option) -> None:
+    """The source idles, and its answer to the receiver's SPMR refutes the end."""
+    async with attacked(place) as attack:
+        lead = attack.source.next_sqn - 1
+        tsi = attack.source.tsi
+        spm = Spm(tsi=tsi, data_port=7500, spm_sqn=1 << 20, trail=0, lead=lead, path_nla=place.address(1))
+        attack.forge([encode(attrs.evolve(spm, options=(mark,)))])
+        await until(lambda: attack.receiver.counters.ends_refuted)
         await attack.send()

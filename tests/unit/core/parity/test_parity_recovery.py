@@ -550,6 +550,7 @@ def test_a_stream_ends_with_its_parity():
     reader.hear(data_train([1, 2]))
     reader.hear(parity(0, 0, actual=4, marks=(Fin(),))[0])
     assert reader.delivered() == [0, 1, 2, 3]
+    reader.wait(SECOND)
     assert reader.closed() is CloseCause.FIN
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
 from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState, SpmVerdict
-from pgm.units import SECOND
+from pgm.units import NEVER, SECOND
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst
 from pgm.wire.sequence_numbers import MASK, wrap
@@ -110,11 +110,10 @@ def test_stale_spm_is_dropped_whole(older):
     options = (Join(7), Fin(), Rst(), Epoch(1, 0, 0))
     assert made.on_spm(spm_packet(100 - older, 8, 12, *options, path_nla=PARENT), SECOND) is STALE
     assert edges(made) == (5, 9)
-    assert (made.path_nla, made.join_at, made.fin_lead, made.reset, made.epoch) == (
+    assert (made.path_nla, made.join_at, made.end.is_claimed, made.epoch) == (
         SOURCE,
         None,
-        None,
-        None,
+        False,
         NO_EPOCH,
     )
 
@@ -153,12 +152,12 @@ def test_edges_that_describe_no_window_are_not_taken(trail, lead):
     """A trail beyond LEAD + 1, or more than half the space. Nor is what depends on them."""
     made, _ = state()
     assert made.on_spm(spm_packet(1, trail, lead, Join(7), Fin()), SECOND) is TAKEN
-    assert (made.has_edges, made.join_at, made.fin_lead) == (False, None, None)
+    assert (made.has_edges, made.join_at, made.end.is_claimed) == (False, None, False)
     assert made.path_nla == SOURCE
     made.on_spm(spm_packet(2, 5, 9), SECOND)
     made.on_spm(spm_packet(3, trail, lead, Join(7), Fin(), path_nla=PARENT), SECOND)
     assert edges(made) == (5, 9)
-    assert (made.join_at, made.fin_lead, made.path_nla) == (None, None, PARENT)
+    assert (made.join_at, made.end.is_claimed, made.path_nla) == (None, False, PARENT)
 
 
 @pytest.mark.rfc("W-20", "RCV-24")
@@ -308,25 +307,31 @@ def test_join_is_clamped_to_the_trail():
 def test_fin_tells_the_last_sqn():
     made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
-    assert made.fin_lead is None
+    assert not made.end.is_claimed
     made.on_spm(spm_packet(2, 5, 12, Fin()), SECOND)
-    assert made.fin_lead == 12
+    made.on_spm(spm_packet(3, 5, 12, Fin()), 2 * SECOND)  # a repetition delays nothing
+    assert made.end.deadline_ns == SECOND + SETTINGS.end_confirm_ivl
+    assert made.end.lead is None
+    made.end.believe()
+    assert (made.end.lead, made.end.is_witnessed, made.end.deadline_ns) == (12, False, NEVER)
 
 
 @pytest.mark.rfc("RCV-23", "RCV-25")
 def test_fin_never_ends_a_session_before_what_is_known_of_it():
-    """A stale lead is ignored, with FIN too; otherwise losses behind it would never be told."""
-    made, _ = state()
+    """Otherwise losses behind the false end would never be told."""
+    made, counters = state()
     made.on_spm(spm_packet(1, 5, 20), SECOND)
     made.on_spm(spm_packet(2, 5, 12, Fin()), SECOND)
-    assert made.fin_lead == 20
+    assert not made.end.is_claimed
+    assert counters.ends_refuted == 1
 
 
 @pytest.mark.rfc("RCV-26")
 def test_reset_is_the_last_spms():
     made, _ = state()
     made.on_spm(spm_packet(1, 5, 9, Rst(no_naks=True, error=3)), SECOND)
-    assert made.reset == Rst(no_naks=True, error=3)
+    made.end.believe()
+    assert made.end.reset == Rst(no_naks=True, error=3)
 
 
 # The epoch
