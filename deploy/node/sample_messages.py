@@ -14,12 +14,14 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from pgm.core.structures.ranges import RangeTable, SqnRange
 from pgm.net.framing.items import AnyBatch, Batch
 from pgm.net.framing.packed_batch import PackedBatch
 
 Octets = npt.NDArray[np.uint8]
 
 NUMBER_OCTETS = 8
+_MOST_GAPS = 1024  # of an account; a message of an older gap would count as a duplicate
 _PERIOD = 251  # a prime, so that the pattern does not align with the message size
 
 
@@ -65,7 +67,7 @@ class Account:
     out_of_order: int = 0
     damaged: int = 0
     _next_number: int = 0
-    _seen: bytearray = attrs.field(factory=bytearray)
+    _missing: RangeTable[SqnRange] = attrs.field(factory=RangeTable)  # numbers below _next_number that never came
     _hash: hashlib._Hash = attrs.field(factory=hashlib.sha256)
     _pattern: bytes = attrs.field(init=False)
 
@@ -90,14 +92,19 @@ class Account:
                 self._number(number)
 
     def _number(self, number: int) -> None:
-        if number >= len(self._seen):
-            self._seen.extend(bytes(number + 1 - len(self._seen)))
-        if self._seen[number]:
-            self.duplicates += 1
-        elif number < self._next_number:
-            self.out_of_order += 1
-        self._seen[number] = 1
-        self._next_number = max(self._next_number, number + 1)
+        if number < self._next_number:
+            if self._missing.discard(number, number + 1):
+                self.out_of_order += 1
+            else:
+                self.duplicates += 1
+            return
+        if number > self._next_number:
+            self._missing.add(SqnRange(self._next_number, number))
+            if len(self._missing) > _MOST_GAPS:
+                oldest = self._missing.oldest
+                assert oldest is not None
+                self._missing.remove(oldest)
+        self._next_number = number + 1
 
     @property
     def sha256(self) -> str:
