@@ -72,6 +72,7 @@ class NcfSender:
         if last_ns != -NEVER:
             for key in keys:
                 self._forget_key(key)
+        self._forget_old(now_ns)
         self._recent.update(dict.fromkeys(keys, now_ns))
         return [control_train(segment, ncf_rows_for(naks), to), *self._forget_oldest(now_ns)]
 
@@ -87,8 +88,18 @@ class NcfSender:
         self._counters.ncf_packets += 1
         if key in self._recent:
             self._forget_key(key)
+        self._forget_old(now_ns)
         self._recent[key] = now_ns
         return [ncf, *self._forget_oldest(now_ns)] if len(self._recent) > _MOST_RECENT else [ncf]
+
+    def _forget_old(self, now_ns: int) -> None:
+        """Forget NAKs that damp nothing any more. Without this a quiet session fills its table for an hour."""
+        end_ns = now_ns - self._parameters.ncf_ivl
+        while self._recent:
+            key, sent_ns = next(iter(self._recent.items()))
+            if sent_ns > end_ns or key in self._again:
+                return
+            del self._recent[key]
 
     def _forget_oldest(self, now_ns: int) -> list[Send]:
         """Forget the oldest NAKs. Return their damped NCFs, which are sent now."""

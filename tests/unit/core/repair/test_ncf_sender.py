@@ -147,3 +147,18 @@ def test_ncf_sender_every_nak_is_confirmed_once_in_the_interval(steps):
         times = [at for found, at in sent if found == sqn]
         assert all(later - sooner >= IVL for sooner, later in itertools.pairwise(times))
         assert all(any(at >= asked_at for at in times) for found, asked_at in asked if found == sqn)
+
+
+def test_naks_that_damp_nothing_any_more_are_forgotten():
+    """The table of a session with a few NAKs a second does not fill until its limit, for an hour and by megabytes."""
+    made, counters = ncf_sender()
+    for sqn in range(100):
+        made.confirm(nak_packet(sqn), SEGMENT, SECOND + sqn * IVL)
+    assert counters.ncf_packets == 100
+    made.confirm(nak_packet(99), SEGMENT, SECOND + 100 * IVL - 1)  # damped, so its key must stay
+    few = len(kept_by(made))
+    for sqn in range(100, 2000):
+        made.confirm(nak_packet(sqn), SEGMENT, SECOND + sqn * IVL)
+        made.handle_deadline(SECOND + sqn * IVL)
+    assert len(kept_by(made)) <= few + 20
+    assert (counters.ncf_packets, made.deadline_ns) == (2001, NEVER)
