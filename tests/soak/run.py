@@ -181,7 +181,7 @@ class Soak:
         self.parts[name] = Part(name, words, self.folder)
 
     def _make_parts(self) -> None:
-        self.file.write_text(soak_topology(self._place, self.folder, self.plan.loss))
+        self.file.write_text(soak_topology(self._place, self.folder, self.plan.loss, self.plan.rate))
         file, archives = str(self.file), self.folder / "archives"
         archives.mkdir()
         self._add("source", "tests.soak.parts", "source", file, str(SIZE), str(self.plan.rate))

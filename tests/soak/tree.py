@@ -12,7 +12,8 @@ STEADY_RECEIVERS = ("calm-1", "calm-2", "wild-2")
 ELEMENTS = ("aggregator-1", "aggregator-2", "repairer-1", "repairer-2")
 RESTARTED_NODES = ("aggregator-2", "repairer-2", "wild-1", "recorder-2")
 _WINDOW = "60s"  # longer than the start of a relay on a busy machine
-_ARCHIVE = 'bytes = "256MiB", segment_bytes = "4MiB"'  # small segments, so that a long soak sees the retention
+_ARCHIVE_S = 1200  # an archive and its index are full, and the oldest segment goes, before memory is judged
+_ROW_OCTETS = 64  # of an archive, besides the message; an estimate
 
 _HEAD = """\
 version = 1
@@ -28,7 +29,7 @@ fin_quiet_ivl = "2s"
 
 [streams.s]
 data_port = 7500
-rate = "{rate}"
+rate = "20Mbit/s"
 window = "{window}"
 
 {core}
@@ -77,17 +78,17 @@ parents = ["aggregator-{n}", "repairer-{n}"]
 """
 
 
-def soak_topology(place: Place, folder: Path, loss: str, rate: str = "20Mbit/s") -> str:
+def soak_topology(place: Place, folder: Path, loss: str, messages_s: float) -> str:
     """Return the topology file. Archives and cache files lie in `folder`; every node loses `loss` of what it reads."""
     core = place.segment("core", 0)
-    parts = [
-        _HEAD.format(number=place.number, window=_WINDOW, rate=rate, core=core, loss=loss, source=place.address(1))
-    ]
+    held = max(1 << 20, round(messages_s * _ARCHIVE_S * (SIZE + _ROW_OCTETS)))
+    archive = f'bytes = "{held}B", segment_bytes = "{max(1 << 16, held // 16)}B"'
+    parts = [_HEAD.format(number=place.number, window=_WINDOW, core=core, loss=loss, source=place.address(1))]
     for hall, receivers in ((1, ("calm-1", "calm-2")), (2, ("wild-1", "wild-2"))):
         low = 10 * hall
         parts.append(
             _HALL.format(
-                n=hall, segment=place.segment(f"hall-{hall}", hall), loss=loss, folder=folder, archive=_ARCHIVE,
+                n=hall, segment=place.segment(f"hall-{hall}", hall), loss=loss, folder=folder, archive=archive,
                 up=place.address(1 + hall), down=place.address(low), repairer=place.address(low + 1),
                 recorder=place.address(low + 2),
             )

@@ -9,11 +9,12 @@ A finished segment ends with Arrow's end-of-stream mark. Segment numbers ascend.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import struct
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import attrs
 import numpy as np
@@ -36,6 +37,15 @@ _LENGTH_DIGITS = 12
 _SUM_MARK = b'"crc32":"'
 _SUM_DIGITS = 8
 _ROOM = 1024  # upper bound of the octets that Arrow adds to the metadata text
+
+
+_SESSION_FIELDS = tuple(field.name for field in attrs.fields(RecordedSession))
+
+
+@functools.lru_cache(maxsize=1024)
+def _session_of(*values: Any) -> RecordedSession:
+    """Return one object for all batches of a session: an index has an entry for each batch."""
+    return RecordedSession(*values)
 
 
 @attrs.frozen
@@ -188,7 +198,7 @@ class SegmentFile:
             at = start.index(b'{"tsi":')
             description = json.JSONDecoder().raw_decode(start[at:].decode("utf-8", "replace"))[0]
             octets = int(description["octets"])
-            session = RecordedSession(*(description[field.name] for field in attrs.fields(RecordedSession)))
+            session = _session_of(*(description[name] for name in _SESSION_FIELDS))
             received = (int(description["received_us"][0]), int(description["received_us"][1]))
             entry = BatchEntry(
                 self.number,

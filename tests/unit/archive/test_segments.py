@@ -266,3 +266,13 @@ def test_a_reader_sees_what_is_synced_while_it_is_written(tmp_path: Path) -> Non
     assert reader.sqn_at(reader.session(TSI_TEXT, None), 10) == 10
     assert reader.sqn_at(reader.session(TSI_TEXT, None), 11) == 20
     assert np.array_equal(np.arange(20), table(tmp_path)["sqn"].to_numpy())
+
+
+def test_index_of_a_session_holds_its_description_once(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    for number in range(10):
+        append(writer, [messages(number * 10, 10)])
+    writer.close()
+    (session,) = ArchiveReader(tmp_path).sessions()
+    assert len(session.entries) == 10
+    assert len({id(entry.session) for entry in session.entries}) == 1
