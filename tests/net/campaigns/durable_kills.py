@@ -120,11 +120,20 @@ class Campaign:
         query = f"select count(*), count(distinct number), min(number), max(number) from {table}"
         count, distinct, least, most = database.execute(query).fetchone()
         lost = database.execute("select first, count, cause from lost").fetchall()
+        numbers = {number for (number,) in database.execute(f"select number from {table}")}
         database.close()
+        reported = {
+            sqn for first, count, _ in lost for sqn in range(first, first + count)
+        }  # a message is a packet here
+        silent = set(range(self.result.sent)) - numbers - reported
+        if silent:
+            self.result.problems.append(
+                f"{node}: {len(silent)} messages are neither rows nor reported, from {min(silent)} on"
+            )
         self.result.rows[node] = distinct
         if (count, distinct, least, most) != (self.result.sent, self.result.sent, 0, self.result.sent - 1):
             found = f"{count} rows, {distinct} different, {least} to {most}, of {self.result.sent}"
-            self.result.problems.append(f"{node}: {found}; lost {lost[:10]}")
+            self.result.problems.append(f"{node}: {found}; {len(reported)} reported as lost, first {lost[:5]}")
 
 
 def send(source: pgm.blocking.Source, messages: int, kills: int, progress: Result) -> None:
