@@ -273,8 +273,8 @@ class RepairerSession:
         if len(single_sqns) == len(nak.sqns):
             return self._on_nak(nak, segment, peer, now_ns)
         rest = self._on_nak(with_sqns(nak, single_sqns), segment, peer, now_ns) if single_sqns else NOTHING
-        to = peer if self.upstream.parents.is_parent(peer) else None
-        return [*self._ncf_sender.confirm(nak, segment, now_ns, to), *rest]
+        is_near = self.upstream.parents.is_parent(peer) or peer in self.upstream.siblings
+        return [*self._ncf_sender.confirm(nak, segment, now_ns, peer if is_near else None), *rest]
 
     def _on_parity_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         asked = self.parity.asked(nak)
