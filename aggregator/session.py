@@ -24,6 +24,7 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_control import unreachable_neighbour
 from pgm.core.recovery.nak_packets import OF_HISTORY, forwarded, nak_packets, with_sqns
+from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redirect import offered
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
@@ -271,13 +272,7 @@ class AggregatorSession:
             return effects
         if not self._gaps.may_ask:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
-        route, bit = (
-            (self.history.find_route(), 1 << index)
-            if is_history
-            else (self._routes.upstream, 1 << index)
-            if self._gaps.cover(spans)
-            else self._routes.route_for(spans, index, peer, now_ns)
-        )
+        route, bit = self._route_for(spans, index, peer, now_ns, is_history=is_history)
         if route is None:
             return (
                 effects
@@ -301,6 +296,16 @@ class AggregatorSession:
         self._counters.nak_packets += nak.packets
         self._counters.nak_sqns += nak.asked
         return [*effects, forwarded(nak, self.state, home, target)]
+
+    def _route_for(
+        self, spans: list[Span], index: int, peer: Nla, now_ns: int, *, is_history: bool
+    ) -> tuple[Parents | None, int]:
+        """Return the route of a NAK, and the bit of the segment to repair. No node below has this relay's own losses."""
+        if is_history:
+            return self.history.find_route(), 1 << index
+        if self._gaps.cover(spans):
+            return self._routes.upstream, 1 << index
+        return self._routes.route_for(spans, index, peer, now_ns)
 
     def _serve(
         self, nak: Nak, spans: list[Span], segment: Segment, joiner: Nla | None, peer: Nla, now_ns: int
