@@ -332,10 +332,11 @@ class NakTimingCheck(Checker):
         for model in self._models[node.index].values():
             if model.new_spans:
                 self._find_gaps(model)
+            if not model.waits:
+                continue  # nothing is missing, so no NAK can be overdue
             if model.data_waits or model.source_is_closing:
                 self._apply_measured_ivl(model)
-            if model.waits:
-                self._shorten_waits(model)
+            self._shorten_waits(model)
             if model.is_at_limit:
                 model.at_limit_ns = self.world.now_ns
             if model.has_long_waits:
