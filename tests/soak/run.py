@@ -47,7 +47,7 @@ class Plan:
     @property
     def rest_s(self) -> float:
         """Return the time before the end without restarts: a late joiner needs a session to join."""
-        return min(30.0, 2 * self.restart_s)
+        return min(30.0, self.restart_s)
 
 
 @attrs.define(eq=False)
