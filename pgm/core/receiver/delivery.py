@@ -92,7 +92,9 @@ class Delivery:
         if is_finished or (self.phase is _ENDING and window.is_drained):
             self.phase = SessionPhase.CLOSED
             self._feedback.ends()
-            cause = CloseCause.UNPROVEN if is_finished and not end.is_witnessed else self.end_cause
+            # Only the end itself has told of the last packets, and they were lost. Parity may rebuild them.
+            is_unproven = is_finished and not end.is_witnessed and window.lost_end == window.next_sqn
+            cause = CloseCause.UNPROVEN if is_unproven else self.end_cause
             reset = end.reset if cause is CloseCause.RESET else None
             effects.append(self._closed(cause, 0 if reset is None else reset.error))
         return effects

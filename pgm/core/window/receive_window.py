@@ -61,6 +61,7 @@ class ReceiveWindow:
         self.kept: RunStore | None = None  # all data that came, even after delivery, for parity decoding
         self.is_open = False  # nothing is delivered before the application knows the session
         self.next_sqn = 0  # the first sqn not yet delivered or reported
+        self.lost_end = -1  # end of the last loss that was reported
 
     def begin(self, sqn: int) -> None:
         """Start delivery at `sqn`."""
@@ -327,6 +328,7 @@ class ReceiveWindow:
         """Report a loss; sqns that carry no packets are no loss."""
         if gap.cause is not None:
             self._counters.lost_sqns += gap.count
+            self.lost_end = gap.end
             self._effects += [Lost(self._tsi, gap.first, gap.count, gap.cause), *self._kernel_drops.lost()]
 
     def _hand_over(self, run: Run) -> None:

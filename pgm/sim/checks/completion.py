@@ -72,5 +72,5 @@ def _check_end(node: SimulatedNode, stream: DeliveryCheck | None, tsi: Tsi, is_c
     if not stream.is_accounted and not _is_cut_off(node, stream):
         position = stream.ledger.own(stream.next_sqn)
         node.fail(f"{tsi_text(tsi)} stands at {position} of {stream.ledger.end}, closed: {stream.closed}")
-    if stream.closed not in (CloseCause.FIN, CloseCause.SILENT, CloseCause.EXPIRED):
+    if stream.closed not in (CloseCause.FIN, CloseCause.UNPROVEN, CloseCause.SILENT, CloseCause.EXPIRED):
         node.fail(f"{tsi_text(tsi)} is complete and closed: {stream.closed}")

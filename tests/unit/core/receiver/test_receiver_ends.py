@@ -291,7 +291,7 @@ def test_a_receiver_that_only_hears_the_fin():
     reader.hear(spm_packet(9, 100, 199, Join(200), Fin()))
     assert reader.opened() == [(200, False)]
     reader.wait(CONFIRM)
-    assert reader.closed() is CloseCause.UNPROVEN
+    assert reader.closed() is CloseCause.FIN
 
 
 @pytest.mark.rfc("RCV-26")
