@@ -45,7 +45,7 @@ class Delivery:
     def has_seen_end(self) -> bool:
         """Whether the session was closed by a FIN or RST. An acknowledged session has left its source for good."""
         is_by_source = self.phase is SessionPhase.CLOSED and self.end_cause in (CloseCause.FIN, CloseCause.RESET)
-        return is_by_source and not self._feedback.is_acked
+        return is_by_source and self.window.is_open and not self._feedback.is_acked
 
     def open(self) -> list[Effect]:
         """Open the session at the next sqn of the window."""
