@@ -35,7 +35,7 @@ def one_lan(place: Place, folder: Path, more: str = "") -> str:
             segment(place, "lan", 0),
             node(place, "source", "source", 1, segment="lan", streams=["s"]),
             node(place, "repairer", "repairer", 3, segment="lan", parents=["source"]),
-            f'cache = {{ bytes = "64MiB", directory = "{folder}" }}\n{more}',
+            f'cache = {{ bytes = "64MiB", seconds = 3600, directory = "{folder}" }}\n{more}',
             receivers(place, "lan", ["repairer", "source"]),
         ]
     )
