@@ -118,7 +118,7 @@ def test_late_join_history_held_nowhere_is_reported_lost() -> None:
     ],
     ids=["oldest", "count", "time", "sqn"],
 )
-def test_on_a_flat_subnet_the_source_serves_history_from_its_window(wish: dict[str, object], first: int) -> None:
+def test_source_of_a_flat_subnet_serves_its_window(wish: dict[str, object], first: int) -> None:
     world, tap = joined(repairer=False, **wish)
     finish(world)
     got = stream(world, "late")
@@ -133,7 +133,7 @@ def test_on_a_flat_subnet_the_source_serves_history_from_its_window(wish: dict[s
 
 
 @pytest.mark.parametrize("joiners", [10, 100])
-def test_history_of_a_source_is_sent_once_to_joiners_that_come_together(joiners: int) -> None:
+def test_joiners_at_once_get_one_copy_of_the_history(joiners: int) -> None:
     common = parameters(txw_secs=2 * SECOND, rdata_share=0.5)
     tree = TreeBuilder(common)
     tree.source("source", "core")
@@ -157,7 +157,7 @@ def test_a_source_promises_only_history_that_it_can_send_in_time() -> None:
     assert got.first + got.delivered_sqns == MESSAGES
 
 
-def test_history_that_has_left_the_window_of_a_source_is_reported_lost() -> None:
+def test_history_that_has_left_the_window_is_reported_lost() -> None:
     world, _ = joined(repairer=False, join_from="sqn", join_sqns=100)
     world.run_until(20 * SECOND)
     got = stream(world, "late")
