@@ -356,7 +356,7 @@ class Parameters:
     archive_streams: int = _count(64, _RECORDERS, "-", "Maximum ranges that the range service serves at once, for all clients together.", low=1, high=10_000)
     archive_client_streams: int = _count(32, _RECORDERS, "-", "Maximum ranges that the range service serves at once for one client.", low=1, high=10_000)
     archive_request_bytes: int = _octets(MIB, _RECORDERS, "-", "Maximum octets of one request to the range service: a ticket, a command or the body of an action. The default has room for 10,000 attempts of a batch.", low=64 * KIB, high=64 * MIB)
-    archive_rte: int = _row(Unit.RATE, 12_500_000, _RECORDERS, "-", "Maximum rate at which the range service sends rows to durable receivers, for all of them together. Live data of the same network go first. The default is 100 Mbit/s.", low=1000)
+    archive_rte: int = _row(Unit.RATE, 12_500_000, _RECORDERS, "-", "Maximum rate at which the range service sends rows to durable receivers, for all of them together. Live data of the same network go first. The default is 100 Mbit/s.", low=1000, high=1 << 40)
     archive_poll_ivl: int = _ivl(20 * MILLISECOND, _RECORDERS, "-", "How often the range service checks for new rows while a live tail waits for them.", low=MILLISECOND, high=60 * SECOND)
     archive_end_ivl: int = _ivl(2 * SECOND, _RECORDERS, "-", "How long a range service that shuts down waits for requests in progress. The remaining clients are then disconnected.", low=0, high=600 * SECOND)
     archive_stage_bytes: int = _octets(256 * MIB, _RECORDERS, "-", "Maximum octets that wait at the range service until their batch is published. Further octets are refused.", low=MIB, high=64 * GIB)

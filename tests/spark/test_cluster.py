@@ -12,7 +12,7 @@ import pytest
 
 from tests.net.support.lab import ROOT
 from tests.spark.support.archives import archive, at, served
-from tests.spark.support.cluster import SETTINGS, cluster, free_port
+from tests.spark.support.cluster import SETTINGS, Cluster, cluster, free_port
 from tests.spark.support.kills import campaign
 from tests.unit.archive.makers import messages
 
@@ -51,14 +51,34 @@ def test_a_port_stays_this_processs_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_two_workers_read_without_having_pgm(tmp_path: Path) -> None:
+def test_two_workers_read_and_simulate_without_having_pgm(tmp_path: Path) -> None:
+    """One cluster serves both programs, because its start takes most of the time."""
     archive(tmp_path / "archives" / "a", [messages(0, 1000)])
-    with cluster(tmp_path) as group, served(tmp_path / "archives") as service:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, group.master, at(service), str(tmp_path / "out")],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(group.python)},
-            capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
-        )  # fmt: skip
+    with cluster(tmp_path) as group:
+        with served(tmp_path / "archives") as service:
+            done = run_python(group, "-c", _PROGRAM, group.master, at(service), str(tmp_path / "out"))
+        check_rows(done)
+        file = tmp_path / "done.jsonl"
+        file.write_text('{"kind": "plain", "first": 0, "count": 2, "failed": [1]}\n')
+        seeds = ("--kind", "plain", "--seeds", "3", "--done", str(file))
+        done = run_python(group, "-m", "tests.sim.campaigns.run_seeds", "--spark", group.master, *seeds)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    rows = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    assert sorted((row["first"], row["count"], row["failed"]) for row in rows) == [(1, 1, []), (2, 1, [])]
+    assert done.stdout.splitlines()[-1].startswith("2 seeds in ")
+
+
+def run_python(group: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of this machine as the driver of a cluster."""
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(group.python), "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+    )  # fmt: skip
+
+
+def check_rows(done: subprocess.CompletedProcess[str]) -> None:
+    """Check that two executors have read all rows with the code that was sent to them."""
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["executors"], found["rows"], found["streamed"]) == (2, 1000, list(range(1000)))

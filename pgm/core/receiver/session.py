@@ -124,7 +124,8 @@ class ReceiverSession:
         end, delivery = self.state.end, self.delivery
         end.believe()
         self.start.spm_request.heard_spm()
-        if end.reset is not None:
+        is_whole = end.has_fin and self.window.next_sqn > self.state.lead  # a source that fails later changes nothing
+        if end.reset is not None and not is_whole:
             delivery.end_cause = CloseCause.RESET
             if end.reset.no_naks:
                 self.window.give_up_before(self.state.lead + 1, LossCause.SOURCE_GONE)

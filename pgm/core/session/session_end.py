@@ -19,6 +19,7 @@ class SessionEnd:
         self._ivl = parameters.end_confirm_ivl
         self._counters = counters
         self.is_claimed = False  # remains True once the end is believed
+        self.has_fin = False  # a FIN has claimed this end, perhaps before an RST
         self.is_witnessed = False  # data or an SPM without an end has shown the last sqn
         self.deadline_ns = NEVER  # when the claim is believed
         self.lead: int | None = None  # the last sqn of the session
@@ -39,6 +40,7 @@ class SessionEnd:
         if self.deadline_ns == NEVER or lead != self._claimed_lead:
             self.deadline_ns = now_ns + self._ivl
             self.is_witnessed = lead == known_lead
+        self.has_fin = reset is None or (self.has_fin and lead == self._claimed_lead)
         self.is_claimed, self._claimed_lead, self._claimed_reset = True, lead, reset
 
     def on_data(self, sqn: int) -> None:
@@ -51,7 +53,7 @@ class SessionEnd:
     def contradict(self) -> None:
         """Drop the claim, or the belief: the source goes on."""
         self._counters.ends_refuted += 1
-        self.is_claimed, self.deadline_ns = False, NEVER
+        self.is_claimed, self.has_fin, self.deadline_ns = False, False, NEVER
         self.lead = self.reset = None
 
     def believe(self) -> None:

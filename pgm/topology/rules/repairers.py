@@ -38,6 +38,8 @@ def _lone_repairers(tree: Tree) -> Iterator[RuleFinding]:
         if not receivers or len(repairers) != 1 or any(node.is_relay for node in answering):
             continue
         [repairer] = repairers
+        if repairer.lines:  # which lacks only what every line has lost
+            continue
         loss = _loss_of(tree, repairer, name) or _UNKNOWN_LOSS
         message = (
             f"{repairer.name!r} is the only repairer of {name}, and no relay is there: at {loss:.0%} loss the source is asked for "

@@ -429,7 +429,8 @@ def test_asyncio_block_left_in_another_task_closes(run: Run, place: Place) -> No
     files = open_files()
 
     async def main() -> None:
-        receiving, sending = pgm.open_receiver(place.url()), pgm.open_source(place.url(), fin_quiet_ivl="50ms")
+        receiving = pgm.open_receiver(place.url(), end_confirm_ivl="10ms")
+        sending = pgm.open_source(place.url(), fin_quiet_ivl="50ms")
         receiver = await asyncio.create_task(_entered(receiving))
         source = await asyncio.create_task(_entered(sending))
         await source.send(b"x", flush=True)

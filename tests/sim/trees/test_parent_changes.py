@@ -38,7 +38,7 @@ def world_of(layout: str, seed: int, seconds: int) -> World:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("layout", ["on-lan", "aggregator"])
 def test_parents_five_percent_loss_for_ten_minutes_no_change(layout, seed):
     world = world_of(layout, seed, MINUTES * 60)
