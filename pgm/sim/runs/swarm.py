@@ -99,10 +99,10 @@ def run(seed: int, factory: CoreFactory, *, drawn: Scenario | None = None) -> Sw
     return finish(world, drawn)
 
 
-def play(world: World, drawn: Scenario) -> None:
-    """Let all drawn traffic and faults happen, and the sources close. All sessions must come to rest and end."""
+def play(world: World, drawn: Scenario, within_ns: int = 120 * SECOND) -> None:
+    """Let all traffic and faults happen, and the sources close. Sessions must come to rest `within_ns`, and end."""
     world.run_until(drawn.closes_ns)
-    settle(world, within_ns=120 * SECOND, quiet_ns=_CALM_NS)
+    settle(world, within_ns=within_ns, quiet_ns=_CALM_NS)
     # Sessions that fell silent for good are reported after session_expiry.
     world.run_until(world.now_ns + max(plan.parameters.session_expiry for plan in drawn.plans.values()) + SECOND)
 

@@ -37,6 +37,8 @@ from tests.sim.support.mangler import HARMLESS, Mangler, Mutation
 
 PACKETS = 2000  # mutated copies of a seed
 _AFTER_NS = 5 * SECOND  # copies are sent until so long after the close of the sources
+# Elements ask for sqns never sent until their sessions expire, one `session_expiry` (30 s) later in each of five tiers.
+_FORGED_REST_NS = 240 * SECOND
 
 
 class ForgedDeliveryCheck(DeliveryCheck):
@@ -105,7 +107,7 @@ def run(seed: int) -> str:
         check = functools.partial(ForgedDeliveryCheck, forged=mangler.forged, is_plain=not has_parity)
         appetite = drawn.appetites.get(node.name, ConsumptionRate())
         node.application = ReceiverApplication(node, appetite, check=check)
-    swarm.play(world, drawn)
+    swarm.play(world, drawn, _FORGED_REST_NS)
     _check_accounts(world)
     return f"{mangler.packets} copies, {len(mangler.forged)} forged"
 
