@@ -53,7 +53,7 @@ class RelayCache:
         self._outlets = outlets
         self._keeps = keeps
         self._end = 0  # after the newest sqn that was kept
-        # Repairers of the segment repair at once what an NCF reveals. The relay holds its repairs until theirs are heard.
+        # An NCF makes the repairers of the segment repair at once. The relay waits long enough to hear their repairs.
         repairers = Counter(down.index for down in setup.homes.values())
         hold_ns = context.parameters.rdata_hold_ivl
         self._hold_ns = {index: hold_ns * (1 + number) for index, number in repairers.items()}

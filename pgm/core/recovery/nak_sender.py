@@ -126,7 +126,7 @@ class NakSender:
         is_alive = now_ns - self.state.heard_at_ns < self._parameters.stall_ivl
         step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.state.trail)
         for asked in step.unanswered:
-            if asked is not None and asked in self.siblings:
+            if asked in self.siblings:
                 self.siblings.unanswered(asked, now_ns)
             elif asked == self._redirect:
                 self._redirect = ""  # one unanswered NAK is enough (RFC 9.5.4)

@@ -22,8 +22,8 @@ class Siblings:
         self._parameters = context.parameters
         self.tries = max(2, context.parameters.parent_patience // 3)  # for one request, as of each parent
         self.wait_ivl = context.parameters.nak_rpt_ivl  # for a confirmation, in ns: siblings are near
-        self._unanswered: dict[Nla, int] = {}  # NAKs in a row, since the sibling was last heard
-        self._rests_until_ns: dict[Nla, int] = {}  # of silent siblings
+        self._unanswered: dict[Nla | None, int] = {}  # NAKs in a row, since the sibling was last heard
+        self._rests_until_ns: dict[Nla | None, int] = {}  # of silent siblings
 
     def __contains__(self, node: Nla | None) -> bool:
         return node in self._addresses
@@ -41,7 +41,7 @@ class Siblings:
             del self._unanswered[node]
             self._rests_until_ns.pop(node, None)
 
-    def unanswered(self, sibling: Nla, now_ns: int) -> None:
+    def unanswered(self, sibling: Nla | None, now_ns: int) -> None:
         """Note an unconfirmed NAK. After `parent_patience` in a row without a packet, one is asked in `parent_retry_ivl`."""
         count = self._unanswered[sibling] = self._unanswered.get(sibling, 0) + 1
         if count >= self._parameters.parent_patience:

@@ -1,7 +1,7 @@
-"""Archives of repairers and recorders, as a durable receiver reads them: by a thread for each range, one range at a time.
+"""Archives of repairers and recorders, as a durable receiver reads them: one range at a time, by a thread.
 
-The thread asks the range services what they hold, and reads from the service that holds most. Rows that the recorder has not
-synced yet are waited for. A service that restarts is asked again.
+The thread asks the range services for their holdings, and reads from the service that holds most. It waits for rows
+that the recorder has not synced yet, and for a service that restarts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ArchivePast:
     """Archives of the streams of one receiver."""
 
     def __init__(self, locations: Sequence[str], batch_ports: frozenset[int], parameters: Parameters) -> None:
-        """Read from services at `locations`, as HOST:PORT or `grpc://HOST:PORT`. Streams of `batch_ports` have batches."""
+        """Read from services at `locations` (HOST:PORT or `grpc://HOST:PORT`). Streams of `batch_ports` have batches."""
         self._services = _Services(locations, parameters.durable_archive_ivl / SECOND)
         self._batch_ports = batch_ports
         self._parameters = parameters
@@ -79,7 +79,7 @@ _Items = tuple[Batch | PackedBatch, ...]
 
 @attrs.frozen(eq=False)
 class _Held:
-    """What one archive has of a session: `oldest` to `end - 1` in the receiver's sqns."""
+    """Holdings of one archive in a session: `oldest` to `end - 1` in the receiver's sqns."""
 
     client: RangeClient
     extent: SessionExtent
@@ -176,7 +176,8 @@ class ArchiveRead:
     def _read_from(self, held: Sequence[_Held], end: int, *, is_late: bool) -> None:
         """Read on from the archive that has the next packets, or the earliest ones behind them.
 
-        A loss that this archive recorded may be rows of another one. An archive that is behind is waited for, unless it `is_late`.
+        A loss that this archive recorded may be rows of another one. The read waits for an archive that is behind,
+        unless it `is_late`.
         """
         useful = [one for one in held if one.end > self._at]
         if not useful:

@@ -1,4 +1,4 @@
-"""Memory of a durable receiver: what its application had taken when the receiver opened."""
+"""Memory of a durable receiver: the positions of its application at the opening."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgm.net.durable.position_file import MOST_SESSIONS, SavedSession
 from pgm.wire.formats import Tsi
 from pgm.wire.sequence_numbers import HALF
 
-_FARTHEST = HALF >> 1  # sqns back from the lead that a request can name; what is earlier can only come from an archive
+_FARTHEST = HALF >> 1  # sqns back from the lead that a request can name; archives have the earlier ones
 
 
 class Memory:
@@ -29,7 +29,7 @@ class Memory:
     def start_of(self, state: SessionState) -> int | None:
         """Return the sqn at which a session is to begin.
 
-        A known session begins at its position. A session of a known source that has restarted begins with its first packet. Other
+        A known session begins at its position. A new session of a known source begins with its first packet. Other
         sessions begin where the parameters say.
         """
         saved = self._by_tsi.get(state.tsi)
@@ -71,7 +71,7 @@ class Memory:
         return [saved for saved in tuple(self._by_tsi.values()) if saved.position.tsi not in tsis] + current
 
     def note(self, tsi: Tsi) -> None:
-        """Note that the source of a session is known: its next session begins with the first packet."""
+        """Note the source of a session. After a restart, everything of that source is wanted, from its first packet on."""
         self._origins[_origin(tsi)] = None
         if len(self._origins) > MOST_SESSIONS:
             del self._origins[next(iter(self._origins))]

@@ -10,13 +10,13 @@ import fcntl
 import json
 import os
 import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from pgm.crc32 import crc32
 from pgm.errors import ProcessError, UsageError
 from pgm.net.durable.position import Position
 from pgm.wire.formats import tsi_text
@@ -30,7 +30,7 @@ _FILE_MODE = 0o600
 
 @attrs.frozen
 class SavedSession:
-    """What the file has of one session. All sqns are the source's own."""
+    """Line of the file about one session. All sqns are the source's own."""
 
     position: Position
     data_port: int
@@ -98,7 +98,7 @@ class PositionFile:
         newest = max(filter(None, map(_read_slot, slots)), default=None, key=lambda slot: slot[0])
         if newest is not None:
             return newest
-        # The first write fills the first slot. A crash in it leaves the second one empty, and the application began anew.
+        # A crash during the first write leaves the second slot empty: no position was ever saved.
         if any(slots[1]):
             raise ProcessError(
                 f"{self.path} is damaged, and its positions are lost",
@@ -127,7 +127,7 @@ class PositionFile:
 
 
 def _checksum(number: int, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(number.to_bytes(8, "little")))
+    return crc32(body, crc32(number.to_bytes(8, "little")))
 
 
 def _read_slot(octets: bytes) -> tuple[int, tuple[SavedSession, ...]] | None:

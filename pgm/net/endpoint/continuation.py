@@ -1,8 +1,8 @@
 """Entries of the queue, continued from the positions of an earlier life.
 
-Every loss of a durable receiver comes by here. With an archive, a loss becomes rows of the archive, and only what the archive
-lacks remains a loss. The live stream waits in the queue meanwhile. If the queue overflows, that loss is one more to fill, so
-the stream goes on from the archive, and joins the live stream when the archive is faster.
+Every loss of a durable receiver passes through this module. Rows of an archive take the place of a loss. A loss remains
+where the archive has no rows. The live stream waits in the queue meanwhile. An overflow of the queue is one more loss to
+fill. So the stream goes on from the archive, and joins the live stream when the archive is faster.
 """
 
 from __future__ import annotations

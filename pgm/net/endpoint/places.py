@@ -22,7 +22,7 @@ _Framed = PackedBatch | MultipartBatch
 
 @attrs.define(eq=False)
 class _Session:
-    """What a place needs beside its sqn."""
+    """Session of a place: the parts of a position besides the sqn."""
 
     data_port: int
     epoch_ns: int

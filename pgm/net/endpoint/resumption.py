@@ -27,7 +27,7 @@ from pgm.topology.node_plan import NodePlan
 
 @attrs.frozen(eq=False)
 class EarlierLife:
-    """What a receiver knows of its past: the memory, and the file that keeps it."""
+    """Past of a receiver: the memory, the archives, and the file of the memory."""
 
     memory: Memory
     past: Past | None = None

@@ -5,7 +5,7 @@
 A tree has one source, perhaps a relay, a repairer and three receivers, each a process of its own. All nodes lose 1 % of
 what arrives. The source sends a share of the data that the tree bears: the rate without the share for repairs.
 
-Goodput are the packets that reach the receivers for the first time within two seconds. Goodput is back after the last
+Goodput counts the packets that reach the receivers for the first time within two seconds. Goodput is back after the last
 two seconds with less than 95 % of what the source sent in them, but for a tenth of a second between the readings. A
 source on a busy machine sends unevenly, so that a mean before the trigger is no measure. Delivery in order is back when the receivers are on average at most half a second
 behind the source, for good. Delivery waits for what the trigger destroyed: the share for repairs needs `least` for the

@@ -49,6 +49,12 @@ def codes(world: World) -> list[tuple[str, str]]:
     return [(node, notice.code) for _, node, notice in world.log.notices]
 
 
+def sent_to_late(world: World, tap: Tap, sender: str) -> list[tuple[int, int]]:
+    """Return times and packets of the history that a node has sent to the late joiner alone."""
+    late = world.nodes["late"].attachments[0].segment.address
+    return [(at, item.count) for at, _, _, to, item in tap.by(sender) if to == late and isinstance(item, Data)]
+
+
 @pytest.mark.parametrize("relay", [False, True], ids=["on-LAN", "relay"])
 @pytest.mark.parametrize(
     ("wish", "first"),
@@ -84,12 +90,7 @@ def test_late_join_history_is_rate_limited_beside_repairs() -> None:
     finish(world)
     assert not stream(world, "late").lost
     assert not stream(world, "early").lost
-    late = world.nodes["late"].attachments[0].segment.address
-    history = [
-        (at, item.count)
-        for at, node, _, to, item in tap.seen
-        if node == "repairer" and to == late and isinstance(item, Data)
-    ]
+    history = sent_to_late(world, tap, "repairer")
     assert sum(count for _, count in history) >= 1000
     seconds = (history[-1][0] - history[0][0]) / SECOND
     packets = 700_000 * 0.1 / 524
@@ -172,12 +173,7 @@ def test_history_of_a_source_takes_its_share_of_the_rate() -> None:
     finish(world)
     assert not stream(world, "late").lost
     assert not stream(world, "early").lost
-    late = world.nodes["late"].attachments[0].segment.address
-    history = [
-        (at, item.count)
-        for at, node, _, to, item in tap.seen
-        if node == "source" and to == late and isinstance(item, Data)
-    ]
+    history = sent_to_late(world, tap, "source")
     seconds = (history[-1][0] - history[0][0]) / SECOND
     packets = 700_000 * 0.1 / 524
     assert seconds > sum(count for _, count in history) / packets * 0.5
