@@ -73,7 +73,11 @@ class RelayCache:
         if not self._keeps:
             return
         run = data.run(first)
-        new = [(first, run.end)] if first >= self._end else self.packets.lacking([(first, run.end)])
+        if first >= self._end:  # the usual case
+            self._end = run.end
+            self.packets.add(run, now_ns)
+            return
+        new = self.packets.lacking([(first, run.end)])
         self._end = max(self._end, run.end)
         for low, end in new:
             self.packets.add(run.part(low, end), now_ns)

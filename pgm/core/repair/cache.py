@@ -57,14 +57,17 @@ class SessionCache:
 
     def add(self, run: Run, now_ns: int) -> None:
         """Cache a run, and make room if necessary."""
+        pinned_octets = self.store.pinned_octets
         self.store.add(run)
         if self.is_saved:
             self.unsaved.append(run)
-        if not self.ages or now_ns - self.ages[-1][0] >= self._cache.mark_ivl:
+        is_marked = not self.ages or now_ns - self.ages[-1][0] >= self._cache.mark_ivl
+        if is_marked:
             self.ages.append((now_ns, run.end))
         elif run.end > self.ages[-1][1]:
             self.ages[-1] = (self.ages[-1][0], run.end)
-        self._cache.keep_bounds(now_ns)
+        if is_marked or self.store.pinned_octets > pinned_octets:  # else no bound can be reached
+            self._cache.keep_bounds(now_ns)
 
     def save(self) -> None:
         """Note the cached runs, and from now on every new run, in `unsaved`."""
