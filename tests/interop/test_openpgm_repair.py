@@ -38,9 +38,9 @@ def naks_at_the_source(scene: Scene) -> int:
 
 
 def test_losses_below_are_repaired_below(scene_of: SceneOf) -> None:
-    """A repairer that an aggregator asks, or a repairing relay, serves the losses (INT-Q3: the TSI finds it)."""
+    """A repairer, a repairing relay, or what an aggregator keeps serves the losses (INT-Q3: the TSI finds it)."""
     without = naks_at_the_source(scene_of(THEIRS))
-    for role, repairers in (("aggregator", 1), ("repairer", 0)):
+    for role, repairers in (("aggregator", 1), ("aggregator", 0), ("repairer", 0)):
         spared = naks_at_the_source(scene_of(THEIRS, Layout.RELAY, relay_role=role, repairers=repairers))
         assert spared * SPARED < without
 

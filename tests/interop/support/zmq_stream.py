@@ -92,7 +92,7 @@ class Stream:
         asked = self.scene.counts("source")["nak"]
         print(f"{self.scene.pair.key}: {lost} lost at the receiver, {asked} NAKs at the source")
         assert lost
-        if self.scene.layout is Layout.RELAY and self.scene.repairers:
+        if self.scene.layout is Layout.RELAY:
             assert asked <= 1 + lost // 10, "losses below are repaired below"
         self.lose()
 
