@@ -42,6 +42,7 @@ _COMMANDS = {
         "deploy.doctor.command",
         "Check this machine for the nodes of a topology: kernel, interfaces, installed packages.",
     ),
+    "keys": ("deploy.keys.command", "Make, check, show, rotate and revoke the keys of nodes."),
     "render": ("deploy.topology.render", "Write systemd units and kernel settings for the nodes of a topology."),
 }
 

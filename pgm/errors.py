@@ -58,6 +58,12 @@ class SourceClosed(UsageError):
     code = "PGM-USE-CLOSED"
 
 
+class KeyRefused(UsageError):
+    """Keys of a node that are missing, unsafe, damaged, expired or revoked."""
+
+    code = "PGM-USE-KEY"
+
+
 class TopologyError(PgmError):
     """A topology file with one or more problems.
 

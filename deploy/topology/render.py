@@ -70,13 +70,16 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
 
 
 def _folders_of(plan: NodePlan) -> str:
-    """Return the unit's lines that allow writes to the folders of archives, telemetry and the cache file."""
+    """Return the unit's lines about the folders of archives, telemetry, the cache file and the private keys."""
     lines = []
     for folder in filter(None, (plan.record_directory, plan.telemetry, plan.cache_directory)):
         if folder.startswith(_STATE):
             lines.append(f"StateDirectory={_quoted(folder.removeprefix(_STATE))}")
         else:
             lines.append(f"ReadWritePaths={_quoted(folder)}")
+    identity = plan.identity
+    if identity.listed and identity.directory.startswith(_STATE):  # systemd makes the unit's user its owner
+        lines.append(f"StateDirectory={_quoted(identity.directory.removeprefix(_STATE))}")
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from pgm.topology.model import Topology
 from pgm.topology.problems import Problem, error_of
 from pgm.topology.reading import ParsedTopology, read
 from pgm.topology.rules import addresses as rules_addresses
+from pgm.topology.rules import keys as rules_keys
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
 from pgm.topology.rules import repairers as rules_repairers
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     *rules_transport.RULES,
     *rules_timers.RULES,
     *rules_parity.RULES,
+    *rules_keys.RULES,
 )
 
 

@@ -64,6 +64,11 @@ def locate(text: str) -> KeyLines:
     return KeyLines(scanner.lines)
 
 
+def tokens_of(text: str) -> Iterator[re.Match[str]]:
+    """Yield the tokens of a TOML text that `tomllib` accepts, without comments. Strings are tokens with their quotes."""
+    return (match for match in _TOKEN.finditer(text) if match.lastgroup != "comment")
+
+
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     line = 1
     for match in _TOKEN.finditer(text):

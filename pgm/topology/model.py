@@ -17,6 +17,7 @@ from pgm.impairments import Impairment
 from pgm.topology.addresses import AddressPool, is_loopback
 from pgm.topology.locate import KeyLines
 from pgm.topology.node_plan import Address, Flow, Framing, Order, Role, spell_where
+from pgm.trust.public_keys import PublicKeys
 from pgm.units import MILLISECOND, SECOND
 
 VERSION = 1
@@ -39,6 +40,8 @@ Profile = NewType("Profile", str)
 ParameterValue = int | float | bool | str
 Overrides = NewType("Overrides", Mapping[str, ParameterValue])  # rows of `pgm.parameters.ROWS` -> value
 NOTHING_SET = Overrides({})
+KeyLists = NewType("KeyLists", Mapping[str, tuple[PublicKeys, ...]])  # node -> current keys, then the next ones
+Revocations = NewType("Revocations", Mapping[str, str])  # id of keys -> reason
 
 
 @attrs.frozen
@@ -268,6 +271,9 @@ class Topology:
     streams: Mapping[str, StreamTable] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
     segments: Mapping[str, SegmentTable] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))
     nodes: Mapping[str, NodeTable] = _key("", "The processes, by name. One `*` in a name makes the entry a pattern of receivers.", default=attrs.Factory(dict))
+    keys: KeyLists = _key('{ exchange = ["pgm1 ID 2026-12-01 2028-12-01 KEYS"] }', "Public keys of nodes by name, as `pgm keys` prints them (docs/guide/security.md). A node has one line, and during a rotation a second one for the next keys.", default=KeyLists({}))
+    revoked: Revocations = _key('{ ks3gq6lrbv4cm2ya = "2026-12-01 exchange: stolen" }', "Ids of revoked keys, each with the reason. A node whose keys are revoked does not start.", default=Revocations({}))
+    key_directory: str = _key('"/var/lib/pgm/keys"', "Folder of the private keys on each host. The default is `pgm/keys` in the user's folder of configurations (`~/.config`). PGM_KEY_DIR overrides it.", default="")
     path: str = "<topology>"
     lines: KeyLines = attrs.field(factory=KeyLines, eq=False, repr=False)
 

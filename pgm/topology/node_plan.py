@@ -9,6 +9,7 @@ import attrs
 
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
+from pgm.trust.node_identity import NodeIdentity
 
 Address = str  # an IP address in its usual spelling
 Order = Literal["ordered", "unordered", "unreliable"]
@@ -118,6 +119,7 @@ class NodePlan:
     cache_directory: str | None = (
         None  # folder of the cache file; empty: no file; None: that of the systemd unit, if any
     )
+    identity: NodeIdentity = NodeIdentity()
     reasons: tuple[tuple[str, str], ...] = ()  # parameter -> origin of its value, for `pgm plan`
 
     @property

@@ -18,6 +18,7 @@ from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules.shape import number_of
 from pgm.topology.rules.sources import listed_addresses
 from pgm.topology.tree import Tree
+from pgm.trust.node_identity import NodeIdentity
 
 _NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # group of a segment without one, by IP version
 
@@ -116,17 +117,16 @@ def _error(topology: Topology, path: KeyPath, message: str, remedy: str) -> Exce
 def _instance(tree: Tree, plan: NodePlan, pattern: NodeTable, number: int) -> NodePlan:
     """Return the plan of one node of a pattern, from the plan that all its nodes share."""
     name = pattern.name.replace("*", str(number))
+    plan = attrs.evolve(plan, name=name, identity=_identity(tree.topology, name))
     if pattern.addresses is None:
-        return attrs.evolve(plan, name=name)
+        return plan
     if number > pattern.addresses.size:
         message = (
             f"{name!r} has no address: {pattern.name!r} has {pattern.addresses.size} ({pattern.addresses.spelling})"
         )
         raise _error(tree.topology, ("nodes", pattern.name, "addresses"), message, "extend the range")
     pools = {pattern.segment: pattern.addresses} | {line.segment: line.addresses for line in pattern.lines}
-    return attrs.evolve(
-        plan, name=name, segments=tuple(_seated(seat, pools[seat.name], number) for seat in plan.segments)
-    )
+    return attrs.evolve(plan, segments=tuple(_seated(seat, pools[seat.name], number) for seat in plan.segments))
 
 
 def _seated(seat: SegmentPlan, pool: AddressPool | None, number: int) -> SegmentPlan:
@@ -167,8 +167,14 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
         record_service=node.record.serve if node.record is not None else "",
         archives=_archives(tree, node),
         cache_directory=node.cache.directory if node.cache is not None else None,
+        identity=_identity(tree.topology, node.name),
         reasons=_reasons(settings),
     )
+
+
+def _identity(topology: Topology, name: str) -> NodeIdentity:
+    """Return the keys of a node. Each node of a pattern has keys of its own."""
+    return NodeIdentity(topology.keys.get(name, ()), frozenset(topology.revoked), topology.key_directory)
 
 
 def _segment(topology: Topology, node: NodeTable, place: NodePlace) -> SegmentPlan:

@@ -21,6 +21,7 @@ from pgm.topology.model import (
     keys_of,
 )
 from pgm.topology.rules import addresses as rules_addresses
+from pgm.topology.rules import keys as rules_keys
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
 from pgm.topology.rules import repairers as rules_repairers
@@ -182,6 +183,7 @@ def _rules() -> str:
         "Transport": rules_transport.RULES,
         "Timers and sizes": rules_timers.RULES,
         "Parity": rules_parity.RULES,
+        "Keys": rules_keys.RULES,
     }
     intro = "A warning does not prevent the tree from running."
     return f"## Rules of `pgm check`\n\n{intro}\n\n" + "\n".join(_rule_table(*section) for section in sections.items())

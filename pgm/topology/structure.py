@@ -29,18 +29,21 @@ from pgm.topology.model import (
     Duration,
     Host,
     Interface,
+    KeyLists,
     Overrides,
     Port,
     Profile,
     Rate,
     RecordOctets,
     RecordSeconds,
+    Revocations,
     RoundTrip,
     SegmentOctets,
     WindowTable,
     keys_of,
 )
 from pgm.topology.problems import suggestion
+from pgm.trust.public_keys import PublicKeys, is_key_id, parse_line
 from pgm.units import MICROSECOND, MILLISECOND, SECOND, parse_fraction
 
 T = TypeVar("T")
@@ -48,6 +51,7 @@ Reader = Callable[[Any], Any]
 Hook = Callable[[Any, Any], Any]  # value and type, as cattrs passes them
 
 _MOST_NODES = 100_000  # maximum of one pattern
+_MOST_KEYS = 2  # of a node: the current keys, and the next ones
 _SIZE_UNITS = ("B",)
 
 _ROUND_TRIP = Row("rtt", Unit.DURATION, MILLISECOND, MICROSECOND, 4 * SECOND, (), "-", "")
@@ -159,6 +163,32 @@ def _each(kind: Any, items: Iterable[tuple[Any, object]], read: Callable[[Any, o
     return values
 
 
+def _key_lists(value: object) -> Mapping[str, tuple[PublicKeys, ...]]:
+    """Read the public keys of all nodes: one or two lines for each."""
+
+    def read(_: str, lines: object) -> tuple[PublicKeys, ...]:
+        entries = _list(lines)
+        if not 1 <= len(entries) <= _MOST_KEYS:
+            raise UnitError(
+                f"a list of {len(entries)} public keys",
+                remedy="list the current keys, and during a rotation the next ones",
+            )
+        return tuple(_each(KeyLists, enumerate(entries), lambda _, entry: parse_line(entry)).values())
+
+    return _each(KeyLists, _table(value).items(), read)
+
+
+def _revocations(value: object) -> Mapping[str, str]:
+    """Read the ids of revoked keys, with the reasons."""
+
+    def read(key_id: str, reason: object) -> str:
+        if not is_key_id(key_id):
+            raise UnitError(f"{short(key_id)} is not the id of keys", remedy="the id is the second word of their line")
+        return _text(reason)
+
+    return _each(Revocations, _table(value).items(), read)
+
+
 def _share(value: object) -> float:
     return parse_fraction(_text(value))
 
@@ -228,6 +258,8 @@ _READERS: Mapping[Any, Reader] = {
     Interface: parse_interface,
     Profile: _choice(PROFILES),
     Overrides: _overrides,
+    KeyLists: _key_lists,
+    Revocations: _revocations,
     WindowTable: _window,
     AddressPool: parse_pool,
     Impairment: _impairment,

@@ -99,6 +99,7 @@ def test_help_without_a_command_shows_the_overview() -> None:
         "docs/internals/design.md",
         "docs/guide/monitoring.md",
         "docs/guide/telemetry.md",
+        "docs/guide/security.md",
         "docs/reference/topology.md",
         "docs/guide/tuning.md",
     ],

@@ -8,10 +8,15 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
+    "trust": (("pgm.trust",), ("errors, units", "wire"), ("attrs", "numpy", "cryptography", "blake3")),
     "fec": (("pgm.fec",), ("errors, units", "wire"), ("attrs", "numpy", "zfec")),
     "messages": (("pgm.messages",), ("errors, units",), ("attrs", "cattrs", "numpy", "cbor2", "pyarrow")),
     "core": (("pgm.core",), ("errors, units", "parameters", "wire", "fec"), ("attrs", "numpy")),
-    "topology": (("pgm.topology",), ("errors, units", "parameters", "impairments"), ("attrs", "cattrs")),
+    "topology": (
+        ("pgm.topology",),
+        ("errors, units", "parameters", "impairments", "trust"),
+        ("attrs", "cattrs"),
+    ),
     "telemetry": (
         ("pgm.telemetry",),
         ("errors, units", "parameters", "wire", "core", "topology"),
@@ -29,7 +34,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
-        ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry", "archive"),
+        (
+            "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "telemetry",
+            "archive",
+        ),
         ("attrs", "numpy", "sniffio", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
     "files": (
@@ -55,7 +63,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "deploy": (
         ("deploy",),
         (
-            "errors, units", "parameters", "impairments", "wire", "messages", "core", "topology",
+            "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology",
             "telemetry", "elements", "net", "files", "sim", "spark", "processes", "archive",
         ),
         (
@@ -72,13 +80,13 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "", "structures", "pacing", "session", "polling", "recovery", "repair", "window", "parity", "congestion",
         "element", "acked", "late_join", "receiver", "source",
     ),
-    "pgm.net": ("sockets", "framing", "link", "driver", "gate", "control", "", "durable", "endpoint"),
+    "pgm.net": ("sockets", "framing", "keys", "link", "driver", "gate", "control", "", "durable", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),
     "deploy": (
-        "reference", "terminal", "node", "report", "topology", "doctor", "simulation", "status", "stream", "archive",
+        "reference", "terminal", "node", "report", "topology", "keys", "doctor", "simulation", "status", "stream", "archive",
         "monitor", "tune", "bench", "demo", "cli", "__main__",
     ),
     "deploy.bench": (
@@ -88,9 +96,17 @@ FOLDERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 # The sans-IO layers, and the modules that these layers must not import.
-PURE = ("wire", "fec", "messages", "core", "elements")
+PURE = ("wire", "trust", "fec", "messages", "core", "elements")
 # Modules about the types of datetime, which read no clock.
-VALUE_MODULES = frozenset({"pgm.messages.plain_values", "pgm.messages.structures"})
+VALUE_MODULES = frozenset(
+    {
+        "pgm.messages.plain_values",
+        "pgm.messages.structures",
+        "pgm.trust.node_identity",
+        "pgm.trust.private_keys",
+        "pgm.trust.public_keys",
+    }
+)
 IMPURE_MODULES = frozenset(
     {
         "asyncio",

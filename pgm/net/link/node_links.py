@@ -18,6 +18,7 @@ from pgm.core.segment import Channel
 from pgm.core.source.source import SourceCore
 from pgm.core.structures.arena import Arena
 from pgm.impairments import Injector
+from pgm.net.keys.start_check import own_keys
 from pgm.net.link.link import Link
 from pgm.net.link.reader import SocketRead
 from pgm.net.sockets.inputs import Input
@@ -206,9 +207,12 @@ def open_links(
 ) -> NodeLinks:
     """Open every segment of a node. Raises `TransportError` and leaves nothing open then.
 
+    A node whose keys are revoked, missing or unsafe is refused first: `KeyRefused`.
+
     Segments with an impairment get an injector, seeded by `seed`, node and segment. `has_single_consumer` is true for a
     receiver, whose core is the only user of the memory read until another endpoint joins.
     """
+    own_keys(plan)
     links: list[Link] = []
     try:
         for index, segment in enumerate(plan.segments):

@@ -35,12 +35,17 @@ def peer_of(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder for this user's sockets, with the missing folders above it.
+def make_folder(folder: Path, remedy: str = _OWN_FOLDER) -> None:
+    """Make a folder of this user, with the missing folders above it. The `remedy` names the setting of the folder.
 
     Raises `ProcessError` if another user can change the folder or one above it, and `OSError` if it cannot be made.
     """
-    _walk(folder, _own_users(), _OWN_FOLDER, make=True)
+    _walk(folder, _own_users(), remedy, remedy, make=True)
+
+
+def check_own_folder(folder: Path, remedy: str) -> None:
+    """Check that only this user and root can change a folder's entries. Raises as `check_folder`."""
+    _walk(folder, _own_users(), remedy, remedy, make=False)
 
 
 def check_folder(folder: Path) -> None:
@@ -49,7 +54,7 @@ def check_folder(folder: Path) -> None:
     Trusted are root, this user, and the user of PGM_RUNTIME_USER. Raises `ProcessError` if another user can, and
     `OSError` if there is no such folder.
     """
-    _walk(folder, _trusted_users(), _TRUST_REMEDY, make=False)
+    _walk(folder, _trusted_users(), _TRUST_REMEDY, _OWN_FOLDER, make=False)
 
 
 def check_peer(sock: socket.socket, path: Path) -> None:
@@ -77,14 +82,14 @@ def _trusted_users() -> frozenset[int]:
     return _own_users() | {uid}
 
 
-def _walk(folder: Path, users: frozenset[int], remedy: str, *, make: bool) -> None:
+def _walk(folder: Path, users: frozenset[int], remedy: str, choice: str, *, make: bool) -> None:
     """Check each folder and each link from `/` to `folder`; `make` the missing folders."""
     at, status = Path("/"), os.lstat("/")
     # In a user namespace the kernel shows root's files as files of the owner of `/`, and so it shows files of unmapped
     # users. Those users can make folders of that owner only in world-writable folders.
     root_uid = status.st_uid
     left, links = deque(folder.absolute().parts[1:]), 0
-    _check_entry(at, status, users | {root_uid}, remedy)
+    _check_entry(at, status, users | {root_uid}, remedy, choice)
     while left:
         name = left.popleft()
         if name == "..":
@@ -96,7 +101,7 @@ def _walk(folder: Path, users: frozenset[int], remedy: str, *, make: bool) -> No
         if make and not os.path.lexists(below):
             below.mkdir(mode=stat.S_IRWXU, exist_ok=True)
         entry = os.lstat(below)
-        _check_entry(below, entry, owners, remedy)
+        _check_entry(below, entry, owners, remedy, choice)
         if not stat.S_ISLNK(entry.st_mode):
             at, status = below, entry
             continue
@@ -110,21 +115,21 @@ def _walk(folder: Path, users: frozenset[int], remedy: str, *, make: bool) -> No
             status = os.lstat(at)
     # In a world-writable folder any user can place a socket, even with the sticky bit.
     if status.st_mode & _OTHERS_WRITE:
-        raise _writable(at, status)
+        raise _writable(at, status, choice)
 
 
-def _check_entry(path: Path, status: os.stat_result, owners: frozenset[int], remedy: str) -> None:
+def _check_entry(path: Path, status: os.stat_result, owners: frozenset[int], remedy: str, choice: str) -> None:
     """Check a link or folder. With the sticky bit other users can only add entries, whose owner is checked next."""
     if status.st_uid not in owners:
         raise ProcessError(f"{path} belongs to another user: {_owner_and_mode(status)}", remedy=remedy)
     is_open = status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX
     if is_open and not stat.S_ISLNK(status.st_mode):
-        raise _writable(path, status)
+        raise _writable(path, status, choice)
 
 
-def _writable(path: Path, status: os.stat_result) -> ProcessError:
+def _writable(path: Path, status: os.stat_result, choice: str) -> ProcessError:
     return ProcessError(
-        f"other users may write in {path}: {_owner_and_mode(status)}", remedy=f"chmod go-w {path}; or {_OWN_FOLDER}"
+        f"other users may write in {path}: {_owner_and_mode(status)}", remedy=f"chmod go-w {path}; or {choice}"
     )
 
 

@@ -1,0 +1,1 @@
+"""The command `pgm keys`: keys of nodes, on their hosts and in the topology file."""

@@ -1,0 +1,111 @@
+"""Private files on disk: written once with mode 0600, and read only if no other user can read them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pgm.errors import KeyRefused, ProcessError, UsageError
+from pgm.net.keys.key_directory import REMEDY, KeyPlace
+from pgm.net.sockets.trusted_folders import check_own_folder, make_folder
+
+if TYPE_CHECKING:
+    from pgm.trust.private_keys import PrivateFile, PrivateKeys
+
+_MODE = stat.S_IRUSR | stat.S_IWUSR
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_INSTALL = "pip install 'pgm-repair-network[trust]'"
+
+
+def need_cryptography() -> None:
+    """Raise `UsageError` if the packages of the extra `[trust]` are missing."""
+    try:
+        importlib.import_module("cryptography")
+    except ImportError:
+        raise UsageError("keys need cryptography, which is not installed", remedy=_INSTALL) from None
+
+
+def write_private_file(place: KeyPlace, file: PrivateFile) -> Path:
+    """Write a new private file, on disk when the call returns. Return its path.
+
+    The file appears complete or not at all. Raises `KeyRefused` for a file that exists, `ProcessError` for a directory
+    that another user can change, and `OSError`.
+    """
+    make_folder(place.directory, REMEDY)
+    path = place.path_of(file.keys.public.id)
+    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+    try:
+        with open(descriptor, "wb", buffering=0) as stream:
+            os.fchmod(descriptor, _MODE)
+            stream.write(file.text().encode())
+            os.fsync(descriptor)
+        os.link(new, path)  # in contrast to a rename this never replaces a file
+    except FileExistsError:
+        raise KeyRefused(f"{path} exists", remedy="remove the file, or make other keys") from None
+    finally:
+        os.unlink(new)
+    folder = os.open(place.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return path
+
+
+def read_private_file(place: KeyPlace, path: Path) -> PrivateKeys:
+    """Read the keys of a node. No error has an octet of the file.
+
+    Raises `KeyRefused` for a file that is missing, damaged or of another node, or that another user owns or may read or
+    replace. Raises `UsageError` without the packages of the extra.
+    """
+    need_cryptography()
+    from pgm.trust.private_keys import MOST_OCTETS, parse_private_file
+
+    octets = _read_own(path, MOST_OCTETS)
+    file = parse_private_file(octets, str(path))
+    if (file.tree, file.node) != (place.tree, place.node):
+        raise KeyRefused(
+            f"{path} has the keys of node {file.node} of tree {file.tree}, not of {place.node} of {place.tree}",
+            remedy="make keys for each node with: pgm keys new",
+        )
+    if place.path_of(file.keys.public.id) != path:
+        raise KeyRefused(f"{path} has the keys {file.keys.public.id}", remedy="give the file its former name back")
+    return file.keys
+
+
+def _read_own(path: Path, most: int) -> bytes:
+    """Return the octets of a file that this user alone may read. Raises `KeyRefused`."""
+    try:
+        check_own_folder(path.parent, REMEDY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ProcessError as error:
+        raise KeyRefused(error.message, remedy=error.remedy) from None
+    except OSError as error:
+        raise KeyRefused(f"{path}: {error.strerror}", remedy="run as the user that made the keys") from None
+    try:
+        status = os.fstat(descriptor)
+        flaw = flaw_of(status)
+        if flaw is not None:
+            raise KeyRefused(f"{path} {flaw[0]}", remedy=flaw[1].format(path=path))
+        return os.read(descriptor, most + 1)
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def flaw_of(status: os.stat_result) -> tuple[str, str] | None:
+    """Return the flaw of a private file with its remedy, or None. The remedy has a place for the path."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file", "make keys with: pgm keys new"
+    if status.st_uid != os.geteuid():
+        return f"belongs to another user: uid {status.st_uid}", "run as that user, or: chown {path}"
+    if status.st_mode & _OTHERS:
+        mode = stat.S_IMODE(status.st_mode)
+        remedy = "chmod 600 {path}; other users may know the keys: replace them with pgm keys rotate"
+        return f"is open to other users: mode {mode:04o}", remedy
+    return None

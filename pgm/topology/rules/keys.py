@@ -1,0 +1,65 @@
+"""Rules about the public keys of nodes, and about revoked keys."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from pgm.topology.problems import suggestion
+from pgm.topology.rules.rule import Rule, RuleFinding
+from pgm.topology.rules.shape import number_of
+from pgm.topology.tree import Tree
+
+
+def _owners(tree: Tree) -> Iterator[RuleFinding]:
+    nodes = tree.topology.nodes
+    patterns = [node.name for node in tree.nodes if node.is_pattern]
+    for name in tree.topology.keys:
+        path = ("keys", name)
+        if name in patterns:
+            example = name.replace("*", "1")
+            message = f"the pattern {name!r} has keys, which all its nodes would share"
+            yield RuleFinding(path, message, f"give each node keys of its own, as in {example!r}")
+        elif name not in nodes and all(number_of(pattern, name) is None for pattern in patterns):
+            known = [one.replace("*", "1") for one in nodes]
+            yield RuleFinding(path, f"the keys of {name!r} belong to no node", suggestion(name, known))
+
+
+def _shared(tree: Tree) -> Iterator[RuleFinding]:
+    owners: dict[bytes, str] = {}
+    for name, lines in tree.topology.keys.items():
+        for index, keys in enumerate(lines):
+            first = {owners.setdefault(octets, f"{name}[{index}]") for octets in (keys.ed25519, keys.x25519)}
+            if first != {f"{name}[{index}]"}:
+                others = ", ".join(sorted(first - {f"{name}[{index}]"})) or name
+                message = f"the keys {keys.id} of {name!r} are those of {others}"
+                yield RuleFinding(("keys", name, index), message, "make keys for each node with: pgm keys new")
+
+
+def _gap(tree: Tree) -> Iterator[RuleFinding]:
+    for name, lines in tree.topology.keys.items():
+        for current, following in itertools.pairwise(lines):
+            if following.first_day > current.end_day:
+                message = f"{name!r} has no valid keys from {current.end_day} to {following.first_day}"
+                remedy = f"write the first day {current.end_day} or earlier for the keys {following.id}"
+                yield RuleFinding(("keys", name, 1), message, remedy)
+
+
+def _revoked(tree: Tree) -> Iterator[RuleFinding]:
+    revoked = tree.topology.revoked
+    for name, lines in tree.topology.keys.items():
+        for index, keys in enumerate(lines):
+            if keys.id in revoked:
+                message = f"the keys {keys.id} of {name!r} are revoked: {revoked[keys.id]}"
+                remedy = f"remove the line, and make new keys with: pgm keys new FILE --node {name} --write"
+                yield RuleFinding(("keys", name, index), message, remedy)
+
+
+# fmt: off
+RULES = (
+    Rule("key-owner", "Keys belong to a node of the file, or to one node of a pattern.", _owners),
+    Rule("key-shared", "No two nodes have a key in common.", _shared),
+    Rule("key-gap", "The next keys of a node are valid before the current ones end.", _gap),
+    Rule("key-revoked", "No node lists revoked keys.", _revoked),
+)
+# fmt: on

@@ -1,0 +1,124 @@
+"""Proofs: the digests of spans of blocks, chained to the proof before, with one Ed25519 signature.
+
+The octets of a proof, big-endian:
+
+    version 1 (1), zero (1), number of spans (2), id of the keys (10), TSI (8), epoch (8), number of the proof from 0 (8),
+    BLAKE3 of the whole proof before, or zeros (32),
+    for each span: first sqn (8), number of packets (4), digest (32),
+    Ed25519 signature of "pgm proof 1", a zero octet and all octets before the signature (64).
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+
+import attrs
+import blake3
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from pgm.trust.blocks import DIGEST_OCTETS, SignedSession
+from pgm.trust.private_keys import PrivateKeys
+from pgm.trust.public_keys import PublicKeys
+
+MOST_SPANS = 1024  # of a proof: 44 KiB
+SIGNATURE_OCTETS = 64
+
+_VERSION = 1
+_DOMAIN = b"pgm proof 1\0"
+_HEAD = struct.Struct(">BBH10s8sQQ32s")
+_SPAN = struct.Struct(">QI32s")
+_MOST_SQN = 1 << 63
+
+
+@attrs.frozen
+class Span:
+    """Consecutive packets of one block, with their digest."""
+
+    first: int
+    count: int
+    digest: bytes
+
+    @property
+    def end(self) -> int:
+        """The sqn after the last."""
+        return self.first + self.count
+
+
+@attrs.frozen
+class Proof:
+    """Signed digests of a session. Spans ascend and do not overlap."""
+
+    key_id: str
+    session: SignedSession
+    number: int  # of the proof in the session, from 0
+    previous: bytes  # hash of the proof before; zeros for the first one
+    spans: tuple[Span, ...]
+
+    def signed_by(self, keys: PrivateKeys) -> bytes:
+        """Return the octets of the proof with its signature. Raises `ValueError` for spans that no proof may have."""
+        flaw = _flaw(self.spans)
+        if flaw:
+            raise ValueError(flaw)
+        octets = _HEAD.pack(
+            _VERSION,
+            0,
+            len(self.spans),
+            base64.b32decode(self.key_id.upper()),
+            self.session.tsi,
+            self.session.epoch,
+            self.number,
+            self.previous,
+        ) + b"".join(_SPAN.pack(span.first, span.count, span.digest) for span in self.spans)
+        return octets + keys.sign(_DOMAIN + octets)
+
+
+FIRST_PREVIOUS = bytes(DIGEST_OCTETS)
+
+
+def hash_of_proof(octets: bytes) -> bytes:
+    """Return the hash by which the next proof names this one."""
+    return blake3.blake3(octets).digest()
+
+
+def decode_proof_untrusted(octets: bytes) -> Proof | None:
+    """Return the proof in these octets, whose signature is not checked; None for other octets. Never raises."""
+    size = len(octets) - SIGNATURE_OCTETS
+    if size < _HEAD.size:
+        return None
+    version, zero, count, key_id, tsi, epoch, number, previous = _HEAD.unpack_from(octets)
+    if (version, zero) != (_VERSION, 0) or size != _HEAD.size + count * _SPAN.size:
+        return None
+    spans = tuple(Span(*row) for row in _SPAN.iter_unpack(octets[_HEAD.size : size]))
+    if _flaw(spans):
+        return None
+    return Proof(base64.b32encode(key_id).decode().lower(), SignedSession(tsi, epoch), number, previous, spans)
+
+
+def verify_proof_untrusted(octets: bytes, keys: PublicKeys) -> Proof | None:
+    """Return the proof in these octets if these keys have signed it, else None. Never raises.
+
+    The caller compares session, number and previous hash with its own, and takes keys that are valid now.
+    """
+    proof = decode_proof_untrusted(octets)
+    if proof is None or proof.key_id != keys.id:
+        return None
+    try:
+        public = Ed25519PublicKey.from_public_bytes(keys.ed25519)
+        public.verify(octets[-SIGNATURE_OCTETS:], _DOMAIN + octets[:-SIGNATURE_OCTETS])
+    except (InvalidSignature, ValueError):
+        return None
+    return proof
+
+
+def _flaw(spans: tuple[Span, ...]) -> str:
+    """Return the reason why no proof may have these spans, or an empty text."""
+    if not 1 <= len(spans) <= MOST_SPANS:
+        return f"a proof has 1 to {MOST_SPANS} spans, not {len(spans)}"
+    at = 0
+    for span in spans:
+        if span.first < at or span.count < 1 or span.end > _MOST_SQN:
+            return f"the span from {span.first} with {span.count} packets does not ascend"
+        at = span.end
+    return ""

@@ -1,0 +1,61 @@
+"""Test vectors of the formats of docs/guide/security.md: `python -m tests.unit.trust.vectors --write` writes the file."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from pgm.trust.blocks import SignedSession
+from pgm.trust.proofs import FIRST_PREVIOUS, Proof, Span, hash_of_proof
+from tests.unit.trust.keys import private_keys
+from tests.unit.trust.packets import packets_of, runs_of
+
+FILE = Path(__file__).with_name("vectors.json")
+SESSION = SignedSession(bytes.fromhex("0102030405060708"), 1_767_225_600_000_000_000)
+
+_BLOCKS = (
+    ("one packet", 0, [(1, 5, None)]),
+    ("an empty payload", 1, [(1, 0, None)]),
+    ("32 packets of two lengths", 32, [(31, 12, None), (1, 7, None)]),
+    ("a message of three fragments between plain packets", 4_294_967_294, [(1, 4, None), (3, 10, 0), (1, 4, None)]),
+    ("a fragment whose offset is behind others", 64, [(2, 6, 4_294_967_290)]),
+)
+
+
+def vectors() -> dict[str, Any]:
+    """Return all vectors."""
+    keys, rng = private_keys(7), random.Random(1)
+    blocks, spans = [], []
+    for about, first, pieces in _BLOCKS:
+        runs = runs_of(first, pieces, rng)
+        packets = [{"payload": payload.hex(), "fragment": fragment} for payload, fragment in packets_of(runs)]
+        digest = SESSION.digest(runs)
+        spans.append(Span(first, len(packets), digest))
+        blocks.append({"about": about, "tsi": SESSION.tsi.hex(), "epoch": SESSION.epoch, "first": first, "packets": packets, "digest": digest.hex()})  # fmt: skip
+    spans.sort(key=lambda span: span.first)
+    proofs, previous = [], FIRST_PREVIOUS
+    for number, chosen in enumerate((spans[:2], spans[2:])):
+        octets = Proof(keys.public.id, SESSION, number, previous, tuple(chosen)).signed_by(keys)
+        previous = hash_of_proof(octets)
+        rows = [[span.first, span.count, span.digest.hex()] for span in chosen]
+        proofs.append({"about": f"proof {number}", "octets": octets.hex(), "is_valid": True, "number": number, "spans": rows})  # fmt: skip
+    forged = bytearray.fromhex(proofs[0]["octets"])
+    forged[70] ^= 1
+    proofs.append({"about": "a changed sqn", "octets": forged.hex(), "is_valid": False})
+    secret = keys.secret_octets().hex()
+    return {"secret": secret, "line": keys.public.line, "blocks": blocks, "proofs": proofs}
+
+
+def text() -> str:
+    """Return the text of the file."""
+    return json.dumps(vectors(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        FILE.write_text(text())
+    else:
+        sys.stdout.write(text())
