@@ -13,9 +13,10 @@ from pathlib import Path
 from deploy.doctor import readings
 from deploy.doctor.findings import HostFinding, advice, fault, judged, ok
 from deploy.topology.render import memory_of
-from pgm.errors import ProcessError, TransportError
+from pgm.errors import ProcessError, TransportError, UsageError
 from pgm.net.control.control_socket import control_path
 from pgm.net.control.status_socket import runtime_dir
+from pgm.net.keys.start_check import own_keys
 from pgm.net.sockets.open import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from pgm.net.sockets.raw_ip import PROTOCOL, open_raw
 from pgm.net.sockets.trusted_folders import check_folder
@@ -44,6 +45,7 @@ def check_machine(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
         yield from _memory(plans)
         yield free_memory(plans, is_given_back=readings.gives_memory_back())
         yield from _folders(plans)
+        yield from _keys(plans)
     yield from _clocks()
     yield _governor()
     yield from _packages(plans)
@@ -186,6 +188,20 @@ def _room(plan: NodePlan, folder: Path) -> HostFinding:
     return judged("archive", plan.name, free >= wanted, found, text, remedy)
 
 
+def _keys(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
+    """Check the private files of the nodes as each node does at its start."""
+    for plan in plans:
+        try:
+            keys = own_keys(plan)
+        except UsageError as error:
+            yield fault(
+                "keys", plan.name, error.message, "a valid private file that this user alone may read", error.remedy
+            )
+        else:
+            if keys is not None:
+                yield ok("keys", plan.name, f"{keys.public.id}, until {keys.public.end_day}")
+
+
 def _existing(folder: Path) -> Path:
     return next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
 
@@ -223,9 +239,11 @@ def _governor() -> HostFinding:
 def _packages(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     records = any(plan.record_directory or plan.telemetry for plan in plans)
     has_parity = any(plan.parameters_of(stream).fec_group for plan in plans for stream in plan.streams)
+    has_keys = any(plan.identity.listed for plan in plans)
     for name, extra, is_needed, purpose in (
         ("zfec", "fec", has_parity, "parity"),
         ("pyarrow", "arrow", records, "archives, telemetry and columns of messages"),
+        ("cryptography", "trust", has_keys, "keys"),
         ("pyspark", "spark", False, "Spark"),
     ):
         remedy = f"pip install 'pgm-repair-network[{extra}]'"

@@ -90,8 +90,19 @@ def test_doctor_page_lists_the_checks_there_are(tree: Path) -> None:
     told = set(re.findall(r"^\| ([A-Za-z0-9 ]+) \| .* \| .* \|$", PAGE, re.MULTILINE)) - {"check", "setting", "look at"}
     source = "".join(path.read_text() for path in (ROOT / "deploy/doctor").glob("*.py"))
     made = set(re.findall(r'(?:ok|advice|fault|judged|_buffer)\(\s*"([^"]+)"', source))
-    assert told == made | {"GSO", "GRO", "zfec", "pyarrow", "pyspark", "IP protocol 113"}
+    assert told == made | {"GSO", "GRO", "zfec", "pyarrow", "cryptography", "pyspark", "IP protocol 113"}
     assert set(by_check(invoked("doctor", tree, "--json").json)) <= told
+
+
+def test_doctor_checks_private_files_as_the_nodes_do(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGM_KEY_DIR", str(tree.parent / "keys"))
+    assert "keys" not in by_check(invoked("doctor", tree, "--json").json)
+    path = Path(invoked("keys", "new", tree, "--node", "source", "--write", "--json").json["private_file"])
+    assert by_check(invoked("doctor", tree, "--json").json)["keys"]["level"] == "ok"
+    path.chmod(0o644)
+    row = by_check(invoked("doctor", tree, "--json").json)["keys"]
+    assert (row["level"], row["subject"]) == ("fault", "source")
+    assert "is open to other users" in row["found"]
 
 
 def test_the_examples_of_the_page(tree: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from pgm.topology.load import load
 from pgm.trust.private_keys import parse_private_file
 from tests.cli.command import CommandResult, invoked
 from tests.cli.test_json import documented
+from tests.net.support.lab import ROOT
 from tests.unit.topology.trees import GOOD
 from tests.unit.trust.test_private_keys import spellings
 
@@ -182,6 +185,20 @@ def test_file_of_unusual_form_leaves_no_private_file(tree: Path) -> None:
     tree.write_text(GOOD.replace("version = 1", f'version = 1\nkeys.exchange = ["{line}"]'))
     keys("new", tree, "--node", "relay", "--write").complains(2, "paste the lines by hand")
     assert len(private_files(tree)) == 1
+
+
+def test_keys_without_their_packages_name_the_extra(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    keys("new", tree, "--node", "exchange").complains(2, "keys need cryptography", "pgm-repair-network[trust]")
+
+
+def test_commands_and_nodes_run_without_the_packages() -> None:
+    program = (
+        "import sys; sys.modules |= {'cryptography': None, 'blake3': None}\n"
+        "import deploy.keys.command, deploy.node.run, deploy.topology.check, pgm.blocking"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_rotation_needs_the_private_file(tree: Path) -> None:
