@@ -196,7 +196,7 @@ class RepairerSession:
         if spm.options:
             self.parity = self.parity.on_spm(spm, now_ns)
             self._offer.has_parity = isinstance(self.parity, RepairerParity)
-            self.intake.keep_bounds()
+        self.intake.keep_bounds()
         passed = self.state.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
 

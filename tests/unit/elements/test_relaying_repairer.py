@@ -183,3 +183,16 @@ def test_gaps_of_full_table_are_requested_within_the_bound():
             made.receive(data_train(nak.sqns, size=20, kind=PacketType.RDATA), Channel(UP, True), SOURCE, now)
         assert len(missing) <= 16
     assert wanted - asked == set(range(200, 399))
+
+
+@pytest.mark.rfc("SEC-01")
+def test_plain_spm_adds_no_gap_beyond_the_bound():
+    """An SPM without options reveals a seventeenth gap; the oldest gap makes room."""
+    made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), parameters(rxw_gaps=16), random.Random(1))
+    made.receive(train_of(spm_packet(1, 0, 0)), Channel(UP, True), SOURCE, SECOND)
+    made.receive(data_train(range(0, 34, 2), size=20), Channel(UP, True), SOURCE, SECOND)
+    [session] = made.sessions
+    assert len(session.upstream.recovery.missing) == 16
+    made.receive(train_of(spm_packet(2, 0, 40)), Channel(UP, True), SOURCE, SECOND)
+    assert [(gap.first, gap.end) for gap in session.upstream.recovery.missing][-1] == (33, 41)
+    assert len(session.upstream.recovery.missing) == 16
