@@ -273,6 +273,8 @@ class Parameters:
     peer_expiry: int = _ivl(10 * SECOND, _ASKERS, "-", "Silence after which a session is reported as silent. A session whose source announced its end closes then. The default is several ihb_max.", low=10 * MILLISECOND)
     stall_ivl: int = _ivl(4 * SECOND, _ASKERS, "-", "Silence after which no packet is given up: the cause is then an outage above, not a loss. The value must be two ihb_max or more, and below peer_expiry.", low=MILLISECOND)
     end_confirm_ivl: int = _ivl(500 * MILLISECOND, _ASKERS, "-", "Wait before a FIN or RST is believed. Data behind the end, or a later SPM without an end, void it. Receivers request an SPM meanwhile, so the value should be above spmr_bo_ivl. 0 believes every packet.", low=0)
+    signature_age: int = _ivl(60 * SECOND, _ASKERS, "-", "Largest difference between the time at which the first SPM of a session was signed and this node's clock. Older SPMs are replays. The clocks of source and node must agree that well.", low=SECOND)
+    spm_verify_rte: int = _per_s(100, _ASKERS, "-", "Signatures of SPMs that are verified in a second, for each sender of valid SPMs, and for all other senders together. A verification takes some 0.15 ms, and a source sends fewer SPMs.")
     session_expiry: int = _ivl(120 * SECOND, _ASKERS, "-", "Silence after which a session's state is dropped and its missing packets are reported lost.", low=10 * MILLISECOND)
     inbox_bytes: int = _octets(16 * MIB, _RECEIVER, "-", "Maximum octets delivered and not yet taken by the application. At this limit delivery stops and repair continues.", low=64 * KIB)
 

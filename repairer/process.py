@@ -14,11 +14,13 @@ from pgm.archive.recording.recorder import Recorder
 from pgm.archive.service.node_service import serving
 from pgm.core.effects import Effect, Save
 from pgm.core.segment import Segment
+from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.state import SessionState
 from pgm.core.structures.arena import PROCESS_MEMORY
 from pgm.net.cache_file import CacheFile
 from pgm.net.core_factory import element_setup
 from pgm.net.element_process import Log, run_element
+from pgm.net.keys.stream_signatures import signers_of
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
 from pgm.units import MIB, SECOND
@@ -33,13 +35,16 @@ def build(
     plan: NodePlan,
     segments: Sequence[Segment],
     rng: random.Random | None = None,
+    signers: StreamSigners = NO_SIGNERS,
     *,
     records: bool = False,
     saves: bool = False,
 ) -> RepairerCore:
     """Return the core for a plan. Without `rng`, the random seed differs at each start."""
     generator = rng or random.Random(random.SystemRandom().random())
-    return RepairerCore(element_setup(plan, segments), plan.parameters, generator, records=records, saves=saves)
+    return RepairerCore(
+        element_setup(plan, segments, signers), plan.parameters, generator, records=records, saves=saves
+    )
 
 
 def cache_path(plan: NodePlan) -> Path | None:
@@ -73,7 +78,8 @@ class _Repairer:
 
     def build(self, plan: NodePlan, segments: Sequence[Segment]) -> RepairerCore:
         """Return the core, with what an earlier process saved."""
-        core = self.core = build(plan, segments, records=self.recorder is not None, saves=self.file is not None)
+        signers, records, saves = signers_of(plan.streams), self.recorder is not None, self.file is not None
+        core = self.core = build(plan, segments, signers=signers, records=records, saves=saves)
         if self.recorder is not None:
             self.recorder.counters = core.counters
         if self.file is not None:

@@ -17,12 +17,14 @@ from pgm.wire.formats import UPSTREAM, Kind, Nla, PacketType, Tsi
 from pgm.wire.options import (
     MAX_NAK_LIST,
     OPTIONS,
+    PROOF_OCTETS,
     CurrTgsize,
     NakList,
     Option,
     Options,
     ParityGrp,
     ParityPrm,
+    SpmSignature,
     UnknownOption,
 )
 from pgm.wire.sequence_numbers import MASK
@@ -70,6 +72,8 @@ def options_of(cls: type[Option]) -> st.SearchStrategy[Option]:
     if cls in (ParityGrp, CurrTgsize):
         return u32s.filter(bool).map(cls)
     drawn = _declared(cls)
+    if cls is SpmSignature:
+        drawn["proof"] = st.binary(min_size=PROOF_OCTETS, max_size=PROOF_OCTETS)
     defaults = {field.name: field.default for field in attrs.fields(cls)}
     for name, mask in cls.FLAGS.items():
         drawn[name] = st.booleans() if isinstance(defaults[name], bool) else st.integers(0, mask)

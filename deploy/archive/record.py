@@ -36,6 +36,7 @@ from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import driven, receiving_driver, resolve
+from pgm.net.keys.stream_signatures import signers_of
 from pgm.net.link.node_links import open_links
 from pgm.net.link.reader import receiving_arena
 from pgm.telemetry.snapshot import Snapshot
@@ -105,7 +106,8 @@ async def record_node(
     async with AsyncExitStack() as stack:
         stack.enter_context(links.held())
         generator = random.Random(random.SystemRandom().random())
-        core = receiver_core(plan, streams, [link.segment for link in links], generator)
+        segments = [link.segment for link in links]
+        core = receiver_core(plan, streams, segments, generator, signers=signers_of(streams))
         recorder = stack.enter_context(recording(plan, directory, core.sessions.state_of, events.log))
         recorder.counters = core.counters
         stack.enter_context(serving(plan, directory, events.log))

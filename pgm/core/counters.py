@@ -233,6 +233,15 @@ class Counters:
     opx_discarded: int = _count(
         "packets", "Packets dropped because OPX of an unknown option requires elements to drop them."
     )
+    forged_spm_packets: int = _count(
+        "packets", "SPMs of signed streams without a valid signature, or signed longer than signature_age ago. Dropped."
+    )
+    unverified_spm_packets: int = _count(
+        "packets", "SPMs of signed streams dropped because their sender had used its budget (spm_verify_rte)."
+    )
+    unproved_packets: int = _count(
+        "packets", "Data packets of signed streams dropped because no signed SPM of their session had come."
+    )
     unlisted_packets: int = _count(
         "packets", "Data packets and SPMs from addresses that are not among a stream's sources."
     )

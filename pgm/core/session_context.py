@@ -26,6 +26,7 @@ class SessionContext:
     counters: Counters
     rng: random.Random
     node_id: NodeId = attrs.field()
+    is_signed: bool = False  # whether the SPMs of the stream are signed
 
     @node_id.default
     def _new_node_id(self) -> NodeId:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import attrs
+
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
@@ -12,6 +14,7 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
+from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import SourceFilter
 from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
@@ -20,6 +23,7 @@ from pgm.core.source_names import SourceNames, gsi_of
 from pgm.errors import UsageError
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
+from pgm.wire.signed_spm import SpmSigner
 
 _ANY_ADDRESS = {False: "0.0.0.0", True: "::"}  # by whether it is IPv6
 
@@ -59,21 +63,30 @@ def unordered_ports(streams: Sequence[StreamPlan]) -> frozenset[int]:
     return frozenset(stream.data_port for stream in streams if stream.order != "ordered")
 
 
-def source_core(
-    plan: NodePlan,
-    stream: StreamPlan,
-    segments: Sequence[Segment],
-    tsi: Tsi,
-    started_at_ns: int,
-    now_ns: int,
-    rng: random.Random | None = None,
-) -> SourceCore:
-    """Make a source of one stream on all of its segments. Without `rng` the TSI, which is random, seeds its polls."""
+@attrs.frozen
+class SourceStart:
+    """Settings of a source that differ at each start. Without `rng` the TSI, which is random, seeds its polls."""
+
+    tsi: Tsi
+    started_at_ns: int  # wall clock, ns since 1970
+    now_ns: int  # by the clock of the cores
+    rng: random.Random | None = None
+    signer: SpmSigner | None = None  # of a signed stream
+
+
+def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
+    """Make a source of one stream on all of its segments."""
     setup = SourceSetup(
-        tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow, lines=tuple(segments[1:])
+        start.tsi,
+        segments[0],
+        stream.data_port,
+        started_at_ns=start.started_at_ns,
+        flow=stream.flow,
+        lines=tuple(segments[1:]),
+        signer=start.signer,
     )
     parameters = plan.parameters_of(stream)
-    return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, now_ns, rng)
+    return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
@@ -107,6 +120,7 @@ def receiver_core(
     rng: random.Random,
     ack_bound: AckBound = AT_ONCE,
     starts: StartPositions = BY_PARAMETERS,
+    signers: StreamSigners = NO_SIGNERS,
 ) -> ReceiverCore:
     """Make a receiver of some streams. `ack_bound` tells what its application has taken, `starts` what it took before."""
     setup = ReceiverSetup(
@@ -124,11 +138,12 @@ def receiver_core(
         names=_source_names(plan, streams),
         ack_bound=ack_bound,
         starts=starts,
+        signers=signers,
     )
     return ReceiverCore(setup, plan.parameters, rng)
 
 
-def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
+def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSigners = NO_SIGNERS) -> ElementSetup:
     """Return the setup of an aggregator or repairer: its place in the tree."""
     return ElementSetup(
         up=next(segment for segment in segments if segment.upstream),
@@ -139,6 +154,7 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
         lines=lines_of(plan, segments),
         is_standby=plan.is_standby,
         allowed=_allowed(plan, plan.streams),
+        signers=signers,
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
         siblings=plan.siblings,

@@ -10,6 +10,7 @@ import attrs
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.trust.node_identity import NodeIdentity
+from pgm.trust.public_keys import PublicKeys
 
 Address = str  # an IP address in its usual spelling
 Order = Literal["ordered", "unordered", "unreliable"]
@@ -77,6 +78,7 @@ class StreamPlan:
     framing: Framing = "plain"
     sources: tuple[str, ...] = ()  # names of the file's nodes that send it
     allowed: frozenset[Address] | None = None  # senders permitted on the node's segments; None: all
+    signers: tuple[PublicKeys, ...] | None = None  # keys of the sources that sign their SPMs; None: an unsigned stream
     parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream
 
 

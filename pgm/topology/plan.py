@@ -19,6 +19,7 @@ from pgm.topology.rules.shape import number_of
 from pgm.topology.rules.sources import listed_addresses
 from pgm.topology.tree import Tree
 from pgm.trust.node_identity import NodeIdentity
+from pgm.trust.public_keys import PublicKeys
 
 _NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # group of a segment without one, by IP version
 
@@ -218,18 +219,27 @@ def _allowed(tree: Tree, node: NodeTable, stream: StreamTable) -> frozenset[Addr
     return frozenset(addresses)
 
 
+def _signers(tree: Tree, stream: StreamTable) -> tuple[PublicKeys, ...] | None:
+    """Return the keys of all sources of a signed stream that are not revoked; None for an unsigned stream."""
+    if not stream.signed:
+        return None
+    topology = tree.topology
+    listed = (keys for name in tree.sources_of(stream.name) for keys in topology.keys.get(name, ()))
+    return tuple(keys for keys in listed if keys.id not in topology.revoked)
+
+
 def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -> StreamPlan:
     topology = tree.topology
     own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
-    sources = (other for other in tree.nodes if other.role is Role.SOURCE and stream.name in other.streams)
     return StreamPlan(
         name=stream.name,
         data_port=stream.data_port,
         order=stream.order,
         flow=stream.flow,
         framing=stream.framing,
-        sources=tuple(other.name for other in sources),
+        sources=tuple(tree.sources_of(stream.name)),
         allowed=_allowed(tree, node, stream),
+        signers=_signers(tree, stream),
         parameters=own,
     )
 

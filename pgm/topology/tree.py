@@ -47,6 +47,10 @@ class Tree:
         """Return the nodes with these names, and skip unknown names."""
         return [self.topology.nodes[name] for name in names if name in self.topology.nodes]
 
+    def sources_of(self, stream: str) -> list[str]:
+        """Return the names of the sources of a stream."""
+        return [node.name for node in self.nodes if node.role is Role.SOURCE and stream in node.streams]
+
     def answering_on(self, segment: str) -> list[NodeTable]:
         """Return the nodes that answer NAKs on a segment."""
         return [node for node in self.on.get(segment, []) if any(place.segment == segment for place in node.downs)]

@@ -57,10 +57,14 @@ class PublicKeys:
     end_day: date
 
     @property
+    def id_octets(self) -> bytes:
+        """Return the id as 10 octets: 80 bits of a SHA-256 of both keys."""
+        return hashlib.sha256(_DOMAIN + self.ed25519 + self.x25519).digest()[:_ID_OCTETS]
+
+    @property
     def id(self) -> str:
-        """Return the id: 80 bits of a SHA-256 of both keys, in base32."""
-        digest = hashlib.sha256(_DOMAIN + self.ed25519 + self.x25519).digest()
-        return base64.b32encode(digest[:_ID_OCTETS]).decode().lower()
+        """Return the id in base32."""
+        return base64.b32encode(self.id_octets).decode().lower()
 
     @property
     def line(self) -> str:

@@ -24,6 +24,7 @@ OP_ENCODED = 0x04  # F, third octet (E-06)
 OP_ENCODED_NULL = 0x80  # U, fourth octet
 
 MAX_OPTIONS = 16  # after OPT_LENGTH (W-24, E-19); this project never sends more than 15
+PROOF_OCTETS = 74  # of OPT_PGM_SIGNATURE: id of keys, and Ed25519 signature (RFC 8032)
 MAX_NAK_LIST = 62  # beyond the header's sqn (W-33)
 
 _HEAD = struct.Struct(">BBBB")
@@ -320,6 +321,20 @@ class Acker(Option):
     acker: Nla = nla("elected acker, 0.0.0.0 or :: for none")
 
 
+@_option
+@attrs.frozen
+class SpmSignature(Option):
+    """Private option: the source's Ed25519 signature of an SPM; others skip the option.
+
+    `proof` is the id of the source's keys, 10 octets, and the signature, 64 octets (`pgm.wire.signed_spm`).
+    """
+
+    TYPE, NAME, CARRIERS = 0x6B, "OPT_PGM_SIGNATURE", frozenset({_T.SPM})
+    signed_s: int = u32("time of the signature, seconds since 1970")
+    signed_ns: int = u32("nanoseconds of that second")
+    proof: bytes = raw("id of the keys (10), Ed25519 signature (64)")
+
+
 @attrs.frozen
 class UnknownOption(Option):
     """An option without a row in the table, kept octet for octet."""
@@ -439,6 +454,8 @@ def _decode_one_untrusted(octets: memoryview, at: int, number: int, size: int, o
         raise WireError("option_length")
     if cls is NakList and not 0 < len(values[0]) <= MAX_NAK_LIST:
         raise WireError("nak_list")
+    if cls is SpmSignature and len(values[2]) != PROOF_OCTETS:
+        raise WireError("option_length")
     if cls in _PARITY and not _is_sound(cls, values[0], octet3):
         raise WireError("parity")
     return cls(**dict(zip(_LAYOUTS[cls].names, values, strict=True)), **_flag_values(cls, octet3))

@@ -103,6 +103,7 @@ VALUE_MODULES = frozenset(
         "pgm.messages.plain_values",
         "pgm.messages.structures",
         "pgm.trust.node_identity",
+        "pgm.trust.signature_check",
         "pgm.trust.private_keys",
         "pgm.trust.public_keys",
     }

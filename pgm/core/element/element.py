@@ -10,13 +10,15 @@ from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.element.setup import ElementSetup
 from pgm.core.node_id import NodeId
 from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.session.signed_streams import SignedStreams
 from pgm.core.session.source_filter import refused_packets
+from pgm.core.session.state import SessionState
 from pgm.core.session.table import HasState, SessionTable
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import Nla, tsi_text
+from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.train import Item, Train
 from pgm.wire.unknown_options import apply_opx
 
@@ -48,6 +50,7 @@ class ElementCore(Generic[S]):
         self._parameters = parameters
         self._rng = rng
         self._node_id = NodeId(rng)
+        self._signed = SignedStreams(setup.signers, parameters, self.counters)
         self.sessions: SessionTable[S] = SessionTable(parameters, self.counters)
 
     @property
@@ -60,10 +63,21 @@ class ElementCore(Generic[S]):
 
     def _context_of(self, item: Item) -> SessionContext:
         tsi = self._setup.names.named(item.tsi, item.data_port)
-        return SessionContext(tsi, item.data_port, self._parameters, self.counters, self._rng, self._node_id)
+        return SessionContext(
+            tsi,
+            item.data_port,
+            self._parameters,
+            self.counters,
+            self._rng,
+            self._node_id,
+            self._signed.signs(item.data_port),
+        )
 
-    def _items_of(self, train: Train, peer: Nla) -> list[Item]:
-        """Return the items of a read to process: not those of refused sources, or that OPX discards (W-26)."""
+    def _items_of(self, train: Train, peer: Nla, now_ns: int) -> list[Item]:
+        """Return the items of a read to process.
+
+        Packets of refused sources, of a signed stream without a proof, or that OPX discards (W-26) are not among them.
+        """
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         accepted: list[Item] = []
@@ -72,12 +86,18 @@ class ElementCore(Generic[S]):
             if allowed and (refused := refused_packets(allowed, item, peer)):
                 self.counters.unlisted_packets += refused
                 continue
+            if self._signed and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
+                continue
             kept = apply_opx(item) if item.options else item
             if kept is None:
                 self.counters.opx_discarded += 1
             else:
                 accepted.append(kept)
         return accepted
+
+    def _state_of(self, tsi: Tsi) -> SessionState | None:
+        session = self.sessions.get(tsi)
+        return None if session is None else session.state
 
     def _expire(self, now_ns: int) -> list[Effect]:
         """Drop sessions without traffic or requests for `session_expiry`, with a notice."""

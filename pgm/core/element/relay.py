@@ -47,6 +47,7 @@ class Relay:
     ) -> None:
         self._tsi = context.tsi
         self._data_port = context.data_port
+        self._is_signed = context.is_signed
         self._setup = setup
         self._parameters = context.parameters
         self._counters = context.counters
@@ -137,9 +138,15 @@ class Relay:
 
         The announcement is sent at most once in IHB_MIN. Nodes below then send no NAKs until a regular SPM comes. The
         SPM repeats the last SPM_SQN and its edges. The RFC requires edges that say "no window", on which other
-        implementations hang (INT-Q11). This implementation evaluates neither.
+        implementations hang (INT-Q11). This implementation evaluates neither. A relay cannot sign in the name of the
+        source, so it announces nothing in a signed stream.
         """
-        if not self.is_active or self._spm is None or now_ns < self._unreachable_sent_ns + self._parameters.ihb_min:
+        if (
+            not self.is_active
+            or self._spm is None
+            or self._is_signed
+            or now_ns < self._unreachable_sent_ns + self._parameters.ihb_min
+        ):
             return NOTHING
         self._unreachable_sent_ns = now_ns
         special = attrs.evolve(self._spm, options=(NbrUnreach(),), octets=b"")

@@ -15,7 +15,9 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.receiver.single_packet import SingleReceiveLane
 from pgm.core.receiver.source_restarts import restart_of_new_session, restart_of_silent_session
 from pgm.core.segment import Channel
+from pgm.core.session.signed_streams import SignedStreams
 from pgm.core.session.source_filter import refused_packets
+from pgm.core.session.state import SessionState
 from pgm.core.session.table import SessionTable
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
@@ -41,6 +43,7 @@ class ReceiverCore:
         self._room = DeliveryBudget(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
         self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters, self._counters)
+        self._signed = SignedStreams(setup.signers, parameters, self._counters)
         self.single = SingleReceiveLane(self._sessions, is_open=not setup.allowed and not setup.lines)
 
     @property
@@ -88,6 +91,8 @@ class ReceiverCore:
             return NOTHING
         if self.setup.allowed and (refused := refused_packets(self.setup.allowed, item, peer)):
             self._counters.unlisted_packets += refused
+            return NOTHING
+        if self._signed and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
             return NOTHING
         if isinstance(item, Data):
             if item.parity:
@@ -143,12 +148,24 @@ class ReceiverCore:
             known.start.on_spmr_heard(now_ns)
         return NOTHING
 
+    def _state_of(self, tsi: Tsi) -> SessionState | None:
+        session = self._sessions.get(tsi)
+        return None if session is None else session.state
+
     def _session(self, item: Data | Spm, peer: Nla, now_ns: int) -> tuple[ReceiverSession | None, Effects]:
         session = self._sessions.get(item.tsi)
         if session is not None or not self._sessions.has_room(now_ns):
             return session, NOTHING
         tsi = self.setup.names.named(item.tsi, item.data_port)
-        context = SessionContext(tsi, item.data_port, self._parameters, self._counters, self._rng, self._node_id)
+        context = SessionContext(
+            tsi,
+            item.data_port,
+            self._parameters,
+            self._counters,
+            self._rng,
+            self._node_id,
+            self._signed.signs(item.data_port),
+        )
         session = ReceiverSession(context, self.setup, self._room, now_ns)
         restarted = restart_of_new_session(session, self._sessions)
         evicted = self._sessions.add(item.tsi, session, peer, now_ns)

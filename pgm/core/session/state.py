@@ -53,6 +53,7 @@ class SessionState:
         self.tsi = context.tsi
         self.data_port = context.data_port
         self._context = context
+        self._is_signed = context.is_signed  # then only SPMs, which are verified, move the trail and end the session
         self.spm: Spm | None = None  # the last one taken
         self.group_size = 0  # group size of the parity in the first SPM, 0 without parity
         self.trail = 0
@@ -102,14 +103,15 @@ class SessionState:
         return (nak,)
 
     def place(self, wire_sqn: int, wire_trail: int) -> tuple[int, int]:
-        """Return a data packet's sqn and trail in 64 bits.
+        """Return a data packet's sqn and trail in 64 bits. In signed streams the trail is that of the SPMs.
 
         Without known edges the sqn itself is the start of the 64-bit numbers. If the window reaches across 2^32, its
         trail lies one turn of 2^32 below. The numbers then start one turn higher, so that no sqn is negative.
         """
         if self.has_edges:
             low = self.lead - HALF  # two calls of `unwrap`, written out for the fast path
-            return low + (wire_sqn - low & MASK), low + (wire_trail - low & MASK)
+            trail = self.trail if self._is_signed else low + (wire_trail - low & MASK)
+            return low + (wire_sqn - low & MASK), trail
         trail = min(unwrap(wire_trail, wire_sqn), wire_sqn)  # never ahead of the packet itself
         turn = SPACE if trail < 0 else 0
         return wire_sqn + turn, trail + turn
@@ -146,7 +148,7 @@ class SessionState:
     def saw_next(self, trail: int) -> None:
         """Advance the edges by the packet after the lead. Its trail must not lie ahead of that packet."""
         self.lead = self._announced_lead = self.lead + 1
-        if trail > self.trail:
+        if trail > self.trail and not self._is_signed:
             self.trail = trail
 
     def reveals(self, end: int) -> bool:
@@ -160,11 +162,15 @@ class SessionState:
         """Advance the lead to the newest sqn of an NCF."""
         self.lead = max(self.lead, end - 1)
 
+    def repeats(self, spm: Spm) -> bool:
+        """Return whether an SPM is no newer than the last one taken."""
+        return self._spm_sqn is not None and not is_newer(spm.spm_sqn, self._spm_sqn)
+
     def on_spm(self, spm: Spm, now_ns: int) -> SpmVerdict:
         """Take an SPM (RCV-20, RCV-23). The first of a session is always in sequence."""
         if spm.options and find(spm.options, NbrUnreach) is not None:
             return self._on_unreachable(spm)
-        if self._spm_sqn is not None and not is_newer(spm.spm_sqn, self._spm_sqn):
+        if self.repeats(spm):
             if not self._doubts.confirms_old_sqns(spm.spm_sqn):
                 self._context.counters.spm_packets_stale += 1
                 return SpmVerdict.STALE
@@ -198,6 +204,8 @@ class SessionState:
 
     def claim_end(self, lead: int, now_ns: int) -> None:
         """Note that a data packet claims the end of the session at `lead`, and shows that sqn."""
+        if self._is_signed:
+            return
         self.end.claim(lead, None, max(lead, self._announced_lead), now_ns)
 
     def _on_unreachable(self, spm: Spm) -> SpmVerdict:
@@ -250,10 +258,11 @@ class SessionState:
         return SpmVerdict.TAKEN
 
     def _weigh_jump(self, lead: int, trail: int) -> SpmVerdict:
-        """Follow a jump only if successive SPMs agree on it (SEC-07)."""
-        self._context.counters.jumps_rejected += 1
-        if not self._doubts.confirms_jump(lead):
-            return SpmVerdict.TAKEN
+        """Follow a jump only if successive SPMs agree on it (SEC-07), or if the SPM is signed."""
+        if not self._is_signed:
+            self._context.counters.jumps_rejected += 1
+            if not self._doubts.confirms_jump(lead):
+                return SpmVerdict.TAKEN
         self._doubts.end_jump()
         self._context.counters.jumps_followed += 1
         self.lead, self.trail = lead, max(self.trail, min(trail, lead + 1))

@@ -6,6 +6,7 @@ import attrs
 
 from pgm.core.segment import Segment
 from pgm.wire.formats import Tsi
+from pgm.wire.signed_spm import SpmSigner
 
 
 @attrs.frozen
@@ -20,3 +21,4 @@ class SourceSetup:
     started_at_ns: int = 0  # wall clock, for the epoch option
     flow: str = "rate"  # or "acked" or "pgmcc"
     lines: tuple[Segment, ...] = ()  # further segments to send on
+    signer: SpmSigner | None = None  # of the SPMs, if the stream is signed

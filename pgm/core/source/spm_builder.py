@@ -49,4 +49,5 @@ class SpmBuilder:
             options=(*own, *options),
         )
         self.spm_sqn = wrap(self.spm_sqn + 1)
-        return encode(spm)
+        signer = setup.signer
+        return encode(spm if signer is None else signer.signed(spm, setup.started_at_ns + now_ns - self._started_ns))

@@ -23,7 +23,7 @@ from pgm.deprecated import current_parameter
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
-from pgm.net.core_factory import gsi_name, receiver_core, source_core, stream_of, unordered_ports
+from pgm.net.core_factory import SourceStart, gsi_name, receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver.effects import Application
 from pgm.net.driver.event_loops import TaskStatus, current_loop
 from pgm.net.driver.node_driver import NodeDriver
@@ -46,6 +46,7 @@ from pgm.net.endpoint.surfaces import Surface, new_surface
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
+from pgm.net.keys.stream_signatures import signer_of, signers_of
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.logger import handler_of
 from pgm.telemetry.observer import observing
@@ -176,7 +177,8 @@ def source_parts(
         while (tsi := new_tsi(plan, chosen)) in node.links.tsis:
             pass
         segments = [link.segment for link in node.links]
-        core = source_core(plan, chosen, segments, tsi, time.time_ns(), time.monotonic_ns())
+        start = SourceStart(tsi, time.time_ns(), time.monotonic_ns(), signer=signer_of(plan, chosen))
+        core = source_core(plan, chosen, segments, start)
         yield core, node, packer_of(core, plan, chosen)
 
 
@@ -196,7 +198,8 @@ def receiver_parts(
         rng = random.Random(_SYSTEM_RANDOM.random())
         ports = unordered_ports(streams)
         positions = AckPositions(ack, ports, plan.parameters.max_sessions, node.acks)
-        core = receiver_core(plan, streams, [link.segment for link in node.links], rng, positions, starts)
+        segments = [link.segment for link in node.links]
+        core = receiver_core(plan, streams, segments, rng, positions, starts, signers_of(streams))
         decoders = StreamDecoders.of(core, plan, streams, *subscriptions)
         yield core, node, decoders, SessionReassemblers(core.parameters, ports), positions
 

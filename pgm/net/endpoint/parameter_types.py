@@ -159,6 +159,8 @@ class ReceiverParameters(CommonParameters, total=False):
     peer_expiry: Quantity
     stall_ivl: Quantity
     end_confirm_ivl: Quantity
+    signature_age: Quantity
+    spm_verify_rte: int
     session_expiry: Quantity
     inbox_bytes: Quantity
     honour_redirects: bool

@@ -55,11 +55,29 @@ def _revoked(tree: Tree) -> Iterator[RuleFinding]:
                 yield RuleFinding(("keys", name, index), message, remedy)
 
 
+def _signers(tree: Tree) -> Iterator[RuleFinding]:
+    for stream in tree.topology.streams.values():
+        if not stream.signed:
+            continue
+        path, names = (
+            ("streams", stream.name, "signed"),
+            tree.sources_of(stream.name),
+        )
+        if not names:
+            message = f"the stream {stream.name!r} is signed, and the file has no source of it"
+            yield RuleFinding(path, message, 'write the source into the file, with streams = ["' + stream.name + '"]')
+        for name in names:
+            if not tree.topology.keys.get(name):
+                message = f"the stream {stream.name!r} is signed, and its source {name!r} has no keys"
+                yield RuleFinding(path, message, f"make keys: pgm keys new FILE --node {name} --write")
+
+
 # fmt: off
 RULES = (
     Rule("key-owner", "Keys belong to a node of the file, or to one node of a pattern.", _owners),
     Rule("key-shared", "No two nodes have a key in common.", _shared),
     Rule("key-gap", "The next keys of a node are valid before the current ones end.", _gap),
+    Rule("stream-signed", "Every source of a signed stream has keys.", _signers),
     Rule("key-revoked", "No node lists revoked keys.", _revoked),
 )
 # fmt: on

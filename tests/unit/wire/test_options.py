@@ -37,6 +37,7 @@ from pgm.wire.options import (
     PgmccFeedback,
     Redirect,
     Rst,
+    SpmSignature,
     Syn,
     UnknownOption,
     decode_options_untrusted,
@@ -149,6 +150,7 @@ VECTORS = [
     (Acker(acker="10.1.2.3"), T.SPM, "e8 0c 00 00 0001 0000 0a010203"),
     (HeldHistory(amount=1500, by_count=True), T.SPMR, "e9 0c 00 02 000005dc 00000000"),
     (HeldHistory(amount=17, answers=True), T.SPMR, "e9 0c 00 01 00000011 00000000"),
+    (SpmSignature(7, 9, b"i" * 10 + b"s" * 64), T.SPM, "eb 56 00 00 00000007 00000009" + "69" * 10 + "73" * 64),
 ]  # fmt: skip
 
 
@@ -192,6 +194,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_MEMBERS": 0x67,
         "OPT_PGM_ACKER": 0x68,
         "OPT_PGM_HELD": 0x69,
+        "OPT_PGM_SIGNATURE": 0x6B,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
         "OPT_FRAGMENT",
@@ -207,6 +210,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_MEMBERS",
         "OPT_PGM_ACKER",
         "OPT_PGM_HELD",
+        "OPT_PGM_SIGNATURE",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
 

@@ -1,0 +1,81 @@
+"""A signed stream through relay and repairer: SPMs that the source did not sign end at the first node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from pgm.errors import KeyRefused
+from pgm.net.keys.key_directory import place_of
+from pgm.net.keys.key_files import write_private_file
+from pgm.topology.load import loads
+from pgm.topology.model import Topology
+from pgm.trust.private_keys import PrivateFile
+from pgm.wire.control_packets import Spm, encode
+from pgm.wire.options import Fin, Rst
+from pgm.wire.sequence_numbers import wrap
+from tests.net.support.elements import Tree, running
+from tests.net.support.places import Place, below_a_relay
+from tests.net.trees.test_random_octets import deliver, guns, ports_of
+from tests.unit.trust.keys import private_keys
+
+KEYS = private_keys(1)
+BELOW = ("relay", "repairer", "desk-1")  # nodes that hear SPMs
+FORGED = 3  # SPMs for each port
+
+
+def signed_tree(place: Place) -> Topology:
+    text = below_a_relay(place, rate="100Mbit/s", loss='{ loss = "5%" }', has_repairer=True).replace(
+        "data_port = 7500", "data_port = 7500\nsigned = true", 1
+    )
+    return loads(f'{text}\n[keys]\nsource = ["{KEYS.public.line}"]\n')
+
+
+@pytest.fixture
+def topology(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
+    monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path / "keys"))
+    found = signed_tree(place)
+    write_private_file(place_of(found.name, "source"), PrivateFile(found.name, "source", KEYS))
+    return found
+
+
+def _forgeries(tree: Tree, path: str) -> list[bytes]:
+    source = tree.sources["source"]
+    lead = tree.core("source").window.lead
+    fields = {"tsi": source.tsi, "data_port": 7500, "trail": 0, "path_nla": path, "spm_sqn": 10_000}
+    return [
+        encode(Spm(lead=wrap(lead + (1 << 30)), **fields)),
+        encode(Spm(lead=wrap(lead), options=(Fin(),), **fields)),
+        encode(Spm(lead=wrap(lead), options=(Rst(),), **fields)),
+    ]
+
+
+async def test_forged_spms_end_at_the_first_node(topology: Topology, place: Place) -> None:
+    async with running(topology, *BELOW, "source") as tree:
+        with guns(place) as (stranger, *_):
+            await deliver(tree, 100)
+            ports = [port for port in ports_of(tree) if port[0].startswith("239.")]
+            for packet in _forgeries(tree, place.address(66)):
+                for port in ports:
+                    stranger.fire(packet, port)
+            with trio.fail_after(10):
+                for name in BELOW:
+                    while tree.core(name).counters.forged_spm_packets < FORGED:
+                        await trio.testing.wait_all_tasks_blocked(0.01)
+            await deliver(tree, 100)
+        for name in BELOW:
+            [row] = tree.core(name).status(0)
+            assert row.lead == tree.core("source").window.lead
+            assert tree.core(name).counters.lost_sqns == 0
+
+
+async def test_source_of_a_signed_stream_needs_its_private_file(
+    topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path / "other"))
+    with pytest.raises(KeyRefused, match="has no private file"):
+        async with running(topology, "source"):
+            pass
