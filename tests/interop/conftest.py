@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from pgm.net.keys.key_directory import place_of
+from pgm.net.keys.key_files import write_private_file
+from pgm.trust.private_keys import PrivateFile
 from tests.folders import short_folder
 from tests.interop.support.peers import Layout, Pair, Scene, compile_peer
 from tests.interop.support.yard import Yard, yard
+from tests.unit.trust.keys import private_keys
 
+SIGNER = private_keys(1)  # of the source of a signed stream
 SceneOf = Callable[..., Scene]
 
 
@@ -42,3 +47,14 @@ def scene_of(shared_yard: Yard, program: Path) -> Iterator[SceneOf]:
 
         shared_yard.send_trains(False)
         yield make
+
+
+@pytest.fixture
+def sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
+    """Return a function that gives the source of a scene the private keys of `SIGNER`."""
+    monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path / "keys"))
+
+    def write(scene: Scene) -> None:
+        write_private_file(place_of(scene.name, "source"), PrivateFile(scene.name, "source", SIGNER))
+
+    return write

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pgm.wire.sequence_numbers import SPACE
-from tests.interop.conftest import SceneOf
+from tests.interop.conftest import SIGNER, SceneOf
 from tests.interop.matrix import Cells
 from tests.interop.support.peers import OPENPGM, Layout, Pair, Scene, Side, messages, needs_openpgm, sizes
 from tests.interop.support.scripts import DESKS, deliver, end_whole, served
@@ -100,6 +100,17 @@ def test_data(pair: Pair, scene_of: SceneOf) -> None:
     scene = scene_of(pair)
     source, receivers = scene.open()
     sent = sizes(1000)
+    deliver(source, receivers, sent)
+    end_whole(scene, source, receivers, sent)
+
+
+def test_signed_stream(scene_of: SceneOf, sign: Callable[[Scene], None]) -> None:
+    """Receivers skip the signatures, which our relay verifies."""
+    scene = scene_of(TO_THEM, Layout.RELAY, signer=SIGNER.public.line)
+    sign(scene)
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = messages(600)
     deliver(source, receivers, sent)
     end_whole(scene, source, receivers, sent)
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.interop.conftest import SIGNER
 from tests.interop.matrix import Cells
-from tests.interop.support.peers import Layout, Pair
+from tests.interop.support.peers import Layout, Pair, Scene
 from tests.interop.support.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, Yard
 from tests.interop.support.zmq_scene import line, messages, needs_zeromq, parts_of
 from tests.interop.support.zmq_stream import (
@@ -102,6 +103,14 @@ def test_data(stream: Stream) -> None:
     two = [parts_of(one) for one in messages(600, SIZES)]
     sent = [line(*parts[: 1 + at % 2], *([b""] * (at % 3 == 0))) for at, parts in enumerate(two)]
     stream.deliver(sent)
+
+
+def test_signed_stream(shared_yard: Yard, sign: Callable[[Scene], None]) -> None:
+    """The receiver skips the signatures, which our relay verifies."""
+    with scenes(shared_yard) as make:
+        scene = make(TO_THEM, Layout.RELAY, signer=SIGNER.public.line)
+        sign(scene)
+        open_stream(scene).deliver_lossy(messages(600), FIVE_PERCENT)
 
 
 @covers("loss5")

@@ -8,7 +8,8 @@ A receiver runs until SIGTERM:
 
     python -m tests.interop.support.framed_peer sub 'epgm://...'
 
-A source takes its first sqn as an argument after the address. Events of a stream go to standard error.
+The address of a source may be a topology file, which has a node of that name. A source takes its first sqn as an argument
+after the address. Events of a stream go to standard error.
 """
 
 from __future__ import annotations
@@ -93,14 +94,14 @@ def account(counters: Counters) -> None:
     say(repr(counters.snapshot()))
 
 
-async def main(verb: str, url: str, first: str = "0") -> None:
+async def main(verb: str, target: str, first: str = "0") -> None:
     vars(pgm.net.core_factory)["SourceSetup"] = functools.partial(SourceSetup, first_sqn=int(first))
     if verb == "pub":
-        async with pgm.open_source(url) as source:
+        async with pgm.open_source(target, node="source" if target.endswith(".toml") else None) as source:
             await publish(source)
         account(source.counters)
         return
-    async with pgm.open_receiver(url, subscribe=[]) as receiver, trio.open_nursery() as nursery:
+    async with pgm.open_receiver(target, subscribe=[]) as receiver, trio.open_nursery() as nursery:
         nursery.start_soon(obey, receiver)
         nursery.start_soon(show, receiver)
         with trio.open_signal_receiver(signal.SIGTERM) as signals:

@@ -108,6 +108,7 @@ class Scene:
     rate: str = "32Mbit/s"
     profile: str = ""
     first_sqn: int = 0  # of the source
+    signer: str = ""  # public line of the source's keys, if the stream is signed
     port: int = attrs.field(init=False)
     pipes: list[Pipe] = attrs.field(factory=list)
     elements: dict[str, Pipe] = attrs.field(factory=dict)
@@ -152,7 +153,9 @@ class Scene:
         settings = ", ".join(f'{key} = "{value}"' for key, value in {**BRISK, **self.parameters}.items())
         parts = ["version = 1", f'name = "{self.name}"', f"parameters = {{ {settings} }}"]
         parts += [f'profile = "{self.profile}"'] if self.profile else []
+        parts += [f'keys.source = ["{self.signer}"]'] if self.signer else []
         parts += ["[streams.s]", f"data_port = {DATA_PORT}", f'rate = "{self.rate}"', 'window = "20s"']
+        parts += ["signed = true"] if self.signer else []
         for lan in LANS if self.layout is Layout.RELAY else ("up",):
             parts += [f"[segments.{lan}]", f'group = "{self.group(lan)}"', f"port = {self.port}"]
             parts += [f'interface = "{LANS[lan]}.0/24"']

@@ -108,6 +108,8 @@ class ZmqScene(Scene):
         url = self.url(name, lan)
         if not self.are_bare:
             url += "?" + "&".join(f"{key}={value}" for key, value in query.items())
+        if verb == "pub" and self.signer:
+            url = str(self.file)
         first = [str(self.first_sqn)] if verb == "pub" else []
         return self._keep(
             Pipe(name, host, [sys.executable, "-m", "tests.interop.support.framed_peer", verb, url, *first])
