@@ -16,9 +16,9 @@ from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.net.keys.key_directory import KeyPlace, place_of
 from pgm.net.keys.start_check import today
-from pgm.topology.check import load_checked
+from pgm.topology.load import load
 from pgm.topology.model import Topology
-from pgm.topology.plan import plan_node
+from pgm.topology.plan import check_node_name
 from pgm.trust.public_keys import KeyState
 
 _DAYS = 730
@@ -67,7 +67,8 @@ def keys(action: str, file: Path, as_json: bool, **options: Any) -> None:
                 f"{_SPELLING[name]} is an option of `{'`, `'.join(actions)}`, not of `{action}`",
                 remedy=f"leave out {_SPELLING[name]}",
             )
-    topology = load_checked(file)
+    # A file that breaks a rule is taken, too: a signed stream whose source has no keys yet breaks one.
+    topology = load(file)
     if action in ("check", "show"):
         reports = inspect_nodes(topology, options["node"], options["key_dir"], today())
         lacking = half_secured(topology) if options["node"] is None else []
@@ -103,8 +104,8 @@ def _place(topology: Topology, options: dict[str, Any]) -> KeyPlace:
     """Return the private files of the named node. Raises `UsageError`, and `TopologyError` for an unknown node."""
     if options["node"] is None:
         raise UsageError(f"{topology.path} has many nodes", remedy="name one with --node NAME")
-    node = plan_node(topology, options["node"]).name
-    return place_of(topology.name, node, topology.key_directory, options["key_dir"])
+    check_node_name(topology, options["node"])
+    return place_of(topology.name, options["node"], topology.key_directory, options["key_dir"])
 
 
 def _said(action: str, change: KeyChange) -> str:

@@ -53,7 +53,6 @@ def topology_json(topology: Topology) -> Json:
 
 
 def _stream_json(tree: Tree, stream: StreamTable) -> Json:
-    sources = [node.name for node in tree.nodes if node.role is Role.SOURCE and stream.name in node.streams]
     return {
         "stream": stream.name,
         "data_port": stream.data_port,
@@ -61,7 +60,8 @@ def _stream_json(tree: Tree, stream: StreamTable) -> Json:
         "window": None if stream.window is None else ROWS[stream.window.key].spell(stream.window.value),
         "order": stream.order,
         "flow": stream.flow,
-        "sources": sources,
+        "signed": stream.signed,
+        "sources": tree.sources_of(stream.name),
     }
 
 
@@ -159,6 +159,7 @@ def topology_lines(topology: Topology) -> list[str]:
     for stream in topology.streams.values():
         lines.append(
             f"stream {stream.name}: data port {stream.data_port}{_pace(stream)}, {stream.order}, flow {stream.flow}"
+            + (", signed SPMs" if stream.signed else "")
         )
     names: dict[Address, str] = {
         place.address: node.name for node in tree.nodes for place in node.places if place.address

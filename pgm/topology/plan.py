@@ -32,6 +32,11 @@ def plan_node(topology: Topology, name: str) -> NodePlan:
     return plan if number is None else _instance(tree, plan, node, number)
 
 
+def check_node_name(topology: Topology, name: str) -> None:
+    """Raise `TopologyError` for a name of no node, nor of a node of a pattern. The file may break rules."""
+    _entry_of(Tree.of(topology), name)
+
+
 def plan_receiver_at(topology: Topology, source: NodePlan) -> NodePlan:
     """Return the plan of a receiver at a source's node. It takes every stream of the file, on the source's segments.
 

@@ -169,7 +169,7 @@ def _is_told_in_detail(text: str, rows: Mapping[str, Any]) -> None:
         assert all(f"{key} " in told for key in row["counters"] if key != "rejects")
     assert "delivered packets, 5min" in told
     documented("status.last_event", rows["receiver-1-1"]["last_event"])
-    events = re.findall(r"last event, [\d:]+: (\w+): ", told)  # a node may have had another event meanwhile
+    events = re.findall(r"last event, [\d:]+: ([\w-]+): ", told)  # a node may have had another event meanwhile
     assert events
     assert set(events) <= set(EVENTS)
     assert rows["receiver-1-1"]["sessions"][0]["counts"]["delivered_packets"] == 500

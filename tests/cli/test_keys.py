@@ -54,6 +54,15 @@ def test_new_keys_are_a_private_file_and_a_line(tree: Path) -> None:
     assert done.json["end_day"] == str(today() + timedelta(days=730))
 
 
+def test_keys_for_the_source_of_a_signed_stream(tree: Path) -> None:
+    """A signed stream needs keys of its source, so the file breaks a rule until the command has made them."""
+    tree.write_text(tree.read_text().replace("data_port = 7500", "data_port = 7500\nsigned = true", 1))
+    assert invoked("check", tree).code == 2
+    assert keys("new", tree, "--node", "exchange", "--write").code == 0
+    done = invoked("check", tree)
+    assert done.code == 0, done
+
+
 def test_new_keys_without_write_are_lines_to_paste(tree: Path) -> None:
     before = tree.read_text()
     done = keys("new", tree, "--node", "desk-7", "--days", "30")

@@ -86,7 +86,7 @@ class ElementCore(Generic[S]):
             if allowed and (refused := refused_packets(allowed, item, peer)):
                 self.counters.unlisted_packets += refused
                 continue
-            if self._signed and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
+            if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
                 continue
             kept = apply_opx(item) if item.options else item
             if kept is None:

@@ -92,7 +92,7 @@ class ReceiverCore:
         if self.setup.allowed and (refused := refused_packets(self.setup.allowed, item, peer)):
             self._counters.unlisted_packets += refused
             return NOTHING
-        if self._signed and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
+        if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
             return NOTHING
         if isinstance(item, Data):
             if item.parity:

@@ -34,10 +34,6 @@ class StreamSigners:
     """By data port of signed streams: whether a key id, by its signature, has signed some octets."""
     wall_offset_ns: int = 0  # ns since 1970 when the node's clock shows 0
 
-    def __bool__(self) -> bool:
-        """Return whether any stream is signed."""
-        return bool(self.by_port)
-
 
 NO_SIGNERS = StreamSigners()
 
@@ -46,15 +42,12 @@ class SignedStreams:
     """Check of SPMs and data of signed streams, before a session takes them."""
 
     def __init__(self, signers: StreamSigners, parameters: Parameters, counters: Counters) -> None:
+        self.has_any = bool(signers.by_port)  # an attribute, for the fast path
         self._signers = signers
         self._parameters = parameters
         self._counters = counters
         self._strangers = self._new_budget()
         self._senders: dict[Nla, TokenBucket] = {}  # of valid SPMs, the last one last
-
-    def __bool__(self) -> bool:
-        """Return whether any stream is signed."""
-        return bool(self._signers)
 
     def signs(self, data_port: int) -> bool:
         """Return whether a stream is signed."""

@@ -51,7 +51,9 @@ def _revoked(tree: Tree) -> Iterator[RuleFinding]:
         for index, keys in enumerate(lines):
             if keys.id in revoked:
                 message = f"the keys {keys.id} of {name!r} are revoked: {revoked[keys.id]}"
-                remedy = f"remove the line, and make new keys with: pgm keys new FILE --node {name} --write"
+                remedy = (
+                    f"remove the line, and make new keys with: pgm keys new {tree.topology.path} --node {name} --write"
+                )
                 yield RuleFinding(("keys", name, index), message, remedy)
 
 
@@ -69,7 +71,7 @@ def _signers(tree: Tree) -> Iterator[RuleFinding]:
         for name in names:
             if not tree.topology.keys.get(name):
                 message = f"the stream {stream.name!r} is signed, and its source {name!r} has no keys"
-                yield RuleFinding(path, message, f"make keys: pgm keys new FILE --node {name} --write")
+                yield RuleFinding(path, message, f"make keys: pgm keys new {tree.topology.path} --node {name} --write")
 
 
 # fmt: off

@@ -149,13 +149,13 @@ CASES = [
     case("address", ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"), ("desk-*", "desk"), ('count = 4\naddresses = "10.0.1.10-10.0.1.19"\n', ""), mark='nodes."desk"', says=("receiver 'desk' has no address on floor, which is a unicast leg",), remedy='address = "10.0.0.2"'),
     case("pool", ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"), ('addresses = "10.0.1.10-10.0.1.19"\n', ""), mark="desk-*", says=("'desk-*' has no addresses on floor, which is a unicast leg",), remedy='addresses = "10.0.0.10-10.0.0.13"'),
     # Keys
-    case("stream-signed", ("data_port = 7500", "data_port = 7500\nsigned = true # yes"), mark="# yes", says=("the stream 'quotes' is signed, and its source 'exchange' has no keys",), remedy="pgm keys new FILE --node exchange"),
+    case("stream-signed", ("data_port = 7500", "data_port = 7500\nsigned = true # yes"), mark="# yes", says=("the stream 'quotes' is signed, and its source 'exchange' has no keys",), remedy="pgm keys new tree.toml --node exchange"),
     case("stream-signed", ("[segments.core]", "[streams.trades]\ndata_port = 7501\nsigned = true # yes\n[segments.core]"), mark="# yes", says=("'trades' is signed, and the file has no source of it",), remedy='streams = ["trades"]'),
     case("key-owner", (KEYS_AT, f'name = "good"\nkeys.nobody = ["{KEYS_ONE}"]\n'), mark="keys.nobody", says=("the keys of 'nobody' belong to no node",), remedy="known are"),
     case("key-owner", (KEYS_AT, f'name = "good"\nkeys."desk-*" = ["{KEYS_ONE}"]\n'), mark="keys.", says=("the pattern 'desk-*' has keys, which all its nodes would share",), remedy="as in 'desk-1'"),
     case("key-shared", (KEYS_AT, f'name = "good"\nkeys.relay = ["{KEYS_ONE}"]\nkeys.desk-1 = ["{KEYS_ONE}"]\n'), mark="keys.desk-1", says=("of 'desk-1' are those of relay[0]",), remedy="pgm keys new"),
     case("key-gap", (KEYS_AT, f'name = "good"\nkeys.relay = ["{KEYS_ONE}", "{KEYS_LATE}"]\n'), mark="keys.relay", says=("'relay' has no valid keys from 2028-01-01 to 2029-01-01",), remedy="write the first day 2028-01-01 or earlier"),
-    case("key-revoked", (KEYS_AT, f'name = "good"\nkeys.relay = ["{KEYS_ONE}"]\nrevoked.{KEYS_ONE.split()[1]} = "stolen"\n'), mark="keys.relay", says=("of 'relay' are revoked: stolen",), remedy="pgm keys new FILE --node relay"),
+    case("key-revoked", (KEYS_AT, f'name = "good"\nkeys.relay = ["{KEYS_ONE}"]\nrevoked.{KEYS_ONE.split()[1]} = "stolen"\n'), mark="keys.relay", says=("of 'relay' are revoked: stolen",), remedy="pgm keys new tree.toml --node relay"),
     # Transport
     case("leg", ('"239.192.0.2"', '"239.192.0.2"\nunicast = true'), mark="239.192.0.2", says=("'floor' is a unicast leg and has the group 239.192.0.2",), remedy="remove group"),
     case("leg", (DESK, f"[segments.wan]\nunicast = true\n{DESK}"), mark="segments.wan", says=("no node on the unicast leg 'wan' has an address",), remedy="relays of both ends"),
