@@ -149,7 +149,7 @@ class ReceiverSession:
         return effects
 
     def _send_naks(self, now_ns: int) -> Effects:
-        return self.naks.send(now_ns)
+        return () if self.is_over else self.naks.send(now_ns)  # the end may have been due, too
 
     def _review_own_naks(self, now_ns: int) -> Effects:
         return self.naks.review_own_naks(now_ns)

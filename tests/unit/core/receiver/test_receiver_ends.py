@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.effects import CloseCause, LossCause
+from pgm.core.effects import CloseCause, Closed, LossCause, Send
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Join, Rst
-from tests.reference import OTHER_TSI, TSI
+from tests.reference import DATA_PORT, OTHER_TSI, TSI
 from tests.unit.core.makers import (
     MS,
     PARENT,
@@ -347,3 +347,16 @@ def test_an_ended_session_goes_before_a_living_one():
     reader.hear(spm_packet(1, 0, 5, Join(6), tsi=b"3" * 8), after=SECOND)
     assert reader.closed() is None
     assert reader.core.counters.sessions_evicted == 0
+
+
+def test_late_deadline_with_the_end_and_a_loss_behind_it_closes_once():
+    """An NCF reveals a packet behind a FIN; the end and the loss are due at one late deadline of an unreliable stream."""
+    port = frozenset({DATA_PORT})
+    reader = Reader(ReceiverSetup(SEGMENT, unordered_ports=port, unreliable_ports=port))
+    reader.hear(spm_packet(1, 1000, 999))
+    reader.hear(data_train(range(1000, 1004), trail=1000))
+    reader.hear(ncf_packet(1004))
+    reader.hear(spm_packet(2, 1000, 1003, Fin()))
+    reader.now += 10 * SECOND
+    effects = reader.core.handle_deadline(reader.now)
+    assert [type(effect) for effect in effects if not isinstance(effect, Send)] == [Closed]
