@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 import struct
 import sys
@@ -16,6 +17,11 @@ from typing import Any
 import blake3
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 IndependentPacket = tuple[bytes, tuple[int, int, int] | None]  # payload; first sqn, offset and length of OPT_FRAGMENT
 
@@ -57,6 +63,67 @@ def proof_fields(octets: bytes, line: str) -> dict[str, Any] | None:
     return {"tsi": tsi, "epoch": epoch, "number": number, "previous": previous, "spans": spans}
 
 
+def sealed(secret: bytes, tsi: bytes, epoch: int, generation: int, blocks: int, sqn: int, payload: bytes) -> bytes:
+    """Return the payload of one packet, encrypted or decrypted."""
+    info = b"pgm seal 1\0" + tsi + struct.pack(">QIH", epoch, generation, blocks)
+    key = HKDF(SHA256(), 32, None, info).derive(secret)
+    counter = (sqn * blocks).to_bytes(16, "big")
+    return Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor().update(payload)
+
+
+def _labeled(suite: bytes, key: bytes, label: bytes, octets: bytes) -> bytes:
+    return hmac.digest(key, b"HPKE-v1" + suite + label + octets, "sha256")
+
+
+def _expanded(suite: bytes, key: bytes, label: bytes, info: bytes, size: int) -> bytes:
+    return HKDFExpand(SHA256(), size, struct.pack(">H", size) + b"HPKE-v1" + suite + label + info).derive(key)
+
+
+def _hpke_schedule(shared: bytes, enc: bytes, public: bytes, info: bytes) -> tuple[bytes, bytes]:
+    kem, suite = b"KEM\0\x20", b"HPKE\0\x20\0\x01\0\x01"
+    secret = _expanded(kem, _labeled(kem, b"", b"eae_prk", shared), b"shared_secret", enc + public, 32)
+    context = b"\0" + _labeled(suite, b"", b"psk_id_hash", b"") + _labeled(suite, b"", b"info_hash", info)
+    scheduled = _labeled(suite, secret, b"secret", b"")
+    return _expanded(suite, scheduled, b"key", context, 16), _expanded(suite, scheduled, b"base_nonce", context, 12)
+
+
+def hpke_key(once: bytes, public: bytes, info: bytes) -> tuple[bytes, bytes]:
+    """Return key and nonce of the sender of RFC 9180 in base mode."""
+    private = X25519PrivateKey.from_private_bytes(once)
+    shared = private.exchange(X25519PublicKey.from_public_bytes(public))
+    return _hpke_schedule(shared, private.public_key().public_bytes_raw(), public, info)
+
+
+def hpke_opened(private: bytes, enc: bytes, message: bytes, info: bytes) -> bytes:
+    own = X25519PrivateKey.from_private_bytes(private)
+    shared = own.exchange(X25519PublicKey.from_public_bytes(enc))
+    key, nonce = _hpke_schedule(shared, enc, own.public_key().public_bytes_raw(), info)
+    return AESGCM(key).decrypt(nonce, message, None)
+
+
+def secret_of_records(octets: bytes, line: str, member: str, private: bytes) -> bytes:
+    """Return the secret that a source has sealed for a member. Raises `InvalidSignature`."""
+    name, ed25519, _ = keys_of_line(line)
+    signed, signature = octets[:-64], octets[-64:]
+    Ed25519PublicKey.from_public_bytes(ed25519).verify(signature, b"pgm key records 1\0" + signed)
+    version, zero, count, signer = struct.unpack(">BBH10s", signed[:14])
+    assert (version, zero, len(signed)) == (1, 0, 76 + 58 * count)
+    assert base64.b32encode(signer).decode().lower() == name
+    info = b"pgm key records 1\0" + signed[:2] + b"\0\0" + signed[4:44]
+    entries = {signed[at : at + 10]: signed[at + 10 : at + 58] for at in range(76, len(signed), 58)}
+    return hpke_opened(private, signed[44:76], entries[base64.b32decode(member.upper())], info)
+
+
+def control_code(private: bytes, own: str, other: str, counter: int, covered: bytes) -> bytes:
+    """Return the counter and the code of a packet from the owner of `private` to another node."""
+    (sender, _, _), (receiver, _, x25519) = keys_of_line(own), keys_of_line(other)
+    shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(x25519))
+    context = "pgm 2026-11 key of control packets between two nodes"
+    key = blake3.blake3(shared + sender.encode() + receiver.encode(), derive_key_context=context).digest()
+    head = counter.to_bytes(8, "big")
+    return head + blake3.blake3(head + covered, key=key).digest(16)
+
+
 def check_vectors(vectors: dict[str, Any]) -> int:
     """Check all vectors of a file, and return their number. Raises `AssertionError`."""
     previous, checked = bytes(32), 0
@@ -77,6 +144,22 @@ def check_vectors(vectors: dict[str, Any]) -> int:
             spans = [[first, count, digest.hex()] for first, count, digest in fields["spans"]]
             assert (fields["number"], spans) == (vector["number"], vector["spans"]), vector["about"]
             previous = blake3.blake3(octets).digest()
+        checked += 1
+    for vector in vectors["payloads"]:
+        terms = [vector[key] for key in ("epoch", "generation", "blocks", "sqn")]
+        secret, tsi, payload = (bytes.fromhex(vector[key]) for key in ("secret", "tsi", "payload"))
+        assert sealed(secret, tsi, *terms, payload).hex() == vector["sealed"], vector["about"]
+        checked += 1
+    records = vectors["records"]
+    for member in records["members"]:
+        private = bytes.fromhex(member["x25519_secret"])
+        secret = secret_of_records(bytes.fromhex(records["octets"]), vectors["line"], member["id"], private)
+        assert secret.hex() == records["secret"], member["id"]
+        checked += 1
+    for vector in vectors["codes"]:
+        private, covered = (bytes.fromhex(vector[key]) for key in ("x25519_secret", "covered"))
+        code = control_code(private, vector["sender"], vector["receiver"], vector["counter"], covered)
+        assert code.hex() == vector["code"], vector["about"]
         checked += 1
     return checked
 

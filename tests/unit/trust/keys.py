@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import date, timedelta
 
 from hypothesis import strategies as st
 
-from pgm.trust.private_keys import SECRET_OCTETS, PrivateKeys
+from pgm.trust.private_keys import PrivateKeys
 from pgm.trust.public_keys import PublicKeys
 
 FIRST, END = date(2026, 1, 1), date(2028, 1, 1)
@@ -14,7 +15,7 @@ FIRST, END = date(2026, 1, 1), date(2028, 1, 1)
 
 def private_keys(number: int = 1, first: date = FIRST, end: date = END) -> PrivateKeys:
     """Return the keys of a number."""
-    return PrivateKeys.of_secret(number.to_bytes(SECRET_OCTETS // 2, "big") * 2, first, end)
+    return PrivateKeys.of_secret(hashlib.sha512(b"test %d" % number).digest(), first, end)
 
 
 days = st.dates(date(1, 1, 1), date(9999, 12, 30))

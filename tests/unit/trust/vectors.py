@@ -8,13 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pgm.trust.blocks import SignedSession
+from pgm.trust.control_macs import MacSender, keys_between
+from pgm.trust.key_records import SecretHead, records_for
 from pgm.trust.proofs import FIRST_PREVIOUS, Proof, Span, hash_of_proof
+from pgm.trust.sealing import PayloadCipher, SealTerms
 from tests.unit.trust.keys import private_keys
 from tests.unit.trust.packets import packets_of, runs_of
 
 FILE = Path(__file__).with_name("vectors.json")
 SESSION = SignedSession(bytes.fromhex("0102030405060708"), 1_767_225_600_000_000_000)
+
+_TERMS = SealTerms.for_payload(SESSION, 1, 1376)
+_STREAM_SECRET = bytes(range(32, 64))
 
 _BLOCKS = (
     ("one packet", 0, [(1, 5, None)]),
@@ -46,7 +54,35 @@ def vectors() -> dict[str, Any]:
     forged[70] ^= 1
     proofs.append({"about": "a changed sqn", "octets": forged.hex(), "is_valid": False})
     secret = keys.secret_octets().hex()
-    return {"secret": secret, "line": keys.public.line, "blocks": blocks, "proofs": proofs}
+    rest = {"payloads": _payloads(), "records": _records(), "codes": _codes()}
+    return {"secret": secret, "line": keys.public.line, "blocks": blocks, "proofs": proofs, **rest}
+
+
+def _payloads() -> list[dict[str, Any]]:
+    cipher = PayloadCipher(_STREAM_SECRET, _TERMS)
+    rows = []
+    for about, sqn, payload in (("a short payload", 0, b"text"), ("a long payload", 1 << 40, bytes(range(100)))):
+        sealed = cipher.applied(sqn, np.frombuffer(payload, np.uint8).reshape(1, -1)).tobytes()
+        rows.append({"about": about, "secret": _STREAM_SECRET.hex(), "tsi": SESSION.tsi.hex(), "epoch": SESSION.epoch, "generation": _TERMS.generation, "blocks": _TERMS.blocks, "sqn": sqn, "payload": payload.hex(), "sealed": sealed.hex()})  # fmt: skip
+    return rows
+
+
+def _records() -> dict[str, Any]:
+    source, members = private_keys(7), [private_keys(8), private_keys(9)]
+    head = SecretHead(source.public.id, _TERMS, 100)
+    octets = records_for(head, _STREAM_SECRET, [keys.public for keys in members], bytes(range(32)), source)
+    rows = [{"id": keys.public.id, "x25519_secret": keys.secret_octets()[32:].hex()} for keys in members]
+    return {"octets": octets.hex(), "members": rows, "secret": _STREAM_SECRET.hex()}
+
+
+def _codes() -> list[dict[str, Any]]:
+    child, parent, now_ns, covered = private_keys(8), private_keys(9), SESSION.epoch, b"a covered packet"
+    rows = []
+    for sender, receiver in ((child, parent), (parent, child)):
+        code = MacSender(keys_between(sender, receiver.public)[0]).code(covered, now_ns)
+        secret = sender.secret_octets()[32:].hex()
+        rows.append({"about": "a packet of " + sender.public.id, "x25519_secret": secret, "sender": sender.public.line, "receiver": receiver.public.line, "counter": now_ns, "covered": covered.hex(), "code": code.hex()})  # fmt: skip
+    return rows
 
 
 def text() -> str:
