@@ -2,10 +2,14 @@
 
 The octets of a proof, big-endian:
 
-    version 1 (1), zero (1), number of spans (2), id of the keys (10), TSI (8), epoch (8), number of the proof from 0 (8),
+    version 1 (1), kind (1), number of spans (2), id of the keys (10), TSI (8), epoch (8), number of the proof from 0 (8),
     BLAKE3 of the whole proof before, or zeros (32),
     for each span: first sqn (8), number of packets (4), digest (32),
     Ed25519 signature of "pgm proof 1", a zero octet and all octets before the signature (64).
+
+Proofs of kind 0 form the chain of a session. A proof of kind 1 has details: the digest of each packet of a span, each as
+a span of its own, for receivers that miss a packet of the span or hold a wrong one. Details have number 0, and zeros
+for the proof before.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ class Proof:
     number: int  # of the proof in the session, from 0
     previous: bytes  # hash of the proof before; zeros for the first one
     spans: tuple[Span, ...]
+    has_details: bool = False
 
     def signed_by(self, keys: PrivateKeys) -> bytes:
         """Return the octets of the proof with its signature. Raises `ValueError` for spans that no proof may have."""
@@ -63,7 +68,7 @@ class Proof:
             raise ValueError(flaw)
         octets = _HEAD.pack(
             _VERSION,
-            0,
+            int(self.has_details),
             len(self.spans),
             base64.b32decode(self.key_id.upper()),
             self.session.tsi,
@@ -87,13 +92,14 @@ def decode_proof_untrusted(octets: bytes) -> Proof | None:
     size = len(octets) - SIGNATURE_OCTETS
     if size < _HEAD.size:
         return None
-    version, zero, count, key_id, tsi, epoch, number, previous = _HEAD.unpack_from(octets)
-    if (version, zero) != (_VERSION, 0) or size != _HEAD.size + count * _SPAN.size:
+    version, kind, count, key_id, tsi, epoch, number, previous = _HEAD.unpack_from(octets)
+    if version != _VERSION or kind > 1 or size != _HEAD.size + count * _SPAN.size:
         return None
     spans = tuple(Span(*row) for row in _SPAN.iter_unpack(octets[_HEAD.size : size]))
     if _flaw(spans):
         return None
-    return Proof(base64.b32encode(key_id).decode().lower(), SignedSession(tsi, epoch), number, previous, spans)
+    name = base64.b32encode(key_id).decode().lower()
+    return Proof(name, SignedSession(tsi, epoch), number, previous, spans, bool(kind))
 
 
 def verify_proof_untrusted(octets: bytes, keys: PublicKeys) -> Proof | None:
