@@ -13,6 +13,7 @@ import attrs
 
 from deploy.keys.topology_edit import quoted, replace_file, with_keys, with_revoked
 from pgm.errors import KeyRefused, UsageError
+from pgm.net.keys.core_dumps import forbid_core_dumps
 from pgm.net.keys.key_directory import KeyPlace
 from pgm.net.keys.key_files import need_cryptography, read_private_file, write_private_file
 from pgm.topology.model import Topology
@@ -154,6 +155,7 @@ def _made(place: KeyPlace, days: int, day: date) -> PrivateFile:
     need_cryptography()
     from pgm.trust.private_keys import SECRET_OCTETS, PrivateFile, PrivateKeys
 
+    forbid_core_dumps()
     keys = PrivateKeys.of_secret(secrets.token_bytes(SECRET_OCTETS), day, day + timedelta(days=days))
     return PrivateFile(place.tree, place.node, keys)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgm.errors import KeyRefused, ProcessError, UsageError
+from pgm.net.keys.core_dumps import forbid_core_dumps
 from pgm.net.keys.key_directory import REMEDY, KeyPlace
 from pgm.net.sockets.trusted_folders import check_own_folder, make_folder
 
@@ -66,6 +67,7 @@ def read_private_file(place: KeyPlace, path: Path) -> PrivateKeys:
     need_cryptography()
     from pgm.trust.private_keys import MOST_OCTETS, parse_private_file
 
+    forbid_core_dumps()  # before the octets are in memory
     octets = _read_own(path, MOST_OCTETS)
     file = parse_private_file(octets, str(path))
     if (file.tree, file.node) != (place.tree, place.node):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from pgm.net.keys import key_files
 from pgm.net.keys.key_directory import KeyPlace, place_of
 from pgm.net.keys.key_files import read_private_file, write_private_file
 from pgm.trust.private_keys import PrivateFile
+from tests.net.support.lab import ROOT
 from tests.unit.trust.keys import private_keys
 
 
@@ -119,6 +123,27 @@ def test_long_file_is_refused(place: KeyPlace) -> None:
     path.write_bytes(path.read_bytes() + b"x" * 10_000)
     with pytest.raises(KeyRefused, match="is not a file of private keys"):
         read_private_file(place, path)
+
+
+_DUMPING = """
+import ctypes, os, resource, signal, sys
+from pathlib import Path
+from pgm.net.keys.key_directory import KeyPlace
+from pgm.net.keys.key_files import read_private_file
+resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+path = Path(sys.argv[1])
+read_private_file(KeyPlace(path.parent, "tree", "exchange"), path)
+print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True)  # PR_GET_DUMPABLE
+os.kill(os.getpid(), signal.SIGABRT)
+"""
+
+
+def test_process_with_private_keys_leaves_no_core(place: KeyPlace, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _DUMPING, str(written(place))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "0\n"), done.stderr
+    assert os.listdir(tmp_path) == ["keys"]
 
 
 def test_held_files_are_those_of_the_node_alone(place: KeyPlace) -> None:
