@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from tests.sim.campaigns import acked_seeds, fuzz_packets, fuzz_trees, late_join_seeds, swarm_seeds
+from tests.sim.campaigns import acked_seeds, forged_formats, fuzz_packets, fuzz_trees, late_join_seeds, swarm_seeds
 
 
 @attrs.frozen
@@ -42,5 +42,6 @@ KINDS = {
         Kind("late-join", late_join_seeds.run, _plain_text),
         Kind("fuzz", fuzz_trees.run, fuzz_trees.describe, fuzz_trees.PACKETS),
         Kind("fuzz-cores", fuzz_packets.run, _plain_text, fuzz_packets.PACKETS),
+        Kind("forgeries", forged_formats.run, _plain_text, forged_formats.PACKETS),
     )
 }
