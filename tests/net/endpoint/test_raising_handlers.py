@@ -174,13 +174,17 @@ async def test_raising_handler_trio_queue_can_be_taken_after_the_end(place: Plac
 @pytest.mark.usefixtures("telling")
 def test_one_with_a_thread_has_what_came_and_then_what_ended_it(place: Place) -> None:
     got: list[bytes] = []
+    refused = threading.Event()
+
+    def refuse_and_tell(notice: Notice) -> None:
+        if notice.code == "test":
+            refused.set()
+        refuse(notice)
 
     def be_away_and_return(source: pgm.blocking.Source) -> None:
-        before = set(threading.enumerate())
-        with pgm.blocking.open_receiver(place.url(), on_notice=refuse) as receiver:
-            [thread] = [one for one in set(threading.enumerate()) - before if one.name == "pgm"]
+        with pgm.blocking.open_receiver(place.url(), on_notice=refuse_and_tell) as receiver:
             source.send_batch(SENT, flush=True)
-            thread.join(PATIENCE_S)
+            assert refused.wait(PATIENCE_S)
             try:
                 got.extend(item.payload for item in receiver if isinstance(item, Message))
             finally:
