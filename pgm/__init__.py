@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
+    from pgm.core.effects import CloseCause, Closed, Conflict, LossCause, Lost, Notice, Opened
     from pgm.core.events import EventKind
     from pgm.core.events import kind_of as event_of
     from pgm.errors import PgmError, TopologyError, TransportError, UsageError
@@ -32,6 +32,7 @@ __all__ = [
     "BatchItem",
     "CloseCause",
     "Closed",
+    "Conflict",
     "EventKind",
     "Item",
     "LossCause",
@@ -65,6 +66,7 @@ _HOMES = {
     "BatchItem": "pgm.net.framing.items",
     "CloseCause": "pgm.core.effects",
     "Closed": "pgm.core.effects",
+    "Conflict": "pgm.core.effects",
     "EventKind": "pgm.core.events",
     "Item": "pgm.net.framing.items",
     "LossCause": "pgm.core.effects",

@@ -25,7 +25,19 @@ from deploy.terminal.target import require_node
 from pgm.archive.recording.node_recording import recording
 from pgm.archive.recording.recorder import Recorder
 from pgm.archive.service.node_service import serving
-from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
+from pgm.core.effects import (
+    NOTHING,
+    CloseCause,
+    Closed,
+    Conflict,
+    Deliver,
+    Effect,
+    Effects,
+    LossCause,
+    Lost,
+    Notice,
+    Opened,
+)
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.errors import UsageError
 from pgm.net.control.serve import start_answering
@@ -73,7 +85,7 @@ class _RecordingApplication:
         if isinstance(effect, Deliver):
             self._freed += effect.run.octets
             self.packets += effect.run.count
-        elif isinstance(effect, Notice):
+        elif isinstance(effect, (Notice, Conflict)):
             self.events.say(effect)
         elif isinstance(effect, (Opened, Lost, Closed)):
             self.events.say(effect)

@@ -24,7 +24,7 @@ from deploy.terminal.log import JSON, TEXT, log, set_log_format
 from deploy.terminal.options import generated_messages, loss_seed, message_size, option, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Lost, Opened
+from pgm.core.effects import CloseCause, Closed, Lost
 from pgm.errors import PayloadTooLarge, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
@@ -33,6 +33,7 @@ from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import open_receiver, open_source
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
+from pgm.net.framing.items import StreamMark
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
@@ -188,7 +189,7 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: TestWork, seed:
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
         async with _answering(plan, receiver) as snapshot:
             async for item in receiver.batches():
-                if isinstance(item, (Lost, Opened, Closed)):
+                if isinstance(item, (Lost, StreamMark)):
                     events.say(item)
                     lost += item.count if isinstance(item, Lost) else 0
                     if isinstance(item, Closed) and item.cause is not CloseCause.SILENT and work.until_closed:

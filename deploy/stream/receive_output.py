@@ -15,10 +15,10 @@ from deploy.stream.line_template import LineTemplate, messages_in
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import warn
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Lost, Notice, Opened
+from pgm.core.effects import CloseCause, Closed, Conflict, Lost, Notice, Opened
 from pgm.core.events import id_of, text_of
 from pgm.messages.objects import BadObject
-from pgm.net.framing.items import AnyBatch, Batch, BatchItem, Message, MultipartBatch
+from pgm.net.framing.items import AnyBatch, Batch, BatchItem, Message, MultipartBatch, StreamMark
 from pgm.wire.formats import tsi_text
 
 _SHOW_S = 0.5
@@ -95,7 +95,7 @@ class ReceiveOutput:
         self.meter.leave()
         self.events.say(notice)
 
-    def _print_event(self, item: Lost | Opened | Closed) -> bool:
+    def _print_event(self, item: Lost | StreamMark) -> bool:
         self.meter.leave()
         self.events.note(id_of(item), text_of(item))
         session = tsi_text(item.tsi)
@@ -106,6 +106,8 @@ class ReceiveOutput:
         elif isinstance(item, Lost):
             self.lost += item.count
             warn(f"session {session} lost sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
+        elif isinstance(item, Conflict):
+            warn(text_of(item))
         elif isinstance(item, Closed):
             warn(f"session {session} {_ENDINGS[item.cause]} at sqn {item.next_sqn}")
             if item.cause is not CloseCause.SILENT:

@@ -41,6 +41,9 @@ class Counters:
     delivered_packets: int = _count("packets", "Data packets delivered to the application in order.")
     delivered_octets: int = _count("octets", "Payload octets delivered to the application.")
     lost_sqns: int = _count("sqns", "Sqns reported to the application as lost.")
+    conflict_sqns: int = _count(
+        "sqns", "Sqns of which two different copies came: one of them was forged, or damaged before its checksum."
+    )
     archive_sqns: int = _count(
         "sqns", "Sqns that a durable receiver took from an archive; most of them count as lost, too."
     )

@@ -1,7 +1,7 @@
 """Effects: the actions that a core requests from its caller.
 
-Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Opened` and `Closed`
-are for the application, in stream order. `Notice` is for the log. `Save` is for the node's cache file, and comes last.
+Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Conflict`, `Opened` and
+`Closed` are for the application, in stream order. `Notice` is for the log. `Save` is for the node's cache file, and comes last.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class LossCause(enum.Enum):
         "excess_naks"  # this receiver sent excessive NAKs and closed the session, as its excess_nak_policy says
     )
     NAGGING = EXCESS_NAKS  # deprecated
+    CONFLICT = "conflict"  # different copies of the packet came, and the repair differed again
     RECORDER = "recorder"  # archives only: the disk was full or too slow, or the recorder did not run
 
 
@@ -88,6 +89,20 @@ class Lost(FromSession):
 
 
 @attrs.define
+class Conflict(FromSession):
+    """Two different copies came of each of the sqns `first` to `first + count - 1`: one of the two is false.
+
+    Without keys no node can know which. With `is_delivered` the first copy was delivered earlier. Otherwise neither copy
+    was, and the repair of the packets follows, or their loss. A conflict takes no place in the stream.
+    """
+
+    tsi: Tsi
+    first: int
+    count: int
+    is_delivered: bool
+
+
+@attrs.define
 class Opened(FromSession):
     """A session begins at sqn `first`, or resumes there after it was silent. `peer` is the source, or the last relay.
 
@@ -135,7 +150,7 @@ class Notice:
     text: str
 
 
-Effect = Send | Deliver | Lost | Opened | Closed | Save | Notice
+Effect = Send | Deliver | Lost | Conflict | Opened | Closed | Save | Notice
 Effects = Sequence[Effect]
 NOTHING: Effects = ()
 

@@ -1,6 +1,6 @@
 """Table of the events of a session: a stable id, its meaning, and its remedy.
 
-The events are `Opened`, `Closed`, `Lost` and `Notice`. `kind_of` returns the row of an event. The command line logs and
+The events are `Opened`, `Closed`, `Lost`, `Conflict` and `Notice`. `kind_of` returns the row of an event. The command line logs and
 counts events by these ids, and docs/reference/events.md is printed from this table.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.core.effects import Closed, Lost, Notice, Opened
+from pgm.core.effects import Closed, Conflict, Lost, Notice, Opened
 from pgm.wire.formats import tsi_text
 
-Happening = Opened | Closed | Lost | Notice
+Happening = Opened | Closed | Lost | Conflict | Notice
 
 
 @attrs.frozen
@@ -48,6 +48,8 @@ _ROWS = (
     EventKind("lost-resync", 'Packets were skipped: an earlier packet was lost, and the receiver was opened with on_loss="resync".'),
     EventKind("lost-excess_naks", "Packets are lost: this receiver closed the session because of its own excessive NAKs.", "See closed-excess_naks."),
     EventKind("lost-skipped", "Packets are lost: they were skipped because their group was announced as short, and the group then proved longer.", "Find the sender that forges packets in the source's name."),
+    EventKind("conflict", "Two different copies of a packet came. One of them is false, and no node can know which without keys.", "Find the sender of false packets on this segment, or the element whose memory alters packets. List the sources of the stream (sources)."),
+    EventKind("lost-conflict", "Packets are lost: their copies differed again and again.", "See conflict."),
     EventKind("lost-recorder", "Packets are not in the archive: the disk was full or too slow, or no recorder ran.", "Give the archive a faster disk or more room (record_queue_bytes, record_bytes)."),
     EventKind("too-slow", "This receiver does not keep up: it loses packets for good, and the kernel drops packets of its own socket.", "Give the process more processor time, raise so_rcvbuf for short stops, or lower the source's rate."),
     EventKind("excess-naks", "This receiver sends excessive NAKs.", "Find the cause of the losses at this receiver. Until then excess_nak_policy determines its reaction."),
@@ -89,6 +91,8 @@ def id_of(event: Happening) -> str:
         return event.code
     if isinstance(event, Opened):
         return "resumed" if event.resumed else "opened"
+    if isinstance(event, Conflict):
+        return "conflict"
     return f"{'closed' if isinstance(event, Closed) else 'lost'}-{event.cause.value}"
 
 
@@ -101,7 +105,12 @@ def text_of(event: Happening) -> str:
         return f"{session} of {event.source} from {event.peer} at sqn {event.first}"
     if isinstance(event, Closed):
         return f"{session} at sqn {event.next_sqn}: {event.cause.value}"
-    return f"{session} sqns {event.first} to {event.first + event.count - 1}: {event.cause.value}"
+    sqns = f"{session} sqns {event.first} to {event.first + event.count - 1}"
+    if isinstance(event, Conflict):
+        return (
+            f"{sqns}: two copies differ, {'and one was delivered' if event.is_delivered else 'and none was delivered'}"
+        )
+    return f"{sqns}: {event.cause.value}"
 
 
 def kind_of(event: Happening) -> EventKind:

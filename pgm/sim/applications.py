@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 import attrs
 import numpy as np
 
-from pgm.core.effects import Closed, Deliver, Effect, Effects, Lost, Opened
+from pgm.core.effects import Closed, Conflict, Deliver, Effect, Effects, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
@@ -215,12 +215,14 @@ class ReceiverApplication:
             self._consume(effect.run.octets, effect.run.stride)
         elif isinstance(effect, Lost):
             self._stream(effect).lost_some(effect)
+        elif isinstance(effect, Conflict):
+            self._stream(effect).conflicts.append(effect)
         elif isinstance(effect, Opened):
             self._opened(effect)
         elif isinstance(effect, Closed):
             self._stream(effect).ended(effect)
 
-    def _stream(self, effect: Deliver | Lost | Closed) -> DeliveryCheck:
+    def _stream(self, effect: Deliver | Lost | Conflict | Closed) -> DeliveryCheck:
         stream = self.streams.get(effect.tsi)
         if stream is None:
             self._host.fail(f"{effect} of a session that was not opened")

@@ -11,7 +11,7 @@ import collections
 from collections.abc import Callable
 from typing import NoReturn
 
-from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened
+from pgm.core.effects import CloseCause, Closed, Conflict, Deliver, LossCause, Lost, Opened
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.core.window.unordered_reassembly import UnorderedReassembler
 from pgm.sim.sent_messages import SentMessages
@@ -32,6 +32,7 @@ class DeliveryCheck:
         self.messages = 0
         self.lost: collections.Counter[LossCause] = collections.Counter()  # sqns by cause, as the core reported
         self.broken_messages = 0  # sqns that arrived, of messages that did not arrive in full
+        self.conflicts: list[Conflict] = []
         self.silences = 0
         self.closed: CloseCause | None = None
         self.ledger = ledger

@@ -7,7 +7,7 @@ import struct
 import zlib
 from typing import NoReturn
 
-from pgm.core.effects import Closed, Deliver, Effect, Lost, Notice, Opened, Send
+from pgm.core.effects import Closed, Conflict, Deliver, Effect, Lost, Notice, Opened, Send
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.scheduler import Scheduler
 from pgm.wire.control_packets import Ack, Poll, Polr, Spm, Spmr
@@ -15,7 +15,7 @@ from pgm.wire.train import Train
 
 _SEND = struct.Struct("<BqiiIB")
 _EFFECT = struct.Struct("<BqiBqq")
-_KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3}
+_KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3, Conflict: 4}
 
 
 class RunLog:
@@ -68,7 +68,7 @@ def _is_heartbeat(train: Train) -> bool:
 def _extent(effect: Effect) -> tuple[int, int]:
     if isinstance(effect, Deliver):
         return effect.run.first, effect.run.count
-    if isinstance(effect, Lost):
+    if isinstance(effect, (Lost, Conflict)):
         return effect.first, effect.count
     if isinstance(effect, Opened):
         return effect.first, 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import attrs
 
-from pgm.core.effects import Closed, Lost, Notice, Opened
+from pgm.core.effects import Notice
 from pgm.core.events import EVENTS, Happening, id_of, text_of
 from pgm.wire.formats import tsi_text
 
@@ -63,7 +63,7 @@ class EventLog:
 
     def __call__(self, event: Happening) -> None:
         """Log an event."""
-        tsi = tsi_text(event.tsi) if isinstance(event, (Opened, Closed, Lost)) else ""
+        tsi = "" if isinstance(event, Notice) else tsi_text(event.tsi)
         log_line(id_of(event), text_of(event), node=self.node, stream=self.stream, tsi=tsi)
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import attrs
 
-from pgm.core.effects import Closed, Deliver, Effect, Lost, Opened, Send
+from pgm.core.effects import Closed, Conflict, Deliver, Effect, Lost, Opened, Send
 from pgm.core.interface import Core
 from pgm.core.loss_observer import MissingView
 from pgm.core.segment import Channel
@@ -219,6 +219,9 @@ class Observer:
                 self._add(
                     "lost", self._up, _EventSqns(effect.tsi, effect.first, effect.count), cause=effect.cause.value
                 )
+            elif isinstance(effect, Conflict):
+                cause = "delivered" if effect.is_delivered else "dropped"
+                self._add("conflict", self._up, _EventSqns(effect.tsi, effect.first, effect.count), cause=cause)
             elif isinstance(effect, Opened):
                 cause = "resumed" if effect.resumed else "begins"
                 self._add("opened", self._up, _EventSqns(effect.tsi, effect.first), peer=effect.peer, cause=cause)

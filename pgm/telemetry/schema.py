@@ -59,6 +59,10 @@ KINDS: dict[str, tuple[str, str]] = {
         "Sqns detected as missing that were never sent, because a parity group ended before them.",
     ),
     "gave_up": ("all but sources", "Sqns that will not be requested again. `value_us` is the time since detection."),
+    "conflict": (
+        "receivers",
+        "Two different copies of the sqns came. `cause` is delivered if the application had the first copy, otherwise dropped.",
+    ),
     "lost": ("receivers", "Sqns reported to the application as lost. `cause` is the cause of the loss."),
     "nak_sent": ("all but sources", "Sqns requested from `peer`."),
     "nak_in": ("all but receivers", "Sqns in a NAK received from `peer`."),

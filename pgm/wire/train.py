@@ -117,6 +117,10 @@ class Data:
         self.keeping.is_kept = True
         return Run(first, self.count, self.buffer, self.offset, self.stride, self.payload_at)
 
+    def view(self, first: int) -> Run:
+        """Return the packets as a run that is valid until the next read."""
+        return Run(first, self.count, self.buffer, self.offset, self.stride, self.payload_at)
+
     @property
     def octets(self) -> Octets:
         """The packets as received, contiguous."""
@@ -170,8 +174,12 @@ class DataWithGaps:
 
     def runs(self, base: int) -> list[Run]:
         """Return the pieces as runs, and mark the train as kept. `base` is the 64-bit sqn of the first packet."""
+        self.data.keeping.is_kept = True
+        return self.views(base)
+
+    def views(self, base: int) -> list[Run]:
+        """Return the pieces as runs that are valid until the next read."""
         data = self.data
-        data.keeping.is_kept = True
         buffer, offset, stride, payload_at = data.buffer, data.offset, data.stride, data.payload_at
         return [
             Run(base + low, end - low, buffer, offset + row * stride, stride, payload_at)

@@ -25,7 +25,7 @@ def taken(item: pgm.Item) -> bytes:
             return payload
         case pgm.Lost(count=count):
             return b"%d" % count
-        case pgm.Opened() | pgm.Closed():
+        case pgm.Opened() | pgm.Closed() | pgm.Conflict():
             return item.tsi
     assert_never(item)
 

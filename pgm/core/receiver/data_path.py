@@ -85,6 +85,7 @@ class DataPath:
             self.follow_trail(now_ns)
         if end <= window.next_sqn:
             counters.duplicate_packets += data.count
+            window.compare_delivered([head.view(first)] if pieces is None else pieces.views(first))
         else:
             filled = window.insert(head.run(first) if pieces is None else pieces, first, now_ns)
             if filled:

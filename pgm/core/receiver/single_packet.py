@@ -66,6 +66,7 @@ class SingleReceiveLane:
         self._sessions = sessions
         self._is_open = is_open
         self._passed: PredictedPacket | None = None  # the packet of the last `begin`, not yet noted
+        self._passed_octets = b""
         self._passed_peer: Nla = ""
         self._passed_at_ns = 0
         self._predicted: PredictedPacket | None = None
@@ -84,6 +85,7 @@ class SingleReceiveLane:
             if predicted is None:
                 return None
         self._predicted, self._passed, self._passed_peer, self._passed_at_ns = None, predicted, peer, now_ns
+        self._passed_octets = packet
         return predicted.packet
 
     def _predict_untrusted(self, packet: bytes) -> PredictedPacket | None:
@@ -110,7 +112,7 @@ class SingleReceiveLane:
             return
         session, octets, trail = passed.session, passed.octets, passed.trail
         state = session.state
-        session.window.note_passed(octets)
+        session.window.note_passed(octets, self._passed_octets)
         state.heard_at_ns = self._passed_at_ns
         session.parents.heard(self._passed_peer)
         state.saw_next(trail)

@@ -27,6 +27,7 @@ SESSION_COUNTERS = (
     "delivered_packets",
     "delivered_octets",
     "lost_sqns",
+    "conflict_sqns",
     "missing_sqns",
     "late_sqns",
     "repaired_sqns",

@@ -81,24 +81,3 @@ class HeldRuns(RunStore):
                     left.append(run.part(first, end))
             first = end
         return left
-
-    def cut_out(self, first: int, end: int) -> None:
-        """Cut out sqns that are lost, or that will be held in another run."""
-        index = bisect_right(self._firsts, first)
-        index -= index > 0 and self._runs[index - 1].end > first
-        while index < len(self._runs) and self._firsts[index] < end:
-            run = self._runs[index]
-            left = [
-                run.part(low, high)
-                for low, high in ((run.first, min(run.end, first)), (max(run.first, end), run.end))
-                if low < high
-            ]
-            for part in left:
-                self._pin(part)
-            self._unpin(run)
-            packets = run.count - sum([part.count for part in left])
-            self.packets -= packets
-            self.octets -= packets * run.stride
-            self._runs[index : index + 1] = left
-            self._firsts[index : index + 1] = [part.first for part in left]
-            index += len(left)

@@ -16,8 +16,9 @@ from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.missing_range import RecoveryActions
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.session_context import SessionContext
-from pgm.core.structures.ranges import RangeTable, Span, SqnRange
+from pgm.core.structures.ranges import RangeTable, Span, SqnRange, without
 from pgm.core.structures.run_store import RunStore
+from pgm.core.window.conflicts import ConflictDetector
 from pgm.core.window.held_runs import HeldRuns
 from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
@@ -57,6 +58,8 @@ class ReceiveWindow:
         self._held = HeldRuns()
         self._given_up: RangeTable[LostSpan] = RangeTable()
         self._kernel_drops = KernelDropMonitor(context)
+        self._conflicts = ConflictDetector(context)
+        self._delivered = self._conflicts.delivered
         self._effects: list[Effect] = []  # for the next call of `advance`
         self.kept: RunStore | None = None  # all data that came, even after delivery, for parity decoding
         self.is_open = False  # nothing is delivered before the application knows the session
@@ -144,7 +147,8 @@ class ReceiveWindow:
         filled = sum([end - low for low, end in filled_spans])
         counters.received_packets += filled
         counters.received_octets += filled * stride
-        counters.duplicate_packets += sum([end - low for low, end in known]) - filled
+        duplicates = sum([end - low for low, end in known]) - filled
+        counters.duplicate_packets += duplicates
         is_whole = filled == pieces.count
         if isinstance(pieces, Run):
             if not is_whole or first != self.next_sqn or not self._pass_on(pieces):
@@ -161,11 +165,39 @@ class ReceiveWindow:
             runs = [pieces] if isinstance(pieces, Run) else pieces.runs(first)
             for run in _parts_of(runs, new):
                 self.insert(run, run.first, now_ns)
+        if duplicates:
+            copies = [pieces] if isinstance(pieces, Run) else pieces.views(first)
+            self._compare(copies, without(known, filled_spans), now_ns)
         return filled
+
+    def _compare(self, copies: Sequence[Run], spans: Sequence[Span], now_ns: int) -> None:
+        """Compare packets that came before. Where two copies differ, both are dropped unless one was delivered."""
+        runs = [
+            run.part(max(first, run.first), min(end, run.end))
+            for run in copies
+            for first, end in spans
+            if first < run.end and run.first < end
+        ]
+        fresh, again = self._conflicts.compare_held(self._held, runs)
+        for first, end in (*fresh, *again):
+            self._held.cut_out(first, end)
+            if self.kept is not None:
+                self.kept.cut_out(first, end)
+        for first, end in fresh:
+            self._recovery.detect(first, end, now_ns)
+        self.give_up(again, LossCause.CONFLICT)
+        self._bound_gaps()
+        self.compare_delivered(runs)
+
+    def compare_delivered(self, runs: Sequence[Run]) -> None:
+        """Compare packets that may have been delivered before. `advance` returns the conflicts."""
+        self._effects += self._conflicts.compare_delivered(runs)
 
     def _pass_on(self, run: Run) -> bool:
         """Deliver the next run without holding it, if there is room and no held run has holes for it."""
         if run.count * run.stride > self._room.octets or not self.is_open or self.kept is not None:
+            return False
+        if self._conflicts.has_disputes:
             return False
         oldest = self._held.oldest if self._held.packets else None
         if oldest is not None and oldest.first < run.end:
@@ -192,8 +224,9 @@ class ReceiveWindow:
         """
         return sqn == self.next_sqn == self.gap_detector.end and octets <= self._room.octets and self.kept is None
 
-    def note_passed(self, octets: int) -> None:
+    def note_passed(self, octets: int, packet: bytes) -> None:
         """Note that the packet admitted by `may_pass` was delivered."""
+        self._delivered.add_single(self.next_sqn, packet)
         self.next_sqn = self.gap_detector.end = self.next_sqn + 1
         counters = self._counters
         counters.received_packets += 1
@@ -310,6 +343,8 @@ class ReceiveWindow:
             end = NEVER if missing is None else missing.first
             if end == first:
                 break
+            if self._conflicts.has_disputes:
+                end = min(end, self._report_conflicts(first))
             oldest = held.oldest
             if oldest is not None and oldest.first == first:
                 octets = NEVER if is_last else room.octets
@@ -323,6 +358,12 @@ class ReceiveWindow:
             self._given_up.remove(gap)
             self.next_sqn = gap.end
             self._report(gap)
+
+    def _report_conflicts(self, sqn: int) -> int:
+        """Report the conflicts that delivery has reached. Return the sqn of the next one."""
+        conflicts, stop = self._conflicts.reach(sqn)
+        self._effects += conflicts
+        return stop
 
     def _report(self, gap: LostSpan) -> None:
         """Report a loss; sqns that carry no packets are no loss."""
@@ -338,6 +379,7 @@ class ReceiveWindow:
         self._counters.delivered_packets += count
         self._counters.delivered_octets += octets - count * run.payload_at
         self.next_sqn = run.first + count
+        self._delivered.add(run)
         self._effects.append(Deliver(self._tsi, run))
 
     def _give_up_oldest(self) -> None:

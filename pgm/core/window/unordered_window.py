@@ -16,6 +16,8 @@ class UnorderedWindow(ReceiveWindow):
     _HAS_HOLES = False  # packets after a missing packet do not wait for it
 
     def _deliver(self, *, is_last: bool) -> None:
+        if self._conflicts.has_disputes:
+            self._report_conflicts(self.gap_detector.end)
         while self._room.octets > 0 or is_last:
             oldest = self._held.oldest
             if oldest is None:

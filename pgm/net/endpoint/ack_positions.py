@@ -14,10 +14,10 @@ from collections.abc import Collection
 import attrs
 
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
-from pgm.core.window.reassembly import LargeMessage, WholeMessages
-from pgm.net.durable.past import PastMessages
+from pgm.core.window.reassembly import WholeMessages
 from pgm.net.endpoint.policies import Ack
-from pgm.net.framing.items import BatchItem, Message, Unpacker, first_sqn_of, span_of, with_last
+from pgm.net.endpoint.queue_item import QueueContent
+from pgm.net.framing.items import BatchItem, Message, StreamMark, Unpacker, first_sqn_of, span_of, with_last
 from pgm.net.framing.objects import Object, ObjectItem
 from pgm.units import NEVER
 from pgm.wire.formats import Tsi
@@ -135,14 +135,12 @@ class AckPositions:
         """End all memberships, also in sessions that the core has forgotten."""
         self._joint.forget(self)
 
-    def begin(
-        self, content: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed, held_from: int | None
-    ) -> None:
+    def begin(self, content: QueueContent, held_from: int | None) -> None:
         """Note the next entry of the queue; the decoder still holds its packets from `held_from` on."""
         if isinstance(content, Opened):
             self._open(content)
         position = self._sessions.get(content.tsi)
-        if position is None or isinstance(content, (Opened, Closed)):
+        if position is None or isinstance(content, StreamMark):
             if position is not None and isinstance(content, Closed) and content.cause is not CloseCause.SILENT:
                 self._sessions.move_to_end(content.tsi, last=False)  # nothing follows: it is the first to be forgotten
             return
@@ -169,7 +167,7 @@ class AckPositions:
     def give(self, item: BatchItem | Message, ready: deque[BatchItem | Message]) -> BatchItem | Message:
         """Note that the application gets an item of the entry, before those that are ready. Return the item."""
         entry = self._entry
-        if entry is None or not self.is_manual or isinstance(item, (Opened, Closed)):
+        if entry is None or not self.is_manual or isinstance(item, StreamMark):
             return item
         position, first = self._sessions[entry.tsi], first_sqn_of(item)
         last = first_sqn_of(ready[0]) - 1 if ready else entry.last

@@ -6,12 +6,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
+from pgm.core.effects import (
+    NOTHING,
+    CloseCause,
+    Closed,
+    Conflict,
+    Deliver,
+    Effect,
+    Effects,
+    LossCause,
+    Lost,
+    Notice,
+    Opened,
+)
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
-from pgm.net.durable.past import PastMessages
 from pgm.net.endpoint.policies import REPORTING, Policies, drop_newest, drop_oldest
-from pgm.net.endpoint.queue_item import QueueItem
+from pgm.net.endpoint.queue_item import QueueContent, QueueItem
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.single_packets import SinglePacketReceiver
 from pgm.units import KIB, NEVER
@@ -74,6 +85,8 @@ class Inbox:
         elif isinstance(effect, Closed):
             if effect.cause is not CloseCause.SILENT:  # a silent session may go on in the middle of a message
                 self._queue.extend(QueueItem(lost, 0) for lost in self.reassemblers.end(effect.tsi))
+            self._queue.append(QueueItem(effect, 0))
+        elif isinstance(effect, Conflict):
             self._queue.append(QueueItem(effect, 0))
         elif isinstance(effect, Opened):
             self.reassemblers.open(effect.tsi, effect.data_port)
@@ -152,7 +165,7 @@ class Inbox:
         """Return the number of entries for the application."""
         return len(self._queue) + (self.singles.message is not None)
 
-    def put_back(self, content: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed) -> None:
+    def put_back(self, content: QueueContent) -> None:
         """Put back an entry that could not be handed on; its octets were already returned to the core."""
         self._queue.appendleft(QueueItem(content, 0))
 

@@ -151,6 +151,7 @@ class ReceiverParameters(CommonParameters, total=False):
     durable_gone_ivl: Quantity
     rxw_sqns: int
     rxw_gaps: int
+    conflict_keep_bytes: Quantity
     ncf_lead_sqns: int
     jump_confirmations: int
     spm_confirmations: int

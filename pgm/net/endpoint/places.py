@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 import numpy as np
 
-from pgm.core.effects import CloseCause, Closed, Opened
+from pgm.core.effects import CloseCause, Closed, Conflict, Opened
 from pgm.core.session.state import NO_EPOCH, SessionState
 from pgm.net.durable.position import Position
 from pgm.net.durable.position_file import SavedSession
@@ -98,6 +98,8 @@ class Places:
 
     def give(self, item: BatchItem | Message) -> None:
         """Note the item that the application gets."""
+        if isinstance(item, Conflict):
+            return  # it moves no position
         self._given = item
         if isinstance(item, Closed) and item.tsi in self._sessions:
             session = self._sessions[item.tsi]

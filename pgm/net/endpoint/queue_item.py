@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.effects import Lost
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.net.durable.past import PastMessages
+from pgm.net.framing.items import StreamMark
 from pgm.wire.formats import Tsi
 from pgm.wire.train import Run
+
+QueueContent = WholeMessages | LargeMessage | PastMessages | Lost | StreamMark
 
 
 @attrs.define(eq=False)
 class QueueItem:
     """Entry for the application, and the octets that its removal frees."""
 
-    found: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed
+    found: QueueContent
     frees_octets: int
 
     @property

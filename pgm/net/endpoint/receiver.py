@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
-from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.effects import Lost
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.window.reassembly import LargeMessage, WholeMessages
+from pgm.core.window.reassembly import WholeMessages
 from pgm.errors import UsageError
 from pgm.messages.objects import CBOR, Codec
 from pgm.messages.structures import require_structure
@@ -22,10 +22,10 @@ from pgm.net.endpoint.ack_positions import AckPositions
 from pgm.net.endpoint.base import D, ReceiverView, Waits
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.policies import Policies
-from pgm.net.endpoint.queue_item import QueueItem
+from pgm.net.endpoint.queue_item import QueueContent, QueueItem
 from pgm.net.endpoint.resumption import Resumption
 from pgm.net.framing.codec import StreamDecoders
-from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of
+from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, StreamMark, Unpacker, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import Tsi
@@ -221,14 +221,12 @@ class ReceiverEndpoint(ReceiverView[D]):
         self._ready.extend(items if self._resumption is None else self._resumption.places.counted(items))
         self._positions.begin(content, self._decoders.begun(content.tsi))
 
-    def _items_of(
-        self, content: WholeMessages | LargeMessage | PastMessages | Lost | Opened | Closed
-    ) -> Iterable[BatchItem]:
+    def _items_of(self, content: QueueContent) -> Iterable[BatchItem]:
         """Return the items of messages that an entry of the queue yields."""
         if isinstance(content, PastMessages):
             taken = chain.from_iterable(self._decoders.take(item) for item in content.items)
             return filter(None, map(self._decoders.wanted, taken))
-        return self._decoders.take(content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content))
+        return self._decoders.take(content if isinstance(content, (Lost, StreamMark)) else batch_of(content))
 
     @property
     def position(self) -> Position | None:

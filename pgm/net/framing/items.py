@@ -10,7 +10,7 @@ from operator import length_hint
 import attrs
 import numpy as np
 
-from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.effects import Closed, Conflict, Lost, Opened
 from pgm.core.source_names import FromSession
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.messages.zmtp import Parts
@@ -233,17 +233,17 @@ def first_sqn_of(item: BatchItem | Message) -> int:
     """Return the sqn at which an item begins."""
     if isinstance(item, Message):
         return item.sqn
-    if isinstance(item, (Lost, Opened)):
+    if isinstance(item, (Lost, Conflict, Opened)):
         return item.first
     return item.next_sqn if isinstance(item, Closed) else sqn_at(item, 0)
 
 
 def span_of(item: BatchItem | Message) -> tuple[int, int]:
-    """Return the first and the last sqn that an ack of an item covers; none for an opening or a closing."""
+    """Return the first and the last sqn that an ack of an item covers; none for a mark in the stream."""
     first = first_sqn_of(item)
     if isinstance(item, Message):
         return first, item.last if isinstance(item, PartMessage) else first
-    if isinstance(item, (Opened, Closed)):
+    if isinstance(item, StreamMark):
         return first, first - 1
     if isinstance(item, Lost):
         return first, first + item.count - 1
@@ -258,8 +258,9 @@ def with_last(item: BatchItem | Message, last: int) -> BatchItem | Message:
 
 
 AnyBatch = Batch | MultipartBatch | PackedBatch
-Item = Message | Lost | Opened | Closed
-BatchItem = AnyBatch | Lost | Opened | Closed
+StreamMark = Conflict | Opened | Closed  # items that take no place in the stream
+Item = Message | Lost | StreamMark
+BatchItem = AnyBatch | Lost | StreamMark
 
 
 def batch_of(content: WholeMessages | LargeMessage | Message) -> Batch:

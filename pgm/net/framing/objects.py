@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.effects import Lost
 from pgm.core.source_names import FromSession
 from pgm.messages.objects import BadObject, Codec
 from pgm.messages.structures import structure_untrusted
-from pgm.net.framing.items import Item, Message, span_of
+from pgm.net.framing.items import Item, Message, StreamMark, span_of
 from pgm.wire.formats import Tsi
 
 
@@ -32,7 +32,7 @@ class Object(FromSession):
         return self.sqn, self._last
 
 
-ObjectItem = Object | Lost | Opened | Closed
+ObjectItem = Object | Lost | StreamMark
 
 
 def object_of(item: Item, codec: Codec, kind: Any, counters: Counters) -> ObjectItem:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost, Opened, Send
+from pgm.core.effects import CloseCause, Closed, Conflict, Deliver, Effect, LossCause, Lost, Opened, Send
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
@@ -48,6 +48,7 @@ class Reader:
         self.now = 1000 * SECOND
         self.fates: dict[Tsi, dict[int, Fate]] = {}
         self.marks: list[Opened | Closed] = []
+        self.conflicts: list[tuple[int, int, int, bool]] = []  # next sqn of the stream, then the fields of a Conflict
         self.runs: list[int] = []  # packets of each delivery
         self.sent: list[tuple[int, Send]] = []
         self.takes = takes
@@ -110,6 +111,9 @@ class Reader:
                 assert effect.count < 1 << 22, effect
                 for sqn in range(effect.first, effect.first + effect.count):
                     self._told(effect.tsi, sqn, effect.cause)
+            elif isinstance(effect, Conflict):
+                at = self._next[effect.tsi]
+                self.conflicts.append((at, effect.first, effect.count, effect.is_delivered))
             elif isinstance(effect, Opened):
                 if effect.resumed:
                     assert effect.first == self._next[effect.tsi]
