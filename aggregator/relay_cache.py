@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pgm.core.effects import Effect, Send
+from pgm.core.effects import Effect, Effects, Send
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.repair.cache import RepairCache, SessionCache
+from pgm.core.repair.conflicts import CacheConflicts
 from pgm.core.repair.outlets import Outlets
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.structures.ranges import Span
+from pgm.core.structures.ranges import Span, without
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla
 from pgm.wire.train import Data
@@ -52,6 +53,7 @@ class RelayCache:
         self.packets = packets
         self._outlets = outlets
         self._keeps = keeps
+        self._conflicts = CacheConflicts(context, packets)
         self._end = 0  # after the newest sqn that was kept
         # An NCF makes the repairers of the segment repair at once. The relay waits long enough to hear their repairs.
         repairers = Counter(down.index for down in setup.homes.values())
@@ -79,8 +81,14 @@ class RelayCache:
             return
         new = self.packets.lacking([(first, run.end)])
         self._end = max(self._end, run.end)
-        for low, end in new:
-            self.packets.add(run.part(low, end), now_ns)
+        if new != [(first, run.end)]:
+            self._conflicts.compare(run, without([(first, run.end)], new))
+        for part in self._conflicts.cacheable([run.part(low, end) for low, end in new]):
+            self.packets.add(part, now_ns)
+
+    def take_notice(self) -> Effects:
+        """Return a notice of new conflicts between copies of packets."""
+        return self._conflicts.take_notice()
 
     def is_uniform(self, spans: list[Span]) -> bool:
         """Return whether all sqns of ordered `spans` are kept, or none."""

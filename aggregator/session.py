@@ -159,7 +159,8 @@ class AggregatorSession:
         self.acks.came(first, first + data.count)
         self._note_sent(first, first + data.count, now_ns)
         self.cache.keep(data, first, now_ns)
-        return self.relay.on_data(data)
+        notice = self.cache.take_notice()
+        return [*notice, *self.relay.on_data(data)] if notice else self.relay.on_data(data)
 
     def _note_sent(self, first: int, end: int, now_ns: int) -> None:
         """Track relayed data.
@@ -180,6 +181,12 @@ class AggregatorSession:
             self._counters.jumps_rejected += data.count
             return NOTHING
         self.cache.keep(data, first, now_ns)
+        notice = self.cache.take_notice()
+        if notice:
+            return [*notice, *self._pass_rdata(data, first, now_ns)]
+        return self._pass_rdata(data, first, now_ns)
+
+    def _pass_rdata(self, data: Data, first: int, now_ns: int) -> Effects:
         new = self._gaps.filled(first, first + data.count)
         if new:
             return [*self._first_sending(data, first, new), *self._ask_for_gaps(now_ns)]

@@ -13,6 +13,7 @@ from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effec
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.repair.cache import SessionCache
+from pgm.core.repair.conflicts import CacheConflicts
 from pgm.core.session.state import SessionState
 from pgm.core.session.table import HasState, SessionTable
 from pgm.wire.formats import Tsi
@@ -21,11 +22,19 @@ from pgm.wire.formats import Tsi
 class ArchiveFeed:
     """Position up to which a session was fed to the archive."""
 
-    def __init__(self, state: SessionState, gap_detector: GapDetector, recovery: Recovery, cache: SessionCache) -> None:
+    def __init__(
+        self,
+        state: SessionState,
+        gap_detector: GapDetector,
+        recovery: Recovery,
+        cache: SessionCache,
+        conflicts: CacheConflicts,
+    ) -> None:
         self._state = state
         self._gap_detector = gap_detector
         self._recovery = recovery
         self._cache = cache
+        self._conflicts = conflicts
         self._at: int | None = None
         self._is_closed = False
 
@@ -70,6 +79,8 @@ class ArchiveFeed:
             cause = LossCause.RECORDER  # the cache dropped the packets before everything older was certain
         elif end <= self._gap_detector.first:
             cause = LossCause.JUMP
+        elif self._conflicts.is_barred(first):
+            cause = LossCause.CONFLICT
         else:
             cause = LossCause.WINDOW if end <= self._state.trail else LossCause.RETRIES
         return Lost(self._state.tsi, first, end - first, cause)

@@ -8,10 +8,11 @@ from pgm.core.effects import Effect
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.repair.cache import SessionCache
+from pgm.core.repair.conflicts import CacheConflicts
 from pgm.core.repair.outlets import Outlets
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.structures.ranges import Span, merged
+from pgm.core.structures.ranges import Span, merged, without
 from pgm.units import NEVER
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType
@@ -41,6 +42,7 @@ class PacketIntake:
         self.recovery = upstream.recovery
         self.relay = relay
         self.cache = cache
+        self.conflicts = CacheConflicts(context, cache)
         self.outlets = outlets
         self._wanted = PendingRequests(setup.downs, context.parameters.repair_states)
 
@@ -59,18 +61,27 @@ class PacketIntake:
         for part in parts:
             self._counters.received_packets += part.count
             self._counters.received_octets += part.octets
-        self._counters.duplicate_packets += run.count - sum(part.count for part in parts)
+        duplicates = run.count - sum(part.count for part in parts)
+        if duplicates:
+            self._counters.duplicate_packets += duplicates
+            self._compare(run, parts, now_ns)
         if data.type is PacketType.RDATA:
             self._counters.repaired_sqns += filled
         else:
             self._counters.late_sqns += filled
         return parts
 
+    def _compare(self, run: Run, new: list[Run], now_ns: int) -> None:
+        """Compare packets that came before. Those of which two copies differ are missing again."""
+        known = without([(run.first, run.end)], [(part.first, part.end) for part in new])
+        for first, end in self.conflicts.compare(run, known):
+            self.recovery.detect(first, end, now_ns)
+
     def _accept(self, run: Run, kind: PacketType, peer: Nla, now_ns: int) -> tuple[list[Run], int]:
         parts, filled = self.gap_detector.accept(run, now_ns)
         if filled:
             self._counters.watch.filled(kind, peer)
-        for part in parts:
+        for part in self.conflicts.cacheable(parts):
             self.cache.add(part, now_ns)
         return parts, filled
 

@@ -79,7 +79,8 @@ class RepairerSession:
 
     def open_feed(self) -> ArchiveFeed:
         """Return a feed of all cached packets in order, for an archive."""
-        return ArchiveFeed(self.state, self.upstream.gap_detector, self.upstream.recovery, self.intake.cache)
+        intake = self.intake
+        return ArchiveFeed(self.state, intake.gap_detector, intake.recovery, intake.cache, intake.conflicts)
 
     @property
     def is_over(self) -> bool:
@@ -153,6 +154,7 @@ class RepairerSession:
             effects += self.intake.pass_down(data, parts, now_ns)
         self.intake.serve_wanted(parts, now_ns)
         self.intake.keep_bounds()
+        effects += self.intake.conflicts.take_notice()
         return effects
 
     def on_parity(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:

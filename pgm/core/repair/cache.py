@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from pgm.core.structures.ranges import Span
+from pgm.core.structures.ranges import Span, without
 from pgm.core.structures.run_store import RunStore
+from pgm.wire.checksum import CHECKSUM_AT
 from pgm.wire.train import Octets, Run
 
 _ROOM_SHARE = 0.875  # Share of the octets above which no history is fetched: the cache would drop it at once.
@@ -68,6 +69,18 @@ class SessionCache:
             self.ages[-1] = (self.ages[-1][0], run.end)
         if is_marked or self.store.pinned_octets > pinned_octets:  # else no bound can be reached
             self._cache.keep_bounds(now_ns)
+
+    def drop(self, first: int, end: int) -> None:
+        """Drop packets, also from the next process of this node: a record with a damaged packet is not taken over."""
+        if self.is_saved:
+            for part in self.store.parts(first, end):  # in the memory of the cache file
+                part.rows[:, CHECKSUM_AT] ^= 0xFF
+            self.unsaved = [
+                run.part(low, high)
+                for run in self.unsaved
+                for low, high in without([(run.first, run.end)], [(first, end)])
+            ]
+        self.store.cut_out(first, end)
 
     def save(self) -> None:
         """Note the cached runs, and from now on every new run, in `unsaved`."""
