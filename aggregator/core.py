@@ -37,8 +37,9 @@ class AggregatorCore(ElementCore[AggregatorSession]):
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""
-        effects: list[Effect] = []
-        for item in self._items_of(train, peer, now_ns):
+        items = self._items_of(train, peer, now_ns)
+        effects: list[Effect] = [*self._filter.take_notice()]
+        for item in items:
             known = self.sessions.get(item.tsi)
             if known is None:
                 effects += self._open(item, channel, peer, now_ns)

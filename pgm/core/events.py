@@ -49,6 +49,7 @@ _ROWS = (
     EventKind("lost-excess_naks", "Packets are lost: this receiver closed the session because of its own excessive NAKs.", "See closed-excess_naks."),
     EventKind("lost-skipped", "Packets are lost: they were skipped because their group was announced as short, and the group then proved longer.", "Find the sender that forges packets in the source's name."),
     EventKind("conflict", "Two different copies of a packet came. One of them is false, and no node can know which without keys.", "Find the sender of false packets on this segment, or the element whose memory alters packets. List the sources of the stream (sources)."),
+    EventKind("unlisted-sender", "A sender that is no source of the stream sent data or SPMs, which were dropped. The event comes again at ten times as many.", "Add the sender to the stream's sources if it is one, or find out why it sends. `sources = [\"any\"]` permits all senders."),
     EventKind("lost-conflict", "Packets are lost: their copies differed again and again.", "See conflict."),
     EventKind("lost-recorder", "Packets are not in the archive: the disk was full or too slow, or no recorder ran.", "Give the archive a faster disk or more room (record_queue_bytes, record_bytes)."),
     EventKind("too-slow", "This receiver does not keep up: it loses packets for good, and the kernel drops packets of its own socket.", "Give the process more processor time, raise so_rcvbuf for short stops, or lower the source's rate."),

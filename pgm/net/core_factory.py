@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import chain
 
 import attrs
 
@@ -15,7 +16,7 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
-from pgm.core.session.source_filter import SourceFilter
+from pgm.core.session.source_filter import AllowedSources
 from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
@@ -95,9 +96,10 @@ def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ..
     return tuple(LineSetup(by_name[line.segment], line.parents, line.repairers) for line in plan.lines)
 
 
-def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> SourceFilter:
-    """Return the allowed senders of each stream: those of its list, and the node's own parents."""
-    return {stream.data_port: stream.allowed.union(plan.parents) for stream in streams if stream.allowed is not None}
+def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> AllowedSources:
+    """Return the allowed senders of each stream: those of its list, and the elements that answer this node."""
+    near = (*plan.parents, *plan.keepers, *plan.siblings, *plan.partners, *chain.from_iterable(plan.repairers))
+    return {stream.data_port: stream.allowed.union(near) for stream in streams if stream.allowed is not None}
 
 
 def gsi_name(plan: NodePlan, stream: StreamPlan, node: str) -> str:

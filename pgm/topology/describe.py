@@ -15,6 +15,7 @@ from pgm.topology.model import NodeTable, SegmentTable, StreamTable, Topology
 from pgm.topology.node_plan import Address, NodePlan, Role
 from pgm.topology.plan import checked_tree, plan_entry
 from pgm.topology.problems import Problem
+from pgm.topology.rules.sources import ANY_SOURCE, default_sources
 from pgm.topology.tree import Tree
 from pgm.units import MILLISECOND, SECOND, format_duration, format_fraction
 
@@ -62,6 +63,7 @@ def _stream_json(tree: Tree, stream: StreamTable) -> Json:
         "flow": stream.flow,
         "signed": stream.signed,
         "sources": tree.sources_of(stream.name),
+        "permitted": permitted_of(tree, stream) or None,
     }
 
 
@@ -158,8 +160,8 @@ def topology_lines(topology: Topology) -> list[str]:
     lines = [f"{topology.name}: {timing}, repair budget {format_duration(topology.repair_budget)}"]
     for stream in topology.streams.values():
         lines.append(
-            f"stream {stream.name}: data port {stream.data_port}{_pace(stream)}, {stream.order}, flow {stream.flow}"
-            + (", signed SPMs" if stream.signed else "")
+            f"stream {stream.name}: data port {stream.data_port}{_pace(stream)}, {stream.order}, flow {stream.flow}, "
+            f"from {', '.join(permitted_of(tree, stream)) or 'any sender'}" + (", signed SPMs" if stream.signed else "")
         )
     names: dict[Address, str] = {
         place.address: node.name for node in tree.nodes for place in node.places if place.address
@@ -169,6 +171,13 @@ def topology_lines(topology: Topology) -> list[str]:
         if name not in fed:
             lines += ["", *_segment_lines(tree, name, names)]
     return lines
+
+
+def permitted_of(tree: Tree, stream: StreamTable) -> list[str]:
+    """Return the names and addresses of the permitted sources of a stream; empty if any sender is permitted."""
+    if stream.sources == ANY_SOURCE:
+        return []
+    return [*stream.sources] or [node.name for node in default_sources(tree, stream)]
 
 
 def _pace(stream: StreamTable) -> str:

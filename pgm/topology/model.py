@@ -133,7 +133,7 @@ class StreamTable:
     flow: Flow = _key('"rate"', "Flow control of the source. `rate`: its rate alone. `yield`: the source slows down when receivers send too many NAKs. `acked`: acknowledgements. `pgmcc`: congestion control.", default="rate")
     framing: Framing = _key('"batch"', "Framing of the packets. `plain`: messages without framing. `batch`: batches, where messages share packets and have subjects. `zeromq`: ZeroMQ's `epgm` messages, which may have parts.", default="plain")
     segment: str = _key('"core"', "Segment of the source. The key serves as a check only.", default="")
-    sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Permitted sources: sources of the file by name, others by address. Data and SPMs from all other addresses, except the file's elements, are dropped and counted (`unlisted_packets`). Without the key any source is permitted.", default=())
+    sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Permitted sources: sources of the file by name, others by address. Data and SPMs from all other addresses, except the file's elements, are dropped and counted (`unlisted_packets`). Without the key the file's sources are permitted, if the file has an address of each, otherwise any sender. [\"any\"] permits any sender.", default=())
     signed: bool = _key("true", "The sources sign their SPMs with their keys (`pgm keys`). All other nodes drop SPMs without a valid signature, and data before the first signed SPM (docs/guide/security.md).", default=False)
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)
     name: str = ""

@@ -16,7 +16,7 @@ from pgm.topology.node_plan import Address, LinePlan, NodePlan, Role, SegmentPla
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules.shape import number_of
-from pgm.topology.rules.sources import listed_addresses
+from pgm.topology.rules.sources import ANY_SOURCE, default_sources, listed_addresses
 from pgm.topology.tree import Tree
 from pgm.trust.node_identity import NodeIdentity
 from pgm.trust.public_keys import PublicKeys
@@ -213,15 +213,22 @@ def _streams(tree: Tree, node: NodeTable) -> tuple[StreamPlan, ...]:
 
 
 def _allowed(tree: Tree, node: NodeTable, stream: StreamTable) -> frozenset[Address] | None:
-    """Return the permitted senders of a stream: listed sources and the node's elements; None without a list."""
-    if not stream.sources:
+    """Return the permitted senders of a stream: its sources and the node's elements; None if any sender is.
+
+    Without a list the file's sources count, if the file has the address of each. A segment on which no sender is known
+    hears a sender that is not in the file.
+    """
+    if stream.sources == ANY_SOURCE:
         return None
+    sources = tree.named(stream.sources) if stream.sources else default_sources(tree, stream)
     addresses = listed_addresses(tree, stream)
     for place in node.places:
         elements = [other for other in tree.on.get(place.segment, ()) if other.role in (Role.AGGREGATOR, Role.REPAIRER)]
-        for sender in (*tree.named(stream.sources), *elements):
-            addresses.update(sender.addresses_on(place.segment))
-    return frozenset(addresses)
+        known = {address for sender in (*sources, *elements) for address in sender.addresses_on(place.segment)}
+        if not stream.sources and place in node.ups and not known - set(node.addresses_on(place.segment)):
+            return None
+        addresses |= known
+    return frozenset(addresses) if sources or stream.sources else None
 
 
 def _signers(tree: Tree, stream: StreamTable) -> tuple[PublicKeys, ...] | None:

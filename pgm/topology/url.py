@@ -108,7 +108,9 @@ def plan_url(url: str, role: Role, name: str | None = None) -> NodePlan:
             raise UsageError(f"{url}: {finding.message}", remedy=finding.remedy)
     plan = plan_entry(tree, topology.nodes[role.value])
     reasons = tuple((key, "address" if key in query else reason) for key, reason in plan.reasons)
-    streams = tuple(attrs.evolve(stream, sources=()) for stream in plan.streams)  # other programs name no source
+    streams = tuple(
+        attrs.evolve(stream, sources=(), allowed=None) for stream in plan.streams
+    )  # other programs name no source
     # Receivers have an address of their own, perhaps without this port, and those of ZeroMQ cannot have another port.
     segments = tuple(
         attrs.evolve(one, hears_group_port=role is Role.SOURCE and one.transport == "udp") for one in plan.segments

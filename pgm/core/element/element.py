@@ -11,7 +11,7 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.node_id import NodeId
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.session.signed_streams import SignedStreams
-from pgm.core.session.source_filter import refused_packets
+from pgm.core.session.source_filter import SourceFilter
 from pgm.core.session.state import SessionState
 from pgm.core.session.table import HasState, SessionTable
 from pgm.core.session_context import SessionContext
@@ -51,6 +51,7 @@ class ElementCore(Generic[S]):
         self._rng = rng
         self._node_id = NodeId(rng)
         self._signed = SignedStreams(setup.signers, parameters, self.counters)
+        self._filter = SourceFilter(setup.allowed, self.counters)
         self.sessions: SessionTable[S] = SessionTable(parameters, self.counters)
 
     @property
@@ -81,10 +82,8 @@ class ElementCore(Generic[S]):
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         accepted: list[Item] = []
-        allowed = self._setup.allowed
         for item in items:
-            if allowed and (refused := refused_packets(allowed, item, peer)):
-                self.counters.unlisted_packets += refused
+            if self._filter.refuses(item, peer):
                 continue
             if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
                 continue

@@ -7,7 +7,7 @@ import attrs
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
-from pgm.core.session.source_filter import ALL_SOURCES, SourceFilter
+from pgm.core.session.source_filter import ALL_SOURCES, AllowedSources
 from pgm.core.source_names import NO_NAMES, SourceNames
 from pgm.wire.formats import Nla
 
@@ -24,7 +24,7 @@ class ElementSetup:
     is_standby: bool = False
     assist_rank: int = 0  # repairers only: how many other repairers of the segment assist before this one
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
+    allowed: AllowedSources = ALL_SOURCES  # the sources whose streams are accepted
     signers: StreamSigners = NO_SIGNERS  # verifiers of the SPMs of signed streams
     names: SourceNames = NO_NAMES
     keepers: tuple[Nla, ...] = ()  # upstream elements that may hold a late joiner's history

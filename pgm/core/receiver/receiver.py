@@ -16,7 +16,7 @@ from pgm.core.receiver.single_packet import SingleReceiveLane
 from pgm.core.receiver.source_restarts import restart_of_new_session, restart_of_silent_session
 from pgm.core.segment import Channel
 from pgm.core.session.signed_streams import SignedStreams
-from pgm.core.session.source_filter import refused_packets
+from pgm.core.session.source_filter import SourceFilter
 from pgm.core.session.state import SessionState
 from pgm.core.session.table import SessionTable
 from pgm.core.session_context import SessionContext
@@ -44,7 +44,8 @@ class ReceiverCore:
         self._node_id = NodeId(rng)
         self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters, self._counters)
         self._signed = SignedStreams(setup.signers, parameters, self._counters)
-        self.single = SingleReceiveLane(self._sessions, is_open=not setup.allowed and not setup.lines)
+        self._filter = SourceFilter(setup.allowed, self._counters)
+        self.single = SingleReceiveLane(self._sessions, self._filter, is_open=not setup.lines)
 
     @property
     def counters(self) -> Counters:
@@ -89,9 +90,8 @@ class ReceiverCore:
         if ports and item.data_port not in ports:
             self._counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets
             return NOTHING
-        if self.setup.allowed and (refused := refused_packets(self.setup.allowed, item, peer)):
-            self._counters.unlisted_packets += refused
-            return NOTHING
+        if self._filter.is_active and self._filter.refuses(item, peer):
+            return self._filter.take_notice()
         if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
             return NOTHING
         if isinstance(item, Data):

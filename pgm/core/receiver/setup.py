@@ -10,7 +10,7 @@ from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
-from pgm.core.session.source_filter import ALL_SOURCES, SourceFilter
+from pgm.core.session.source_filter import ALL_SOURCES, AllowedSources
 from pgm.core.source_names import NO_NAMES, SourceNames
 from pgm.wire.formats import Nla
 
@@ -31,7 +31,7 @@ class ReceiverSetup:
     unordered_ports: frozenset[int] = frozenset()
     unreliable_ports: frozenset[int] = frozenset()  # streams without NAKs
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: SourceFilter = ALL_SOURCES  # the sources whose streams are accepted
+    allowed: AllowedSources = ALL_SOURCES  # the sources whose streams are accepted
     signers: StreamSigners = NO_SIGNERS  # verifiers of the SPMs of signed streams
     names: SourceNames = NO_NAMES
     ack_bound: AckBound = AT_ONCE  # what the application has taken

@@ -10,6 +10,7 @@ import attrs
 
 from pgm.core.receiver.phase import SessionPhase
 from pgm.core.receiver.session import ReceiverSession
+from pgm.core.session.source_filter import SourceFilter
 from pgm.core.session.table import SessionTable
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, Tsi
 from pgm.wire.sequence_numbers import HALF, MASK
@@ -61,9 +62,10 @@ def _may_pass(session: ReceiverSession, sqn: int, octets: int) -> bool:
 class SingleReceiveLane:
     """Fast path for single packets of all sessions of a receiver."""
 
-    def __init__(self, sessions: SessionTable[ReceiverSession], *, is_open: bool) -> None:
-        """`is_open` is False for a receiver that filters sources or has several lines: the lane then takes nothing."""
+    def __init__(self, sessions: SessionTable[ReceiverSession], sources: SourceFilter, *, is_open: bool) -> None:
+        """`is_open` is False for a receiver with several lines: the lane then takes nothing."""
         self._sessions = sessions
+        self._sources = sources
         self._is_open = is_open
         self._passed: PredictedPacket | None = None  # the packet of the last `begin`, not yet noted
         self._passed_octets = b""
@@ -84,6 +86,8 @@ class SingleReceiveLane:
             predicted = self._predict_untrusted(packet)
             if predicted is None:
                 return None
+        if self._sources.is_active and not self._sources.permits(predicted.session.state.data_port, peer):
+            return None
         self._predicted, self._passed, self._passed_peer, self._passed_at_ns = None, predicted, peer, now_ns
         self._passed_octets = packet
         return predicted.packet

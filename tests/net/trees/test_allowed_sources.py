@@ -1,4 +1,4 @@
-"""A stream with a list of senders: packets of others are counted, and make no state at any node."""
+"""A stream whose sources the file knows: packets of others are counted, and make no state at any node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BELOW = ("relay", "repairer", "desk-1")  # nodes that hear data
 @pytest.mark.parametrize("has_list", [True, False])
 async def test_packets_of_strangers_are_dropped_before_any_state_is_made(place: Place, has_list: bool) -> None:
     text = topology_text(place, quiet=True)
-    listed = text.replace("data_port = 7500", 'data_port = 7500\nsources = ["source"]', 1) if has_list else text
+    listed = text if has_list else text.replace("data_port = 7500", 'data_port = 7500\nsources = ["any"]', 1)
     async with running(loads(listed), *BELOW, "source") as tree:
         with guns(place) as (stranger, *_):
             await deliver(tree, 100)

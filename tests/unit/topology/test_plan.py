@@ -253,7 +253,32 @@ def test_plan_source_list_becomes_allowed_addresses():
     assert allowed == {"relay": {"10.0.0.77", *floor, *core}, "desk-1": {"10.0.0.77", *floor}}
     by_address = changed(('window = "10s"', 'window = "10s"\nsources = ["10.0.0.10"]'))
     assert "10.0.0.10" in (plan_node(topology(text=by_address), "relay").streams[0].allowed or ())
-    assert plan_node(topology(), "relay").streams[0].allowed is None
+
+
+def allowed_of(*changes, name="desk-1"):
+    return plan_node(topology(text=changed(*changes)), name).streams[0].allowed
+
+
+def test_plan_permits_the_known_sources_by_default():
+    """Without a list the file's sources and elements are the permitted senders, on each node's own segments."""
+    floor, core = {"10.0.1.1", "10.0.1.2", "10.0.1.3"}, {"10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13"}
+    assert allowed_of(name="relay") == {*floor, *core}
+    assert allowed_of() == floor
+    assert allowed_of(('window = "10s"', 'window = "10s"\nsources = ["any"]')) is None
+
+
+def test_plan_permits_any_sender_without_a_source_in_the_file():
+    """A stream that the file's sources do not send comes from a sender that the file does not know."""
+    assert (
+        allowed_of(
+            ("[streams.quotes]", "[streams.news]\ndata_port = 7600\n\n[streams.quotes]"),
+        )
+        is not None
+    )
+    text = changed(("[streams.quotes]", "[streams.news]\ndata_port = 7600\n\n[streams.quotes]"))
+    allowed = {stream.name: stream.allowed for stream in plan_node(topology(text=text), "relay").streams}
+    assert allowed["news"] is None
+    assert allowed["quotes"] is not None
 
 
 def test_receivers_know_the_archives_of_their_segment_and_above():

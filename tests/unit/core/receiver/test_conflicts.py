@@ -218,3 +218,20 @@ def test_flood_of_conflicts_is_reported_and_accounted_for():
     assert set(reader.lost().values()) <= {LossCause.CONFLICT, LossCause.OVERLOAD}
     assert [first for _, first, _, _ in reader.conflicts] == list(range(1011, 1111, 2))
     assert reader.core.counters.conflict_sqns == 50
+
+
+def test_attacker_with_another_address_replaces_nothing():
+    """The topology knows the source: 20 ahead, next, and old packets of a stranger are dropped, on the fast lane too."""
+    reader = Reader(ReceiverSetup(SEGMENT, allowed={DATA_PORT: frozenset({SOURCE})}))
+    reader.hear(spm_packet(1, 100, 999))
+    reader.hear(true(1000, 1001))
+    stranger, lane = "10.0.0.66", reader.core.single
+    notices = [reader.hear(forged(sqn), peer=stranger) for sqn in (1000, 1002, 1021, *range(1002, 1020))]
+    assert [[notice.code for notice in heard] for heard in notices if heard] == [["unlisted-sender"]] * 2
+    assert lane.begin(data_packet(1002, FORGED[:12], trail=100), stranger, reader.now) is None
+    assert lane.begin(data_packet(1002, payload_of(1002), trail=100), SOURCE, reader.now) is not None
+    lane.commit()
+    assert lane.begin(data_packet(1003, FORGED[:12], trail=100), stranger, reader.now) is None
+    assert reader.core.counters.unlisted_packets == 21
+    assert reader.core.counters.conflict_sqns == 0
+    assert reader.core.counters.received_packets == 3
