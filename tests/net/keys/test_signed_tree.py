@@ -29,7 +29,7 @@ FORGED = 3  # SPMs for each port
 
 def signed_tree(place: Place) -> Topology:
     text = below_a_relay(place, rate="100Mbit/s", loss='{ loss = "5%" }', has_repairer=True).replace(
-        "data_port = 7500", "data_port = 7500\nsigned = true", 1
+        "data_port = 7500", 'data_port = 7500\nsigned = true\nsources = ["any"]', 1
     )
     return loads(f'{text}\n[keys]\nsource = ["{KEYS.public.line}"]\n')
 
