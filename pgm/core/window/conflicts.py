@@ -27,64 +27,74 @@ from pgm.core.structures.ranges import RangeTable, Span, SqnRange
 from pgm.core.structures.run_store import RunStore
 from pgm.units import KIB, NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS
-from pgm.wire.train import Run
+from pgm.wire.train import Octets, Run
 
 # Shorter runs are copied: they come from slow streams, and each would keep a whole chunk of memory from its next use.
 _SMALL_OCTETS = 8 * KIB
+_MOST_ENTRIES = 512
+_CHUNKS = 2  # chunks of receive memory that long runs keep
 _SQN = itemgetter(0)
+_Copy = tuple[int, int, int, bytes]  # count, stride, offset of the payload, packets
 
 
 class DeliveredPackets:
     """The packets of a session that were delivered last, for comparison.
 
-    Long runs keep at most `most_octets` of receive memory, in whole chunks. Copies of short runs and single packets take
-    as much again.
+    At most `most_octets`, in 512 runs and single packets. Long runs stay in receive memory, in two chunks at most.
     """
 
     def __init__(self, most_octets: int) -> None:
         self._most_octets = most_octets
-        self._runs = RunStore()
-        self._small: deque[tuple[int, Run | bytes]] = deque(maxlen=most_octets // _SMALL_OCTETS)
-        self._is_sorted = True  # whether `_small` is in the order of sqns, as in all streams but unordered ones
+        # First sqn, number of the chunk, octets, packets. In the order of delivery, thus of sqns but in unordered streams.
+        self._entries: deque[tuple[int, int, int, Run | _Copy]] = deque()
+        self._is_sorted = True
+        self._octets = 0
+        self._chunk: Octets | None = None  # of the newest long run
+        self._chunk_number = 0
 
     @property
     def first(self) -> int:
         """Return the oldest sqn that may be kept; 0 if the order of delivery does not tell."""
         if not self._is_sorted:
             return 0
-        oldest = NEVER if self._runs.oldest is None else self._runs.oldest.first
-        return min(oldest, self._small[0][0]) if self._small else oldest
+        return self._entries[0][0] if self._entries else NEVER
 
     def add(self, run: Run) -> None:
         """Keep a run that was just delivered."""
-        octets, runs = run.count * run.stride, self._runs
+        octets = run.count * run.stride
         if octets <= _SMALL_OCTETS:
-            copy = run.buffer[run.offset : run.offset + octets].copy()
-            self._add_small(run.first, Run(run.first, run.count, copy, 0, run.stride, run.payload_at))
+            packets = run.buffer.data[run.offset : run.offset + octets].tobytes()
+            self._append(run.first, octets, (run.count, run.stride, run.payload_at, packets))
             return
-        if self._most_octets:
-            runs.add(run)
-        while runs.pinned_octets > self._most_octets and len(runs) > 1:
-            runs.drop_before(next(iter(runs)).end)
+        if run.buffer is not self._chunk:
+            self._chunk = run.buffer
+            self._chunk_number += 1
+        self._append(run.first, octets, run)
 
     def add_single(self, sqn: int, packet: bytes) -> None:
         """Keep a plain packet that was just delivered."""
-        self._add_small(sqn, packet)
+        self._append(sqn, len(packet), (1, len(packet), DATA_HEADER_OCTETS, packet))
 
-    def _add_small(self, sqn: int, packets: Run | bytes) -> None:
-        small = self._small
-        if small and small[-1][0] > sqn:
+    def _append(self, sqn: int, octets: int, packets: Run | _Copy) -> None:
+        entries = self._entries
+        if entries and entries[-1][0] > sqn:
             self._is_sorted = False
-        small.append((sqn, packets))
+        entries.append((sqn, self._chunk_number, octets, packets))
+        self._octets += octets
+        while entries and (
+            self._octets > self._most_octets
+            or len(entries) > _MOST_ENTRIES
+            or entries[0][1] <= self._chunk_number - _CHUNKS
+        ):
+            self._octets -= entries.popleft()[2]
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """Yield the kept packets among `first` to `end - 1`."""
-        yield from self._runs.parts(first, end)
-        small, at = self._small, 0
+        entries, at = self._entries, 0
         if self._is_sorted:
-            at = max(0, bisect_right(small, first, key=_SQN) - 1)
-        for index in range(at, len(small)):
-            sqn, packets = small[index]
+            at = max(0, bisect_right(entries, first, key=_SQN) - 1)
+        for index in range(at, len(entries)):
+            sqn, _, _, packets = entries[index]
             if sqn >= end:
                 if self._is_sorted:
                     break
@@ -94,8 +104,9 @@ class DeliveredPackets:
                 yield run.part(max(first, sqn), min(end, run.end))
 
 
-def _run_of(sqn: int, packet: bytes) -> Run:
-    return Run(sqn, 1, np.frombuffer(packet, np.uint8), 0, len(packet), DATA_HEADER_OCTETS)
+def _run_of(sqn: int, copy: _Copy) -> Run:
+    count, stride, payload_at, packets = copy
+    return Run(sqn, count, np.frombuffer(packets, np.uint8), 0, stride, payload_at)
 
 
 @attrs.define(eq=False)

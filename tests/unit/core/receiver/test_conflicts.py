@@ -188,13 +188,23 @@ def test_unordered_stream_reports_at_once():
 
 
 def test_kept_memory_of_delivered_packets_is_bounded():
-    """A slow stream and a fast one: the newest are compared, the oldest are not, and memory has a bound."""
-    reader = joined(conflict_keep_bytes=64 * KIB)
+    """A slow stream: the newest packets are compared, and the oldest are not."""
+    reader = joined(conflict_keep_bytes=1 * KIB)
     for sqn in range(1010, 1100):
         reader.hear(true(sqn))
-    reader.hear(forged(1099))
-    reader.hear(forged(1010))
-    assert [first for _, first, _, _ in reader.conflicts] == [1099]
+    for sqn in (1099, 1075, 1010):
+        reader.hear(forged(sqn))
+    assert [first for _, first, _, _ in reader.conflicts] == [1099, 1075]
+
+
+def test_kept_memory_is_two_chunks_at_most():
+    """Long reads, each in memory of its own: only the newest two stay."""
+    reader = joined(payload=lambda sqn: payload_of(sqn, 1000 if sqn >= 1010 else 12))
+    for first in range(1010, 1100, 30):
+        reader.hear(data_train(range(first, first + 30), trail=100, size=1000))
+    for sqn in (1010, 1040, 1099):
+        reader.hear(forged(sqn))
+    assert [first for _, first, _, _ in reader.conflicts] == [1040, 1099]
 
 
 def test_nothing_delivered_is_kept_without_memory_for_it():
