@@ -23,7 +23,7 @@ from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.options import HeldHistory, find
+from pgm.wire.options import HeldHistory, StateOffer, find
 from pgm.wire.train import Data, Train
 
 
@@ -113,6 +113,9 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             return known.on_polr(item, channel.segment, peer, now_ns)
         if isinstance(item, Spmr):
             self.counters.spmr_packets_in += 1
+            wanted = find(item.options, StateOffer) if item.options else None
+            if wanted is not None:
+                return known.relay.pass_up(wanted, now_ns) if known.nak_limits.admit_nak(peer, now_ns) else NOTHING
             if known.relay.is_active and known.nak_limits.admit_spmr(now_ns):
                 return known.relay.answer_spmr(channel.segment)
         elif isinstance(item, Spm) and peer in self._setup.partners:

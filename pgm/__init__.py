@@ -11,7 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pgm.core.effects import CloseCause, Closed, Conflict, LossCause, Lost, Notice, Opened
+    from pgm.core.effects import (
+        CloseCause,
+        Closed,
+        Conflict,
+        LossCause,
+        Lost,
+        Notice,
+        Opened,
+        Snapshot,
+    )
     from pgm.core.events import EventKind
     from pgm.core.events import kind_of as event_of
     from pgm.errors import PgmError, TopologyError, TransportError, UsageError
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from pgm.net.durable.position import Position
     from pgm.net.endpoint.node import Node, open_node
     from pgm.net.endpoint.open import open_receiver, open_source
-    from pgm.net.endpoint.policies import LossError
+    from pgm.net.endpoint.policies import LossError, SnapshotError
     from pgm.net.endpoint.receiver import Receiver
     from pgm.net.endpoint.source import Source
     from pgm.net.framing.items import Batch, BatchItem, Item, Message, MultipartBatch
@@ -49,6 +58,8 @@ __all__ = [
     "PgmError",
     "Position",
     "Receiver",
+    "Snapshot",
+    "SnapshotError",
     "Source",
     "Subscription",
     "Topology",
@@ -83,6 +94,8 @@ _HOMES = {
     "PgmError": "pgm.errors",
     "Position": "pgm.net.durable.position",
     "Receiver": "pgm.net.endpoint.receiver",
+    "Snapshot": "pgm.core.effects",
+    "SnapshotError": "pgm.net.endpoint.policies",
     "Source": "pgm.net.endpoint.source",
     "Subscription": "pgm.messages.subjects",
     "Topology": "pgm.topology.model",

@@ -15,7 +15,7 @@ from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.options import HeldHistory, find
+from pgm.wire.options import HeldHistory, StateOffer, find
 from pgm.wire.train import Data, Train
 from repairer.archive_feed import ArchiveFeeds, NoFeeds
 from repairer.session import RepairerSession
@@ -109,7 +109,7 @@ class RepairerCore(ElementCore[RepairerSession]):
         elif isinstance(item, Spmr):
             held = find(item.options, HeldHistory) if item.options else None
             if held is None:
-                return self._on_spmr(known, channel, now_ns)
+                return self._on_spmr(known, item, channel, peer, now_ns)
             if channel.segment.downstream and not channel.is_group and not held.answers:
                 return known.on_question(held, channel.segment, peer, now_ns)
             if channel.segment.upstream and held.answers:
@@ -122,12 +122,15 @@ class RepairerCore(ElementCore[RepairerSession]):
             self.counters.foreign_packets += item.packets
         return NOTHING
 
-    def _on_spmr(self, known: RepairerSession, channel: Channel, now_ns: int) -> Effects:
+    def _on_spmr(self, known: RepairerSession, spmr: Spmr, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         if channel.segment.upstream:
             known.on_spmr_heard(now_ns)
         if not channel.segment.downstream:
             return NOTHING
         self.counters.spmr_packets_in += 1
+        wanted = find(spmr.options, StateOffer) if spmr.options else None
+        if wanted is not None:
+            return known.relay.pass_up(wanted, now_ns) if known.nak_limits.admit_nak(peer, now_ns) else NOTHING
         if known.relay.is_active and known.nak_limits.admit_spmr(now_ns):
             return known.relay.answer_spmr(channel.segment)
         return NOTHING

@@ -25,6 +25,7 @@ from deploy.terminal.options import generated_messages, loss_seed, message_size,
 from deploy.terminal.output import command, print_json, warn
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost
+from pgm.core.effects import Snapshot as ApplicationState
 from pgm.errors import PayloadTooLarge, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
@@ -189,6 +190,8 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: TestWork, seed:
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
         async with _answering(plan, receiver) as snapshot:
             async for item in receiver.batches():
+                if isinstance(item, ApplicationState):
+                    continue
                 if isinstance(item, (Lost, StreamMark)):
                     events.say(item)
                     lost += item.count if isinstance(item, Lost) else 0

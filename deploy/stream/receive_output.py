@@ -15,10 +15,10 @@ from deploy.stream.line_template import LineTemplate, messages_in
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import warn
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Conflict, Lost, Notice, Opened
+from pgm.core.effects import CloseCause, Closed, Conflict, Lost, Notice, Opened, Snapshot
 from pgm.core.events import id_of, text_of
 from pgm.messages.objects import BadObject
-from pgm.net.framing.items import AnyBatch, Batch, BatchItem, Message, MultipartBatch, StreamMark
+from pgm.net.framing.items import AnyBatch, Batch, BatchItem, Message, MultipartBatch
 from pgm.wire.formats import tsi_text
 
 _SHOW_S = 0.5
@@ -83,6 +83,9 @@ class ReceiveOutput:
             if isinstance(item, AnyBatch):
                 texts.append(self._text(item))
                 continue
+            if isinstance(item, Snapshot):
+                texts.append(self._state(item))
+                continue
             self._write(texts)
             texts = []
             if not self._print_event(item):
@@ -95,7 +98,7 @@ class ReceiveOutput:
         self.meter.leave()
         self.events.say(notice)
 
-    def _print_event(self, item: Lost | StreamMark) -> bool:
+    def _print_event(self, item: Lost | Conflict | Opened | Closed) -> bool:
         self.meter.leave()
         self.events.note(id_of(item), text_of(item))
         session = tsi_text(item.tsi)
@@ -115,6 +118,16 @@ class ReceiveOutput:
                 self.has_closed = True
                 self.cut_short += item.cause is not CloseCause.FIN
         return self.keeps_on or not self.has_closed or bool(self.open)
+
+    def _state(self, snapshot: Snapshot) -> bytes:
+        """Return a state in the form of a message."""
+        payload = bytes(snapshot.payload)
+        self.meter.leave()
+        warn(f"a snapshot of {len(payload)} octets from {snapshot.source}, before sqn {snapshot.position}")
+        self.octets += len(payload)
+        if self.writer is not None:
+            return self._converted(self.writer.text, [payload])
+        return payload if self.form == "octets" else payload + b"\n"
 
     def _text(self, batch: AnyBatch) -> bytes:
         self.messages += len(batch)

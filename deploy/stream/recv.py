@@ -173,7 +173,8 @@ def _octets_of(item: BatchItem) -> int:
     "--from",
     "start",
     metavar="WHERE",
-    help="Start at now, oldest (the oldest packet that repairers hold), last:1000 packets, last:30s, or a sqn.",
+    help="Start at now, oldest (the oldest packet that repairers hold), last:1000 packets, last:30s, or a sqn. "
+    "Or with a snapshot: the state of the source's application comes first, like a message.",
 )
 @click.option(
     "--durable",

@@ -1,7 +1,8 @@
 """Effects: the actions that a core requests from its caller.
 
-Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Conflict`, `Opened` and
-`Closed` are for the application, in stream order. `Notice` is for the log. `Save` is for the node's cache file, and comes last.
+Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Conflict`, `Opened`, `Closed`,
+`Snapshot` and `NoSnapshot` are for the application, in stream order. `SnapshotWanted` is for a source's application. `Notice` is for
+the log. `Save` is for the node's cache file, and comes last.
 """
 
 from __future__ import annotations
@@ -129,6 +130,39 @@ class Closed(FromSession):
 
 
 @attrs.define
+class SnapshotWanted:
+    """Request to the application of a source: give a state that covers all messages sent so far."""
+
+    tsi: Tsi
+
+
+@attrs.define
+class Snapshot(FromSession):
+    """State of the source's application. The state covers all messages before sqn `position`, where the stream goes on."""
+
+    tsi: Tsi
+    payload: bytes | memoryview
+    position: int
+
+
+class NoSnapshotCause(enum.Enum):
+    """The reason why a joiner gets no state."""
+
+    NOT_OFFERED = "not_offered"  # the source's application offers no state
+    SILENT = "silent"  # no packet of a state came for snapshot_wait_ivl
+    TOO_LARGE = "too_large"  # the state exceeds snapshot_bytes of the source or of the receiver
+
+
+@attrs.define
+class NoSnapshot(FromSession):
+    """A session begins at sqn `first` without the state that was requested."""
+
+    tsi: Tsi
+    first: int
+    cause: NoSnapshotCause
+
+
+@attrs.define
 class Save:
     """Save a cached run for the next process of this node.
 
@@ -150,7 +184,7 @@ class Notice:
     text: str
 
 
-Effect = Send | Deliver | Lost | Conflict | Opened | Closed | Save | Notice
+Effect = Send | Deliver | Lost | Conflict | Opened | Closed | Snapshot | NoSnapshot | SnapshotWanted | Save | Notice
 Effects = Sequence[Effect]
 NOTHING: Effects = ()
 

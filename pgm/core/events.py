@@ -1,6 +1,6 @@
 """Table of the events of a session: a stable id, its meaning, and its remedy.
 
-The events are `Opened`, `Closed`, `Lost`, `Conflict` and `Notice`. `kind_of` returns the row of an event. The command line logs and
+The events are `Opened`, `Closed`, `Lost`, `Conflict`, `NoSnapshot` and `Notice`. `kind_of` returns the row of an event. The command line logs and
 counts events by these ids, and docs/reference/events.md is printed from this table.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.core.effects import Closed, Conflict, Lost, Notice, Opened
+from pgm.core.effects import Closed, Conflict, Deliver, Lost, NoSnapshot, Notice, Opened, Save, Snapshot, SnapshotWanted
 from pgm.wire.formats import tsi_text
 
-Happening = Opened | Closed | Lost | Conflict | Notice
+Happening = Opened | Closed | Lost | Conflict | NoSnapshot | Notice
+ForApplication = Deliver | Save | Snapshot | SnapshotWanted | Happening
 
 
 @attrs.frozen
@@ -60,6 +61,10 @@ _ROWS = (
     EventKind("parent-changed", "Another parent now receives the NAKs: the previous parent gave no answer, or a better parent is back. One event may report many changes.", "Check that the previous parent runs."),
     EventKind("storm-brake", "More NAKs arrived than their budget allows. The excess is dropped and will be repeated.", "Find the senders with pgm status. Put a repairer or aggregator in between, or raise child_nak_rte."),
     EventKind("late-join", "A late joiner learnt the first packet of the history that it can get, or that no node keeps the history.", "Put a repairer on the segment or above it, or raise its cache_secs and cache_bytes."),
+    EventKind("no-snapshot-not_offered", "A session begins without a snapshot: the application of its source offers none.", 'Open the source with snapshot=, or this receiver with another start, such as start="oldest".'),
+    EventKind("no-snapshot-silent", "A session begins without a snapshot: no packet of one came for snapshot_wait_ivl, or the session ended before.", "Check that the source runs and calls send or flush now and then, and that all relays pass requests on. Or raise snapshot_wait_ivl."),
+    EventKind("no-snapshot-too_large", "A session begins without a snapshot: the state of its source exceeds snapshot_bytes.", "Raise snapshot_bytes at the source and at its joiners, or make the state smaller."),
+    EventKind("snapshot-too-large", "The application of a source gave a state above snapshot_bytes. Joiners get none.", "Raise snapshot_bytes at the source and at its joiners, or make the state smaller."),
     EventKind("relay-speaking", "This relay forwards the session downstream from now on.", "If the relay replaces another relay, find out why that relay is silent."),
     EventKind("relay-silent", "This relay leaves the session to its partner."),
     EventKind("slower", "The source slows down: requests for repairs exceed txw_yield_share or come late, or its full window had to wait.", "Put repairers near the receivers, or lower the source's rate."),
@@ -94,6 +99,8 @@ def id_of(event: Happening) -> str:
         return "resumed" if event.resumed else "opened"
     if isinstance(event, Conflict):
         return "conflict"
+    if isinstance(event, NoSnapshot):
+        return f"no-snapshot-{event.cause.value}"
     return f"{'closed' if isinstance(event, Closed) else 'lost'}-{event.cause.value}"
 
 
@@ -104,6 +111,8 @@ def text_of(event: Happening) -> str:
     session = f"session {tsi_text(event.tsi)}"
     if isinstance(event, Opened):
         return f"{session} of {event.source} from {event.peer} at sqn {event.first}"
+    if isinstance(event, NoSnapshot):
+        return f"{session} begins at sqn {event.first} without a snapshot: {event.cause.value}"
     if isinstance(event, Closed):
         return f"{session} at sqn {event.next_sqn}: {event.cause.value}"
     sqns = f"{session} sqns {event.first} to {event.first + event.count - 1}"

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import TypeVar
 
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
+from pgm.core.late_join.states import state_port
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.receiver.snapshots import SnapshotReceiver
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import AllowedSources
 from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
+from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import SourceNames, gsi_of
 from pgm.errors import UsageError
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
 from pgm.wire.signed_spm import SpmSigner
+
+V = TypeVar("V")
 
 _ANY_ADDRESS = {False: "0.0.0.0", True: "::"}  # by whether it is IPv6
 
@@ -77,7 +83,13 @@ class SourceStart:
 
 def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
     """Make a source of one stream on all of its segments."""
-    setup = SourceSetup(
+    setup = _source_setup(stream, segments, start)
+    parameters = plan.parameters_of(stream)
+    return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
+
+
+def _source_setup(stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceSetup:
+    return SourceSetup(
         start.tsi,
         segments[0],
         stream.data_port,
@@ -86,8 +98,32 @@ def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment],
         lines=tuple(segments[1:]),
         signer=start.signer,
     )
+
+
+def snapshot_source(
+    plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart
+) -> SnapshotSource:
+    """Make a source of one stream whose application offers states. Raises `UsageError` where joiners cannot use them."""
     parameters = plan.parameters_of(stream)
-    return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
+    if len(segments) > 1:
+        raise UsageError(
+            "a source on redundant lines offers no snapshots", remedy="leave out snapshot=, or use a single line"
+        )
+    if not parameters.private_options:
+        raise UsageError(
+            "snapshots need options of this implementation, and private_options = false",
+            remedy="leave out snapshot=, or set private_options = true",
+        )
+    if stream.order != "ordered":
+        raise UsageError(
+            "a snapshot needs an ordered stream", remedy='leave out snapshot=, or write order = "ordered" at the stream'
+        )
+    if any(other.data_port == state_port(stream.data_port) for other in plan.streams):
+        raise UsageError(
+            f"data port {state_port(stream.data_port)} is for snapshots of the stream {stream.name}, but another stream has it",
+            remedy="give the other stream another data_port",
+        )
+    return SnapshotSource(_source_setup(stream, segments, start), parameters, start.now_ns, start.rng)
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
@@ -99,7 +135,14 @@ def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ..
 def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> AllowedSources:
     """Return the allowed senders of each stream: those of its list, and the elements that answer this node."""
     near = (*plan.parents, *plan.keepers, *plan.siblings, *plan.partners, *chain.from_iterable(plan.repairers))
-    return {stream.data_port: stream.allowed.union(near) for stream in streams if stream.allowed is not None}
+    return _with_states(
+        {stream.data_port: stream.allowed.union(near) for stream in streams if stream.allowed is not None}
+    )
+
+
+def _with_states(by_port: Mapping[int, V]) -> dict[int, V]:
+    """Return values by data port that hold for the states of the streams, too."""
+    return {**{state_port(port): value for port, value in by_port.items()}, **by_port}
 
 
 def gsi_name(plan: NodePlan, stream: StreamPlan, node: str) -> str:
@@ -124,11 +167,21 @@ def receiver_core(
     starts: StartPositions = BY_PARAMETERS,
     signers: StreamSigners = NO_SIGNERS,
 ) -> ReceiverCore:
-    """Make a receiver of some streams. `ack_bound` tells what its application has taken, `starts` what it took before."""
+    """Make a receiver of some streams. `ack_bound` tells what its application has taken, `starts` what it took before.
+
+    Raises `UsageError` for a start with a snapshot of a stream that is not ordered.
+    """
+    wants_state = plan.parameters.join_from == "snapshot"
+    ports = frozenset(stream.data_port for stream in streams)
+    if wants_state and unordered_ports(streams):
+        raise UsageError(
+            "a snapshot needs an ordered stream", remedy='write order = "ordered" at the stream, or name another stream'
+        )
     setup = ReceiverSetup(
         segment=segments[0],
         parents=plan.parents,
-        data_ports=frozenset(stream.data_port for stream in streams),
+        data_ports=ports,
+        state_ports=frozenset(map(state_port, ports)) if wants_state else frozenset(),
         lines=lines_of(plan, segments),
         local_repairers=plan.local_repairers,
         local_relays=plan.local_relays,
@@ -140,9 +193,9 @@ def receiver_core(
         names=_source_names(plan, streams),
         ack_bound=ack_bound,
         starts=starts,
-        signers=signers,
+        signers=attrs.evolve(signers, by_port=_with_states(signers.by_port)),
     )
-    return ReceiverCore(setup, plan.parameters, rng)
+    return (SnapshotReceiver if wants_state else ReceiverCore)(setup, plan.parameters, rng)
 
 
 def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSigners = NO_SIGNERS) -> ElementSetup:
@@ -156,7 +209,7 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSi
         lines=lines_of(plan, segments),
         is_standby=plan.is_standby,
         allowed=_allowed(plan, plan.streams),
-        signers=signers,
+        signers=attrs.evolve(signers, by_port=_with_states(signers.by_port)),
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
         siblings=plan.siblings,

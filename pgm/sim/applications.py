@@ -13,8 +13,20 @@ from typing import NoReturn, Protocol
 import attrs
 import numpy as np
 
-from pgm.core.effects import Closed, Conflict, Deliver, Effect, Effects, Lost, Opened
+from pgm.core.effects import (
+    Closed,
+    Conflict,
+    Deliver,
+    Effect,
+    Effects,
+    Lost,
+    NoSnapshot,
+    Opened,
+    Snapshot,
+    SnapshotWanted,
+)
 from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.sim.delivery_check import DeliveryCheck, UnorderedDeliveryCheck
@@ -63,6 +75,7 @@ class Traffic:
     rate: int = 0  # messages a second; 0: as fast as the source accepts them
     burst: int = 1  # messages offered at a time
     start_ns: int = 0
+    state_octets: int = 0  # of each state for joiners
     close_at_ns: int = 0  # close once all messages are offered, but not before; NEVER: leave the session open
 
 
@@ -94,8 +107,18 @@ class SourceApplication:
         return self.traffic.messages - self._left
 
     def take(self, effect: Effect) -> None:
-        """Fail the run: a source delivers nothing."""
-        self._host.fail(f"a source returned {effect}")
+        """Give a state that is wanted; fail the run for any other effect, since a source delivers nothing."""
+        if not isinstance(effect, SnapshotWanted):
+            self._host.fail(f"a source returned {effect}")
+        self._host.later(self._host.now_ns, self._give_state)
+
+    def _give_state(self) -> None:
+        core = self._core
+        assert isinstance(core, SnapshotSource)
+        state = self._octets(self.traffic.state_octets).tobytes()
+        self._ledger.states[self._ledger.end] = state
+        self._host.perform(core.put_state(state, self._host.now_ns))
+        self._host.rearm()
 
     def turn(self) -> None:
         """Offer more if the source has room again; runs after each call of the core."""
@@ -221,8 +244,12 @@ class ReceiverApplication:
             self._opened(effect)
         elif isinstance(effect, Closed):
             self._stream(effect).ended(effect)
+        elif isinstance(effect, Snapshot):
+            self._stream(effect).began_with(effect)
+        elif isinstance(effect, NoSnapshot):
+            self._stream(effect).no_snapshot = effect.cause
 
-    def _stream(self, effect: Deliver | Lost | Conflict | Closed) -> DeliveryCheck:
+    def _stream(self, effect: Deliver | Lost | Conflict | Closed | Snapshot | NoSnapshot) -> DeliveryCheck:
         stream = self.streams.get(effect.tsi)
         if stream is None:
             self._host.fail(f"{effect} of a session that was not opened")

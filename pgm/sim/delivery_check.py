@@ -11,7 +11,17 @@ import collections
 from collections.abc import Callable
 from typing import NoReturn
 
-from pgm.core.effects import CloseCause, Closed, Conflict, Deliver, LossCause, Lost, Opened
+from pgm.core.effects import (
+    CloseCause,
+    Closed,
+    Conflict,
+    Deliver,
+    LossCause,
+    Lost,
+    NoSnapshotCause,
+    Opened,
+    Snapshot,
+)
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.core.window.unordered_reassembly import UnorderedReassembler
 from pgm.sim.sent_messages import SentMessages
@@ -36,8 +46,19 @@ class DeliveryCheck:
         self.silences = 0
         self.closed: CloseCause | None = None
         self.ledger = ledger
+        self.snapshot: Snapshot | None = None
+        self.no_snapshot: NoSnapshotCause | None = None
         self._fail = fail
         self._reassembler: Reassembler | UnorderedReassembler = Reassembler(opened.tsi, max_apdu)
+
+    def began_with(self, snapshot: Snapshot) -> None:
+        """Compare a state with that of the source. The state comes once, at the start."""
+        ledger = self.ledger
+        if self.snapshot is not None or not self.first == self.next_sqn == snapshot.position:
+            self._fail(f"a state at {snapshot.position} of a session that is at {self.next_sqn}")
+        if ledger is None or ledger.states.get(ledger.own(snapshot.position)) != snapshot.payload:
+            self._fail(f"the state at {snapshot.position} is not that of the source")
+        self.snapshot = snapshot
 
     @property
     def is_over(self) -> bool:

@@ -7,7 +7,19 @@ import struct
 import zlib
 from typing import NoReturn
 
-from pgm.core.effects import Closed, Conflict, Deliver, Effect, Lost, Notice, Opened, Send
+from pgm.core.effects import (
+    Closed,
+    Conflict,
+    Deliver,
+    Effect,
+    Lost,
+    NoSnapshot,
+    Notice,
+    Opened,
+    Send,
+    Snapshot,
+    SnapshotWanted,
+)
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.scheduler import Scheduler
 from pgm.wire.control_packets import Ack, Poll, Polr, Spm, Spmr
@@ -15,7 +27,10 @@ from pgm.wire.train import Train
 
 _SEND = struct.Struct("<BqiiIB")
 _EFFECT = struct.Struct("<BqiBqq")
-_KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3, Conflict: 4}
+_KINDS: dict[type, int] = {
+    kind: number
+    for number, kind in enumerate((Deliver, Lost, Opened, Closed, Conflict, Snapshot, NoSnapshot, SnapshotWanted))
+}
 
 
 class RunLog:
@@ -70,7 +85,11 @@ def _extent(effect: Effect) -> tuple[int, int]:
         return effect.run.first, effect.run.count
     if isinstance(effect, (Lost, Conflict)):
         return effect.first, effect.count
-    if isinstance(effect, Opened):
+    if isinstance(effect, (Opened, NoSnapshot)):
         return effect.first, 0
+    if isinstance(effect, Snapshot):
+        return effect.position, len(effect.payload)
+    if isinstance(effect, SnapshotWanted):
+        return 0, 0
     assert isinstance(effect, Closed)
     return effect.next_sqn, 0

@@ -35,6 +35,7 @@ class SentMessages:
         self.end = first  # the sqn after the last packet
         self.messages = 0
         self.closed_ns = NEVER  # when the application closed the session
+        self.states: dict[int, bytes] = {}  # by position: states that the application gave
         self._firsts: list[int] = []
         self._blocks: list[_Block] = []
         # The run that matched last. Trains reach many receivers one after another, so this saves most comparisons.

@@ -299,6 +299,18 @@ class HeldHistory(Option):
 
 @_option
 @attrs.frozen
+class StateOffer(Option):
+    """Private option: a source offers states of its application; a joiner requests one (`pgm.core.late_join.states`)."""
+
+    TYPE, NAME, CARRIERS = 0x6A, "OPT_PGM_STATE", frozenset({_T.SPM, _T.SPMR})
+    sqn: int = u32(
+        "requests: the sqn from which the joiner has the stream; SPMs of states: the sqn after the newest state; other SPMs: 0",
+        default=0,
+    )
+
+
+@_option
+@attrs.frozen
 class Members(Option):
     """Private option: members that a cumulative ACK speaks for; from a parent to children, it confirms acks."""
 

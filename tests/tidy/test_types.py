@@ -27,6 +27,8 @@ def taken(item: pgm.Item) -> bytes:
             return b"%d" % count
         case pgm.Opened() | pgm.Closed() | pgm.Conflict():
             return item.tsi
+        case pgm.Snapshot(payload=payload):
+            return bytes(payload)
     assert_never(item)
 
 
@@ -35,6 +37,7 @@ async def trio_surface() -> None:
     pgm.open_receiver("tree.toml", start="last:30s", slow="drop-oldest", on_loss="raise", answer="if-free")
     pgm.open_receiver("tree.toml", durable="desk-7", archive=["10.0.2.5:3057"], durable_sync_ivl="1s")
     pgm.open_receiver("tree.toml", start=[pgm.Position(b"tsi", 0, 1), "text"])
+    pgm.open_receiver("tree.toml", start="snapshot", snapshot_wait_ivl="3s")
     pgm.open_receiver("tree.toml", durable=7)  # wrong
     pgm.open_receiver("tree.toml", rxw_byts="1GiB")  # wrong
     pgm.open_receiver("tree.toml", rxw_bytes=1.5)  # wrong
@@ -45,6 +48,8 @@ async def trio_surface() -> None:
     pgm.open_receiver("tree.toml", answer="maybe")  # wrong
     pgm.open_receiver("tree.toml", join_from="newest")  # wrong
     pgm.open_source("tree.toml", txw_secs="1s", fec_group=16)
+    pgm.open_source("tree.toml", snapshot=lambda: b"state", snapshot_bytes="1MiB")
+    pgm.open_source("tree.toml", snapshot=lambda: "state")  # wrong
     pgm.open_source("tree.toml", txw_sec="1s")  # wrong
     pgm.open_source("tree.toml", on_loss="report")  # wrong
     async with pgm.open_receiver("tree.toml") as receiver:

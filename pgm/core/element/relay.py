@@ -24,7 +24,7 @@ from pgm.units import NEVER
 from pgm.wire.control_packets import Spm, Spmr, encode, with_path
 from pgm.wire.formats import tsi_text
 from pgm.wire.option_rewriting import with_back_off
-from pgm.wire.options import NbrUnreach
+from pgm.wire.options import NbrUnreach, StateOffer
 from pgm.wire.sequence_numbers import is_newer
 from pgm.wire.train import Data, Octets
 
@@ -58,6 +58,8 @@ class Relay:
         self._owed_since_ns = NEVER  # when the first upstream SPM came that the partner has not relayed
         self._questions = 0
         self._unreachable_sent_ns = -NEVER
+        self._state_wanted: StateOffer | None = None  # the last request that was passed on
+        self._state_again_ns = 0  # when it may be passed on again
         if not setup.is_relay:
             self.role = RelayRole.SILENT
         elif not setup.partners:
@@ -122,6 +124,16 @@ class Relay:
     def answer_spmr(self, segment: Segment) -> Effects:
         """Send the newest SPM again: new to the sender of the SPMR, a duplicate to all others (NE-39)."""
         return self._speak((segment,)) if self.is_active else NOTHING
+
+    def pass_up(self, wanted: StateOffer, now_ns: int) -> Effects:
+        """Pass a joiner's request for a state on towards the source, unless a young one covers it."""
+        spm, last = self._spm, self._state_wanted
+        is_covered = last is not None and now_ns < self._state_again_ns and not is_newer(wanted.sqn, last.sqn)
+        if not self.is_active or spm is None or is_covered:
+            return NOTHING
+        self._state_wanted, self._state_again_ns = wanted, now_ns + self._parameters.snapshot_ask_ivl // 2
+        packet = encode(Spmr(tsi=self._tsi, data_port=self._data_port, options=(wanted,)))
+        return (control(self._setup.up, packet, to=spm.path_nla),)
 
     def _speak(self, segments: Iterable[Segment]) -> list[Effect]:
         if self._spm is None:

@@ -60,6 +60,10 @@ class LateJoiner:
         self.deadline_ns = NEVER
         self.until_ns = NEVER  # when the request is given up
 
+    def hold_until(self, until_ns: int, now_ns: int) -> int:
+        """Return how long the session waits for an SPM: `until_ns`, as history adds nothing to this wait."""
+        return until_ns
+
     def want(self, sqn: int) -> None:
         """Request this sqn, in place of what the parameters say. A request that has begun stays."""
         if self.until_ns == NEVER:

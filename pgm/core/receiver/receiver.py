@@ -35,8 +35,10 @@ _DEADLINE_NS = operator.attrgetter("deadline_ns")
 class ReceiverCore:
     """A receiver of any number of sources. One segment, or several redundant segments, bring the streams."""
 
-    def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
-        self._counters = Counters()
+    def __init__(
+        self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random, counters: Counters | None = None
+    ) -> None:
+        self._counters = counters or Counters()
         self.setup = setup
         self._parameters = parameters
         self._rng = rng

@@ -7,6 +7,7 @@ from pgm.core.late_join.joiner import LateJoiner
 from pgm.core.receiver.delivery import Delivery
 from pgm.core.receiver.phase import SessionPhase
 from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.receiver.snapshot_start import SnapshotStart
 from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.recovery.spm_request import SpmRequest
 from pgm.core.session_context import SessionContext
@@ -45,9 +46,13 @@ class SessionStart:
         self._window = delivery.window
         self._starts = setup.starts
         self.spm_request = SpmRequest(context, setup.segment)
-        self.late_join = LateJoiner(
-            delivery.window, nak_sender, setup.segment, setup.local_repairers, setup.keepers, context.parameters
-        )
+        self.late_join: LateJoiner | SnapshotStart
+        if context.parameters.join_from == "snapshot":
+            self.late_join = SnapshotStart(delivery, nak_sender, setup.segment, context.parameters)
+        else:
+            self.late_join = LateJoiner(
+                delivery.window, nak_sender, setup.segment, setup.local_repairers, setup.keepers, context.parameters
+            )
         self.hold = Hold(delivery)
 
     def on_first_data(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> list[Effect]:
@@ -64,7 +69,7 @@ class SessionStart:
         self._delivery.phase = SessionPhase.HOLDING
         has_position = self._starts.start_of(state) is not None
         hold_ivl = self._parameters.durable_hold_ivl if has_position else self._parameters.open_hold_ivl
-        self.hold.deadline_ns = now_ns + hold_ivl
+        self.hold.deadline_ns = self.late_join.hold_until(now_ns + hold_ivl, now_ns)
         return []
 
     def want_spm(self, peer: Nla, now_ns: int) -> None:

@@ -35,4 +35,5 @@ class ReceiverSetup:
     signers: StreamSigners = NO_SIGNERS  # verifiers of the SPMs of signed streams
     names: SourceNames = NO_NAMES
     ack_bound: AckBound = AT_ONCE  # what the application has taken
+    state_ports: frozenset[int] = frozenset()  # data ports of the states of the streams, for joiners that want one
     starts: StartPositions = BY_PARAMETERS  # what the application had taken in an earlier life

@@ -22,3 +22,4 @@ class SourceSetup:
     flow: str = "rate"  # or "acked" or "pgmcc"
     lines: tuple[Segment, ...] = ()  # further segments to send on
     signer: SpmSigner | None = None  # of the SPMs, if the stream is signed
+    joins_at_trail: bool = False  # joiners request the whole window, not only what is sent from now on

@@ -34,8 +34,8 @@ from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Ack, Nak, Polr, Spmr
-from pgm.wire.formats import Nla, tsi_text
-from pgm.wire.options import HeldHistory, Rst, find
+from pgm.wire.formats import Nla, Tsi, tsi_text
+from pgm.wire.options import HeldHistory, Options, Rst, find
 from pgm.wire.parity import MOST_EXTRA_OCTETS
 from pgm.wire.train import Data, DataWithGaps, Item, Octets, Train
 
@@ -46,9 +46,14 @@ class SourceCore:
     """One source of one stream."""
 
     def __init__(
-        self, setup: SourceSetup, parameters: Parameters, now_ns: int, rng: random.Random | None = None
+        self,
+        setup: SourceSetup,
+        parameters: Parameters,
+        now_ns: int,
+        rng: random.Random | None = None,
+        counters: Counters | None = None,
     ) -> None:
-        self.counters = Counters()
+        self.counters = counters or Counters()
         if parameters.fec_group:  # parity packets are a little longer than the packets they protect
             setup = attrs.evolve(setup, first_sqn=aligned(setup.first_sqn, parameters))
         self.setup = setup
@@ -83,6 +88,15 @@ class SourceCore:
         )
         self._spms = SpmBuilder(setup, self.window, self.flow, parameters, now_ns)
         self._batcher: MessageBatcher = NoBatcher()
+
+    @property
+    def tsis(self) -> tuple[Tsi, ...]:
+        """TSIs of the sessions that this core sends."""
+        return (self.setup.tsi,)
+
+    def announce(self, options: Options) -> None:
+        """Put further options on all SPMs from now on."""
+        self._spms.announced = options
 
     # The application
 
@@ -170,7 +184,7 @@ class SourceCore:
         self.single.close()
         self._invalidate_deadline()
         self.window.drop_unsent()
-        return [self._spm(now_ns) for _ in range(_RESETS)]
+        return [self.spm(now_ns) for _ in range(_RESETS)]
 
     def is_finished(self, now_ns: int) -> bool:
         """Return whether a closed source may exit: after `fin_quiet_ivl` without NAKs, or `txw_secs` (SRC-27)."""
@@ -223,20 +237,21 @@ class SourceCore:
         """Apply what receivers have reported. Return an SPM if the flow control wants one."""
         self.window.keep_from(self.flow.unstable_from)
         self._sending.blocked_until_ns = 0
-        return (self._spm(now_ns),) if self.flow.wants_spm(now_ns) else NOTHING
+        return (self.spm(now_ns),) if self.flow.wants_spm(now_ns) else NOTHING
 
     def _on_nak(self, nak: Nak, peer: Nla, now_ns: int, wanted: list[list[Span]]) -> Effects:
         children = self._naks.children
         was_heard = not children.is_unreachable
         ncfs = self._naks.on_nak(nak, self._segment, peer, now_ns, wanted)
         # If multicast works after all, this SPM makes all receivers send NAKs again (IMP-21).
-        return [*ncfs, self._spm(now_ns)] if was_heard and children.is_unreachable else ncfs
+        return [*ncfs, self.spm(now_ns)] if was_heard and children.is_unreachable else ncfs
 
     def _on_spmr(self, now_ns: int) -> Effects:
         self.counters.spmr_packets_in += 1
-        return (self._spm(now_ns),) if self._naks.limits.admit_spmr(now_ns) else NOTHING
+        return (self.spm(now_ns),) if self._naks.limits.admit_spmr(now_ns) else NOTHING
 
-    def _spm(self, now_ns: int) -> Effect:
+    def spm(self, now_ns: int) -> Effect:
+        """Return the next SPM."""
         back_off = self._naks.children.back_off
         options = () if self._parity is None else self._parity.options()
         more = (*options, *back_off.options, *back_off.range_options, *self._closing.spm_options())
@@ -305,12 +320,12 @@ class SourceCore:
         self._closing.check(now_ns)
         is_ending = self._closing.is_closed and not self._closing.has_begun and not self.window.has_unsent
         if self._parity is not None and (is_ending or self._parity.deadline_ns <= now_ns):
-            effects += (self._spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
+            effects += (self.spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
         if is_ending:
             self._closing.begin(now_ns)
             self._sending.schedule.closing(now_ns)
         if self._sending.schedule.is_due(now_ns):
-            effects.append(self._spm(now_ns))
+            effects.append(self.spm(now_ns))
             self._naks.children.on_regular_spm()
         effects += self._naks.children.handle_deadline(now_ns)
         is_held = now_ns < self._sending.blocked_until_ns < NEVER  # by NAKs, but not by acks nor by the application
@@ -388,4 +403,4 @@ class SourceCore:
     def close_window(self, now_ns: int) -> Effects:
         """Empty the window, as nothing sent so far needs repair (RFC 3.5, SRC-15). An SPM says so at once."""
         self.advance_trail(self.window.lead + 1)
-        return (self._spm(now_ns),)
+        return (self.spm(now_ns),)

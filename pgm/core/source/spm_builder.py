@@ -11,7 +11,7 @@ from pgm.core.window.transmit_window import TransmitWindow
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.control_packets import Spm, encode
-from pgm.wire.options import Epoch, Join, Option
+from pgm.wire.options import Epoch, Join, Option, Options
 from pgm.wire.sequence_numbers import MASK, wrap
 
 
@@ -27,6 +27,7 @@ class SpmBuilder:
         self._flow = flow
         self._parameters = parameters
         self._started_ns = now_ns
+        self.announced: Options = ()  # further options of every SPM
 
     def packet(self, segment: Segment, options: Iterable[Option], now_ns: int) -> bytes:
         """Return the next SPM for a segment, with `options` after its own."""
@@ -34,7 +35,8 @@ class SpmBuilder:
         # A joiner that heard this SPM knows its position, so it may request everything after it (RFC 9.4).
         elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
         is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= setup.first_sqn
-        own: list[Option] = [Join(min_sqn=wrap(setup.first_sqn if is_young else window.lead + 1))]
+        joins_at = setup.first_sqn if is_young else window.trail if setup.joins_at_trail else window.lead + 1
+        own: list[Option] = [Join(min_sqn=wrap(joins_at))]
         own += self._flow.spm_options()
         if self._parameters.private_options:
             start_s, start_ns = divmod(setup.started_at_ns, SECOND)
@@ -46,7 +48,7 @@ class SpmBuilder:
             trail=wrap(window.trail),
             lead=wrap(window.lead),
             path_nla=segment.address,
-            options=(*own, *options),
+            options=(*own, *self.announced, *options),
         )
         self.spm_sqn = wrap(self.spm_sqn + 1)
         signer = setup.signer

@@ -77,6 +77,21 @@ class ReceiveWindow:
             self._recovery.detect(sqn, self.next_sqn, now_ns)
             self.gap_detector.first = self.next_sqn = sqn
 
+    def begin_later(self, sqn: int) -> None:
+        """Start delivery at a later sqn, before any delivery: a state covers the packets before it."""
+        if sqn <= self.next_sqn:
+            return
+        for first, end in self._recovery.give_up_before(sqn):
+            self._held.cut_out(first, end)
+        while (run := self._held.oldest) is not None and run.first < sqn:
+            self._held.cut_oldest(min(run.count, sqn - run.first))
+        while (gap := self._given_up.oldest) is not None and gap.first < sqn:
+            self._given_up.remove(gap)
+            if gap.end > sqn:
+                self._given_up.add(LostSpan(sqn, gap.end, gap.cause))
+        self.gap_detector.first = self.next_sqn = sqn
+        self.gap_detector.end = max(self.gap_detector.end, sqn)
+
     @property
     def held_octets(self) -> int:
         """Memory of held runs in octets, in whole chunks."""

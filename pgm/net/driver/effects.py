@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, Protocol
 
-from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Save, Send
-from pgm.core.events import Happening
+from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Save, Send, Snapshot, SnapshotWanted
+from pgm.core.events import ForApplication, Happening
 from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.node_links import NodeLinks
@@ -117,8 +117,8 @@ class EffectPerformer:
             self._do(tuple(remaining))
             raise
 
-    def _hand_over(self, effect: Deliver | Save | Happening) -> None:
-        if not isinstance(effect, (Deliver, Save)):
+    def _hand_over(self, effect: ForApplication) -> None:
+        if not isinstance(effect, (Deliver, Save, Snapshot, SnapshotWanted)):
             self.last_happening = effect, time.time()
         self._application.take(effect)
 

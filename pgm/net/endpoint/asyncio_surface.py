@@ -81,6 +81,8 @@ _NODES: WeakKeyDictionary[asyncio.AbstractEventLoop, OpenNodes[AsyncioReads]] = 
 class AsyncioSurface:
     """Surface under asyncio."""
 
+    is_called_by_threads = False
+
     def __init__(self) -> None:
         self.waits = AsyncioWaits()
 

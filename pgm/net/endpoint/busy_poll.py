@@ -28,7 +28,7 @@ from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameter
 from pgm.net.endpoint.policies import Ack, OnLoss, Policies, Slow
 from pgm.net.endpoint.receiver import ReceiverEndpoint
 from pgm.net.endpoint.resumption import earlier_life, resuming
-from pgm.net.endpoint.source import SourceEndpoint, SourceOutbox
+from pgm.net.endpoint.source import SnapshotGiver, SnapshotState, SourceEndpoint, SourceOutbox
 from pgm.net.endpoint.start_position import Start, start_parameters
 from pgm.net.endpoint.threads import Runner, ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
@@ -118,6 +118,7 @@ class BusyPollSource(ThreadSource[BusyPollDriver]):
     def __init__(self, endpoint: SourceEndpoint[BusyPollDriver], runner: Runner) -> None:
         super().__init__(endpoint, runner)
         self._single = endpoint.single if endpoint.is_plain else None
+        self._giver = endpoint.giver
 
     def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = True) -> int:
         """Send one message at once. Return the sqn of its first packet.
@@ -130,7 +131,8 @@ class BusyPollSource(ThreadSource[BusyPollDriver]):
         if get_ident() != driver.thread:
             driver.require_usable()
         loop = driver.loop
-        if single is not None and subject is None and to is None and not (driver.held or loop.is_performing):
+        is_busy = driver.held or loop.is_performing or self._giver.is_wanted
+        if single is not None and subject is None and to is None and not is_busy:
             now_ns = time.monotonic_ns()
             sqn = single.send(payload, now_ns)
             if sqn is not None:
@@ -163,13 +165,15 @@ class BusyPollSource(ThreadSource[BusyPollDriver]):
         return sqn
 
     def flush(self) -> None:
-        """Do nothing: no data is left when a send returns. The name is that of `pgm.Source.flush`."""
+        """Give a state if joiners wait for one: no data is left when a send returns. `pgm.Source.flush` has the name."""
         self._driver.require_usable()
+        self._endpoint.give_state()
 
     def poll(self) -> None:
-        """Read arrived packets, and send those due: NCFs, repairs, SPMs. One turn, without waiting."""
+        """Read arrived packets, and send those due: NCFs, repairs, SPMs, states. One turn, without waiting."""
         self._driver.require_waiting()
         self._driver.loop.turn()
+        self._endpoint.give_state()
 
     def abort(self, error: int = 0) -> None:
         """Cut the stream short. Busy-poll to serve repairs until no NAK came for `fin_quiet_ivl`."""
@@ -218,6 +222,7 @@ def open_source(
     name: str | None = None,
     stream: str | None = None,
     cpu: int | None = None,
+    snapshot: SnapshotState | None = None,
     on_notice: Callable[[Notice], None] | None = None,
     seed: str | None = None,
     **parameters: Unpack[SourceParameters],
@@ -225,11 +230,13 @@ def open_source(
     """Open a source in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_source`."""
     plan = resolve(target, node, Role.SOURCE, parameters, name)
     with pinned(cpu):
-        with source_parts(_NODES.of_this_thread, plan, stream, seed) as (core, opened, packer):
-            driver = BusyPollDriver(core, opened.links, SourceOutbox(packer, handler_of(on_notice, plan.name, stream)))
+        giver, nodes = SnapshotGiver(snapshot), _NODES.of_this_thread
+        with source_parts(nodes, plan, stream, seed, has_state=snapshot is not None) as (core, opened, packer):
+            outbox = SourceOutbox(packer, handler_of(on_notice, plan.name, stream), giver=giver)
+            driver = BusyPollDriver(core, opened.links, outbox)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                endpoint = SourceEndpoint(core, driver, packer, BusyPollWaits(driver, driver.loop.turn))
+                endpoint = SourceEndpoint(core, driver, packer, BusyPollWaits(driver, driver.loop.turn), giver)
                 source = BusyPollSource(endpoint, _CallingThread(driver))
                 source.poll()  # the first SPM
                 yield source

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from pgm.core.effects import CloseCause, Closed, Conflict, LossCause, Lost, Opened
+from pgm.core.effects import CloseCause, Closed, Conflict, LossCause, Lost, NoSnapshot, Opened, Snapshot
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.net.durable.memory import Memory
@@ -103,7 +103,7 @@ class Continuation:
 
     def _hand_on(self, entry: QueueItem) -> QueueItem:
         found = entry.found
-        if isinstance(found, (Opened, Conflict)) or found.tsi not in self._next:
+        if isinstance(found, (Opened, Conflict, Snapshot, NoSnapshot)) or found.tsi not in self._next:
             return entry
         if isinstance(found, PastMessages):
             self._core.counters.archive_sqns += found.count
@@ -140,7 +140,7 @@ class Continuation:
     def _cut(self, entry: QueueItem) -> None:
         """Take an entry without what was handed on before. A loss is filled first."""
         found = entry.found
-        if isinstance(found, StreamMark) or found.tsi not in self._next:
+        if isinstance(found, (StreamMark, NoSnapshot)) or found.tsi not in self._next:
             self._final.append(entry)
             return
         expected = self._next[found.tsi]

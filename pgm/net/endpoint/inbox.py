@@ -16,8 +16,10 @@ from pgm.core.effects import (
     Effects,
     LossCause,
     Lost,
+    NoSnapshot,
     Notice,
     Opened,
+    Snapshot,
 )
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
@@ -90,6 +92,8 @@ class Inbox:
             self._queue.append(QueueItem(effect, 0))
         elif isinstance(effect, Opened):
             self.reassemblers.open(effect.tsi, effect.data_port)
+            self._queue.append(QueueItem(effect, 0))
+        elif isinstance(effect, (Snapshot, NoSnapshot)):
             self._queue.append(QueueItem(effect, 0))
         self._wake()
 

@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 from pgm.core.effects import Notice
 from pgm.net.endpoint.parameter_types import ReceiverParameters, SourceParameters
 from pgm.net.endpoint.policies import Ack, OnLoss, Slow
+from pgm.net.endpoint.source import SnapshotState
 from pgm.net.endpoint.start_position import Start
 
 Answer = Literal["no", "if-free", "yes"]
@@ -35,6 +36,8 @@ class _EndpointKeywords(TypedDict, total=False):
 
 class NodeSourceKeywords(_EndpointKeywords, SourceParameters, total=False):
     """Keyword arguments of a node's `source`, beside the stream."""
+
+    snapshot: SnapshotState | None
 
 
 class NodeReceiverKeywords(_EndpointKeywords, ReceiverParameters, total=False):

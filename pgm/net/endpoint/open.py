@@ -16,6 +16,7 @@ import trio
 
 from pgm.core.effects import Notice
 from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
+from pgm.core.late_join.states import state_tsi
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, gsi_of
@@ -23,7 +24,15 @@ from pgm.deprecated import current_parameter
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
-from pgm.net.core_factory import SourceStart, gsi_name, receiver_core, source_core, stream_of, unordered_ports
+from pgm.net.core_factory import (
+    SourceStart,
+    gsi_name,
+    receiver_core,
+    snapshot_source,
+    source_core,
+    stream_of,
+    unordered_ports,
+)
 from pgm.net.driver.effects import Application
 from pgm.net.driver.event_loops import TaskStatus, current_loop
 from pgm.net.driver.node_driver import NodeDriver
@@ -40,7 +49,7 @@ from pgm.net.endpoint.policies import Ack, OnLoss, Policies, Slow
 from pgm.net.endpoint.reassembly import SessionReassemblers
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.resumption import earlier_life, resuming
-from pgm.net.endpoint.source import Source, SourceOutbox
+from pgm.net.endpoint.source import SnapshotGiver, SnapshotState, Source, SourceOutbox
 from pgm.net.endpoint.start_position import Start, start_parameters
 from pgm.net.endpoint.surfaces import Surface, new_surface
 from pgm.net.framing.batches import BatchSender
@@ -169,16 +178,19 @@ def new_tsi(plan: NodePlan, stream: StreamPlan) -> NamedTsi:
 
 @contextmanager
 def source_parts(
-    nodes: OpenNodes[N], plan: NodePlan, stream: str | None, seed: str | None
+    nodes: OpenNodes[N], plan: NodePlan, stream: str | None, seed: str | None, *, has_state: bool
 ) -> Iterator[tuple[SourceCore, OpenNode[N], BatchSender | ZeromqSender | None]]:
-    """Make core, node and packer of a source. If the block fails, which makes the driver, the node is closed."""
+    """Make core, node and packer of a source. If the block fails, which makes the driver, the node is closed.
+
+    `has_state` says that the application offers states to joiners.
+    """
     chosen = stream_of(plan, stream)
     with nodes.held(plan, seed) as node:
-        while (tsi := new_tsi(plan, chosen)) in node.links.tsis:
+        while not node.links.tsis.isdisjoint(((tsi := new_tsi(plan, chosen)), state_tsi(tsi))):
             pass
         segments = [link.segment for link in node.links]
         start = SourceStart(tsi, time.time_ns(), time.monotonic_ns(), signer=signer_of(plan, chosen))
-        core = source_core(plan, chosen, segments, start)
+        core = (snapshot_source if has_state else source_core)(plan, chosen, segments, start)
         yield core, node, packer_of(core, plan, chosen)
 
 
@@ -266,6 +278,7 @@ async def open_source(
     node: str | None = None,
     name: str | None = None,
     stream: str | None = None,
+    snapshot: SnapshotState | None = None,
     on_notice: Callable[[Notice], None] | None = None,
     answer: Answer = "no",
     seed: str | None = None,
@@ -277,6 +290,11 @@ async def open_source(
 
     With an address in place of a file, `name` is the name of this node.
 
+    `snapshot` returns the application's state in octets, for receivers with `start="snapshot"`. The state must cover
+    exactly the messages of all sends that have returned. The call comes between two calls of the application, from the
+    event loop or at the start of the next send or `flush`. So the application changes its state after a send, without
+    an await in between.
+
     With `answer="yes"` the source answers `pgm status` and `pgm ctl` as a node of `pgm run` does, for all sources and
     receivers of the node in this process. With "if-free" it does so unless another process does already. Changes by
     `pgm ctl` come as notices. Without `on_notice` the logger `pgm` gets all notices.
@@ -286,17 +304,30 @@ async def open_source(
     """
     plan, answer = resolve(target, node, Role.SOURCE, parameters, name), _answer_of(answer, target)
     surface = new_surface()
-    with source_parts(surface.nodes, plan, stream, seed) as (core, opened, packer):
-        outbox = SourceOutbox(packer, handler_of(on_notice, plan.name, stream), surface.waits.wake)
+    giver = SnapshotGiver(snapshot)
+    with source_parts(surface.nodes, plan, stream, seed, has_state=snapshot is not None) as (core, opened, packer):
+        outbox = SourceOutbox(packer, handler_of(on_notice, plan.name, stream), surface.waits.wake, giver)
         driver = surface.drive(core, opened.reads, outbox, ReadSettings(wake_ivl=plan.parameters.rx_wake_ivl))
     async with driven(driver, plan, answer):
-        source = Source(core, driver, packer, surface.waits)
+        source = Source(core, driver, packer, surface.waits, giver)
         try:
-            yield source
-            await source.aclose()
+            async with _giving_states(source, is_idle_safe=snapshot is not None and not surface.is_called_by_threads):
+                yield source
+                await source.aclose()
         except BaseException:
             driver.perform(core.abort(driver.now_ns()))
             raise
+
+
+@asynccontextmanager
+async def _giving_states(source: Source, *, is_idle_safe: bool) -> AsyncIterator[None]:
+    """Give states of an idle application, too, unless its threads may be in the middle of a change."""
+    if not is_idle_safe:
+        yield
+        return
+    async with current_loop().open_background() as tasks:
+        tasks.start_soon(source.give_states)
+        yield
 
 
 @contextmanager
@@ -346,6 +377,7 @@ async def open_receiver(
     by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`.
 
     `start` is the position at which a late joiner begins: "now", "oldest", "last:1000" packets, "last:30s" or a sqn;
+    "snapshot" gives a `Snapshot` of the source's application first, and the stream from exactly there (`SnapshotError` without one);
     None leaves it to the topology. `durable` is the name, or the path with a slash, of a file: the receiver writes to it
     what the application has taken, and continues there. An application that stores `receiver.position` itself gives its
     positions to `start`, an empty list at first. `archive` has addresses of range services, HOST:PORT, by

@@ -14,6 +14,7 @@ class CommonParameters(TypedDict, total=False):
     txw_max_rte: Quantity
     max_subjects: int
     max_apdu: Quantity
+    snapshot_bytes: Quantity
     nak_bo_ivl_min: Quantity
     nak_bo_ivl_max: Quantity
     excess_nak_window_ivl: Quantity
@@ -87,6 +88,7 @@ class SourceParameters(CommonParameters, total=False):
     rdata_share: Share
     ncf_ivl: Quantity
     join_share: Share
+    snapshot_ivl: Quantity
     repair_states: int
     poll_ivl: Quantity
     poll_bo_ivl: Quantity
@@ -142,9 +144,11 @@ class ReceiverParameters(CommonParameters, total=False):
     rxw_bytes: Quantity
     rxw_warm_bytes: Quantity
     rxw_warm_ivl: Quantity
-    join_from: Literal["now", "oldest", "last", "sqn"]
+    join_from: Literal["now", "oldest", "last", "sqn", "snapshot"]
     join_sqns: int
     join_secs: Quantity
+    snapshot_ask_ivl: Quantity
+    snapshot_wait_ivl: Quantity
     durable_sync_ivl: Quantity
     durable_hold_ivl: Quantity
     durable_archive_ivl: Quantity

@@ -7,7 +7,8 @@ from typing import Literal, TypeVar, get_args
 
 import attrs
 
-from pgm.core.effects import LossCause, Lost
+from pgm.core.effects import LossCause, Lost, NoSnapshot
+from pgm.core.events import kind_of, text_of
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.errors import PgmError, UsageError
 from pgm.net.endpoint.queue_item import QueueItem
@@ -37,6 +38,21 @@ class LossError(PgmError):
             remedy='docs/reference/events.md says what to do about each cause; on_loss="report" gives them as items',
         )
         self.lost = lost
+
+
+class SnapshotError(PgmError):
+    """Error for a session that begins without the snapshot that `start="snapshot"` has requested.
+
+    `missing` names the session and the cause. The receiver is usable: further iteration gives the stream without a
+    state.
+    """
+
+    code = "PGM-SNAPSHOT"
+
+    def __init__(self, missing: NoSnapshot) -> None:
+        event = kind_of(missing)
+        super().__init__(f"{text_of(missing)}. {event.meaning}", remedy=event.remedy)
+        self.missing = missing
 
 
 @attrs.frozen

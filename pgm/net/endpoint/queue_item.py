@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.core.effects import Lost
+from pgm.core.effects import Lost, NoSnapshot
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.net.durable.past import PastMessages
 from pgm.net.framing.items import StreamMark
@@ -18,7 +18,7 @@ QueueContent = WholeMessages | LargeMessage | PastMessages | Lost | StreamMark
 class QueueItem:
     """Entry for the application, and the octets that its removal frees."""
 
-    found: QueueContent
+    found: QueueContent | NoSnapshot
     frees_octets: int
 
     @property

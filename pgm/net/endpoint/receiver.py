@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
-from pgm.core.effects import Lost
+from pgm.core.effects import Lost, NoSnapshot
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import WholeMessages
 from pgm.errors import UsageError
@@ -21,7 +21,7 @@ from pgm.net.durable.position import Position
 from pgm.net.endpoint.ack_positions import AckPositions
 from pgm.net.endpoint.base import D, ReceiverView, Waits
 from pgm.net.endpoint.inbox import Inbox
-from pgm.net.endpoint.policies import Policies
+from pgm.net.endpoint.policies import Policies, SnapshotError
 from pgm.net.endpoint.queue_item import QueueContent, QueueItem
 from pgm.net.endpoint.resumption import Resumption
 from pgm.net.framing.codec import StreamDecoders
@@ -197,6 +197,8 @@ class ReceiverEndpoint(ReceiverView[D]):
             if queued is None:
                 return None
             self._driver.require_usable()  # a handler of notices may have closed it
+            if isinstance(queued.found, NoSnapshot):
+                raise SnapshotError(queued.found)
             self._take(queued)
             if not ready:
                 self._come_back()  # nothing of the entry is for the application
@@ -207,6 +209,7 @@ class ReceiverEndpoint(ReceiverView[D]):
 
     def _take(self, queued: QueueItem) -> None:
         content = queued.found
+        assert not isinstance(content, NoSnapshot)
         if queued.frees_octets:
             try:
                 self._driver.call(self._core.grant, queued.frees_octets)

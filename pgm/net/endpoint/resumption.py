@@ -53,6 +53,11 @@ def earlier_life(
             raise UsageError("archive= is for durable receivers", remedy="give durable=, or positions in start=")
         yield None
         return
+    if plan.parameters.join_from == "snapshot":
+        raise UsageError(
+            'start="snapshot" begins without a memory, and durable= is one',
+            remedy='leave out durable=, or start="snapshot"',
+        )
     _require_all_messages(policies, plan, stream)
     past = _past_of(archive, plan)
     if durable is None:

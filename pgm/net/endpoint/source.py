@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.effects import NOTHING, Effect, Effects, Notice, SnapshotWanted
+from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
 from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
@@ -31,11 +32,34 @@ _ALONE_IVL_NS = 20 * MICROSECOND
 _PACKETS_A_PUSH = 4
 _MOST_ERROR = 63  # six bits of OPT_RST
 
+# Function of an application: its state, after all messages that it has sent.
+SnapshotState = Callable[[], bytes | bytearray | memoryview]
+
+
+class SnapshotGiver:
+    """State of an application, and whether joiners wait for it."""
+
+    def __init__(self, state: SnapshotState | None = None) -> None:
+        self._state = state
+        self.is_wanted = False
+
+    def take(self) -> Payload:
+        """Return the state now. Raises `UsageError` if the application returns something else than octets."""
+        assert self._state is not None
+        self.is_wanted = False
+        payload = self._state()
+        if not isinstance(payload, (bytes, bytearray, memoryview)):
+            raise UsageError(
+                f"the function of snapshot= returned {type(payload).__name__}, not octets",
+                remedy="return bytes, for example json.dumps(state).encode()",
+            )
+        return memoryview(payload).cast("B")
+
 
 class SourceOutbox:
     """Application side of a source's core. It passes notices on, and sends open packets once there is room.
 
-    `wake` ends the waits of the application, since there may be room.
+    `wake` ends the waits of the application, since there may be room, or joiners wait for the state of `giver`.
     """
 
     def __init__(
@@ -43,15 +67,20 @@ class SourceOutbox:
         packer: BatchSender | ZeromqSender | None,
         on_notice: Callable[[Notice], None],
         wake: Callable[[], None] = lambda: None,
+        giver: SnapshotGiver | None = None,
     ) -> None:
         self._packer = packer
+        self._giver = giver or SnapshotGiver()
         self._on_notice = on_notice
         self._wake = wake
 
     def take(self, effect: Effect) -> None:
-        """Pass a notice on; ignore other effects."""
+        """Pass a notice on, or note that joiners wait for a state; ignore other effects."""
         if isinstance(effect, Notice):
             self._on_notice(effect)
+        elif isinstance(effect, SnapshotWanted):
+            self._giver.is_wanted = True
+            self._wake()
 
     def after(self) -> Effects:
         """Send the open packet if no packet waits ahead: the core has sent data, or a timer has run out."""
@@ -64,9 +93,17 @@ class SourceOutbox:
 class SourceEndpoint(SourceView[D]):
     """Source of one stream on any surface: `waits` is all that differs between surfaces."""
 
-    def __init__(self, core: SourceCore, driver: D, packer: BatchSender | ZeromqSender | None, waits: Waits) -> None:
+    def __init__(
+        self,
+        core: SourceCore,
+        driver: D,
+        packer: BatchSender | ZeromqSender | None,
+        waits: Waits,
+        giver: SnapshotGiver | None = None,
+    ) -> None:
         super().__init__(core, driver, packer)
         self._waits = waits
+        self.giver = giver or SnapshotGiver()
         self.single = SinglePacketSender(core, driver)
         self._sends = 0
         self._alone_from_ns = 0
@@ -87,7 +124,7 @@ class SourceEndpoint(SourceView[D]):
             now_ns = time.monotonic_ns()
             alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
             # The general path wakes the driver's tasks, once for this message and once for all behind it.
-            if now_ns >= alone_from_ns and not self._driver.is_held_up:
+            if now_ns >= alone_from_ns and not self._driver.is_held_up and not self.giver.is_wanted:
                 sqn = self.single.send(payload, now_ns)
                 if sqn is not None:
                     return sqn
@@ -117,7 +154,8 @@ class SourceEndpoint(SourceView[D]):
     def send_now(self, payload: Payload, subject: str | None, to: str | None, flush: bool) -> int | None:
         """Send one message as `try_send`, in a packet of its own if the stream is plain."""
         packer = self._packer
-        if packer is None and subject is None and to is None and not self._driver.is_held_up:
+        is_plain = packer is None and subject is None and to is None
+        if is_plain and not self._driver.is_held_up and not self.giver.is_wanted:
             sqn = self.single.send(payload, time.monotonic_ns())
             if sqn is not None:
                 return sqn
@@ -188,6 +226,7 @@ class SourceEndpoint(SourceView[D]):
 
     def _accept(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool) -> int:
         """Accept one message. Return the sqn of its first packet."""
+        self.give_state()
         packer = self._packer
         try:
             if isinstance(packer, BatchSender):
@@ -206,6 +245,7 @@ class SourceEndpoint(SourceView[D]):
 
     def _accept_parts(self, parts: Sequence[Payload]) -> int:
         """Accept one message of several parts. Return the sqn of its first packet."""
+        self.give_state()
         packer = self._packer
         if not isinstance(packer, ZeromqSender):
             raise zeromq_required("messages of several parts")
@@ -219,6 +259,7 @@ class SourceEndpoint(SourceView[D]):
 
     def _accept_batch(self, payloads: Payloads, subject: Names, to: Names, *, flush: bool) -> int:
         """Accept many messages. Return the first sqn."""
+        self.give_state()
         packer = self._packer
         if isinstance(packer, BatchSender):
             return packer.add_batch(payloads, subject, to, flush=flush, now_ns=time.monotonic_ns())
@@ -240,6 +281,26 @@ class SourceEndpoint(SourceView[D]):
             raise
         return sqn
 
+    def give_state(self) -> None:
+        """Send the application's state if joiners wait for it.
+
+        A call of the application begins here, so its state covers exactly the messages that were accepted before.
+        """
+        core = self._core
+        if not self.giver.is_wanted or not isinstance(core, SnapshotSource):
+            return
+        now_ns = time.monotonic_ns()
+        if self._packer is not None:
+            self._packer.send_rest(now_ns)
+        self._driver.perform(core.put_state(self.giver.take(), now_ns))
+        self._driver.reschedule()
+
+    async def give_states(self) -> None:
+        """Send the application's state whenever joiners wait for it, also while the application sends nothing."""
+        while True:
+            self.give_state()
+            await self._waits.wait(NEVER)
+
     async def _wait_for_room(self) -> None:
         self._sends += 1
         await self._waits.pause(yields=self._sends % _SENDS_PER_CHECKPOINT == 0)
@@ -258,6 +319,7 @@ class SourceEndpoint(SourceView[D]):
 
     async def flush(self) -> None:
         """Wait until everything accepted has been sent."""
+        self.give_state()
         if self._packer is not None:
             self._packer.flush(time.monotonic_ns())
             self._driver.push()
@@ -316,6 +378,7 @@ class SourceEndpoint(SourceView[D]):
 
     async def aclose(self) -> None:
         """Send all accepted data, and announce the end. Serve repairs until no NAK came for `fin_quiet_ivl`."""
+        self.give_state()
         if self._packer is not None:
             self._packer.send_rest(time.monotonic_ns())
         self._core.close()

@@ -10,9 +10,9 @@ from pgm.net.durable.position import Position
 from pgm.units import parse_duration
 
 # An editor offers the words; the others, such as "last:30s", are texts.
-Start: TypeAlias = Literal["now", "oldest"] | str | int | Position | Sequence[Position | str] | None  # noqa: PYI051
+Start: TypeAlias = Literal["now", "oldest", "snapshot"] | str | int | Position | Sequence[Position | str] | None  # noqa: PYI051
 
-_REMEDY = 'write "now", "oldest", "last:1000", "last:30s", a sqn, or a position'
+_REMEDY = 'write "now", "oldest", "last:1000", "last:30s", "snapshot", a sqn, or a position'
 
 
 def start_parameters(start: Start) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def start_parameters(start: Start) -> dict[str, Any]:
     if start is None or positions_of(start) is not None:
         return {}
     text = str(start)
-    if text in ("now", "oldest"):
+    if text in ("now", "oldest", "snapshot"):
         return {"join_from": text}
     if text.isdecimal():
         return {"join_from": "sqn", "join_sqns": int(text)}

@@ -46,6 +46,10 @@ class Surface(Protocol):
     def waits(self) -> WokenWaits:
         """Return the waits of the application's tasks."""
 
+    @property
+    def is_called_by_threads(self) -> bool:
+        """Return whether other threads than that of the loop call the endpoint."""
+
     def drive(self, core: Core, reads: Any, application: Application, settings: ReadSettings) -> NodeDriver:
         """Make the driver. `reads` are those of an open node."""
 
@@ -73,6 +77,11 @@ class TrioSurface:
             nodes = OpenNodes(TrioReads)
             _NODES.set(nodes)
             return nodes
+
+    @property
+    def is_called_by_threads(self) -> bool:
+        """Return whether other threads than that of the loop call the endpoint."""
+        return self._gate is not None
 
     def drive(self, core: Core, reads: TrioReads, application: Application, settings: ReadSettings) -> TrioDriver:
         """Make the driver."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 
-from pgm.core.effects import Deliver, Save
-from pgm.core.events import Happening
+from pgm.core.events import ForApplication
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver.deadline_timer import DeadlineTimer
@@ -56,7 +55,7 @@ class GateDriver(TrioDriver):
         self._is_over = self.is_left_to_loop = False
         self._early_bound_ns = -1  # the last one of `expect_by`, which was compared with the deadline
         self.run_here = partial(gate.run, self)  # calls a function in the calling thread; None: the loop must do it
-        self._happenings: deque[Deliver | Save | Happening] = deque()  # of calls by threads, for handlers in the loop
+        self._happenings: deque[ForApplication] = deque()  # of calls by threads, for handlers in the loop
 
     def abandon(self) -> None:
         """End the use of a core that a signal handler interrupted in the middle of its work.
@@ -104,7 +103,7 @@ class GateDriver(TrioDriver):
                 self.perform(self.core.handle_deadline(now_ns))
         self.reschedule()
 
-    def _hand_over(self, effect: Deliver | Save | Happening) -> None:
+    def _hand_over(self, effect: ForApplication) -> None:
         if self._gate.is_in_loop:
             self._hand_over_all()
             super()._hand_over(effect)

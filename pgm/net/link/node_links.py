@@ -108,8 +108,10 @@ class NodeLinks(Sequence[Link]):
     def _change(self, endpoints: tuple[Endpoint, ...]) -> None:
         was_alone, is_alone = len(self.endpoints) == 1, len(endpoints) == 1
         self.endpoints = endpoints
-        sources = {e.core.setup.tsi: e for e in endpoints if isinstance(e.core, SourceCore)}
-        ports = {e: e.core.setup.data_ports for e in endpoints if isinstance(e.core, ReceiverCore)}
+        sources = {tsi: e for e in endpoints if isinstance(e.core, SourceCore) for tsi in e.core.tsis}
+        ports = {
+            e: e.core.setup.data_ports | e.core.setup.state_ports for e in endpoints if isinstance(e.core, ReceiverCore)
+        }
         self._sources = sources
         self._hearing_all = tuple(e for e, own in ports.items() if not own)
         known = frozenset[int]().union(*ports.values())

@@ -28,9 +28,14 @@ def output_of(example: str, folder: Path, place: Place) -> list[str]:
 
 
 def test_events(tmp_path: Path, place: Place) -> None:
-    lines = output_of(examples()[1], tmp_path, place)
+    lines = output_of(examples()[2], tmp_path, place)
     assert lines[0].startswith("opened - ")
     assert lines[-1].startswith("closed-fin - ")
+
+
+def test_a_snapshot(tmp_path: Path, place: Place) -> None:
+    lines = output_of(examples()[1], tmp_path, place)
+    assert lines == ["begins with ['ibm', 'sap']", "ends with {'ibm': 100, 'sap': 250}"]
 
 
 def test_a_slow_application(tmp_path: Path, place: Place) -> None:

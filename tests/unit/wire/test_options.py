@@ -38,6 +38,7 @@ from pgm.wire.options import (
     Redirect,
     Rst,
     SpmSignature,
+    StateOffer,
     Syn,
     UnknownOption,
     decode_options_untrusted,
@@ -151,6 +152,7 @@ VECTORS = [
     (HeldHistory(amount=1500, by_count=True), T.SPMR, "e9 0c 00 02 000005dc 00000000"),
     (HeldHistory(amount=17, answers=True), T.SPMR, "e9 0c 00 01 00000011 00000000"),
     (SpmSignature(7, 9, b"i" * 10 + b"s" * 64), T.SPM, "eb 56 00 00 00000007 00000009" + "69" * 10 + "73" * 64),
+    (StateOffer(sqn=17), T.SPMR, "ea 08 00 00 00000011"),
 ]  # fmt: skip
 
 
@@ -195,6 +197,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_ACKER": 0x68,
         "OPT_PGM_HELD": 0x69,
         "OPT_PGM_SIGNATURE": 0x6B,
+        "OPT_PGM_STATE": 0x6A,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
         "OPT_FRAGMENT",
@@ -211,6 +214,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_ACKER",
         "OPT_PGM_HELD",
         "OPT_PGM_SIGNATURE",
+        "OPT_PGM_STATE",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
 
