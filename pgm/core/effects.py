@@ -150,6 +150,7 @@ class NoSnapshotCause(enum.Enum):
 
     NOT_OFFERED = "not_offered"  # the source's application offers no state
     SILENT = "silent"  # no packet of a state came for snapshot_wait_ivl
+    LOST = "lost"  # packets of several states in a row were lost
     TOO_LARGE = "too_large"  # the state exceeds snapshot_bytes of the source or of the receiver
 
 

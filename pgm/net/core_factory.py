@@ -118,12 +118,18 @@ def snapshot_source(
         raise UsageError(
             "a snapshot needs an ordered stream", remedy='leave out snapshot=, or write order = "ordered" at the stream'
         )
-    if any(other.data_port == state_port(stream.data_port) for other in plan.streams):
-        raise UsageError(
-            f"data port {state_port(stream.data_port)} is for snapshots of the stream {stream.name}, but another stream has it",
-            remedy="give the other stream another data_port",
-        )
+    _require_own_state_port(stream, plan.streams)
     return SnapshotSource(_source_setup(stream, segments, start), parameters, start.now_ns, start.rng)
+
+
+def _require_own_state_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
+    """Raise `UsageError` if a stream has the data port of another one's states."""
+    for other in streams:
+        if other.data_port == state_port(stream.data_port):
+            raise UsageError(
+                f"data port {other.data_port} of the stream {other.name} is for snapshots of the stream {stream.name}",
+                remedy=f"give the stream {other.name} another data_port",
+            )
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
@@ -173,10 +179,14 @@ def receiver_core(
     """
     wants_state = plan.parameters.join_from == "snapshot"
     ports = frozenset(stream.data_port for stream in streams)
-    if wants_state and unordered_ports(streams):
-        raise UsageError(
-            "a snapshot needs an ordered stream", remedy='write order = "ordered" at the stream, or name another stream'
-        )
+    if wants_state:
+        for stream in streams:
+            _require_own_state_port(stream, streams)
+        if unordered_ports(streams):
+            raise UsageError(
+                "a snapshot needs an ordered stream",
+                remedy='write order = "ordered" at the stream, or name another stream',
+            )
     setup = ReceiverSetup(
         segment=segments[0],
         parents=plan.parents,

@@ -96,6 +96,7 @@ def joiner_parameters(parameters: Parameters) -> Parameters:
     return attrs.evolve(
         parameters,
         join_from="now",
+        rxw_bytes=2 * most_octets(parameters),  # of one state in packets: it waits behind its gaps
         max_apdu=most_octets(parameters),
         inbox_bytes=1 << 62,  # messages are taken at once; the largest message is the bound
         excess_nak_policy="go-on",  # a joiner that comes in the middle of a state requests its first half

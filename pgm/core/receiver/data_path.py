@@ -113,7 +113,7 @@ class DataPath:
         """Take parity packets, ODATA or RDATA. The packets that they rebuild arrive now."""
         state = self._state
         first, trail = state.place(data.wire_sqn, data.wire_trail)
-        is_placed = self.parity.is_offered and self._delivery.is_running
+        is_placed = self.parity.is_offered and self._delivery.is_receiving
         if not is_placed or state.is_jump(first + data.count - 1):
             self._counters.parity_packets_in += data.count
             self._counters.parity_packets_unused += data.count

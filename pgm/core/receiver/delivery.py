@@ -42,6 +42,11 @@ class Delivery:
         return self.phase in (SessionPhase.OPEN, SessionPhase.SILENT)
 
     @property
+    def is_receiving(self) -> bool:
+        """Whether packets are taken and requested: the session is running, or holds packets until it opens."""
+        return self.is_running or self.phase is SessionPhase.HOLDING
+
+    @property
     def has_seen_end(self) -> bool:
         """Whether the session was closed by a FIN or RST. An acknowledged session has left its source for good."""
         is_by_source = self.phase is SessionPhase.CLOSED and self.end_cause in (CloseCause.FIN, CloseCause.RESET)

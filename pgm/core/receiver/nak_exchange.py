@@ -58,7 +58,7 @@ class NakExchange:
         (RCV-53).
         """
         self._counters.ncf_packets_in += ncf.packets
-        if not self._delivery.is_running or not self.nak_control.on_ncf(ncf, peer, now_ns):
+        if not self._delivery.is_receiving or not self.nak_control.on_ncf(ncf, peer, now_ns):
             return ()
         self._nak_sender.parents.answered(peer)
         effects: list[Effect] = []

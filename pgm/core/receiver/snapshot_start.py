@@ -13,6 +13,8 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory, StateOffer, find
 from pgm.wire.sequence_numbers import wrap
 
+_MOST_LOST_STATES = 3
+
 
 class SnapshotStart:
     """Request of one session for a state. It takes the place of a `LateJoiner`.
@@ -34,6 +36,7 @@ class SnapshotStart:
         self._gives_up_ns = NEVER
         self._asks_ns = NEVER
         self._wanted_sqn = 0  # the least position of a state that helps
+        self._lost_states = 0
 
     def hold_until(self, until_ns: int, now_ns: int) -> int:
         """Begin to wait for an SPM. Return NEVER: the session opens by this wait, not by its hold."""
@@ -55,9 +58,12 @@ class SnapshotStart:
         """Note a packet of a state, or the start of the wait."""
         self._gives_up_ns = now_ns + self._wait_ivl
 
-    def on_loss(self, position: int) -> None:
-        """Note that the state with a position cannot be had: request a later one."""
-        self._wanted_sqn = position + 1
+    def on_loss(self, position: int) -> Effects:
+        """Note that the state with a position cannot be had: request a later one, or give up."""
+        if position >= self._wanted_sqn:
+            self._wanted_sqn = position + 1
+            self._lost_states += 1
+        return self.fail(NoSnapshotCause.LOST) if self._lost_states >= _MOST_LOST_STATES else NOTHING
 
     def _schedule(self) -> None:
         self.deadline_ns = min(self._asks_ns, self._gives_up_ns)

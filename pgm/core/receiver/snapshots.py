@@ -150,7 +150,7 @@ class SnapshotReceiver(ReceiverCore):
             list(wait.assembly.add_lost(effect))
             state = self._states.sessions.state_of(effect.tsi)
             if state is None or effect.first + effect.count > state.trail:  # else a newer state has taken its place
-                wait.start.on_loss(wait.announced)
+                return wait.start.on_loss(wait.announced)
             return NOTHING
         if _is_beyond(effect.run, most_octets(self._parameters)):
             return wait.start.fail(NoSnapshotCause.TOO_LARGE)

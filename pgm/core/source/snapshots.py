@@ -215,5 +215,6 @@ class SnapshotSource(SourceCore):
         return [*effects, *super().handle_deadline(now_ns)]
 
     def status(self, now_ns: int) -> list[SessionStatus]:
-        """Return the rows of stream and states."""
-        return [*super().status(now_ns), *self._states.status(now_ns)]
+        """Return the rows of stream and states. The counts of both are those of the stream's row."""
+        states = [attrs.evolve(row, counts={}) for row in self._states.status(now_ns)]
+        return [*super().status(now_ns), *states]

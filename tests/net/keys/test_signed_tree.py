@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+import pgm
 from pgm.errors import KeyRefused
 from pgm.net.keys.key_directory import place_of
 from pgm.net.keys.key_files import write_private_file
@@ -70,6 +71,23 @@ async def test_forged_spms_end_at_the_first_node(topology: Topology, place: Plac
             [row] = tree.core(name).status(0)
             assert row.lead == tree.core("source").window.lead
             assert tree.core(name).counters.lost_sqns == 0
+
+
+async def test_joiner_of_a_signed_stream_gets_a_snapshot(topology: Topology) -> None:
+    with trio.fail_after(10):
+        async with (
+            running(topology, "relay", "repairer"),
+            pgm.open_source(topology, node="source", snapshot=lambda: bytes(50_000), fin_quiet_ivl="50ms") as source,
+            pgm.open_receiver(topology, node="desk-1", start="snapshot") as receiver,
+        ):
+            async for item in receiver:
+                if isinstance(item, pgm.Snapshot):
+                    assert item.payload == bytes(50_000)
+                    await source.send(b"next", flush=True)
+                elif isinstance(item, pgm.Message):
+                    assert item.payload == b"next"
+                    break
+            assert receiver.counters.forged_spm_packets == receiver.counters.unverified_spm_packets == 0
 
 
 async def test_source_of_a_signed_stream_needs_its_private_file(

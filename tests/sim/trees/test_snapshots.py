@@ -82,3 +82,18 @@ def test_stream_that_outruns_the_window_is_reported_lost() -> None:
     assert got.snapshot is not None
     assert got.lost
     assert got.first + got.delivered_sqns + got.lost_sqns == MESSAGES
+
+
+def test_stream_held_for_a_state_is_repaired_by_parity() -> None:
+    world, _, names = joined(
+        3, 0.2, tiers=True, state_octets=800 * KIB, fec_group=8, fec_on_demand=True, fec_proactive=0
+    )
+    world.run_until(25 * SECOND)
+    for name in names:
+        got = stream(world, name)
+        assert got.snapshot is not None
+        assert not got.lost
+        assert got.next_sqn >= MESSAGES
+        came = world.nodes[name].total("parity_packets_in")
+        assert came > 0
+        assert world.nodes[name].total("parity_packets_unused") < 0.7 * came

@@ -7,7 +7,18 @@ import random
 import attrs
 import pytest
 
-from pgm.core.effects import Deliver, Effect, Lost, Notice, Opened, Send, Snapshot, SnapshotWanted
+from pgm.core.effects import (
+    Deliver,
+    Effect,
+    Lost,
+    NoSnapshot,
+    NoSnapshotCause,
+    Notice,
+    Opened,
+    Send,
+    Snapshot,
+    SnapshotWanted,
+)
 from pgm.core.late_join.states import StateKind, StateMessage, most_octets, state_port, state_tsi
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.receiver.snapshots import SnapshotReceiver
@@ -17,7 +28,7 @@ from pgm.core.source.snapshots import SnapshotSource
 from pgm.units import KIB, NEVER, SECOND
 from pgm.wire.control_packets import Spmr, encode
 from pgm.wire.formats import PacketType
-from pgm.wire.options import StateOffer
+from pgm.wire.options import Join, StateOffer
 from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, data_packet
@@ -148,9 +159,9 @@ def test_source_with_hostile_packets_survives(seed: int) -> None:
 class Joiner:
     """Receiver that wants a state, and has heard the stream up to sqn `lead`."""
 
-    def __init__(self, lead: int = 99) -> None:
+    def __init__(self, lead: int = 99, **changes: object) -> None:
         setup = ReceiverSetup(UP, (SOURCE,), data_ports=frozenset({DATA_PORT}), state_ports=frozenset({STATES_PORT}))
-        settings = parameters(join_from="snapshot", snapshot_bytes=10 * KIB)
+        settings = parameters(**{"join_from": "snapshot", "snapshot_bytes": 10 * KIB, **changes})
         self.core = SnapshotReceiver(setup, settings, random.Random(1))
         self.now = START
         self.found: list[Effect] = []
@@ -159,8 +170,8 @@ class Joiner:
     def hear(self, packet: bytes, peer: str = SOURCE) -> None:
         self.found += self.core.receive(Train.of(packet), Channel(UP, True), peer, self.now)
 
-    def announce(self, position: int, lead: int = -1, spm_sqn: int = 1) -> None:
-        spm = spm_packet(spm_sqn, 0, lead, StateOffer(wrap(position)))
+    def announce(self, position: int, lead: int = -1, spm_sqn: int = 1, trail: int = 0) -> None:
+        spm = spm_packet(spm_sqn, trail, lead, Join(trail), StateOffer(wrap(position)))
         self.hear(encode(attrs.evolve(spm, tsi=STATES_TSI, data_port=STATES_PORT)))
 
     def state(self, sqn: int, content: bytes) -> None:
@@ -169,6 +180,13 @@ class Joiner:
     def data(self, *sqns: int) -> None:
         for sqn in sqns:
             self.hear(data_packet(sqn, payload_of(sqn)))
+
+    def run(self, for_ns: int) -> None:
+        until = self.now + for_ns
+        while (at := self.core.deadline_ns) <= until:
+            self.now = max(self.now, at)
+            self.found += self.core.handle_deadline(self.now)
+        self.now = until
 
     @property
     def told(self) -> list[tuple[str, int]]:
@@ -199,9 +217,20 @@ def test_state_that_leaves_a_gap_is_ignored() -> None:
     joiner.announce(99)
     joiner.state(0, message(99))
     assert joiner.told == []
-    joiner.announce(100, 0, 2)
+    joiner.announce(100, 0, 2, trail=1)
     joiner.state(1, message(100))
     assert joiner.told == [("Opened", 100), ("Snapshot", 100)]
+
+
+def test_states_lost_in_a_row_are_reported() -> None:
+    joiner = Joiner(nak_ncf_retries=1, nak_data_retries=1)
+    for number in range(4):
+        joiner.announce(100 + number, number, 10 * number + 1)
+        for beat in range(2, 10):
+            joiner.run(200 * MS)
+            joiner.announce(100 + number, number, 10 * number + beat)
+    [missing] = [effect for effect in joiner.found if isinstance(effect, NoSnapshot)]
+    assert (missing.first, missing.cause) == (100, NoSnapshotCause.LOST)
 
 
 def test_state_far_beyond_the_stream_is_ignored() -> None:
@@ -224,11 +253,7 @@ def test_joiner_with_hostile_packets_survives(seed: int) -> None:
             kind = rng.choice((PacketType.ODATA, PacketType.RDATA))
             packet = data_packet(drawn.sqn(), content, tsi=STATES_TSI, data_port=STATES_PORT, kind=kind)
         joiner.hear(packet, rng.choice(PEERS))
-        until = joiner.now + rng.choice((0, MS, 300 * MS, 4 * SECOND))
-        while (at := joiner.core.deadline_ns) <= until:
-            joiner.now = max(joiner.now, at)
-            joiner.found += joiner.core.handle_deadline(joiner.now)
-        joiner.now = until
+        joiner.run(rng.choice((0, MS, 300 * MS, 4 * SECOND)))
     snapshots = [effect for effect in joiner.found if isinstance(effect, Snapshot)]
     assert all(len(one.payload) <= most_octets(joiner.core.parameters) for one in snapshots)
     assert max(size for _, size in sizes_of(joiner.core)) < 5000
