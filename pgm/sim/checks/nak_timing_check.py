@@ -145,8 +145,9 @@ class NakTimingCheck(Checker):
     def __init__(self) -> None:
         self._models: dict[int, dict[Tsi, ReceiverModel]] = {}
         self._parity: set[tuple[int, Tsi]] = set()  # (node, session) pairs whose SPMs offered parity
-        # When the NAKs of a session that is not open yet were sent, by wire sqn. A late joiner waits for its history.
-        self._early_naks: dict[tuple[int, Tsi], dict[int, int]] = {}
+        # When the NAKs of a session that is not open yet were sent and last confirmed, by wire sqn. A late joiner waits
+        # for its history or a state.
+        self._early_naks: dict[tuple[int, Tsi], dict[int, tuple[int, int]]] = {}
 
     def started(self, node: SimulatedNode) -> None:
         """Forget the sessions of the former process."""
@@ -167,8 +168,8 @@ class NakTimingCheck(Checker):
             model = models[effect.tsi] = ReceiverModel(node, effect.tsi, effect.first)
             session = model.core.sessions.get(effect.tsi)
             model.has_path = session is not None and session.state.spm is not None
-            for sqn, sent_ns in self._early_naks.pop((node.index, effect.tsi), {}).items():
-                self._wait_since(model, unwrap(sqn, model.end - 1), sent_ns)
+            for sqn, (sent_ns, confirmed_ns) in self._early_naks.pop((node.index, effect.tsi), {}).items():
+                self._wait_since(model, unwrap(sqn, model.end - 1), sent_ns, confirmed_ns)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             models.pop(effect.tsi, None)
 
@@ -185,6 +186,9 @@ class NakTimingCheck(Checker):
                 models.pop(item.tsi, None)
             model = models.get(item.tsi)
             if model is None:
+                if isinstance(item, Nak) and item.kind is PacketType.NCF:
+                    early = self._early_naks.get((node.index, item.tsi), {})
+                    early.update({sqn: (early[sqn][0], self.world.now_ns) for sqn in item.sqns if sqn in early})
                 continue
             if isinstance(item, Data):
                 first = model.unwrapped([item.wire_sqn])[0]
@@ -304,14 +308,19 @@ class NakTimingCheck(Checker):
                     self._on_own_nak(model, model.unwrapped(item.sqns))
                 else:
                     early = self._early_naks.setdefault((node.index, item.tsi), {})
-                    early.update(dict.fromkeys(item.sqns, self.world.now_ns))
+                    early.update(dict.fromkeys(item.sqns, (self.world.now_ns, -NEVER)))
 
-    def _wait_since(self, model: ReceiverModel, sqn: int, sent_ns: int) -> None:
-        """Continue the wait that began with a NAK at `sent_ns`, before the session opened."""
-        wait, repeat_ns = _Wait(), sent_ns + model.limits.nak_rpt_ivl
-        wait.not_before_ns = repeat_ns
+    def _wait_since(self, model: ReceiverModel, sqn: int, sent_ns: int, confirmed_ns: int) -> None:
+        """Continue the wait that began with a NAK and perhaps an NCF, before the session opened."""
+        wait, ends_ns = _Wait(), sent_ns + model.limits.nak_rpt_ivl
+        wait.not_before_ns = ends_ns
+        if confirmed_ns > sent_ns:
+            wait.is_confirmed, wait.confirmed_ns = True, confirmed_ns
+            model.longest_data_ivl = max(model.longest_data_ivl, model.data_ivl)
+            wait.data_wait_end_ns = ends_ns = confirmed_ns + model.longest_data_ivl
         model.waits[sqn] = wait
-        model.set(sqn, wait, max(repeat_ns, self.world.now_ns) + model.limits.nak_bo_ivl)
+        model.late_ns = self.world.now_ns  # answers may have been late before, which this model did not see
+        model.set(sqn, wait, max(ends_ns, self.world.now_ns) + model.limits.nak_bo_ivl)
 
     def _on_own_nak(self, model: ReceiverModel, sqns: list[int]) -> None:
         now_ns = self.world.now_ns

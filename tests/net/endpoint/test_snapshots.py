@@ -14,6 +14,7 @@ import pgm.blocking
 from pgm import Lost, Message, Snapshot, SnapshotError, UsageError
 from pgm.core.effects import NoSnapshotCause
 from tests.net.support.listening import PATIENCE_S
+from tests.net.support.loops import runner_of
 from tests.net.support.places import Place
 
 KEYS, LAST = 50, b"end"
@@ -117,6 +118,24 @@ def test_threads_give_and_take_a_snapshot(place: Place, busy_poll: bool) -> None
         joiner.join(PATIENCE_S)
     assert copy.values == table.values
     assert table.snapshots == 1
+
+
+@pytest.mark.parametrize("library", ["asyncio", "uvloop"])
+def test_asyncio_gives_and_takes_a_snapshot(place: Place, library: str) -> None:
+    async def main() -> None:
+        async with (
+            pgm.open_source(place.url(), snapshot=lambda: b"all", fin_quiet_ivl="50ms") as source,
+            pgm.open_receiver(place.url(), start="snapshot") as receiver,
+        ):
+            async for item in receiver:
+                if isinstance(item, Snapshot):
+                    assert item.payload == b"all"
+                    await source.send(b"next")
+                elif isinstance(item, Message):
+                    assert item.payload == b"next"
+                    break
+
+    runner_of(library)(main())
 
 
 async def test_idle_source_gives_a_snapshot_at_once(place: Place) -> None:

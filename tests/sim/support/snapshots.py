@@ -22,7 +22,7 @@ from pgm.wire.formats import PacketType, Tsi
 from pgm.wire.train import Data
 from tests.sim.support.worlds import Tap, finish, lossy, make_world, parameters, stream
 
-RATE, MESSAGES, JOINS_S = 100, 700, 4
+RATE, MESSAGES, JOINS_S = 100, 500, 4
 
 
 def offering(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
@@ -36,21 +36,27 @@ def joined(
     joiners: int,
     loss: float = 0.0,
     *,
-    tiers: bool = False,
+    tiers: str = "",
     state_octets: int = 200 * KIB,
     offers: bool = True,
     spread_ns: int = 0,
     **changes: object,
 ) -> tuple[World, Tap, list[str]]:
-    """Return a world with a source that offers states, and joiners that come in the fourth second."""
+    """Return a world with a source that offers states, and joiners that come in the fourth second.
+
+    `tiers` names the relay above the joiners: an aggregator, with a repairer on the joiners' segment, or a repairer.
+    """
     common = parameters(txw_secs=5 * SECOND, txw_max_rte=10_000_000, **changes)
     tree = TreeBuilder(common)
     tree.source("source", "core")
     floor, parents = "core", ("source",)
     if tiers:
         floor, parents = "floor", ("repairer", "relay")
-        tree.aggregator("relay", "core", "floor", parents=("source",))
-        tree.repairer("repairer", "floor", parents=("relay",))
+        if tiers == "aggregator":
+            tree.aggregator("relay", "core", "floor", parents=("source",))
+            tree.repairer("repairer", "floor", parents=("relay",))
+        else:
+            parents = (tree.repairer("repairer", "core", "floor", parents=("source",)),)
     tree.receiver("early", floor, *parents)
     names = [f"late-{number}" for number in range(joiners)]
     for name in names:

@@ -1,0 +1,38 @@
+"""Output of `pgm recv --from snapshot`: the state comes first, in the form of a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cbor2
+import numpy as np
+import pytest
+
+from deploy.stream.formats import writer_of
+from deploy.stream.line_template import LineTemplate
+from deploy.stream.receive_output import ReceiveOutput
+from pgm import Snapshot
+from pgm.net.framing.items import Batch
+
+TSI = bytes(range(8))
+
+
+@pytest.mark.parametrize(
+    ("form", "state", "expected"),
+    [
+        ("octets", b"state", b"statenext!"),
+        ("lines", b"state", b"state\nnext!\n"),
+        ("{payload}", b"state", b"state\nnext!\n"),
+        ("json", cbor2.dumps({"a": 1}), b'{"a": 1}\n"next!"\n'),
+    ],
+)
+def test_output_begins_with_the_state(form: str, state: bytes, expected: bytes, capfdbinary: Any) -> None:
+    template = LineTemplate.of(form) if "{" in form else None
+    output = ReceiveOutput(form, False, writer_of(form), template)
+    message = cbor2.dumps("next!") if form == "json" else b"next!"
+    batch = Batch(TSI, 17, np.frombuffer(message, np.uint8).reshape(1, -1))
+    assert output.take([Snapshot(TSI, memoryview(state), 17), batch])
+    out, err = capfdbinary.readouterr()
+    assert out == expected
+    assert b"before sqn 17" in err
+    assert output.messages == 1
