@@ -30,6 +30,17 @@ _SIZES = {
 }
 
 
+_STATES = (
+    "## States for joiners",
+    "",
+    "A source whose application offers states has OPT_PGM_STATE on its SPMs, and a second session for the states. The top bit of the data port and of the data-source port differs from that",
+    "of the stream. A joiner sends an SPMR of the stream with OPT_PGM_STATE to the path address of the SPMs, and relays send it to theirs. The option has the first sqn that the joiner can deliver.",
+    "The source then sends SPMs of the second session, with the sqn after the state, and the state as one message: 4 octets for the kind (0: a state; 1: the state is too large and",
+    "left out), 4 for the sqn after the state, 8 for its length, and the state. OPT_JOIN of these SPMs is the trail, which is the first packet of the newest state.",
+    "",
+)
+
+
 def wire_page() -> str:
     """Return docs/reference/wire.md: packet types, bodies, options, rejects."""
     lines = [
@@ -77,13 +88,7 @@ def wire_page() -> str:
         "`nothing` and `by_sqn`, by unicast or to the segment: `number` packets from `amount` on. Other implementations know neither the option nor",
         "SPMRs by unicast, and answer with an SPM at most. Their sources are never asked, because their SPMs have no OPT_PGM_EPOCH.",
         "",
-        "## States for joiners",
-        "",
-        "A source whose application offers states has OPT_PGM_STATE on its SPMs, and a second session for the states. The top bit of the data port and of the data-source port differs from that",
-        "of the stream. A joiner sends an SPMR of the stream with OPT_PGM_STATE to the path address of the SPMs, and relays send it to theirs. The option has the first sqn that the joiner can deliver.",
-        "The source then sends SPMs of the second session, with the sqn after the state, and the state as one message: 4 octets for the kind (0: a state; 1: the state is too large and",
-        "left out), 4 for the sqn after the state, 8 for its length, and the state. OPT_JOIN of these SPMs is the trail, which is the first packet of the newest state.",
-        "",
+        *_STATES,
         "## Rejects",
         "",
         "A datagram that is no valid packet is counted by reason and changes nothing else.",
