@@ -10,40 +10,40 @@ from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost
-from pgm.core.recovery.gap_detector import GapDetector
-from pgm.core.recovery.recovery import Recovery
 from pgm.core.repair.cache import SessionCache
 from pgm.core.repair.conflicts import CacheConflicts
-from pgm.core.session.state import SessionState
 from pgm.core.session.table import HasState, SessionTable
 from pgm.wire.formats import Tsi
+from repairer.resume import Resume
+from repairer.upstream import Upstream
 
 
 class ArchiveFeed:
     """Position up to which a session was fed to the archive."""
 
     def __init__(
-        self,
-        state: SessionState,
-        gap_detector: GapDetector,
-        recovery: Recovery,
-        cache: SessionCache,
-        conflicts: CacheConflicts,
+        self, upstream: Upstream, cache: SessionCache, conflicts: CacheConflicts, resume: Resume
     ) -> None:
-        self._state = state
-        self._gap_detector = gap_detector
-        self._recovery = recovery
+        self._state = upstream.state
+        self._gap_detector = upstream.gap_detector
+        self._recovery = upstream.recovery
         self._cache = cache
         self._conflicts = conflicts
+        self._resume = resume
         self._at: int | None = None
+        self._begun = 0  # first sqn of this process
         self._is_closed = False
 
-    def advance(self) -> Effects:
+    def advance(self, now_ns: int) -> Effects:
         """Return the deliveries and losses that became certain since the last call."""
         if self._at is None:
-            if not self._gap_detector.has_begun or self._state.spm is None:  # the SPM carries the session's epoch
+            if self._state.spm is None or not self._state.has_edges:  # the SPM carries the session's epoch
                 return NOTHING
-            self._at = self._gap_detector.first
+            self._at = self._resume.first(now_ns)
+            if self._at is None or not self._gap_detector.has_begun:
+                self._at = None
+                return NOTHING
+            self._begun = self._gap_detector.first
         missing = next(self._recovery.missing.reaching(self._at), None)
         end = self._gap_detector.end if missing is None else max(self._at, missing.first)
         effects = self._up_to(self._at, end) if end > self._at else []
@@ -75,12 +75,13 @@ class ArchiveFeed:
 
     def _lost(self, first: int, end: int) -> Lost:
         """Return a loss whose cause follows from its position."""
-        if end <= self._cache.dropped_before:
-            cause = LossCause.RECORDER  # the cache dropped the packets before everything older was certain
+        if self._conflicts.is_barred(first):
+            cause = LossCause.CONFLICT
+        elif end <= max(self._cache.dropped_before, self._begun):
+            # The cache dropped the packets before everything older was certain, or the node did not run.
+            cause = LossCause.RECORDER
         elif end <= self._gap_detector.first:
             cause = LossCause.JUMP
-        elif self._conflicts.is_barred(first):
-            cause = LossCause.CONFLICT
         else:
             cause = LossCause.WINDOW if end <= self._state.trail else LossCause.RETRIES
         return Lost(self._state.tsi, first, end - first, cause)
@@ -99,7 +100,7 @@ F = TypeVar("F", bound=HasFeed)
 class NoFeeds:
     """Feeds of a repairer without an archive."""
 
-    def advance(self, sessions: SessionTable[F], tsis: Iterable[Tsi]) -> Effects:
+    def advance(self, sessions: SessionTable[F], tsis: Iterable[Tsi], now_ns: int) -> Effects:
         """Return nothing."""
         return NOTHING
 
@@ -114,14 +115,14 @@ class ArchiveFeeds:
     def __init__(self) -> None:
         self._feeds: dict[Tsi, ArchiveFeed] = {}
 
-    def advance(self, sessions: SessionTable[F], tsis: Iterable[Tsi]) -> Effects:
+    def advance(self, sessions: SessionTable[F], tsis: Iterable[Tsi], now_ns: int) -> Effects:
         """Return the deliveries and losses of sessions that became certain since the last call."""
         effects: list[Effect] = []
         for tsi in tsis:
             if tsi not in self._feeds and (session := sessions.get(tsi)):
                 self._feeds[tsi] = session.open_feed()
             if tsi in self._feeds:
-                effects += self._feeds[tsi].advance()
+                effects += self._feeds[tsi].advance(now_ns)
         return effects
 
     def end(self, tsi: Tsi, cause: CloseCause) -> Effects:

@@ -61,7 +61,7 @@ class RepairerCore(ElementCore[RepairerSession]):
                 effects += self._on_request(item, channel, peer, now_ns)
         tsis = {item.tsi for item in items}
         saves = self._warm_restart.advance(self.sessions, tsis, now_ns)
-        return [*effects, *self._feeds.advance(self.sessions, tsis), *saves]
+        return [*effects, *self._feeds.advance(self.sessions, tsis, now_ns), *saves]
 
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA
@@ -162,7 +162,7 @@ class RepairerCore(ElementCore[RepairerSession]):
         for session in self.sessions.in_turn(due):
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
-            effects += self._feeds.advance(self.sessions, (session.state.tsi,))
+            effects += self._feeds.advance(self.sessions, (session.state.tsi,), now_ns)
             saves += self._warm_restart.advance(self.sessions, (session.state.tsi,), now_ns)
         effects += self._expire(now_ns)
         return [*effects, *saves] if train is None else [*effects, train, *saves]

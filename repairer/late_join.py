@@ -16,16 +16,16 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.history_server import HistoryServer
 from pgm.core.late_join.upstream_history import HistoryReply, UpstreamHistory, begins_at
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.repair.cache import SessionCache
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
-from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, without
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
+from repairer.resume import Resume
+from repairer.upstream import Upstream
 
 
 class RepairerHistory:
@@ -34,16 +34,16 @@ class RepairerHistory:
     def __init__(
         self,
         context: SessionContext,
-        state: SessionState,
+        upstream: Upstream,
         cache: SessionCache,
-        asker: NakSender,
         setup: ElementSetup,
         nak_limits: NakLimits,
     ) -> None:
-        self._state = state
+        self._state = state = upstream.state
         self._cache = cache
-        self._nak_sender = asker
+        self._nak_sender = asker = upstream.nak_sender
         self._recovery = asker.recovery
+        self.resume = Resume(context, upstream, cache, setup)
         self._parameters = context.parameters
         self.history_server = HistoryServer(state, context.parameters, nak_limits)
         self._above = UpstreamHistory(context, state, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up))
@@ -52,7 +52,7 @@ class RepairerHistory:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return self._above.deadline_ns
+        return min(self._above.deadline_ns, self.resume.deadline_ns)
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int, *, may_ask: bool) -> Effects:
         """Answer where history begins, or ask upstream if the cache is too short and `may_ask` is True."""
@@ -63,6 +63,7 @@ class RepairerHistory:
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Take an answer from upstream."""
+        self.resume.on_answer(held, peer, now_ns)
         answered = self._above.on_answer(held, peer, now_ns)
         self._adopt()
         return [self._tell(reply, now_ns) for reply in answered]
@@ -133,7 +134,8 @@ class RepairerHistory:
         """Repeat requests, or answer without upstream history."""
         effects, decided = self._above.handle_deadline(now_ns)
         self._adopt()
-        return [*effects, *(self._tell(reply, now_ns) for reply in decided)]
+        own = self.resume.handle_deadline(now_ns)
+        return [*effects, *(self._tell(reply, now_ns) for reply in decided), *own]
 
     def given_up(self, spans: Iterable[Span]) -> None:
         """Forget the keeper of history if spans were given up: joiners get no promise of upstream history."""

@@ -9,16 +9,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import attrs
+
 from pgm.archive.recording.node_recording import recording
 from pgm.archive.recording.recorder import Recorder
 from pgm.archive.service.node_service import serving
 from pgm.core.effects import Effect, Save
+from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.state import SessionState
 from pgm.core.structures.arena import PROCESS_MEMORY
 from pgm.net.cache_file import CacheFile
 from pgm.net.core_factory import element_setup
+from pgm.net.durable.archive_memory import ArchiveMemory
 from pgm.net.element_process import Log, run_element
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.telemetry.snapshot import Snapshot
@@ -37,14 +41,14 @@ def build(
     rng: random.Random | None = None,
     signers: StreamSigners = NO_SIGNERS,
     *,
+    starts: StartPositions = BY_PARAMETERS,
     records: bool = False,
     saves: bool = False,
 ) -> RepairerCore:
     """Return the core for a plan. Without `rng`, the random seed differs at each start."""
     generator = rng or random.Random(random.SystemRandom().random())
-    return RepairerCore(
-        element_setup(plan, segments, signers), plan.parameters, generator, records=records, saves=saves
-    )
+    setup = attrs.evolve(element_setup(plan, segments, signers), starts=starts)
+    return RepairerCore(setup, plan.parameters, generator, records=records, saves=saves)
 
 
 def cache_path(plan: NodePlan) -> Path | None:
@@ -63,6 +67,7 @@ class _Repairer:
         path = cache_path(plan)
         self.file = None if path is None else CacheFile(path, plan.parameters.cache_bytes, log)
         self.recorder: Recorder | None = None
+        self._memory: ArchiveMemory | None = None
         self.core: RepairerCore | None = None
         self._saved: list[tuple[int, Save]] = []
         if self.file is not None:
@@ -78,8 +83,11 @@ class _Repairer:
 
     def build(self, plan: NodePlan, segments: Sequence[Segment]) -> RepairerCore:
         """Return the core, with what an earlier process saved."""
+        starts: StartPositions = BY_PARAMETERS
+        if self.recorder is not None:
+            starts = self._memory = ArchiveMemory(self.recorder)
         signers, records, saves = signers_of(plan.streams), self.recorder is not None, self.file is not None
-        core = self.core = build(plan, segments, signers=signers, records=records, saves=saves)
+        core = self.core = build(plan, segments, signers=signers, starts=starts, records=records, saves=saves)
         if self.recorder is not None:
             self.recorder.counters = core.counters
         if self.file is not None:
@@ -92,8 +100,8 @@ class _Repairer:
     def take(self, effect: Effect) -> None:
         """Save or record a packet."""
         if not isinstance(effect, Save):
-            if self.recorder is not None:
-                self.recorder.take(effect)
+            if self._memory is not None:
+                self._memory.take(effect)
         elif self.file is not None:
             self.file.save(effect, time.monotonic_ns())
 

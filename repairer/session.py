@@ -60,7 +60,7 @@ class RepairerSession:
         self._ncf_sender = NcfSender(context, self.nak_limits)
         self._offer = RedirectOffer(context, self.state, setup, upstream.nak_control.answers)
         self._null_naks = NullNaks(parameters)
-        self.history = RepairerHistory(context, self.state, cache, upstream.nak_sender, setup, self.nak_limits)
+        self.history = RepairerHistory(context, upstream, cache, setup, self.nak_limits)
         self._outlets = Outlets(context, cache, setup.downs, pacers, self.history.pacer)
         self.intake = PacketIntake(context, setup, upstream, self.relay, cache, self._outlets)
         self.parity: NoParity | RepairerParity = NoParity(context, setup, self.intake)
@@ -79,8 +79,7 @@ class RepairerSession:
 
     def open_feed(self) -> ArchiveFeed:
         """Return a feed of all cached packets in order, for an archive."""
-        intake = self.intake
-        return ArchiveFeed(self.state, intake.gap_detector, intake.recovery, intake.cache, intake.conflicts)
+        return ArchiveFeed(self.upstream, self.intake.cache, self.intake.conflicts, self.history.resume)
 
     @property
     def is_over(self) -> bool:
@@ -387,7 +386,8 @@ class RepairerSession:
         if not self.state.has_edges or not self.nak_limits.admit_nak(peer, now_ns):
             return NOTHING
         self.state.asked_at_ns = now_ns
-        may_ask = not self.upstream.parents.is_parent(peer)  # a parent that asks this node is not asked in turn
+        # a parent that asks this node is not asked in turn, and a sibling asks the parents itself
+        may_ask = not (self.upstream.parents.is_parent(peer) or peer in self.upstream.siblings)
         return self.history.on_question(held, segment, peer, now_ns, may_ask=may_ask)
 
     def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:

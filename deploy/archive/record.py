@@ -46,6 +46,7 @@ from pgm.net.core_factory import receiver_core, stream_of
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
+from pgm.net.durable.archive_memory import ArchiveMemory
 from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import driven, receiving_driver, resolve
 from pgm.net.keys.stream_signatures import signers_of
@@ -72,6 +73,7 @@ class _RecordingApplication:
 
     core: ReceiverCore
     recorder: Recorder
+    memory: ArchiveMemory
     ends_when_closed: bool
     events: EventPrinter
     packets: int = 0
@@ -81,7 +83,7 @@ class _RecordingApplication:
     _freed: int = 0
 
     def take(self, effect: Effect) -> None:
-        self.recorder.take(effect)
+        self.memory.take(effect)
         if isinstance(effect, Deliver):
             self._freed += effect.run.octets
             self.packets += effect.run.count
@@ -118,12 +120,13 @@ async def record_node(
     async with AsyncExitStack() as stack:
         stack.enter_context(links.held())
         generator = random.Random(random.SystemRandom().random())
-        segments = [link.segment for link in links]
-        core = receiver_core(plan, streams, segments, generator, signers=signers_of(streams))
-        recorder = stack.enter_context(recording(plan, directory, core.sessions.state_of, events.log))
+        recorder = stack.enter_context(recording(plan, directory, lambda tsi: core.sessions.state_of(tsi), events.log))
+        memory = ArchiveMemory(recorder)
+        segments, signers = [link.segment for link in links], signers_of(streams)
+        core = receiver_core(plan, streams, segments, generator, starts=memory, signers=signers)
         recorder.counters = core.counters
         stack.enter_context(serving(plan, directory, events.log))
-        application = _RecordingApplication(core, recorder, until_closed, events)
+        application = _RecordingApplication(core, recorder, memory, until_closed, events)
         driver = receiving_driver(core, TrioReads(links), application, plan.parameters)
         driver.last_event = events.last
         await stack.enter_async_context(driven(driver, plan))

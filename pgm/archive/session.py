@@ -20,3 +20,13 @@ class RecordedSession:
     def key(self) -> tuple[str, int | None]:
         """Identity of the session: TSI and epoch."""
         return self.tsi, self.epoch_us
+
+
+@attrs.frozen
+class ReachedSession:
+    """Session of an archive that a recorder goes on with: `next_sqn`, the source's own, is the first without a row."""
+
+    tsi: str
+    epoch_us: int | None
+    next_sqn: int
+    is_closed: bool

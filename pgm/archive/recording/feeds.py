@@ -6,7 +6,7 @@ import json
 
 import attrs
 
-from pgm.archive.session import RecordedSession
+from pgm.archive.session import ReachedSession, RecordedSession
 from pgm.core.session.state import NO_EPOCH, SessionState
 from pgm.core.source_names import node_of
 from pgm.wire.formats import Tsi, tsi_text
@@ -29,6 +29,10 @@ class SessionFeed:
     session: RecordedSession
     shift: int = 0
     has_batches: bool = False  # messages share packets and have subjects (framing = "batch")
+
+    def reached(self, end: int) -> ReachedSession:
+        """Return the session as one that has ended, before the node's own sqn `end`."""
+        return ReachedSession(self.session.tsi, self.session.epoch_us, end + self.shift, is_closed=True)
 
     def to_bytes(self) -> bytes:
         """Encode the feed for the writer process."""

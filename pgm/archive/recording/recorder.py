@@ -20,6 +20,7 @@ from pgm.archive.errors import ArchiveError
 from pgm.archive.recording.feeds import RowNames, SessionFeed, feed_of
 from pgm.archive.recording.shared_ring import HELD, RingItem, RingItemKind, SharedRing, place_of
 from pgm.archive.recording.writer_process import WriterProcess
+from pgm.archive.session import ReachedSession
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost
 from pgm.core.session.state import SessionState
@@ -92,12 +93,18 @@ class Recorder:
         self._thread.start()
 
     @property
+    def reached(self) -> tuple[ReachedSession, ...]:
+        """Return how far the rows of earlier recordings reach, the session with the newest row last."""
+        return self._process.reached
+
+    @property
     def pid(self) -> int:
         """Process id of the present writer process, or of the last one."""
         return self._process.pid
 
-    def take(self, effect: Effect) -> None:
-        """Record a delivery, a loss or the end of a session; ignore all other effects."""
+    def take(self, effect: Effect) -> ReachedSession | None:
+        """Record a delivery, a loss or the end of a session; ignore all other effects. Return a session that ended."""
+        ended = None
         if isinstance(effect, Deliver):
             run = effect.run
             with self._lock:
@@ -110,12 +117,15 @@ class Recorder:
                 self._put(progress, RingItemKind.LOSS, effect.first, effect.count, time.time_ns() // 1000, cause_index)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             with self._lock:
-                self._end(self._progress_of(effect.tsi, effect.next_sqn))
+                progress = self._progress_of(effect.tsi, effect.next_sqn)
+                self._end(progress)
                 self._progress.pop(effect.tsi, None)
+            ended = progress.feed.reached(effect.next_sqn)
         else:
-            return
+            return None
         if self._ring.wants_waking():
             self._process.wake()
+        return ended
 
     def _progress_of(self, tsi: Tsi, first: int) -> _SessionProgress:
         """Return the progress of a session; start a new one once its epoch is known."""

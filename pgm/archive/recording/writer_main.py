@@ -38,6 +38,7 @@ _NAP_NS = 5 * MILLISECOND
 _REPORT_IVL_NS = 200 * MILLISECOND  # between two reports of synced sessions
 _MAX_FEEDS = 4096  # feeds kept decoded
 _DOORBELL_OCTETS = 4096
+MOST_REACHED = 1024  # sessions that a new recorder goes on with, as many as a durable receiver knows
 # these signals are meant for the node; this process ends after the node does
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -110,6 +111,7 @@ class ArchiveRecording:
         # Arrow loads much of itself with the first array: do that now, not while a stream waits.
         batch_of(RecordedSession(""), ())
         writer = ArchiveWriter(Path(order.directory), parameters, line.log)
+        self.reached = writer.index.reached(MOST_REACHED)
         self._recording = RowCollector(writer, parameters, line.log, self._ring.tally, self._publish)
         self._feeds: dict[bytes, SessionFeed] = {}
         self._held: set[bytes] = set()
@@ -207,7 +209,7 @@ def main() -> None:
     try:
         recording = ArchiveRecording(order, node)
         _lower_priority(order.parameters.get("record_nice", Parameters().record_nice))
-        node.send_report(ready=True)
+        node.send_report(ready=[attrs.astuple(one) for one in recording.reached])
         recording.run()
     except PgmError as error:
         node.send_report(error=[error.message, error.remedy])

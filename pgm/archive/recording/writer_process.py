@@ -18,6 +18,7 @@ import attrs
 from pgm.archive.errors import ArchiveError
 from pgm.archive.recording.shared_ring import SharedRing
 from pgm.archive.recording.writer_main import WriterOrder
+from pgm.archive.session import ReachedSession
 from pgm.parameters import Parameters
 
 OnReport = Callable[[dict[str, Any]], None]
@@ -38,6 +39,7 @@ class WriterProcess:
         self._unread = b""
         self._error: ArchiveError | None = None
         self._began_ns = 0
+        self.reached: tuple[ReachedSession, ...] = ()  # sessions of the archive, as the process found it
         self.lived_ns = 0
 
     @property
@@ -66,6 +68,7 @@ class WriterProcess:
         self._line = ours
         for report in self._reports():
             if "ready" in report:
+                self.reached = tuple(ReachedSession(*fields) for fields in report["ready"])
                 return
             on_report(report)
         self._reap()

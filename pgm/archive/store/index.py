@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import attrs
 
 from pgm.archive.requests import SessionExtent
-from pgm.archive.session import RecordedSession
+from pgm.archive.session import ReachedSession, RecordedSession
 from pgm.archive.store.segment import BatchEntry
 
 Key = tuple[str, int | None]
@@ -39,6 +39,11 @@ class SessionEntries:
         while count < len(self.entries) and self.entries[count].segment <= number:
             count += 1
         del self.entries[:count], self.firsts[:count]
+
+    @property
+    def received_us(self) -> int:
+        """Time of the newest row, microseconds since 1970."""
+        return self.entries[-1].received_us[1] if self.entries else 0
 
     @property
     def oldest(self) -> int:
@@ -86,6 +91,13 @@ class Index:
             session.drop_segment(number)
             if not session.entries:
                 del self.sessions[key]
+
+    def reached(self, most: int) -> list[ReachedSession]:
+        """Return how far the rows of at most `most` sessions reach: the last is that with the newest row."""
+        by_age = sorted(self.sessions.values(), key=lambda one: one.received_us)
+        return [
+            ReachedSession(one.session.tsi, one.session.epoch_us, one.next_sqn, one.closed) for one in by_age[-most:]
+        ]
 
     def holdings(self) -> list[SessionExtent]:
         """Return the extents of all sessions, by TSI and epoch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
@@ -29,6 +30,7 @@ class ElementSetup:
     names: SourceNames = NO_NAMES
     keepers: tuple[Nla, ...] = ()  # upstream elements that may hold a late joiner's history
     siblings: tuple[Nla, ...] = ()  # repairers only: other repairers of the segment, asked before the parents
+    starts: StartPositions = BY_PARAMETERS  # repairers only: where the archive ends
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 
     @property

@@ -7,8 +7,10 @@ is the source. The answer names the oldest available sqn of the requested part.
 
 The sqns from there to the regular start of the session are history. NAKs for history go to the node that answered. Sqns
 requested by number that no node holds are lost at once. Without a node to ask, or without an answer in
-`open_hold_ivl`, the session begins now, with a notice. A position of an application is requested for
-`durable_hold_ivl`.
+`open_hold_ivl`, the session begins now, with a notice.
+
+A position of an application is requested for `durable_hold_ivl`. If the window of the source reaches further back than
+all answers, the packets of the window are requested like any other loss.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ class LateJoiner:
         self._without_history: set[Nla] = set()
         self._parameters = parameters
         self._patience = parameters.open_hold_ivl
+        self._has_position = False
         self._next_stage_ns = NEVER
         self.is_wanted = parameters.join_from != "now"
         self.deadline_ns = NEVER
@@ -69,6 +72,7 @@ class LateJoiner:
         if self.until_ns == NEVER:
             self._parameters = attrs.evolve(self._parameters, join_from="sqn", join_sqns=sqn)
             self._patience = self._parameters.durable_hold_ivl
+            self._has_position = True
             self.is_wanted = True
 
     def begin(self, now_ns: int) -> None:
@@ -103,7 +107,7 @@ class LateJoiner:
         begins, wanted = self._window.next_sqn, self._wanted_sqn
         if wanted is not None and wanted < begins:
             self._window.begin_earlier(wanted, now_ns)
-            self._window.give_up(self._nak_sender.recovery.give_up_before(begins), LossCause.WINDOW)
+            self._lose_before(self._window_begin(begins))
         return (self._notice("no node nearby reports history of the stream: the session begins now"),)
 
     @property
@@ -147,11 +151,21 @@ class LateJoiner:
         recovery = self._nak_sender.recovery
         if wanted is not None and wanted < first:
             self._window.begin_earlier(wanted, now_ns)
-            self._window.give_up(recovery.give_up_before(min(first, begins)), LossCause.WINDOW)
+            from_window = self._window_begin(begins)
+            self._lose_before(min(first, from_window))
+            if from_window < first:
+                return  # NAKs for packets of the window go to the parents, as for all other losses
         else:
             self._window.begin_earlier(first, now_ns)
-        self._nak_sender.ask_for_history(keeper, begins)
+        self._nak_sender.ask_for_history(keeper, begins, has_position=self._has_position)
         recovery.cached_below_sqn = begins
+
+    def _window_begin(self, begins: int) -> int:
+        """Return the first sqn before `begins` that the window of the source has for a position, at most `begins`."""
+        return min(self._state.trail, begins) if self._has_position else begins
+
+    def _lose_before(self, sqn: int) -> None:
+        self._window.give_up(self._nak_sender.recovery.give_up_before(sqn), LossCause.WINDOW)
 
     def on_gone(self, held: HeldHistory, peer: Nla) -> bool:
         """Give up history that its keeper reports as no longer held.

@@ -80,6 +80,7 @@ class UpstreamHistory:
         self._known: dict[int, tuple[int, int]] = {}  # time and content of the last answer
         self.keeper: Nla = ""  # the node that gets NAKs for history; empty if unknown
         self.first = 0  # the first sqn that the keeper holds
+        self.is_certain = False  # every node has answered the last question
 
     @property
     def is_empty(self) -> bool:
@@ -154,6 +155,7 @@ class UpstreamHistory:
 
     def _decide(self, kind: int, now_ns: int) -> list[HistoryReply]:
         question = self._open.pop(kind)
+        self.is_certain = len(question.starts) == len(self._keepers)
         first = NEVER
         for keeper in self._keepers:
             start = question.starts.get(keeper, NEVER)

@@ -100,6 +100,7 @@ class NakSender:
         self._parity: HasParityPlan = NoParityPlan()
         self.keeper: Nla = ""  # the repairer that has the history of a late joiner
         self.history_end = 0  # history is all below this sqn
+        self._has_position = False  # the history is what an application or an archive lacks
         self._redirect: Nla = ""  # a repairer from OPT_REDIRECT: preferred to the parents until it fails
         self._redirect_has_parity = False
 
@@ -114,9 +115,12 @@ class NakSender:
         self._redirect, self._redirect_has_parity = repairer, has_parity
         return True
 
-    def ask_for_history(self, keeper: Nla, end: int) -> None:
-        """Send all NAKs for sqns below `end` to the node that keeps these packets."""
-        self.keeper, self.history_end = keeper, end
+    def ask_for_history(self, keeper: Nla, end: int, *, has_position: bool = False) -> None:
+        """Send all NAKs for sqns below `end` to the node that keeps these packets.
+
+        With `has_position` the parents get NAKs that the keeper leaves unanswered, if the source may have the packets.
+        """
+        self.keeper, self.history_end, self._has_position = keeper, end, has_position
 
     def ask(
         self, segment: Segment, now_ns: int, limit: HasSelfLimit = NO_SELF_LIMIT
@@ -178,13 +182,20 @@ class NakSender:
 
     def _take_history(self, step: RecoveryActions, segment: Segment) -> list[Effect]:
         """Request history before `history_end` of the repairer that offered it alone; remove it from `step.asking`."""
-        old = [missing for missing in step.asking if missing.first < self.history_end]
+        old = [missing for missing in step.asking if self._is_of_keeper(missing)]
         if not old:
             return []
+        step.asking = [missing for missing in step.asking if not self._is_of_keeper(missing)]
         for missing in old:
             missing.asked = self.keeper
-        step.asking = [missing for missing in step.asking if missing.first >= self.history_end]
         return self._naks([(missing.first, missing.end) for missing in old], segment, self.keeper, OF_HISTORY)
+
+    def _is_of_keeper(self, missing: MissingRange) -> bool:
+        """Return whether the keeper of history is asked for a range."""
+        if missing.first >= self.history_end:
+            return False
+        is_left = self._has_position and missing.unanswered >= max(2, self._parameters.parent_patience // 3)
+        return not (is_left and missing.end > self.state.trail)
 
     def _parity_naks(self, counts: list[int], segment: Segment, parent: Nla | None) -> list[Effect]:
         """Return NAKs for numbers of packets; none to a redirect repairer that offered no parity (DLR-33)."""

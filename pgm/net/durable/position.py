@@ -8,6 +8,7 @@ import attrs
 
 from pgm.core.session.state import NO_EPOCH, SessionState
 from pgm.errors import UsageError
+from pgm.units import MICROSECOND
 from pgm.wire.formats import Tsi, tsi_text
 from pgm.wire.sequence_numbers import unwrap, wrap
 
@@ -50,7 +51,7 @@ class Position:
         if self.tsi != state.tsi:
             return False
         if state.epoch is not NO_EPOCH and self.epoch_ns:
-            return self.epoch_ns == state.epoch.started_ns
+            return self.epoch_ns // MICROSECOND == state.epoch.started_ns // MICROSECOND  # archives keep no more
         return self.local_sqn(state) <= state.lead + 1 + state.reach
 
     def local_sqn(self, state: SessionState) -> int:

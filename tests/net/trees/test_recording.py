@@ -141,18 +141,22 @@ def _recorded(archive: Path) -> int:
 def test_recording_goes_on_after_kills_with_reported_losses(tmp_path: Path) -> None:
     place = Place.new()
     with processes(_tree(place, tmp_path, "20Mbit/s"), f"t{place.number}") as tree:
-        archive = tmp_path / "repairer"
+        archive, desk = tmp_path / "repairer", tmp_path / "desk"
         tree.start_all(["repairer"])
+        _record(tree, desk)
         with pgm.blocking.open_source(tree.file, node="source") as source:
             source.send_batch(_generated(0, MESSAGES // 2))
-            tree.until("repairer", lambda _: _recorded(archive) > 300)
+            tree.until("repairer", lambda _: min(_recorded(archive), _recorded(desk)) > 300)
+            tree.running["desk-1"].kill()
+            has_desk = _recorded(desk)
+            _record(tree, desk)
             first = tree.running["repairer"]
             children = Path(f"/proc/{first.process.pid}/task/{first.process.pid}/children").read_text().split()
             os.kill(int(children[0]), signal.SIGKILL)  # the process that writes the archive
             before = _recorded(archive)
             first.line_with("recorder-died: ")
             tree.until("repairer", lambda snapshot: count(snapshot, "recorder_deaths") == 1)
-            tree.until("repairer", lambda _: _recorded(archive) >= MESSAGES // 2)
+            tree.until("repairer", lambda _: min(_recorded(archive), _recorded(desk)) >= MESSAGES // 2)
             first.kill()
             (again,) = tree.start_all(["repairer"])
             tree.until("repairer", lambda snapshot: snapshot["sessions"])
@@ -160,6 +164,10 @@ def test_recording_goes_on_after_kills_with_reported_losses(tmp_path: Path) -> N
         tree.until("repairer", lambda _: ArchiveReader(archive).holdings()[0].closed)
         again.process.terminate()
         again.account()
+        tree.running["desk-1"].account()
+    assert has_desk < MESSAGES // 2
+    rows = _rows(desk)
+    assert (rows["lost"].null_count, rows["value"].to_pylist()) == (MESSAGES, _generated(0, MESSAGES))
     rows = _rows(archive)
     sqns, counts = rows["sqn"].to_numpy(), rows["count"].to_numpy()
     assert (sqns[1:] == sqns[:-1] + counts[:-1]).all()

@@ -1,17 +1,24 @@
-"""Repairers that die in mid-stream and come back with what they saved."""
+"""Repairers and recorders that die in mid-stream and come back with what they saved or recorded."""
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import defaultdict
+from collections.abc import Callable
 
+import attrs
 import pytest
 
 import repairer.process
 from deploy.node.roles import build_core
-from pgm.core.effects import Effect, Save
+from pgm.core.effects import Closed, Deliver, Effect, Effects, Lost, Save
+from pgm.core.element.setup import ElementSetup
 from pgm.core.interface import Core
-from pgm.net.core_factory import segments_of
+from pgm.core.segment import Channel
+from pgm.core.session.state import SessionState
+from pgm.net.core_factory import element_setup, receiver_core, segments_of
+from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
 from pgm.sim.faults import Faults
 from pgm.sim.node import SimulatedNode
@@ -20,8 +27,10 @@ from pgm.sim.world import World
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak
-from pgm.wire.formats import PacketType, Tsi
+from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import Naks
+from pgm.wire.train import Train
+from repairer.core import RepairerCore
 from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, streams, traffic
 
 DIED_NS = 2 * SECOND + 30 * MS
@@ -122,3 +131,94 @@ def test_warm_repairer_of_a_stream_with_parity_loses_nothing(tree):
     assert set(requested) <= set(sent)
     assert all(one.is_complete and one.is_from_start for one in streams(world))
     assert world.nodes["repairer"].total("cache_packets_restored") > 1000
+
+
+@attrs.frozen
+class ArchiveEnds:
+    """Ends of the archive of one node, by session."""
+
+    next_sqns: dict[Tsi, int]
+
+    def start_of(self, state: SessionState) -> int | None:
+        return self.next_sqns.get(state.tsi)
+
+
+class RecordingRepairer(RepairerCore):
+    """Core whose records do not reach the world, which has no archives."""
+
+    def __init__(
+        self, setup: ElementSetup, parameters: Parameters, rng: random.Random, take: Callable[[Effect], bool]
+    ) -> None:
+        super().__init__(setup, parameters, rng, records=True)
+        self._take = take
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        return [effect for effect in super().receive(train, channel, peer, now_ns) if not self._take(effect)]
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        return [effect for effect in super().handle_deadline(now_ns) if not self._take(effect)]
+
+
+class Archives(Checker):
+    """Archives of all repairers and of `recorder`: what they record, and cores that go on at its end."""
+
+    def __init__(self) -> None:
+        self._ends: defaultdict[str, ArchiveEnds] = defaultdict(lambda: ArchiveEnds({}))
+        self.lost: defaultdict[str, int] = defaultdict(int)
+
+    def effect(self, node: SimulatedNode, effect: Effect) -> None:
+        if node.name == "recorder":
+            self.take(node.name, effect)
+
+    def take(self, name: str, effect: Effect) -> bool:
+        """Record an effect, if it is one to record."""
+        if isinstance(effect, Deliver):
+            self._record(name, effect.tsi, effect.run.first, effect.run.end)
+        elif isinstance(effect, Lost):
+            self.lost[name] += effect.count
+            self._record(name, effect.tsi, effect.first, effect.first + effect.count)
+        return isinstance(effect, (Deliver, Lost, Closed))
+
+    def _record(self, name: str, tsi: Tsi, first: int, end: int) -> None:
+        ends = self._ends[name].next_sqns
+        self.lost[name] += max(0, first - ends.get(tsi, first))
+        ends[tsi] = max(end, ends.get(tsi, end))
+
+    def recorded(self, name: str) -> int:
+        """Return the end of the only session."""
+        (end,) = self._ends[name].next_sqns.values()
+        return end
+
+    def core(self, plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+        if plan.role is Role.REPAIRER:
+            setup = attrs.evolve(element_setup(plan, segments_of(plan)), starts=self._ends[plan.name])
+            return RecordingRepairer(setup, plan.parameters, rng, functools.partial(self.take, plan.name))
+        if plan.name == "recorder":
+            return receiver_core(plan, plan.streams, segments_of(plan), rng, starts=self._ends[plan.name])
+        return build_core(plan, rng, tsi, now_ns)
+
+
+@pytest.mark.parametrize("window", [300 * MS, 10 * SECOND])
+@pytest.mark.parametrize("victims", [("recorder",), ("repairer-0",), ("repairer-1", "recorder")])
+def test_recorder_that_died_records_the_stream_without_a_hole(victims: tuple[str, ...], window: int) -> None:
+    """The window of the source has what it missed, or the cache of another repairer. No cache file helps."""
+    tree = TreeBuilder(parameters(txw_secs=window, join_ivl=0))
+    tree.source("source", "lan")
+    names = ("repairer-0", "repairer-1")
+    for name in names:
+        tree.repairer(name, "lan", parents=("source",))
+    tree.receiver("recorder", "lan", *names, "source")
+    archives = Archives()
+    world = make_world(
+        tree,
+        traffic(3000, close_at_ns=6 * SECOND),
+        factory=archives.core,
+        more=(archives,),
+        wirings=dict.fromkeys(("repairer", "receiver"), lossy(0.02)),
+    )
+    faults = Faults(world)
+    for number, victim in enumerate(victims):
+        faults.crash_and_restart(victim, DIED_NS + number * SECOND, DOWN_NS)
+    finish(world)
+    assert {name: archives.recorded(name) for name in (*names, "recorder")} == dict.fromkeys((*names, "recorder"), 3000)
+    assert sum(archives.lost.values()) == 0

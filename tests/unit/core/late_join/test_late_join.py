@@ -13,7 +13,7 @@ from pgm.wire.formats import PacketType
 from pgm.wire.options import HeldHistory, Join, find
 from pgm.wire.sequence_numbers import wrap
 from tests.reference import DATA_PORT, TSI
-from tests.unit.core.makers import MS, REPAIRER, SEGMENT, data_train, sent_control, spm_packet
+from tests.unit.core.makers import MS, REPAIRER, SEGMENT, SOURCE, data_train, sent_control, spm_packet
 from tests.unit.core.reader import Reader
 
 SETUP = ReceiverSetup(SEGMENT, parents=(REPAIRER,), local_repairers=frozenset({REPAIRER}))
@@ -228,3 +228,28 @@ def test_position_is_requested_for_longer_than_a_wish() -> None:
     assert reader.opened() == []
     reader.hear(answer(800), peer=REPAIRER)
     assert reader.opened() == [(800, False)]
+
+
+@pytest.mark.parametrize("first", [950, 980])
+def test_window_has_what_a_position_lacks_without_its_keeper(first: int) -> None:
+    """The keeper has begun behind the position, or dies after its answer."""
+    setup = attrs.evolve(SETUP, parents=(REPAIRER, SOURCE), starts=_Reached(950))
+    reader = Reader(setup)
+    reader.hear(spm_packet(1, 900, LEAD))
+    reader.hear(answer(first), peer=REPAIRER)
+    assert reader.lost() == {}
+    reader.wait(SECOND)
+    assert 950 in {sqn for to, sqn in requested(reader) if to == SOURCE}
+
+
+def test_late_joiner_asks_its_keeper_alone_for_history() -> None:
+    reader = begun(attrs.evolve(SETUP, parents=(REPAIRER, SOURCE)), join_from="sqn", join_sqns=950)
+    reader.hear(answer(), peer=REPAIRER)
+    reader.wait(SECOND)
+    assert {to for to, sqn in requested(reader) if sqn == 950} == {REPAIRER}
+
+
+def requested(reader: Reader) -> list[tuple[str | None, int]]:
+    return [
+        (send.to, sqn) for _, send in reader.sent for nak in sent_control([send], PacketType.NAK) for sqn in nak.sqns
+    ]

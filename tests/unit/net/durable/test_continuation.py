@@ -20,6 +20,7 @@ from pgm.net.endpoint.ack_positions import AckPositions, JointAcks
 from pgm.net.endpoint.continuation import Continuation
 from pgm.net.endpoint.places import Places
 from pgm.net.endpoint.queue_item import QueueItem
+from pgm.units import MICROSECOND
 from tests.reference import TSI
 
 PORT, EPOCH = 7500, 5_000
@@ -202,7 +203,7 @@ def test_later_session_of_the_source_begins_with_its_first_packet() -> None:
 
 def test_session_with_the_same_tsi_and_another_start_is_another_one() -> None:
     scene = _Scene(saved(40))
-    again: Any = _State(TSI, epoch=SessionEpoch(EPOCH + 1, 0))
+    again: Any = _State(TSI, epoch=SessionEpoch(EPOCH + MICROSECOND, 0))
     assert scene.memory.start_of(again) == 0
 
 
