@@ -21,9 +21,7 @@ from repairer.upstream import Upstream
 class ArchiveFeed:
     """Position up to which a session was fed to the archive."""
 
-    def __init__(
-        self, upstream: Upstream, cache: SessionCache, conflicts: CacheConflicts, resume: Resume
-    ) -> None:
+    def __init__(self, upstream: Upstream, cache: SessionCache, conflicts: CacheConflicts, resume: Resume) -> None:
         self._state = upstream.state
         self._gap_detector = upstream.gap_detector
         self._recovery = upstream.recovery
@@ -47,7 +45,7 @@ class ArchiveFeed:
         missing = next(self._recovery.missing.reaching(self._at), None)
         end = self._gap_detector.end if missing is None else max(self._at, missing.first)
         effects = self._up_to(self._at, end) if end > self._at else []
-        self._at = max(self._at, end)
+        self._at = self._cache.kept_from = max(self._at, end)
         fin = self._state.end.lead
         if fin is not None and end > fin and not self._is_closed:
             self._is_closed = True

@@ -15,9 +15,9 @@ from pgm.archive.recording.node_recording import recording
 from pgm.archive.recording.recorder import Recorder
 from pgm.archive.service.node_service import serving
 from pgm.core.effects import Effect, Save
-from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
+from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.session.state import SessionState
 from pgm.core.structures.arena import PROCESS_MEMORY
 from pgm.net.cache_file import CacheFile

@@ -11,7 +11,6 @@ import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.element.setup import ElementSetup
-from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.late_join.states import state_port
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
@@ -20,6 +19,7 @@ from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import AllowedSources
+from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.snapshots import SnapshotSource

@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
-from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import ALL_SOURCES, AllowedSources
+from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source_names import NO_NAMES, SourceNames
 from pgm.wire.formats import Nla
 

@@ -8,13 +8,13 @@ import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE
 from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Lost, NoSnapshotCause, Notice, Opened, Send
-from pgm.core.late_join.start_positions import BY_PARAMETERS
 from pgm.core.late_join.states import StateKind, StateMessage, joiner_parameters, most_octets, state_tsi
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.receiver.snapshot_start import SnapshotStart
 from pgm.core.segment import Channel
+from pgm.core.session.start_positions import BY_PARAMETERS
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.parameters import Parameters
 from pgm.units import NEVER

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pgm.core.structures.ranges import Span, without
 from pgm.core.structures.run_store import RunStore
+from pgm.units import NEVER
 from pgm.wire.checksum import CHECKSUM_AT
 from pgm.wire.train import Octets, Run
 
@@ -26,6 +27,7 @@ class SessionCache:
         self.store = RunStore()
         self.ages: deque[tuple[int, int]] = deque()  # (time, newest sqn + 1 at that time)
         self.dropped_before = 0  # packets below this sqn were dropped
+        self.kept_from = NEVER  # packets from this sqn on wait for an archive, and age no further
         self.is_saved = False  # whether new runs are noted in `unsaved`
         self.unsaved: list[Run] = []  # cached since the last call of `take_unsaved`
         self._promised_from = 0  # first sqn that was promised to late joiners
@@ -116,9 +118,11 @@ class SessionCache:
         self._promised_until_ns = now_ns + self._cache.keeps_ivl
 
     def drop_old(self, before_ns: int, now_ns: int) -> None:
-        """Drop packets that came before `before_ns`, except promised packets."""
+        """Drop packets that came before `before_ns`, except those promised, or awaited by an archive."""
         while self.ages and self.ages[0][0] < before_ns:
             if now_ns < self._promised_until_ns and self.ages[0][1] > self._promised_from:
+                break
+            if self.ages[0][1] > self.kept_from:
                 break
             self.dropped_before = self.ages.popleft()[1]
             self.store.drop_before(self.dropped_before)

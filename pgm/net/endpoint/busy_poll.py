@@ -14,7 +14,7 @@ from threading import get_ident
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from pgm.core.effects import Notice
-from pgm.core.late_join.start_positions import BY_PARAMETERS
+from pgm.core.session.start_positions import BY_PARAMETERS
 from pgm.core.window.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned

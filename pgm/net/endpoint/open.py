@@ -15,9 +15,9 @@ import attrs
 import trio
 
 from pgm.core.effects import Notice
-from pgm.core.late_join.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.late_join.states import state_tsi
 from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, gsi_of
 from pgm.deprecated import current_parameter

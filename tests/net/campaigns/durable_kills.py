@@ -136,9 +136,12 @@ class Campaign:
             self.result.problems.append(f"{node}: {found}; {len(reported)} reported as lost, first {lost[:5]}")
 
 
-def send(source: pgm.blocking.Source, messages: int, kills: int, progress: Result) -> None:
-    """Send all messages, as fast as the stream's rate allows, but not far ahead of the kills."""
+def send(source: pgm.blocking.Source, messages: int, kills: int, progress: Result, rate: int) -> None:
+    """Send all messages, at most `rate` in a second, but not far ahead of the kills."""
+    at_s = time.monotonic()
     for first in range(0, messages, _AT_ONCE):
+        at_s = max(at_s + _AT_ONCE / rate, time.monotonic() - _AT_ONCE / rate)
+        time.sleep(max(0.0, at_s - time.monotonic()))
         while not progress.is_over and first > (progress.kills.total() + 2) * messages / (kills + 1):
             time.sleep(_LOOK_S)
         if progress.is_over:
@@ -152,7 +155,7 @@ def kill_nodes(
     kills: int,
     messages: int,
     seed: int,
-    rate: str = "1Mbit/s",
+    rate: int = 1000,
     *,
     victims: Sequence[str] = VICTIMS,
     seconds: float = math.inf,
@@ -164,7 +167,7 @@ def kill_nodes(
         nodes = stack.enter_context(processes("", f"t{place.number}"))
         nodes.file.write_text(tree(place, nodes.folder))
         campaign = Campaign(nodes)
-        source = pgm.blocking.open_source(nodes.file, node="source", txw_unsent_bytes="64KiB", txw_max_rte=rate)
+        source = pgm.blocking.open_source(nodes.file, node="source", txw_unsent_bytes="64KiB")
         with source as opened:
             for node in (*_ELEMENTS, RECORDER, *DESKS):
                 campaign.start(node)
@@ -172,7 +175,7 @@ def kill_nodes(
                 nodes.until(node, lambda snapshot: snapshot["sessions"])
             for desk in campaign.desks.values():
                 desk.line_with("opened", patience_s=_PATIENCE_S)
-            sender = threading.Thread(target=send, args=(opened, messages, kills, campaign.result), daemon=True)
+            sender = threading.Thread(target=send, args=(opened, messages, kills, campaign.result, rate), daemon=True)
             sender.start()
             end_s = time.monotonic() + seconds
             step = messages / (kills + 1)  # the kills spread over the whole run
@@ -197,7 +200,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="number of kills")
     parser.add_argument("--messages", type=int, default=1_000_000, help="messages of 100 octets")
-    parser.add_argument("--rate", default="4Mbit/s", help="rate of the stream")
+    parser.add_argument("--rate", type=int, default=4000, help="messages in a second")
     parser.add_argument("--minutes", type=float, default=math.inf, help="end after this time, with fewer kills")
     parser.add_argument("--seed", type=int, default=1, help="seed of times and nodes")
     given = parser.parse_args()

@@ -43,10 +43,12 @@ class _At:
         return self.sqn
 
 
-def recorder(at: int, *, siblings: tuple[str, ...] = (), keepers: tuple[str, ...] = ()) -> RepairerCore:
+def recorder(
+    at: int, *, siblings: tuple[str, ...] = (), keepers: tuple[str, ...] = (), **changes: object
+) -> RepairerCore:
     """Return a new process of a repairer, whose archive has the sqns before `at`."""
     setup = ElementSetup(SEGMENT, (SEGMENT,), parents=(SOURCE,), siblings=siblings, keepers=keepers, starts=_At(at))
-    return RepairerCore(setup, parameters(), random.Random(1), records=True, saves=True)
+    return RepairerCore(setup, parameters(**changes), random.Random(1), records=True, saves=True)
 
 
 def run(core: RepairerCore, ms: int, from_ns: int = BEGIN_NS) -> list[Effect]:
@@ -87,7 +89,7 @@ def recorded(effects: list[Effect]) -> list[tuple[int, int, LossCause | None]]:
 
 
 @pytest.mark.parametrize("data_first", [True, False])
-def test_packets_of_the_window_are_requested_from_the_end_of_the_archive_on(data_first: bool) -> None:
+def test_packets_of_the_window_are_requested_behind_the_archive(data_first: bool) -> None:
     core, effects = recorder(40), []
     if data_first:
         effects += hear_data(core, 100, 110)
@@ -166,3 +168,14 @@ def test_archives_of_two_siblings_do_not_wait_for_each_other() -> None:
     told = list(core.receive(train_of(question), BY_UNICAST, SIBLING, BEGIN_NS + 4 * MS))
     held = asked(told)[SIBLING]
     assert (held.answers, held.amount) == (True, 100)
+
+
+def test_packets_wait_in_the_cache_until_they_are_recorded() -> None:
+    """The cache keeps packets for a second, and a packet before them is missing for longer."""
+    core = recorder(0, cache_secs=SECOND)
+    effects = [*hear_data(core, 0, 10), *hear_spm(core, 29, epoch()), *hear_data(core, 20, 30)]
+    effects += core.receive(data_train(range(30, 40)), BY_GROUP, SOURCE, BEGIN_NS + 2 * SECOND)
+    effects += core.receive(data_train(range(40, 50)), BY_GROUP, SOURCE, BEGIN_NS + 4 * SECOND)
+    effects += core.receive(data_train(range(10, 20), kind=PacketType.RDATA), BY_GROUP, SOURCE, BEGIN_NS + 5 * SECOND)
+    assert {cause for _, _, cause in recorded(effects)} == {None}
+    assert recorded(effects)[-1][1] == 50
