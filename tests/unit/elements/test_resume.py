@@ -110,7 +110,7 @@ def test_packets_of_the_cache_file_are_not_requested() -> None:
     assert recorded(list(effects)) == [(40, 60, None)]
 
 
-def test_earlier_packets_are_requested_of_the_node_that_holds_most() -> None:
+def test_earlier_packets_come_from_the_node_that_holds_most() -> None:
     core = recorder(40, siblings=(SIBLING,), keepers=(KEEPER,))
     effects = [*hear_data(core, 100, 110), *hear_spm(core, 109, epoch(), trail=90)]
     assert missing(core) == [(90, 100)]
@@ -127,7 +127,7 @@ def test_earlier_packets_are_requested_of_the_node_that_holds_most() -> None:
     assert recorded(effects)[-1] == (100, 110, None)
 
 
-def test_what_no_node_holds_is_recorded_as_lost_at_once() -> None:
+def test_packets_that_no_node_holds_are_recorded_as_lost() -> None:
     core = recorder(40, siblings=(SIBLING,))
     effects = [*hear_data(core, 100, 110), *hear_spm(core, 109, epoch(), trail=100), *run(core, 3)]
     assert recorded(effects) == []
