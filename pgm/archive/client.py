@@ -6,7 +6,9 @@ pyarrow is loaded with the first connection.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -15,6 +17,7 @@ import numpy.typing as npt
 
 from pgm.archive.errors import ArchiveError, RangeDropped
 from pgm.archive.requests import ACTION_HOLDINGS, RangeRequest, SessionExtent
+from pgm.messages.batch_decoder import NO_TIME
 from pgm.messages.columns import Columns
 
 _COLUMNS = ("sqn", "count", "index", "subject", "lost", "value")
@@ -28,6 +31,7 @@ class ArchivedMessages:
     columns: Columns
     sqns: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
+    sent_us: npt.NDArray[np.int64] | None = None  # NO_TIME where the stream does not say; None if not asked for
 
     @property
     def first(self) -> int:
@@ -74,9 +78,13 @@ class RangeClient:
         except Exception as error:
             raise _failure(error) from error
 
-    def rows(self, request: RangeRequest) -> Iterator[ArchivedMessages | ArchivedLoss]:
-        """Yield the rows of a range in order. Raises `ArchiveError`, and `RangeDropped` for a range that begins too early."""
-        ticket = self._flight.Ticket(attrs.evolve(request, columns=_COLUMNS).to_bytes())
+    def rows(self, request: RangeRequest, *, has_times: bool = False) -> Iterator[ArchivedMessages | ArchivedLoss]:
+        """Yield the rows of a range in order. Raises `ArchiveError`, and `RangeDropped` for a range that begins too early.
+
+        `has_times` asks for the time at which each message was sent, too.
+        """
+        columns = (*_COLUMNS, "sent") if has_times else _COLUMNS
+        ticket = self._flight.Ticket(attrs.evolve(request, columns=columns).to_bytes())
         try:
             for chunk in self._client.do_get(ticket, self._options):
                 yield from _pieces_of(chunk.data)
@@ -86,6 +94,41 @@ class RangeClient:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+
+
+class RangeServices:
+    """Range services that are known, with one connection to each. Any thread may ask."""
+
+    def __init__(self, locations: Sequence[str], patience_s: float, rest_s: float = 0.0) -> None:
+        """Leave out a service at one of `locations` for `rest_s` after a question without an answer."""
+        self._locations = tuple(one if "://" in one else f"grpc://{one}" for one in locations)
+        self._patience_s = patience_s
+        self._rest_s = rest_s
+        self._rests_until_s: dict[str, float] = {}
+        self._clients: dict[str, RangeClient] = {}
+        self._lock = threading.Lock()
+
+    def _client(self, location: str) -> RangeClient:
+        with self._lock:
+            client = self._clients.get(location)
+            if client is None:
+                client = self._clients[location] = RangeClient(location, self._patience_s)
+            return client
+
+    def extents(self, tsi: str, epoch_us: int | None) -> Iterator[tuple[RangeClient, SessionExtent]]:
+        """Yield what the services hold of a session. A service that does not answer is left out."""
+        for location in self._locations:
+            if time.monotonic() < self._rests_until_s.get(location, 0.0):
+                continue
+            try:
+                client = self._client(location)
+                held = client.holdings(tsi)
+            except ArchiveError:
+                self._rests_until_s[location] = time.monotonic() + self._rest_s
+                continue
+            for extent in held:
+                if not epoch_us or extent.epoch_us in (None, epoch_us):
+                    yield client, extent
 
 
 def _failure(error: Exception) -> ArchiveError:
@@ -118,4 +161,8 @@ def _messages_of(batch: Any, sqns: Any, counts: Any, first: int, end: int) -> Ar
     if len(subjects.dictionary):
         places = subjects.indices.fill_null(-1).to_numpy() + 1
         names = {"subjects": tuple(subjects.dictionary.to_pylist()), "subject": places.astype(np.uint32)}
-    return ArchivedMessages(Columns.of_sizes(data, np.diff(ends), **names), sqns[first:end], counts[first:end])
+    sent_us = None
+    if "sent" in batch.schema.names:
+        sent_us = batch["sent"][first:end].cast("int64").fill_null(NO_TIME).to_numpy(zero_copy_only=False)
+    columns = Columns.of_sizes(data, np.diff(ends), **names)
+    return ArchivedMessages(columns, sqns[first:end], counts[first:end], sent_us)

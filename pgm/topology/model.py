@@ -119,7 +119,7 @@ class RecordTable:
     bytes: RecordOctets | None = _key('"100GiB"', "Maximum octets of the archive. The key sets `record_bytes`.")
     seconds: RecordSeconds | None = _key("604800", "Seconds that the archive keeps a segment. The key sets `record_secs`.")
     segment_bytes: SegmentOctets | None = _key('"256MiB"', "Octets of a segment. The key sets `record_segment_bytes`.")
-    serve: str = _key('"10.0.2.5:3057"', "Address of a range service for this archive, which the node starts. Durable receivers of the segment, and of segments below a repairer, read there what no repairer holds (docs/guide/durable.md).", default="")
+    serve: str = _key('"10.0.2.5:3057"', "Address of a range service for this archive, which the node starts. Durable receivers and recorders of the segment, and of segments below a repairer, read there what no repairer holds (docs/guide/durable.md).", default="")
 
 
 @attrs.frozen

@@ -117,7 +117,7 @@ class NodePlan:
     telemetry: str = ""  # folder for events; empty: no events are written
     record_directory: str | None = None  # directory of the archive
     record_service: str = ""  # address of the range service of the archive; empty: the node starts none
-    archives: tuple[str, ...] = ()  # addresses of the range services for a receiver, the nearest first
+    archives: tuple[str, ...] = ()  # addresses of the range services for a receiver or recorder, the nearest first
     cache_directory: str | None = (
         None  # folder of the cache file; empty: no file; None: that of the systemd unit, if any
     )

@@ -286,8 +286,8 @@ def _partners(tree: Tree, node: NodeTable) -> frozenset[Address]:
 
 
 def _archives(tree: Tree, node: NodeTable) -> tuple[str, ...]:
-    """Return the range services of the recording nodes on a receiver's own segments, then of the repairers above."""
-    if node.role is not Role.RECEIVER:
+    """Return the range services of recording nodes for a receiver or recorder: on its segments, then above."""
+    if node.role is not Role.RECEIVER and node.record is None:
         return ()
     near = [other for up in node.ups for other in tree.on.get(up.segment, ())]
     recorders = [other.record for other in (*near, *tree.servers_of(node)) if other.record is not None]

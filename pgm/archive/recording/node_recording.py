@@ -36,7 +36,8 @@ def recording(
         raise UsageError(
             f"node {plan.name} records, which needs pyarrow", remedy="pip install 'pgm-repair-network[arrow]'"
         )
-    recorder = Recorder(directory, plan.parameters, names_of(plan), path_of, log)
+    others = tuple(one for one in plan.archives if one != plan.record_service)
+    recorder = Recorder(directory, plan.parameters, names_of(plan), path_of, log, others)
     recorder.start()
     try:
         yield recorder

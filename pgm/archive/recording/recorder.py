@@ -63,7 +63,9 @@ class Recorder:
         names: RowNames,
         path_of: Callable[[Tsi], SessionState | None],
         log: Log,
+        archives: tuple[str, ...] = (),
     ) -> None:
+        """Record into a directory. Losses are looked up in the `archives` of other recorders, by range service."""
         self.directory = directory
         self.counters = Counters()
         self.failure: ArchiveError | None = None
@@ -72,7 +74,7 @@ class Recorder:
         self._path_of = path_of
         self._log = log
         self._ring = SharedRing.new(parameters.record_queue_bytes)
-        self._process = WriterProcess(directory, parameters, self._ring)
+        self._process = WriterProcess(directory, parameters, self._ring, archives)
         self._progress: dict[Tsi, _SessionProgress] = {}
         self._ended: dict[bytes, _SessionProgress] = {}  # sessions whose end is not yet known to be on disk
         self._pending: dict[bytes, _SessionProgress] = {}

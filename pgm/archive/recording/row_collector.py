@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from pgm.archive.recording.feeds import SessionFeed
+from pgm.archive.recording.other_archives import OtherArchives
 from pgm.archive.recording.rows import RowBuilder, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
 from pgm.archive.recording.shared_ring import RingTally
 from pgm.archive.session import RecordedSession
@@ -17,6 +18,7 @@ from pgm.archive.store.index import Key
 from pgm.archive.store.recovery import Log
 from pgm.archive.store.writer import ArchiveWriter, WriteFailed
 from pgm.core.effects import LossCause, Lost
+from pgm.core.structures.ranges import Span
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.messages.batch_decoder import BadPackets, BatchDecoder
 from pgm.messages.subjects import SubjectFilter
@@ -59,6 +61,7 @@ class RowCollector:
         log: Log,
         tally: RingTally | None = None,
         publish: Callable[[RingTally], None] = lambda _tally: None,
+        others: OtherArchives | None = None,
     ) -> None:
         self._writer = writer
         self._parameters = parameters
@@ -67,6 +70,7 @@ class RowCollector:
         self._retry_at_ns: int | None = None  # the disk is not tried before then
         self.tally = tally or RingTally()
         self._publish = publish
+        self._others = others
         self._before = self.tally.octets, self.tally.syncs
         self._overrun = 0  # packets that found no room, and are not logged yet
         self._overrun_logged_ns = 0
@@ -87,7 +91,7 @@ class RowCollector:
             self._add_item(buffer, item, feed.shift, at_us)
 
     def add_lost(self, feed: SessionFeed, lost: Lost, at_us: int) -> None:
-        """Add a loss."""
+        """Add a loss, or what the archives of other recorders have in its place."""
         buffer = self._session(feed)
         for loss in buffer.reassembler.add_lost(lost):
             self._add_item(buffer, loss, feed.shift, at_us)
@@ -137,7 +141,7 @@ class RowCollector:
         if first + count <= start:
             return
         if first > start:
-            self._add_rows(buffer, rows_of_loss(start, first - start, _RECORDER, at_us))
+            self._add_loss(buffer, (start, first), _RECORDER, at_us)
         elif first < start:
             rest = first + count - start
             if isinstance(item, WholeMessages):
@@ -146,11 +150,20 @@ class RowCollector:
                 cause = item.cause if isinstance(item, Lost) else LossCause.FRAGMENT
                 item = Lost(b"", start - shift, rest, cause)
         if isinstance(item, Lost):
-            self._add_rows(buffer, rows_of_loss(item.first + shift, item.count, item.cause.value, at_us))
+            first = item.first + shift
+            self._add_loss(buffer, (first, first + item.count), item.cause.value, at_us)
         elif buffer.decoder is None:
             self._add_rows(buffer, rows_of(item, shift, at_us))
         else:
             self._add_batches(buffer, buffer.decoder, item, shift, at_us)
+
+    def _add_loss(self, buffer: _SessionBuffer, span: Span, cause: str, at_us: int) -> None:
+        """Add the rows of a loss. A disk that is full or too slow gets no rows of other archives."""
+        if self._others is None or self._retry_at_ns is not None or self._overrun:
+            self._add_rows(buffer, rows_of_loss(span[0], span[1] - span[0], cause, at_us))
+            return
+        for rows in self._others.rows(buffer.session, span, cause, at_us):
+            self._add_rows(buffer, rows)
 
     def _add_batches(
         self, buffer: _SessionBuffer, decoder: BatchDecoder, item: WholeMessages | LargeMessage, shift: int, at_us: int

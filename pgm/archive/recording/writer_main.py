@@ -55,6 +55,7 @@ class WriterOrder:
     line: int
     directory: str
     parameters: dict[str, Any]
+    archives: tuple[str, ...] = ()  # addresses of the range services of other recorders
 
     def to_text(self) -> str:
         """Encode the order as a command-line argument."""
@@ -101,6 +102,7 @@ class ArchiveRecording:
     def __init__(self, order: WriterOrder, line: NodeSocket) -> None:
         """Open the archive directory. Raises `ArchiveError`."""
         # Imported here, since the node must be able to receive an import error.
+        from pgm.archive.recording.other_archives import OtherArchives
         from pgm.archive.recording.row_collector import RowCollector
         from pgm.archive.recording.rows import batch_of
         from pgm.archive.store.writer import ArchiveWriter
@@ -112,7 +114,8 @@ class ArchiveRecording:
         batch_of(RecordedSession(""), ())
         writer = ArchiveWriter(Path(order.directory), parameters, line.log)
         self.reached = writer.index.reached(MOST_REACHED)
-        self._recording = RowCollector(writer, parameters, line.log, self._ring.tally, self._publish)
+        others = OtherArchives(order.archives, parameters) if order.archives else None
+        self._recording = RowCollector(writer, parameters, line.log, self._ring.tally, self._publish, others)
         self._feeds: dict[bytes, SessionFeed] = {}
         self._held: set[bytes] = set()
         self._reported_ns = 0

@@ -29,11 +29,14 @@ _READ_OCTETS = 65536
 class WriterProcess:
     """Handle of the writer process. Any thread may call `wake`. All other methods belong to one thread."""
 
-    def __init__(self, directory: Path, parameters: Parameters, ring: SharedRing) -> None:
+    def __init__(
+        self, directory: Path, parameters: Parameters, ring: SharedRing, archives: tuple[str, ...] = ()
+    ) -> None:
         self._directory = directory
         defaults = attrs.asdict(Parameters())
         self._parameters = {key: value for key, value in attrs.asdict(parameters).items() if value != defaults[key]}
         self._ring = ring
+        self._archives = archives
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._unread = b""
@@ -50,7 +53,7 @@ class WriterProcess:
     def start(self, on_report: OnReport) -> None:
         """Start the process and wait until the archive is open. Raises the `ArchiveError` of the process."""
         ours, theirs = socket.socketpair()
-        order = WriterOrder(self._ring.fd, theirs.fileno(), str(self._directory), self._parameters)
+        order = WriterOrder(self._ring.fd, theirs.fileno(), str(self._directory), self._parameters, self._archives)
         self._error, self._unread, self._began_ns = None, b"", time.monotonic_ns()
         try:
             self._process = subprocess.Popen(

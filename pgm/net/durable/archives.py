@@ -9,12 +9,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
 
-from pgm.archive.client import ArchivedLoss, ArchivedMessages, RangeClient
+from pgm.archive.client import ArchivedLoss, ArchivedMessages, RangeClient, RangeServices
 from pgm.archive.errors import ArchiveError
 from pgm.archive.requests import RangeRequest, SessionExtent
 from pgm.core.effects import LossCause, Lost
@@ -29,42 +29,12 @@ _MOST_PIECES = 8  # that wait for the application, each of a MiB or of one row
 _CAUSES = {cause.value: cause for cause in LossCause}
 
 
-class _Services:
-    """Range services that are known, with one connection to each. Any thread may ask."""
-
-    def __init__(self, locations: Sequence[str], patience_s: float) -> None:
-        self._locations = tuple(one if "://" in one else f"grpc://{one}" for one in locations)
-        self._patience_s = patience_s
-        self._clients: dict[str, RangeClient] = {}
-        self._lock = threading.Lock()
-
-    def _client(self, location: str) -> RangeClient:
-        with self._lock:
-            client = self._clients.get(location)
-            if client is None:
-                client = self._clients[location] = RangeClient(location, self._patience_s)
-            return client
-
-    def extents(self, wanted: PastRange) -> Iterator[tuple[RangeClient, SessionExtent]]:
-        """Yield what the services hold of a session. A service that does not answer is left out."""
-        epoch_us = wanted.epoch_ns // MICROSECOND
-        for location in self._locations:
-            try:
-                client = self._client(location)
-                held = client.holdings(tsi_text(wanted.tsi))
-            except ArchiveError:
-                continue
-            for extent in held:
-                if not epoch_us or extent.epoch_us in (None, epoch_us):
-                    yield client, extent
-
-
 class ArchivePast:
     """Archives of the streams of one receiver."""
 
     def __init__(self, locations: Sequence[str], batch_ports: frozenset[int], parameters: Parameters) -> None:
         """Read from services at `locations` (HOST:PORT or `grpc://HOST:PORT`). Streams of `batch_ports` have batches."""
-        self._services = _Services(locations, parameters.durable_archive_ivl / SECOND)
+        self._services = RangeServices(locations, parameters.durable_archive_ivl / SECOND)
         self._batch_ports = batch_ports
         self._parameters = parameters
 
@@ -93,7 +63,7 @@ class ArchiveRead:
     def __init__(
         self,
         wanted: PastRange,
-        services: _Services,
+        services: RangeServices,
         convert: Callable[[PastRange, ArchivedMessages], _Items],
         parameters: Parameters,
     ) -> None:
@@ -148,11 +118,12 @@ class ArchiveRead:
         """Read until the range is complete, nothing can come any more, or nothing has come for too long."""
         end = NEVER if self._wanted.end is None else self._wanted.end
         progress_ns = time.monotonic_ns()
+        tsi, epoch_us = tsi_text(self._wanted.tsi), self._wanted.epoch_ns // MICROSECOND
         while self._at < end and not self._ends.is_set():
             before = self._at
             held = [
                 _Held(client, extent, self._local(extent.oldest), self._local(extent.next_sqn))
-                for client, extent in self._services.extents(self._wanted)
+                for client, extent in self._services.extents(tsi, epoch_us)
             ]
             if self._wanted.needs_end and not any(one.extent.closed for one in held):
                 return

@@ -289,5 +289,6 @@ def test_receivers_know_the_archives_of_their_segment_and_above():
     )
     assert plan_node(found, "desk-1").archives == ("10.0.1.2:3057", "10.0.0.11:3057")
     assert plan_node(found, "floor-repairer").record_service == "10.0.1.2:3057"
+    assert "10.0.0.11:3057" in plan_node(found, "floor-repairer").archives
     assert plan_node(found, "relay").archives == ()
     assert plan_node(topology(), "desk-1").archives == ()
