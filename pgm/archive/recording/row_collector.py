@@ -158,8 +158,13 @@ class RowCollector:
             self._add_batches(buffer, buffer.decoder, item, shift, at_us)
 
     def _add_loss(self, buffer: _SessionBuffer, span: Span, cause: str, at_us: int) -> None:
-        """Add the rows of a loss. A disk that is full or too slow gets no rows of other archives."""
-        if self._others is None or self._retry_at_ns is not None or self._overrun:
+        """Add the rows of a loss, or those of other archives.
+
+        A disk that is full or too slow gets no rows of others. Packets in conflict stay lost: another archive may hold a
+        false copy.
+        """
+        is_conflict = cause == LossCause.CONFLICT.value
+        if self._others is None or self._retry_at_ns is not None or self._overrun or is_conflict:
             self._add_rows(buffer, rows_of_loss(span[0], span[1] - span[0], cause, at_us))
             return
         for rows in self._others.rows(buffer.session, span, cause, at_us):

@@ -81,6 +81,15 @@ def test_two_recorders_without_the_packets_record_the_loss(tmp_path: Path) -> No
     assert losses(table(tmp_path / "own")) == [(10, 10, "recorder")]
 
 
+def test_packets_in_conflict_stay_lost(tmp_path: Path) -> None:
+    with served(tmp_path / "a", messages(0, 30)) as address:
+        recording = collector(tmp_path / "own", address)
+        recording.add_run(SessionFeed(SESSION), run_of(0, 10), 7)
+        recording.add_lost(SessionFeed(SESSION), Lost(b"", 10, 10, LossCause.CONFLICT), 7)
+        recording.close()
+    assert losses(table(tmp_path / "own")) == [(10, 10, LossCause.CONFLICT.value)]
+
+
 def test_rows_of_shared_packets_keep_subjects_and_times(tmp_path: Path) -> None:
     columns = Columns.of_list(
         [b"a", b"bb", b"c", b"dd"], subjects=("x", "y"), subject=np.array([1, 2, 0, 1], np.uint32)
