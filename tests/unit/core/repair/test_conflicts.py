@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import Notice
+from pgm.core.repair.cache import RepairCache
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
-from pgm.wire.train import Train
+from pgm.wire.train import Run, Train
 from tests.reference import data_packet
 from tests.rfc.bench import SOURCE, UP, A, Bench
-from tests.unit.core.makers import MS, data_train, ncf_packet, payload_of
+from tests.unit.core.makers import MS, data_train, ncf_packet, payload_of, run_of
 
 T = PacketType
 KINDS = ("aggregator", "repairer")
@@ -96,3 +97,17 @@ def test_same_copies_stay_in_the_cache(kind):
     bench.wait(100 * MS)
     assert served(bench) == {(10, payload_of(10))}
     assert bench.core.counters.conflict_sqns == 0
+
+
+def test_packet_in_conflict_does_not_survive_a_restart():
+    """The octets of the cache file change, so the CRC of its record is wrong; a run that is not saved yet is cut."""
+    cache = RepairCache(1 << 20, SECOND).open_session()
+    cache.save()
+    run = run_of(10, 5)
+    run = Run(run.first, run.count, run.buffer.copy(), run.offset, run.stride, run.payload_at)
+    before = run.rows.tobytes()
+    cache.add(run, 0)
+    cache.drop(12, 13)
+    assert run.rows.tobytes() != before
+    assert [(part.first, part.end) for part in cache.take_unsaved()] == [(10, 12), (13, 15)]
+    assert cache.lacking([(10, 15)]) == [(12, 13)]
