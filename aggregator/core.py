@@ -85,10 +85,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     def _of_session(
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
-        if isinstance(item, (Data, Spm)):  # no other packet is a sign of the source: caches confirm NAKs without one
-            known.state.heard_at_ns = now_ns
         if isinstance(item, Spm):
-            return known.on_spm(item, now_ns)
+            return known.on_spm(item, peer, now_ns)
         if isinstance(item, Nak):
             return known.on_ncf(item, peer, True, now_ns)
         if isinstance(item, Poll):
@@ -99,8 +97,10 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             return NOTHING
         assert isinstance(item, Data)
         if item.parity:
+            known.state.heard_at_ns = now_ns
             return known.on_parity(item, channel, now_ns)
-        return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item, now_ns)
+        is_new = item.type is PacketType.ODATA
+        return known.on_odata(item, peer, now_ns) if is_new else known.on_rdata(item, peer, now_ns)
 
     def _from_downstream(
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int

@@ -112,9 +112,12 @@ class AggregatorSession:
 
     # From above
 
-    def on_spm(self, spm: Spm, now_ns: int) -> Effects:
+    def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
         """Take an SPM from upstream, and relay it with the path rewritten (NE-01, NE-02)."""
         verdict = self.state.on_spm(spm, now_ns)
+        if verdict is SpmVerdict.UNPROVED:
+            return self.state.report_doubt(peer, now_ns)
+        self.state.heard_at_ns = now_ns
         if verdict is SpmVerdict.STALE:
             return NOTHING
         if verdict is SpmVerdict.UNREACHABLE:
@@ -147,12 +150,12 @@ class AggregatorSession:
         else:
             self._counters.foreign_packets += 1
 
-    def on_odata(self, data: Data, now_ns: int) -> Effects:
+    def on_odata(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Relay ODATA from upstream unchanged; it ends no repair (NE-04, NE-15)."""
         first, trail = self.state.place(data.wire_sqn, data.wire_trail)
-        if self.state.is_jump(first):
-            self._counters.jumps_rejected += data.count
-            return NOTHING
+        if self.state.doubts(first, first + data.count, now_ns):
+            return self.state.report_doubt(peer, now_ns)
+        self.state.heard_at_ns = now_ns
         if not self.state.has_edges:
             self.state.begin_at(first + data.count - 1, trail)
         self.state.saw(first + data.count - 1, trail)
@@ -174,12 +177,12 @@ class AggregatorSession:
         else:
             self._gaps.restart(end)
 
-    def on_rdata(self, data: Data, now_ns: int) -> Effects:
+    def on_rdata(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Relay repairs from upstream once to the segments that requested them (NE-30), unrelayed packets to all."""
         first = self.state.unwrap(data.wire_sqn)
-        if self.state.is_jump(first + data.count - 1):
-            self._counters.jumps_rejected += data.count
-            return NOTHING
+        if self.state.doubts(first, first + data.count, now_ns):
+            return self.state.report_doubt(peer, now_ns)
+        self.state.heard_at_ns = now_ns
         self.cache.keep(data, first, now_ns)
         notice = self.cache.take_notice()
         if notice:

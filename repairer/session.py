@@ -125,9 +125,8 @@ class RepairerSession:
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Cache and relay ODATA and RDATA from upstream or from another repairer."""
         first, trail = self.state.place(data.wire_sqn, data.wire_trail)
-        if self.state.is_jump(first + data.count - 1):
-            self._counters.jumps_rejected += data.count
-            return NOTHING
+        if self.state.doubts(first, first + data.count, now_ns):
+            return self.state.report_doubt(peer, now_ns)
         self.state.heard_at_ns = now_ns
         is_repair = data.type is PacketType.RDATA
         self.upstream.siblings.heard(peer)
@@ -168,6 +167,8 @@ class RepairerSession:
         verdict = self.state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return NOTHING
+        if verdict is SpmVerdict.UNPROVED:
+            return self.state.report_doubt(peer, now_ns)
         self.state.heard_at_ns = now_ns
         if verdict is SpmVerdict.UNREACHABLE:
             self.upstream.nak_control.on_unreachable(now_ns)

@@ -228,8 +228,11 @@ class Counters:
     sessions_evicted: int = _count("events", "Sessions evicted by a new one above max_sessions.")
     sessions_expired: int = _count("events", "Sessions dropped after session_expiry.")
     ends_refuted: int = _count("events", "Ends of sessions, claimed by an FIN or RST, that other packets contradicted.")
-    jumps_rejected: int = _count("packets", "Packets whose sqns lie further ahead than rxw_sqns.")
-    jumps_followed: int = _count("events", "Jumps beyond rxw_sqns that were confirmed and followed.")
+    jumps_rejected: int = _count(
+        "packets", "Packets dropped because their sqns, or their lead, lie implausibly far ahead."
+    )
+    jumps_followed: int = _count("events", "Implausible jumps that were proved and followed.")
+    jumps_refuted: int = _count("events", "Claims of a lead far ahead that an SPM of the source contradicted.")
     states_refused: int = _count("events", "Repair states refused above repair_states.")
     takeovers: int = _count("events", "Times that this relay became active in place of another.")
     other_speakers: int = _count("packets", "SPMs received from another relay on a segment where this relay is active.")

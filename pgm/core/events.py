@@ -45,6 +45,7 @@ _ROWS = (
     EventKind("lost-fragment", "Packets arrived, but another packet of their message is lost.", "Look at the event of that lost packet."),
     EventKind("lost-malformed", "Packets arrived that do not have the stream's framing.", "Give the source and its receivers the same framing."),
     EventKind("lost-source_gone", "Packets are lost: their source is gone.", "Put a repairer nearby. A repairer keeps packets that the source no longer has."),
+    EventKind("jump-unproved", "A packet claims a place of its stream that is implausibly far ahead. The packet is dropped until others prove the claim. One event reports an episode.", "Nothing after an outage. Otherwise look for a sender of false packets, and name the source's address in sources."),
     EventKind("lost-jump", "Packets are lost: the stream jumped far ahead.", "Check whether the source restarted under the same TSI. Raise rxw_sqns for long outages."),
     EventKind("lost-resync", 'Packets were skipped: an earlier packet was lost, and the receiver was opened with on_loss="resync".'),
     EventKind("lost-excess_naks", "Packets are lost: this receiver closed the session because of its own excessive NAKs.", "See closed-excess_naks."),

@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from aggregator.core import AggregatorCore
-from pgm.core.effects import Effect, LossCause, Send
+from pgm.core.effects import Effect, LossCause, Lost, Send
 from pgm.core.element.setup import ElementSetup
 from pgm.core.interface import Core
 from pgm.core.receiver.receiver import ReceiverCore
@@ -245,10 +245,12 @@ def test_a_jump_that_is_confirmed_costs_one_loss_record():
     """A loss of two billion sqns is one object and one record."""
     target = Target.of("receiver")
     lead = SENT + (1 << 31) - 1000
-    with bounded(2, 64 * KIB):
+    target.wait(2 * SECOND)
+    with bounded(3, 64 * KIB):
+        target.hear(Train.of(data_packet(wrap(lead), b"x", trail=lead - 5)))
         target.hear(spm_packet(2, lead - 5, lead))
         effects = target.hear(spm_packet(3, lead - 5, lead))
-    lost = [(one.first, one.count, one.cause) for one in effects if not isinstance(one, Send)]
+    lost = [(one.first, one.count, one.cause) for one in effects if isinstance(one, Lost)]
     assert lost == [(SENT, lead - 5 - SENT, LossCause.JUMP)]
     assert target.core.counters.jumps_followed == 1
 
@@ -262,7 +264,10 @@ def test_attack_largest_accepted_window_is_one_range(role):
     """
     target = Target.of(role, nak_max_outstanding=1008, ne_nak_max_outstanding=1008)
     with bounded(100, 1024 * KIB):
-        target.hear(spm_packet(2, 0, SENT + (1 << 20) - 2), ATTACKER)
+        target.wait(2 * SECOND)
+        for number in (2, 3):
+            effects = target.hear(spm_packet(number, 0, SENT + (1 << 20) - 2), ATTACKER)
+        assert target.core.status(target.now)[0].lead == SENT + (1 << 20) - 2
         effects = target.wait(20 * MS)
     asked = {sqn for nak in sent_control(effects, T.NAK) for sqn in nak.sqns}
     assert len(asked) <= 1008

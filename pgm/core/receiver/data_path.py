@@ -59,9 +59,8 @@ class DataPath:
         if not is_open and delivery.is_dropping and not goes_on:
             counters.duplicate_packets += data.count
             return ()
-        if state.is_jump(end - 1):
-            counters.jumps_rejected += data.count
-            return ()
+        if state.doubts(first, end, now_ns):
+            return state.report_doubt(peer, now_ns)
         state.heard_at_ns = now_ns
         (self._parents.answered if is_repair else self._parents.heard)(peer)
         effects = [] if is_open else delivery.reopen(peer) if goes_on else delivery.heard(peer)
@@ -107,7 +106,7 @@ class DataPath:
         has_effects = self.parity.is_offered or self._feedback.reporter.is_wanted
         if has_effects or not pieces.is_ascending or self._delivery.phase is not _OPEN:
             return False
-        return max(trail, self._state.trail) <= first and not self._state.is_jump(end - 1)
+        return max(trail, self._state.trail) <= first and not self._state.is_beyond_burst(end - 1)
 
     def take_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Take parity packets, ODATA or RDATA. The packets that they rebuild arrive now."""

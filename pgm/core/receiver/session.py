@@ -98,6 +98,8 @@ class ReceiverSession:
         verdict = state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return ()
+        if verdict is SpmVerdict.UNPROVED:
+            return state.report_doubt(peer, now_ns)
         effects = self.data_path.heard(peer, now_ns, answers=False)
         if verdict is SpmVerdict.UNREACHABLE:
             self.naks.nak_control.on_unreachable(now_ns)

@@ -133,8 +133,8 @@ class RedundantLines:
         counters.duplicate_packets = duplicates
         first, _ = self._state.place(data.wire_sqn, data.wire_trail)
         end = first + data.count
-        if self._state.is_jump(end - 1):
-            return effects
+        if end - 1 > self._state.lead:
+            return effects  # not taken
         if line.first < 0:
             line.first = first
         line.packets += max(0, end - max(first, line.first))

@@ -1,4 +1,4 @@
-"""SPMs that contradict what a session knows, or agree with it, counted until they are enough."""
+"""SPMs out of sequence, or in agreement with the data of a session, counted until they are enough."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pgm.wire.sequence_numbers import is_newer, wrap
 
 
 class SpmDoubts:
-    """Doubtful SPMs of one session: out of sequence, or with a lead far ahead."""
+    """SPMs of one session that are out of sequence, or that agree with the data."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._claimed_lead, self._claims = 0, 0  # a lead far ahead, and the number of SPMs that agree on it
         self._old_sqn, self._old_spms = 0, 0  # SPMs out of sequence: the newest SPM_SQN, and how many in order
         self._spm_lead = -1  # of the last SPM whose edges were taken
         self._agreements = 0  # SPMs that fit the data since the SPM before
@@ -24,10 +23,6 @@ class SpmDoubts:
     def end_old_sqns(self) -> None:
         """Note an SPM in sequence."""
         self._old_spms = 0
-
-    def end_jump(self) -> None:
-        """Note a lead that is not far ahead."""
-        self._claims = 0
 
     def compare(self, spm_lead: int, data_lead: int) -> None:
         """Compare the lead of an SPM with the newest sqn known before the SPM."""
@@ -50,10 +45,3 @@ class SpmDoubts:
         self._old_sqn = spm_sqn
         self._old_spms += 1
         return self._old_spms >= enough
-
-    def confirms_jump(self, lead: int) -> bool:
-        """Count an SPM with a lead far ahead. Return whether enough successive SPMs agree (SEC-07)."""
-        agrees = self._claimed_lead <= lead <= self._claimed_lead + self._parameters.rxw_sqns
-        self._claimed_lead = lead
-        self._claims = self._claims + 1 if agrees else 1
-        return self._claims >= self._parameters.jump_confirmations

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import attrs
 
+from pgm.core.effects import Effects
+from pgm.core.session.lead_claims import LeadClaims
 from pgm.core.session.session_end import SessionEnd
 from pgm.core.session.spm_doubts import SpmDoubts
 from pgm.core.session_context import SessionContext
@@ -27,7 +29,8 @@ class SpmVerdict(enum.Enum):
     STALE = "stale"  # not newer: dropped whole (RCV-20)
     TAKEN = "taken"
     UNREACHABLE = "unreachable"  # OPT_NBR_UNREACH of the parent; the other fields do not count (IMP-25, IMP-27)
-    JUMPED = "jumped"  # taken; enough SPMs confirm a window far ahead, so the edges have jumped there
+    UNPROVED = "unproved"  # its lead is too far ahead to be believed yet: dropped whole
+    JUMPED = "jumped"  # taken; the window is proved to be far ahead, so the edges have jumped there
 
 
 @attrs.frozen
@@ -67,6 +70,8 @@ class SessionState:
         self.heard_at_ns = 0
         self.asked_at_ns = 0  # when a child was last served, which a cache does also without the source
         self._doubts = SpmDoubts(context.parameters)
+        self._claims = LeadClaims(context)
+        self._burst = min(context.parameters.jump_burst_sqns, context.parameters.rxw_sqns)
 
     @property
     def path_nla(self) -> Nla | None:
@@ -119,6 +124,20 @@ class SessionState:
     def is_jump(self, sqn: int) -> bool:
         """Return whether a sqn lies further ahead than the largest window."""
         return self.has_edges and sqn > self.lead + self._context.parameters.rxw_sqns
+
+    def is_beyond_burst(self, sqn: int) -> bool:
+        """Return whether a sqn lies further ahead than a burst, so that only the rate may allow it."""
+        return sqn > self.lead + self._burst and self.has_edges
+
+    def doubts(self, first: int, end: int, now_ns: int) -> bool:
+        """Return whether the data packets `first` to `end - 1` lie too far ahead to be believed yet (SEC-07)."""
+        if not self.is_beyond_burst(first):
+            return False
+        return not self._claims.believes_data(first, end, self._announced_lead, self.heard_at_ns, now_ns)
+
+    def report_doubt(self, peer: Nla, now_ns: int) -> Effects:
+        """Return a notice that a packet of `peer` is not believed, once an episode."""
+        return self._claims.report(peer, now_ns)
 
     @property
     def reach(self) -> int:
@@ -175,6 +194,8 @@ class SessionState:
                 self._context.counters.spm_packets_stale += 1
                 return SpmVerdict.STALE
             self._context.counters.spm_sqns_followed += 1
+        if self._doubts_lead_of(spm, now_ns):
+            return SpmVerdict.UNPROVED
         self._doubts.end_old_sqns()
         self._context.counters.spm_packets_in += 1
         if self.spm is None:
@@ -191,6 +212,7 @@ class SessionState:
             return SpmVerdict.TAKEN
         known_lead = self._announced_lead
         verdict = self._take_edges(spm)
+        self._claims.on_true_spm(self.lead, now_ns)
         join = find(spm.options, Join)
         if join is not None:
             self.join_at = max(self.unwrap(join.min_sqn), self.oldest)
@@ -221,12 +243,12 @@ class SessionState:
     def for_children(self, spm: Spm) -> Spm | None:
         """Return a taken SPM in the form for children; None while no window is known.
 
-        Edges that describe no window, or a jump that is not yet confirmed, are replaced by the edges known here. Other
-        implementations follow any lead that they read (INT-Q11).
+        Edges that describe no window are replaced by the edges known here. Other implementations follow any lead that
+        they read (INT-Q11).
         """
         if not self.has_edges:
             return None
-        if _has_window(spm) and unwrap(spm.lead, self.lead) <= self.lead:
+        if _has_window(spm):
             return spm
         kept = tuple(
             option for option in spm.options if spm.type in option.CARRIERS and not isinstance(option, (Fin, Join))
@@ -251,23 +273,22 @@ class SessionState:
             self.epoch = SessionEpoch.of(epoch, _next_sqn(epoch, spm) - lead - 1)
         trail = unwrap(spm.trail, lead)
         if self.is_jump(lead):
-            return self._weigh_jump(lead, trail)
-        self._doubts.end_jump()
+            self.lead, self.trail = lead, max(self.trail, min(trail, lead + 1))
+            self._announced_lead = lead
+            return SpmVerdict.JUMPED
         self._doubts.compare(lead, self._announced_lead)
         self.saw(lead, trail)
         return SpmVerdict.TAKEN
 
-    def _weigh_jump(self, lead: int, trail: int) -> SpmVerdict:
-        """Follow a jump only if successive SPMs agree on it (SEC-07), or if the SPM is signed."""
-        if not self._is_signed:
-            self._context.counters.jumps_rejected += 1
-            if not self._doubts.confirms_jump(lead):
-                return SpmVerdict.TAKEN
-        self._doubts.end_jump()
-        self._context.counters.jumps_followed += 1
-        self.lead, self.trail = lead, max(self.trail, min(trail, lead + 1))
-        self._announced_lead = lead
-        return SpmVerdict.JUMPED
+    def _doubts_lead_of(self, spm: Spm, now_ns: int) -> bool:
+        """Return whether the lead of an SPM is too far ahead to be believed yet. A signed SPM is believed."""
+        lead = unwrap(spm.lead, self.lead)
+        if not self.is_beyond_burst(lead) or not _has_window(spm):
+            return False
+        if self._is_signed:
+            self._context.counters.jumps_followed += self.is_jump(lead)
+            return False
+        return not self._claims.believes_spm(lead, spm.spm_sqn, self._announced_lead, self.heard_at_ns, now_ns)
 
 
 def _group_size_of(spm: Spm) -> int:

@@ -157,7 +157,12 @@ class ReceiverParameters(CommonParameters, total=False):
     rxw_gaps: int
     conflict_keep_bytes: Quantity
     ncf_lead_sqns: int
+    jump_burst_sqns: int
+    jump_rate_factor: int
     jump_confirmations: int
+    jump_packets: int
+    jump_ivl: Quantity
+    jump_silence_ivl: Quantity
     spm_confirmations: int
     max_sessions: int
     session_confirmations: int

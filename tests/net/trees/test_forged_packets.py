@@ -103,3 +103,15 @@ async def test_one_forged_end_ends_no_stream(place: Place, mark: Option) -> None
         attack.forge([encode(attrs.evolve(spm, options=(mark,)))])
         await until(lambda: attack.receiver.counters.ends_refuted)
         await attack.send()
+
+
+async def test_forged_lead_far_ahead_causes_no_requests(place: Place) -> None:
+    """One ODATA a million ahead caused 999,999 gaps, and two SPMs with a lead of 2^30 more ended the stream."""
+    async with attacked(place) as attack:
+        tsi, lead = attack.source.tsi, attack.source.next_sqn - 1
+        far = Spm(tsi=tsi, data_port=7500, spm_sqn=1 << 20, trail=0, lead=lead + (1 << 30), path_nla=place.address(1))
+        data = data_packet(lead + 1_000_000, b"evil", tsi=tsi, data_port=7500, trail=0)
+        attack.forge([data, encode(far), encode(attrs.evolve(far, spm_sqn=far.spm_sqn + 1))])
+        await until(lambda: attack.receiver.counters.jumps_rejected == 3)
+        await attack.send()
+        assert attack.receiver.counters.missing_sqns == 0

@@ -51,7 +51,7 @@ def element(role: str) -> ElementCore:  # type: ignore[type-arg]
 def test_an_spm_whose_edges_are_not_believed(role: str, option: Option) -> None:
     core, above = element(role), Channel(UP, is_group=True)
     core.receive(train_of(spm_packet(1, 0, 10)), above, SOURCE, MS)
-    effects = core.receive(train_of(spm_packet(2, 0, 1 << 22, misplaced(option), OFFER)), above, SOURCE, 2 * MS)
+    effects = core.receive(train_of(spm_packet(2, 12, 10, misplaced(option), OFFER)), above, SOURCE, 2 * MS)
     [spm] = sent_control(effects, PacketType.SPM)
     assert (spm.spm_sqn, spm.lead, spm.options) == (2, 10, (OFFER,))
 

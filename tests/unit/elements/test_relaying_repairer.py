@@ -136,16 +136,19 @@ def test_session_without_source_lives_while_naks_come(repairer: RepairerCore) ->
 
 
 def test_repairer_after_outage_resumes_if_source_has_all_packets() -> None:
-    """More was sent meanwhile than `rxw_sqns`, which SPMs confirm; what is kept is not asked for, nor taken in again."""
+    """More was sent meanwhile than `rxw_sqns`, which SPMs and data confirm; what is kept is not asked for, nor taken in again."""
     settings = parameters(rxw_sqns=64, jump_confirmations=2)
     made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), settings, random.Random(1))
     made.receive(data_train(range(20)), Channel(UP, True), SOURCE, SECOND)
-    for number, (trail, lead) in enumerate(((0, 19), (5, 200), (5, 210))):
-        made.receive(train_of(spm_packet(number, trail, lead)), Channel(UP, True), SOURCE, SECOND + number)
+    made.receive(train_of(spm_packet(0, 0, 19)), Channel(UP, True), SOURCE, SECOND)
+    after = SECOND + settings.jump_silence_ivl
+    made.receive(data_train([200]), Channel(UP, True), SOURCE, after)
+    for number, (trail, lead) in enumerate(((5, 200), (5, 210)), 1):
+        made.receive(train_of(spm_packet(number, trail, lead)), Channel(UP, True), SOURCE, after)
     assert made.counters.jumps_followed == 1
     assert made.counters.missing_sqns == 191
     for first in (5, 15, 25):
-        made.receive(data_train(range(first, first + 10), kind=PacketType.RDATA), Channel(UP, True), SOURCE, 2 * SECOND)
+        made.receive(data_train(range(first, first + 10), kind=PacketType.RDATA), Channel(UP, True), SOURCE, after)
     assert (made.counters.repaired_sqns, made.counters.duplicate_packets) == (15, 15)
     assert made.cache.packets == 35
 

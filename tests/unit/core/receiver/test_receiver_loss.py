@@ -116,6 +116,7 @@ def test_nothing_is_lost_while_the_source_is_silent():
 def test_a_confirmed_jump_is_followed():
     """What lies between is lost, once."""
     reader = joined(rxw_sqns=1000)
+    reader.wait(3 * SECOND)
     reader.hear(data_train([5000], trail=4000))
     assert reader.next_sqn() == 1010
     assert reader.core.counters.jumps_rejected == 1
@@ -130,8 +131,10 @@ def test_a_confirmed_jump_is_followed():
 @pytest.mark.rfc("SEC-07")
 def test_a_jump_whose_window_reaches_back_keeps_what_is_in_it():
     """The trail may lie where we have been; nothing that can be repaired is lost."""
-    reader = joined(rxw_sqns=1000)
+    reader = joined(rxw_sqns=1000, jump_silence_ivl=100 * MS)
     reader.hear(data_train([1015]))
+    reader.wait(100 * MS)
+    reader.hear(data_train([5000]))
     reader.hear(spm_packet(2, 1012, 5000))
     reader.hear(spm_packet(3, 1012, 5000))
     assert reader.lost() == {1010: L.JUMP, 1011: L.JUMP}
