@@ -193,6 +193,7 @@ class Counters:
     acks_refused: int = _count(
         "packets", "Acks refused from children above max_children, or from a child that has not caught up."
     )
+    acks_unlisted: int = _count("packets", "Acks refused from addresses that the topology does not name.")
     ack_parent_changes: int = _count("events", "Changes of the parent that receives the acks.")
     ack_terms_changes: int = _count("events", "Times that SPMs changed or ended their request for acks.")
     members_joined: int = _count("events", "Children whose acks began to count.")
@@ -201,6 +202,10 @@ class Counters:
     members_stuck: int = _count(
         "events",
         "Members excluded from the window: receivers that took nothing for ack_stall_ivl, and elements whose acks stood still for ack_element_ivl.",
+    )
+    members_slow: int = _count(
+        "events",
+        "Members excluded from the window: they held up the source and acknowledged less than ack_least_share allows.",
     )
     window_blockings: int = _count("events", "Times that the window of an acknowledged stream was full.")
     window_blocked_us: int = _count("microseconds", "Total time that the window of an acknowledged stream was full.")

@@ -84,6 +84,8 @@ _ROWS = (
     EventKind("recorder-failed", "The process that writes the archive died too often. Recording has ended; repairs continue.", "Mend the cause in the last messages of that process, and restart the node."),
     EventKind("cache-restored", "A repairer took over what its earlier process had cached of a session, and requests what was sent meanwhile."),
     EventKind("cache-file-full", "The folder of the cache file has no room. Packets beyond the file are cached, and lost when the repairer restarts.", "Give the folder more room, or name another one with cache = { directory = \"...\" }."),
+    EventKind("member-slow", "A member of an acknowledged stream held up its source and took less than ack_least_share. The member's parent no longer waits for it.", "Look at the member's application. Lower ack_least_share if a member may be this slow."),
+    EventKind("member-unlisted", "An address that the topology does not name sends acks for an acknowledged stream. Its acks are refused.", "Add the node to the topology file, or find the sender."),
     EventKind("element-stuck", "An element's acks of an acknowledged stream stand still. The element's parent no longer waits for it.", "Look at that element and its children (pgm status), and look for a sender that forges acks in its name."),
     EventKind("setting-changed", "`pgm ctl` changed a setting of this node while the node ran."),
     EventKind("session-evicted", "An element had more sources than max_sessions. A newcomer, or a session that had been silent for peer_expiry, was evicted.", "Raise max_sessions."),

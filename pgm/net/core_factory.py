@@ -12,6 +12,7 @@ import attrs
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.states import state_port
+from pgm.core.named_children import NamedChildren
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.receiver.snapshots import SnapshotReceiver
@@ -83,12 +84,14 @@ class SourceStart:
 
 def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
     """Make a source of one stream on all of its segments."""
-    setup = _source_setup(stream, segments, start)
+    setup = _source_setup(plan, stream, segments, start)
     parameters = plan.parameters_of(stream)
     return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
 
 
-def _source_setup(stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceSetup:
+def _source_setup(
+    plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart
+) -> SourceSetup:
     return SourceSetup(
         start.tsi,
         segments[0],
@@ -97,6 +100,7 @@ def _source_setup(stream: StreamPlan, segments: Sequence[Segment], start: Source
         flow=stream.flow,
         lines=tuple(segments[1:]),
         signer=start.signer,
+        children=_children(plan),
     )
 
 
@@ -119,7 +123,7 @@ def snapshot_source(
             "a snapshot needs an ordered stream", remedy='leave out snapshot=, or write order = "ordered" at the stream'
         )
     _require_own_state_port(stream, plan.streams)
-    return SnapshotSource(_source_setup(stream, segments, start), parameters, start.now_ns, start.rng)
+    return SnapshotSource(_source_setup(plan, stream, segments, start), parameters, start.now_ns, start.rng)
 
 
 def _require_own_state_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
@@ -130,6 +134,11 @@ def _require_own_state_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -
                 f"data port {other.data_port} of the stream {other.name} is for snapshots of the stream {stream.name}",
                 remedy=f"give the stream {other.name} another data_port",
             )
+
+
+def _children(plan: NodePlan) -> NamedChildren:
+    named = plan.children
+    return NamedChildren(named.addresses, named.elements, are_all=named.are_all)
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
@@ -223,6 +232,7 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSi
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
         siblings=plan.siblings,
+        children=_children(plan),
         asks_below_trail=plan.asks_below_trail,
         names=_source_names(plan, plan.streams),
     )

@@ -13,7 +13,7 @@ import attrs
 
 from pgm.errors import UsageError
 from pgm.parameters import Parameters
-from pgm.topology.node_plan import Flow, LinePlan, NodePlan, Order, Role, SegmentPlan, StreamPlan
+from pgm.topology.node_plan import ChildrenPlan, Flow, LinePlan, NodePlan, Order, Role, SegmentPlan, StreamPlan
 
 DATA_PORT = 7500
 _NO_LINES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -171,6 +171,7 @@ class TreeBuilder:
             local_relays=self._local_relays(request),
             keepers=tuple(self.address(name, upper) for name in self._keepers(request, upper)),
             siblings=self._siblings(request),
+            children=self._children(request),
             asks_below_trail=any(self._requests[parent].role is Role.REPAIRER for parent in request.parents),
         )
 
@@ -255,6 +256,16 @@ class TreeBuilder:
         at = near.index(request)
         ring = [other for other in (*near[at + 1 :], *near[:at]) if not self._are_related(other, request)]
         return tuple(self.address(other.name, request.up) for other in ring)
+
+    def _children(self, request: _NodeRequest) -> ChildrenPlan:
+        """Return the addresses of all nodes on the segments below."""
+        named = {address: name for down in request.downs for name, address in self._segments[down].items()}
+        elements = (Role.AGGREGATOR, Role.REPAIRER)
+        return ChildrenPlan(
+            frozenset(named),
+            frozenset(address for address, name in named.items() if self._requests[name].role in elements),
+            are_all=bool(named),
+        )
 
     def _are_related(self, one: _NodeRequest, other: _NodeRequest) -> bool:
         return one.name in self._above(other) or other.name in self._above(one)

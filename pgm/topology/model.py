@@ -258,6 +258,22 @@ class NodeTable:
         return tuple(place.address for place in self.places if place.segment == segment and place.address is not None)
 
 
+    def all_addresses_on(self, segment: str) -> tuple[Address, ...]:
+        """Return all addresses on a segment that the entry may have: of a pattern the whole pools."""
+        pools = self._pools_on(segment)
+        if pools:
+            return tuple(pool.address(index) for pool in pools for index in range(pool.size))
+        return self.addresses_on(segment)
+
+    def most_addresses_on(self, segment: str) -> int:
+        """Return the number of addresses of `all_addresses_on`, without making them."""
+        return sum(pool.size for pool in self._pools_on(segment)) or 1
+
+    def _pools_on(self, segment: str) -> list[AddressPool]:
+        own = [self.addresses] if self.addresses is not None and self.segment == segment else []
+        return [*own, *(line.addresses for line in self.lines if line.addresses is not None and line.segment == segment)]
+
+
 @attrs.frozen
 class Topology:
     """A complete tree."""

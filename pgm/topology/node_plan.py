@@ -92,6 +92,15 @@ class LinePlan:
 
 
 @attrs.frozen
+class ChildrenPlan:
+    """Nodes that the topology names on a node's downstream segments."""
+
+    addresses: frozenset[Address] = frozenset()
+    elements: frozenset[Address] = frozenset()  # aggregators and repairers among them
+    are_all: bool = False  # every receiver there has a known address, so no other address is a member
+
+
+@attrs.frozen
 class NodePlan:
     """Complete plan of one node, with addresses instead of names and numbers instead of profiles."""
 
@@ -113,6 +122,7 @@ class NodePlan:
     keepers: tuple[Address, ...] = ()  # elements above that can serve history to a late joiner; never a source
     assist_rank: int = 0  # for an on-LAN repairer: number of repairers on its segment that assist before it
     siblings: tuple[Address, ...] = ()  # for an on-LAN repairer: others of its segment, asked before the parents
+    children: ChildrenPlan = ChildrenPlan()
     asks_below_trail: bool = False  # some server is a repairer, whose cache may exceed the source's window
     telemetry: str = ""  # folder for events; empty: no events are written
     record_directory: str | None = None  # directory of the archive

@@ -12,7 +12,7 @@ from pgm.topology.addresses import AddressPool
 from pgm.topology.check import check
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Count, NodePlace, NodeTable, StreamTable, Topology
-from pgm.topology.node_plan import Address, LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
+from pgm.topology.node_plan import Address, ChildrenPlan, LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules.shape import number_of
@@ -21,6 +21,7 @@ from pgm.topology.tree import Tree
 from pgm.trust.node_identity import NodeIdentity
 from pgm.trust.public_keys import PublicKeys
 
+_MOST_NAMED = 1 << 16  # addresses of one pattern whose nodes a parent knows by name
 _NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # group of a segment without one, by IP version
 
 
@@ -167,6 +168,7 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
         keepers=_keepers(tree, node),
         assist_rank=_assist_rank(tree, node),
         siblings=_siblings(tree, node),
+        children=_children(tree, node),
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
         telemetry=tree.topology.telemetry,
         record_directory=node.record.directory if node.record is not None else None,
@@ -348,6 +350,24 @@ def _assist_rank(tree: Tree, node: NodeTable) -> int:
         return 0
     repairers = [other.name for other in tree.repairers_on(node.up.segment) if other.up in other.downs]
     return repairers.index(node.name)
+
+
+def _children(tree: Tree, node: NodeTable) -> ChildrenPlan:
+    """Return the addresses of all nodes on the segments below a source or an element."""
+    addresses: set[Address] = set()
+    elements: set[Address] = set()
+    are_all = True
+    for segment in dict.fromkeys(place.segment for place in node.downs):
+        for other in tree.on.get(segment, ()):
+            if other.most_addresses_on(segment) > _MOST_NAMED:
+                are_all = False
+                continue
+            named = other.all_addresses_on(segment)
+            are_all &= bool(named)
+            addresses.update(named)
+            if other.role in (Role.AGGREGATOR, Role.REPAIRER):
+                elements.update(named)
+    return ChildrenPlan(frozenset(addresses), frozenset(elements), are_all=are_all and bool(addresses))
 
 
 def _siblings(tree: Tree, node: NodeTable) -> tuple[Address, ...]:

@@ -58,7 +58,7 @@ class AckMerger:
     ) -> None:
         self._state = state
         self._counters = context.counters
-        self._below = AckCollector(context, setup.downs)
+        self._below = AckCollector(context, setup.downs, setup.children)
         self._above = AckSender(context, state, parents, setup.up, routes, is_element=True)
         self._settling = _Settling()
         self.reports = ReportRelay(state, parents, setup.up, context.counters)

@@ -28,6 +28,8 @@ class AckChild:
     is_element: bool
     heard_ns: int
     moved_ns: int  # when the child last made progress, or lacked nothing
+    held_from: int = 0  # what the child had acknowledged when it began to hold up the source, or at the last check
+    held_since_ns: int = NEVER  # NEVER while it does not hold up the source
 
 
 _UNKNOWN = AckChild(acked=NEVER, members=0, holder="", is_element=False, heard_ns=0, moved_ns=0)  # holds up no sqn

@@ -16,6 +16,7 @@ import attrs
 from pgm.core.acked.ack_collector import AckCollector, AckReport
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.effects import NOTHING, Effects
+from pgm.core.named_children import NO_CHILDREN, NamedChildren
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
@@ -31,13 +32,15 @@ class AckedWindow:
 
     has_feedback = True
 
-    def __init__(self, context: SessionContext, segments: Sequence[Segment], first_sqn: int) -> None:
+    def __init__(
+        self, context: SessionContext, segments: Sequence[Segment], first_sqn: int, named: NamedChildren = NO_CHILDREN
+    ) -> None:
         parameters = context.parameters
         self._terms = AckTerms.of_parameters(parameters)
         self._counters = context.counters
         self._waits = parameters.ack_full == "wait"
         self._quorum = parameters.ack_quorum
-        self._children = AckCollector(context, segments)
+        self._children = AckCollector(context, segments, named)
         self.stable = first_sqn - 1  # the newest sqn that all members have
         self._full_since_ns = NEVER  # NEVER while there is room
         self._has_news = False  # `stable` has grown, so the deadline is now, to wake its waiters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from pgm.core.named_children import NO_CHILDREN, NamedChildren
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
@@ -31,6 +32,7 @@ class ElementSetup:
     keepers: tuple[Nla, ...] = ()  # upstream elements that may hold a late joiner's history
     siblings: tuple[Nla, ...] = ()  # repairers only: other repairers of the segment, asked before the parents
     starts: StartPositions = BY_PARAMETERS  # repairers only: where the archive ends
+    children: NamedChildren = NO_CHILDREN
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 
     @property

@@ -102,7 +102,7 @@ class RateControl:
 def flow_control_of(setup: SourceSetup, context: SessionContext, now_ns: int) -> FlowControl:
     """Return the flow control that a source's setup names."""
     if setup.flow == "acked":
-        return AckedWindow(context, (setup.segment, *setup.lines), setup.first_sqn)
+        return AckedWindow(context, (setup.segment, *setup.lines), setup.first_sqn, setup.children)
     if setup.flow == "pgmcc":
         return CongestionControl(context, now_ns, is_ipv6=":" in setup.segment.address)
     return RateControl()

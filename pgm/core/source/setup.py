@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from pgm.core.named_children import NO_CHILDREN, NamedChildren
 from pgm.core.segment import Segment
 from pgm.wire.formats import Tsi
 from pgm.wire.signed_spm import SpmSigner
@@ -23,3 +24,4 @@ class SourceSetup:
     lines: tuple[Segment, ...] = ()  # further segments to send on
     signer: SpmSigner | None = None  # of the SPMs, if the stream is signed
     joins_at_trail: bool = False  # joiners request the whole window, not only what is sent from now on
+    children: NamedChildren = NO_CHILDREN

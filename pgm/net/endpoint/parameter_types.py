@@ -70,6 +70,7 @@ class SourceParameters(CommonParameters, total=False):
     ack_ivl: Quantity
     ack_expiry: Quantity
     ack_stall_ivl: Quantity
+    ack_least_share: Share
     ack_element_ivl: Quantity
     ack_child_members: int
     ack_full: Literal["wait", "go-on"]

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from deploy.node.roles import build_core
+from pgm.core.acked.ack_terms import ack_packet
 from pgm.core.acked.acked_window import AckedWindow
 from pgm.core.effects import Send
 from pgm.core.source.source import SourceCore
@@ -21,14 +22,14 @@ from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.completion import check_complete, settle
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.node import SimulatedNode
-from pgm.sim.trees import TreeBuilder
-from pgm.sim.world import World
+from pgm.sim.trees import DATA_PORT, TreeBuilder
+from pgm.sim.world import World, tsi_of
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND
 from pgm.wire.control_packets import Ack
 from pgm.wire.options import Members, find
 from pgm.wire.train import Train
-from tests.sim.support.worlds import lossy, parameters, stream
+from tests.sim.support.worlds import MS, lossy, parameters, stream
 
 PER_SUBNET = 50
 RELAYS_AT_THE_TOP = 10
@@ -87,6 +88,30 @@ class AcksSent(Checker):
             said = find(item.options, Members) if isinstance(item, Ack) else None
             if said is not None and not said.confirms:
                 self.by[node.name] = self.by.get(node.name, 0) + 1
+
+
+class FalseMember:
+    """Member in name only: it acknowledges `step` more packets with each ack."""
+
+    def __init__(self, world: World, parent: str, address: str, step: int) -> None:
+        self._world, self._parent, self._address = world, parent, address
+        self._step = step
+        self._acked = -1
+
+    def ack(self) -> None:
+        """Send an ack every 60 ms, from the first packet of the source on."""
+        world, node = self._world, self._world.nodes[self._parent]
+        world.at(world.now_ns + 60 * MS, self.ack)
+        source = world.core_of("source")
+        assert isinstance(source, SourceCore)
+        lead = source.window.lead
+        if lead < 0 or node.core is None:
+            return
+        self._acked = min(lead, max(0, self._acked + self._step))
+        said = Members(members=1, holder=self._address)
+        octets = ack_packet(tsi_of("source", 0), DATA_PORT, self._acked, said)
+        [down] = [one for one in node.attachments if one.segment.downstream]
+        node.hear(Train.of(octets), down.by_unicast, self._address)
 
 
 def three_tiers(receivers: int, settings: Parameters, *, flow: str = "acked") -> TreeBuilder:

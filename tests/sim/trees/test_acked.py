@@ -14,7 +14,7 @@ from pgm.sim.faults import Faults
 from pgm.sim.trees import TreeBuilder
 from pgm.units import NEVER, SECOND
 from tests.sim.figures import acks as acks_figure
-from tests.sim.support.acked import AcksSent, Held, run, window_of
+from tests.sim.support.acked import AcksSent, FalseMember, Held, run, window_of
 from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, stream, traffic
 
 QUICK = {"ack_window": 256, "ack_expiry": SECOND, "ack_stall_ivl": 2 * SECOND, "fin_quiet_ivl": SECOND}
@@ -204,6 +204,69 @@ def test_slow_applications_slow_their_source_down_and_lose_nothing():
     assert lead == 3999
     assert 4000 * 124 / 100_000 <= world.log.last_delivery_ns / SECOND <= 4000 * 124 / 100_000 + 3
     assert stream(world, "receiver-2").lost_sqns == 0
+
+
+FALSE_RATE = 150
+FALSE = {"ack_window": 512, "ack_stall_ivl": 4 * SECOND, "ack_element_ivl": 5 * SECOND, "inbox_bytes": 64 * 1024}
+FALSE_FROM_NS = 3 * SECOND
+
+
+def false_member(below, step, seconds=13, *, is_named=True, appetite=None):
+    """Return the world of a false member below the source or a relay, which begins two seconds after the data."""
+    tree = TreeBuilder(parameters(**FALSE), flow="acked")
+    tree.source("source", "core")
+    if below != "source":
+        getattr(tree, below)("relay", "core", "floor", parents=("source",))
+    parent, segment = ("source", "core") if below == "source" else ("relay", "floor")
+    names = ("one", "two", "bad") if is_named else ("one", "two")
+    for name in names:
+        tree.receiver(name, segment, parent)
+    address = tree.address("bad", segment) if is_named else "10.9.9.9"
+    offered = traffic(seconds * FALSE_RATE, size=100, rate=FALSE_RATE, close_at_ns=NEVER)
+    appetites = {"two": appetite} if appetite else None
+    world = make_world(tree, offered, starts={"bad": 1000 * SECOND}, appetites=appetites)
+    world.at(FALSE_FROM_NS, FalseMember(world, parent, address, step).ack)
+    return world, address
+
+
+def sent_between(world, from_s, to_s):
+    world.run_until(from_s * SECOND)
+    before = world.core_of("source").window.lead
+    world.run_until(to_s * SECOND)
+    return (world.core_of("source").window.lead - before) / (to_s - from_s)
+
+
+@pytest.mark.parametrize("below", ["source", "aggregator", "repairer"])
+@pytest.mark.parametrize(("step", "code"), [(0, "member-stuck"), (1, "member-slow")])
+def test_member_without_progress_holds_the_source_a_limited_time(below, step, code):
+    world, address = false_member(below, step)
+    assert sent_between(world, 10, 13) >= 0.9 * FALSE_RATE
+    [told] = {notice.text for _, _, notice in world.log.notices if notice.code.startswith("member-")}
+    assert address in told
+    assert code in {notice.code for _, _, notice in world.log.notices}
+    assert stream(world, "two").lost_sqns == 0
+    assert window_of(world).stable >= world.core_of("source").window.lead - FALSE_RATE
+
+
+@pytest.mark.parametrize("below", ["source", "aggregator", "repairer"])
+def test_acks_of_addresses_outside_the_topology_do_not_count(below):
+    world, address = false_member(below, 0, is_named=False)
+    assert sent_between(world, 6, 9) >= 0.99 * FALSE_RATE
+    assert world.nodes["source"].total("window_blockings") == 0
+    parent = world.nodes["source" if below == "source" else "relay"]
+    assert parent.total("acks_unlisted") > 50
+    told = [notice for _, _, notice in world.log.notices if notice.code == "member-unlisted"]
+    assert address in told[0].text
+    assert len(told) <= 2
+
+
+def test_honest_member_above_the_least_progress_holds_the_source():
+    """A member takes two fifths of what the source sends, twice the least progress."""
+    slow = ConsumptionRate(octets_per_s=FALSE_RATE * 124 * 2 // 5)
+    world, _ = false_member("source", 0, 30, is_named=False, appetite=slow)
+    assert sent_between(world, 16, 22) <= 0.45 * FALSE_RATE
+    assert window_of(world).members == 2
+    assert stream(world, "two").lost_sqns == 0
 
 
 def test_a_joiner_counts_from_the_current_number():
