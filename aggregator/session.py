@@ -56,7 +56,7 @@ class AggregatorSession:
         self.state = SessionState(context)
         self._children = ElementChildren(context, setup, lasts_ns=parameters.ne_nak_rdata_ivl, searches=True)
         self.relay = Relay(context, setup, self._children.back_offs)
-        self.nak_limits = NakLimits(context)
+        self.nak_limits = NakLimits(context, setup.children)
         self.ncf_sender = NcfSender(context, self.nak_limits)
         self.elimination = Elimination(context)
         self._gaps = OwnGaps(parameters)
@@ -263,6 +263,7 @@ class AggregatorSession:
             return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
         if not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
+            self.nak_limits.charge(peer, nak.packets, now_ns)
             return NOTHING
         is_history = self.history.history_server.is_history(nak, segment, peer, spans[-1][1], now_ns)
         asked = 0 if nak.kind is PacketType.NNAK else nak.asked
@@ -292,6 +293,8 @@ class AggregatorSession:
         if spans[-1][1] <= self.state.trail and route is self._routes.upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += nak.packets
             return effects
+        if not is_history and not self._may_forward(spans, nak.packets, peer, now_ns):
+            return effects
         target = self.elimination.admit(spans, bit, route, now_ns, joiner, is_history=is_history)
         if nak.options and not isinstance(nak, Naks):
             nak, is_news = self.acks.reports.renewed(nak)
@@ -306,6 +309,11 @@ class AggregatorSession:
         self._counters.nak_packets += nak.packets
         self._counters.nak_sqns += nak.asked
         return [*effects, forwarded(nak, self.state, home, target)]
+
+    def _may_forward(self, spans: list[Span], packets: int, peer: Nla, now_ns: int) -> bool:
+        """Return whether a child's request is in flight already, or within the child's part of what is passed up."""
+        new = [span for first, end in spans for span in self.elimination.unasked(first, end, now_ns)]
+        return not new or self.nak_limits.admit_upward(peer, sum([end - first for first, end in new]), packets, now_ns)
 
     def _route_for(
         self, spans: list[Span], index: int, peer: Nla, now_ns: int, *, is_history: bool
@@ -322,7 +330,7 @@ class AggregatorSession:
     ) -> tuple[Nak, list[Span]]:
         """Owe repairs of what the cache keeps. Return the NAK, and its spans, for the rest."""
         to = joiner or (peer if self.nak_limits.has_excess_naks(peer) else TO_ALL)
-        lacking = self.cache.serve(spans, segment, to, peer, now_ns)
+        lacking = self.cache.serve(spans, segment, to, self.nak_limits.asker(peer, now_ns), now_ns)
         if lacking and lacking != spans:
             nak = with_sqns(nak, [sqn for first, end in lacking for sqn in range(first, end)])
         return nak, lacking
@@ -433,6 +441,7 @@ class AggregatorSession:
         gaps = self._gaps.take_wave(now_ns)
         if not gaps:
             return []
+        self.nak_limits.note_own(sum([end - first for first, end in gaps]), now_ns)
         all_segments = (1 << len(self._setup.downs)) - 1
         # Sqns that a child requested in the meantime are in flight.
         unasked = [span for first, end in gaps for span in self.elimination.unasked(first, end, now_ns)]

@@ -340,6 +340,7 @@ class Parameters:
 
     # Brakes (RFC 5.2, 7.6, 10, 13.4)
     child_nak_rte: int = _per_s(2000, _PARENTS, "7.6", "NAKs a second accepted from one child.")
+    child_proof_ivl: int = _ivl(5 * SECOND, _PARENTS, "-", "How long a sender of NAKs that the topology does not name shares one budget with all other such senders. The budgets must not be exceeded meanwhile, so a flood from many addresses never gets more than one child. 0: no sender is a newcomer.")
     session_nak_rte: int = _per_s(20_000, _PARENTS, "7.6", "NAKs a second accepted for one session.")
     session_ncf_rte: int = _per_s(20_000, _PARENTS, "5.2", "NCFs a second sent for one session.")
     excess_nak_window_ivl: int = _ivl(4 * SECOND, _ALL, "-", "Window in which requests are counted to detect excessive NAKs. A node that requests repairs in every window may come to count as excessive; a window without a request ends that. 0: no detection. Distributor's nagging_window_interval has the same default.")

@@ -56,7 +56,7 @@ class RepairerSession:
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         self._children = ElementChildren(context, setup, lasts_ns=lasts_ns)
         self.relay = Relay(context, setup, self._children.back_offs)
-        self.nak_limits = NakLimits(context)
+        self.nak_limits = NakLimits(context, setup.children)
         self._ncf_sender = NcfSender(context, self.nak_limits)
         self._offer = RedirectOffer(context, self.state, setup, upstream.nak_control.answers)
         self._null_naks = NullNaks(parameters)
@@ -292,7 +292,8 @@ class RepairerSession:
         self._counters.parity_naks_in += 1
         self._counters.nak_sqns_in += requested
         self.state.asked_at_ns = now_ns
-        self.parity.on_nak(asked, segment, peer, now_ns, is_relied_on=is_parent)
+        asker = self.nak_limits.asker(peer, now_ns)
+        self.parity.on_nak(asked, segment, asker, now_ns, is_relied_on=is_parent)
         self.intake.keep_bounds()
         return self._ncf_sender.confirm(nak, segment, now_ns, peer if is_parent else None)
 
@@ -314,6 +315,7 @@ class RepairerSession:
             self.intake.reveal(newest, now_ns)
         if not self.state.has_edges or newest > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
+            self.nak_limits.charge(peer, nak.packets, now_ns)
             return NOTHING
         is_parent = self.upstream.parents.is_parent(peer)
         is_history = self.history.history_server.is_history(nak, segment, peer, newest, now_ns)
@@ -334,14 +336,14 @@ class RepairerSession:
         if is_history:
             responder = self._outlets.responder(segment, joiner or TO_JOINERS, is_history=True)
         owed = responder.pending_sqns
-        lacking = responder.request(spans, now_ns, asker=peer)
+        lacking = responder.request(spans, now_ns, asker=self.nak_limits.asker(peer, now_ns))
         gone: list[Span] = []
         if is_history and lacking:
             lacking, gone = self.history.split(lacking, now_ns)
         null_naks: list[Effect] = []
         if responder.pending_sqns > owed:
             null_naks = self._offer.null_naks(without(spans, lacking), self.upstream.parents.current)
-        if lacking:
+        if lacking and (is_parent or is_history or self._may_fetch(lacking, nak.packets, peer, now_ns)):
             self.intake.fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
         to = peer if is_parent else joiner
         reply = self._children.on(segment).on_nak(spans, peer, now_ns)
@@ -349,6 +351,12 @@ class RepairerSession:
         cannot_fetch = lacking and self.upstream.nak_control.is_parent_unreachable
         announcements = self.history.history_server.gone(gone, segment, now_ns)
         return [*ncfs, *null_naks, *announcements, *(self.relay.tell_unreachable(now_ns) if cannot_fetch else NOTHING)]
+
+    def _may_fetch(self, lacking: list[Span], packets: int, peer: Nla, now_ns: int) -> bool:
+        """Return whether packets are requested already, or within a child's part of what this node may ask for."""
+        missing = self.upstream.recovery.missing
+        new = sum([high - low for first, end in lacking for low, high in missing.uncovered(first, end)])
+        return not new or self.nak_limits.admit_upward(peer, new, packets, now_ns)
 
     def _on_sibling_nak(self, nak: Nak, spans: list[Span], segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Repair what the cache holds for a sibling, and confirm that alone. Ask the parents for the rest."""

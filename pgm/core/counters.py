@@ -83,6 +83,7 @@ class Counters:
     nnak_packets_eliminated: int = _count(
         "packets", "Null NAKs not forwarded because the source has been informed, or receives a NAK for the same sqns."
     )
+    nak_packets_held: int = _count("packets", "NAKs confirmed but not passed to a parent, beyond their sender's share.")
     nak_packets_braked: int = _count("packets", "NAKs dropped above the limit of a child or session.")
     nak_packets_foreign: int = _count(
         "packets", "NAKs for another source address, group or port, or for a sqn that was never sent."

@@ -6,6 +6,9 @@ One NAK may request thousands of packets. The rate of repairs is `rdata_share` o
 Parity is requested by count. Parity packets beyond a share are refused and counted, and the asker's timers repeat the
 request. Single packets beyond a share are repaired after those of other askers. At most one interval of such repairs
 waits.
+
+Requests that a relay passes up, and requests of unknown senders, are dropped beyond a share (`take`). The last request
+within a share may exceed it, because a share may be smaller than one request.
 """
 
 from __future__ import annotations
@@ -14,20 +17,27 @@ from pgm.core.session_context import SessionContext
 from pgm.units import SECOND
 from pgm.wire.formats import Nla
 
+NEWCOMERS: Nla = "newcomers"  # instead of an address: all askers that are neither named nor proven, as one
+
 
 class FairShare:
-    """Shares of the askers at one responder."""
+    """Shares of the askers at one node, or of a `part` of its repairs."""
 
-    def __init__(self, context: SessionContext) -> None:
+    def __init__(self, context: SessionContext, part: int = 1) -> None:
         parameters = context.parameters
         self._counters = context.counters
         self._ivl = parameters.brake_burst_ivl
         # of all askers in one interval
-        self.octets = int(parameters.rdata_share * parameters.txw_max_rte) * self._ivl // SECOND
+        self.octets = int(parameters.rdata_share * parameters.txw_max_rte) * self._ivl // (SECOND * part)
         self._limit = parameters.max_children
         self._spent: dict[Nla, int] = {}  # octets in this interval
-        self._askers_before = 0  # in the previous interval
+        self._before: dict[Nla, int] = {}  # the same of the previous interval
         self._interval = -1
+
+    def has_others(self, asker: Nla, now_ns: int) -> bool:
+        """Return whether others have asked in this interval or the one before."""
+        self._turn(now_ns)
+        return len(self._spent) > (asker in self._spent) or len(self._before) > (asker in self._before)
 
     def grant(self, asker: Nla, packets: int, stride: int, now_ns: int) -> int:
         """Return how many of `packets` an asker may have, each of `stride` octets.
@@ -39,7 +49,7 @@ class FairShare:
         if is_new and len(self._spent) >= self._limit:
             self._counters.parity_packets_braked += packets
             return 0
-        askers = max(len(self._spent) + is_new, self._askers_before)
+        askers = max(len(self._spent) + is_new, len(self._before))
         room = (self.octets // askers - spent) // stride
         granted = min(packets, max(room, is_new))
         self._spent[asker] = spent + granted * stride
@@ -49,14 +59,29 @@ class FairShare:
     def is_beyond(self, asker: Nla, octets: int, now_ns: int) -> bool:
         """Count requested octets. Return whether the asker is now beyond its share."""
         self._turn(now_ns)
+        return self._add(asker, octets) > self._equal
+
+    def take(self, asker: Nla, octets: int, now_ns: int) -> bool:
+        """Count requested octets if the asker has some of its share left. Return whether it has."""
+        self._turn(now_ns)
+        if self._spent.get(asker, 0) >= self._equal:
+            return False
+        self._add(asker, octets)
+        return True
+
+    def _add(self, asker: Nla, octets: int) -> int:
         spent = self._spent.get(asker, 0) + octets
         if len(self._spent) < self._limit or asker in self._spent:
             self._spent[asker] = spent
-        return spent > self.octets // max(len(self._spent), self._askers_before)
+        return spent
+
+    @property
+    def _equal(self) -> int:
+        return self.octets // max(len(self._spent), len(self._before), 1)
 
     def _turn(self, now_ns: int) -> None:
         interval = now_ns // self._ivl
-        if interval != self._interval:
-            self._askers_before = len(self._spent) if interval == self._interval + 1 else 0
-            self._interval = interval
-            self._spent.clear()
+        if interval == self._interval:
+            return
+        self._before = self._spent if interval == self._interval + 1 else {}
+        self._interval, self._spent = interval, {}

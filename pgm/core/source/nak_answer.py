@@ -13,6 +13,7 @@ from pgm.core.session_context import SessionContext
 from pgm.core.source.closing import StreamEnd
 from pgm.core.source.history import SourceHistory
 from pgm.core.source.send_state import SendState
+from pgm.core.source.setup import SourceSetup
 from pgm.core.structures.ranges import Span
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import Nla, PacketType
@@ -26,13 +27,14 @@ class NakAnswerer:
     def __init__(
         self,
         context: SessionContext,
-        segment: Segment,
+        setup: SourceSetup,
         sending: SendState,
         parity: ParitySource | None,
         closing: StreamEnd,
     ) -> None:
         parameters = context.parameters
-        self.limits = NakLimits(context)
+        segment = setup.segment
+        self.limits = NakLimits(context, setup.children)
         self.ncfs = NcfSender(context, self.limits)
         self.responder = Responder(context, sending.window, segment)
         self.history = SourceHistory(context, segment, sending.window, sending.pacer, self.limits)
@@ -68,6 +70,7 @@ class NakAnswerer:
         is_served = self._closing.serves_naks and (not nak.parity or self._parity is not None)
         if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
             self._counters.nak_packets_foreign += nak.packets
+            self.limits.charge(peer, nak.packets, now_ns)
             return NOTHING
         if nak.parity:
             last = min(lead, last + self._parameters.fec_group - 1)  # no NAK comes before the group is complete
@@ -93,7 +96,9 @@ class NakAnswerer:
     def _on_parity_nak(self, nak: Nak, segment: Segment, newest: int, peer: Nla, now_ns: int) -> Effects:
         """Take a NAK for numbers of packets of groups (FEC-15). Do not confirm a request that no parity can answer."""
         assert self._parity is not None
-        asked, is_served = self._parity.on_nak([unwrap(sqn, self._window.lead) for sqn in nak.sqns], peer, now_ns)
+        asked, is_served = self._parity.on_nak(
+            [unwrap(sqn, self._window.lead) for sqn in nak.sqns], self.limits.asker(peer, now_ns), now_ns
+        )
         self._sending.adaptive_rate.asked(asked, newest, peer)
         return self.ncfs.confirm(nak, segment, now_ns) if is_served else NOTHING
 
@@ -102,7 +107,7 @@ class NakAnswerer:
         pacer, room = self._sending.pacer, (0, 0)
         if may_repair and now_ns < self.limits.deadline_ns:
             room = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
-        repair = self.responder.answer(wanted, room, self._window.trail, now_ns, peer)
+        repair = self.responder.answer(wanted, room, self._window.trail, now_ns, self.limits.asker(peer, now_ns))
         if repair is None:
             return NOTHING
         self._sending.repaired_lead = self._window.lead

@@ -78,7 +78,7 @@ class SourceCore:
         # compute it again.
         self._cached_deadline_ns = 0
         self._closing = StreamEnd(self.window, parameters, now_ns)
-        self._naks = NakAnswerer(context, setup.segment, self._sending, self._parity, self._closing)
+        self._naks = NakAnswerer(context, setup, self._sending, self._parity, self._closing)
         self._naks.children.begin(now_ns)
         self.flow = flow_control_of(setup, context, now_ns)
         # Whether data packets are limited only by rate and window.

@@ -107,6 +107,7 @@ class SourceParameters(CommonParameters, total=False):
     fec_close_ivl: Quantity
     fec_serves_single: bool
     child_nak_rte: int
+    child_proof_ivl: Quantity
     session_nak_rte: int
     session_ncf_rte: int
     brake_burst_ivl: Quantity

@@ -3,6 +3,8 @@
 import pytest
 
 from pgm.core.counters import Counters
+from pgm.core.named_children import NamedChildren
+from pgm.core.repair.fair_share import NEWCOMERS
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, parameters, session_context
@@ -56,3 +58,82 @@ def test_spmrs_are_answered_once_in_ihb_min():
     answered = [at for at in range(200) if brake.admit_spmr(at * MS)]
     assert answered == [0, 50, 100, 150]
     assert counters.spmr_packets_braked == 196
+
+
+NAMED = NamedChildren(frozenset({"desk", "relay"}), frozenset({"relay"}))
+RATES = {"txw_max_rte": 4 * 1472 * 100, "rdata_share": 0.25, "brake_burst_ivl": SECOND}  # 100 repairs a second
+
+
+def limits_of(named=NAMED, **changes):
+    counters = Counters()
+    return NakLimits(session_context(parameters(**RATES | changes), counters=counters), named), counters
+
+
+def ask(brake, child, now, sqns=1):
+    return brake.admit_nak(child, now, sqns, 1000, newest=999)
+
+
+def flood(brake, addresses, begin, end, rate=10_000):
+    return sum(
+        ask(brake, f"forged-{index % addresses}", begin + index * SECOND // rate)
+        for index in range((end - begin) * rate // SECOND)
+    )
+
+
+@pytest.mark.parametrize("addresses", [1, 100, 10_000])
+def test_newcomers_together_have_the_share_of_one_child(addresses):
+    brake, counters = limits_of()
+    admitted = 0
+    for second in range(1, 5):
+        assert ask(brake, "desk", second * SECOND)
+        admitted = flood(brake, addresses, second * SECOND, (second + 1) * SECOND)
+        assert brake.asker("forged-0", second * SECOND) == NEWCOMERS
+    assert 40 <= admitted <= 80  # half of the repairs for two askers, and a quarter divided among newcomers
+    assert counters.nak_packets_braked > 30_000
+    assert all(ask(brake, "desk", 5 * SECOND + index * MS) for index in range(100))
+
+
+def test_newcomers_alone_have_everything():
+    brake, _ = limits_of()
+    assert all(ask(brake, f"forged-{index}", SECOND + index * MS, 63) for index in range(1000))
+    assert brake.asker("forged-0", SECOND) == "forged-0"
+
+
+def test_newcomer_is_proven_after_quiet_time_and_keeps_its_budgets():
+    brake, _ = limits_of(child_proof_ivl=2 * SECOND)
+    for now in range(SECOND, 4 * SECOND, 100 * MS):
+        assert ask(brake, "desk", now)
+        assert ask(brake, "new", now)
+    assert brake.asker("new", 4 * SECOND) == "new"
+    flood(brake, 100, 4 * SECOND, 8 * SECOND)
+    assert all(ask(brake, child, 8 * SECOND) for child in ("desk", "new"))
+    assert {brake.asker(f"forged-{index}", 8 * SECOND) for index in range(100)} == {NEWCOMERS}
+
+
+def test_element_of_the_topology_never_sends_excessive_naks():
+    brake, _ = limits_of(excess_nak_window_ivl=100 * MS, excess_nak_check_ivl=200 * MS, excess_nak_min_sqns=10)
+    for now in range(SECOND, 3 * SECOND, 10 * MS):
+        assert brake.admit_nak("relay", now, 63, now // MS, newest=now // MS)
+        brake.admit_nak("desk", now, 63, now // MS, newest=now // MS)
+    assert brake.has_excess_naks("desk")
+    assert not brake.has_excess_naks("relay")
+
+
+def test_naks_that_no_node_can_need_cost_their_sender_alone():
+    brake, _ = limits_of(child_nak_rte=10, session_nak_rte=12)
+    for _ in range(10):
+        brake.charge("desk", 1, SECOND)
+    assert not ask(brake, "desk", SECOND)
+    assert ask(brake, "relay", SECOND)
+
+
+def test_upward_share_is_not_spent_by_one_child():
+    brake, counters = limits_of(NamedChildren(frozenset({"desk", "other", "relay"}), frozenset({"relay"})))
+    passed = 0
+    for now in range(SECOND, 3 * SECOND, MS):
+        passed += brake.admit_upward("desk", 1, 1, now)
+        if not now % (100 * MS):
+            assert brake.admit_upward("other", 1, 1, now)
+            assert brake.admit_upward("relay", 63, 1, now)
+    assert 40 <= passed <= 60  # a quarter of 100 a second, for two seconds
+    assert counters.nak_packets_held == 2000 - passed
