@@ -89,9 +89,7 @@ def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment],
     return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
 
 
-def _source_setup(
-    plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart
-) -> SourceSetup:
+def _source_setup(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceSetup:
     return SourceSetup(
         start.tsi,
         segments[0],

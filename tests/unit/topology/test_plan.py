@@ -292,3 +292,19 @@ def test_receivers_know_the_archives_of_their_segment_and_above():
     assert "10.0.0.11:3057" in plan_node(found, "floor-repairer").archives
     assert plan_node(found, "relay").archives == ()
     assert plan_node(topology(), "desk-1").archives == ()
+
+
+def test_plan_names_the_children_of_sources_and_elements():
+    """A pattern names its whole range, since a node beyond `count` may be started."""
+    children = plan_node(topology(), "relay").children
+    desks = {f"10.0.1.{number}" for number in range(10, 20)}
+    assert children.elements == {"10.0.1.1", "10.0.1.2", "10.0.1.3"}
+    assert children.addresses == children.elements | desks
+    assert children.are_all
+    assert plan_node(topology(), "exchange").children.elements == {"10.0.0.11", "10.0.0.12", "10.0.0.13"}
+
+
+def test_plan_does_not_name_all_children_if_one_has_no_address():
+    children = plan_node(topology(('addresses = "10.0.1.10-10.0.1.19"\n', "")), "relay").children
+    assert children.addresses == children.elements
+    assert not children.are_all
