@@ -251,6 +251,10 @@ class Counters:
     unverified_spm_packets: int = _count(
         "packets", "SPMs of signed streams dropped because their sender had used its budget (spm_verify_rte)."
     )
+    forged_packets: int = _count(
+        "packets",
+        "Data packets of signed streams in blocks that do not fit their proof, and packets refused for it. Dropped.",
+    )
     unproved_packets: int = _count(
         "packets", "Data packets of signed streams dropped because no signed SPM of their session had come."
     )

@@ -38,6 +38,8 @@ class LossCause(enum.Enum):
     )
     NAGGING = EXCESS_NAKS  # deprecated
     CONFLICT = "conflict"  # different copies of the packet came, and the repair differed again
+    UNPROVED = "unproved"  # arrived, but no proof of the source came for it
+    FORGED = "forged"  # arrived, again and again with other octets than the source has sent
     RECORDER = "recorder"  # archives only: the disk was full or too slow, or the recorder did not run
 
 

@@ -13,15 +13,18 @@ from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.states import state_port
 from pgm.core.named_children import NamedChildren
+from pgm.core.receiver.proved import ProvedReceiver
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.receiver.snapshots import SnapshotReceiver
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
+from pgm.core.session.proofs import Prover, proof_port
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import AllowedSources
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source.multi_line import MultiLineSource
+from pgm.core.source.proved import ProvedSnapshotSource, ProvedSource
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
@@ -80,12 +83,21 @@ class SourceStart:
     now_ns: int  # by the clock of the cores
     rng: random.Random | None = None
     signer: SpmSigner | None = None  # of a signed stream
+    prover: Prover | None = None  # of its packets
 
 
 def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
     """Make a source of one stream on all of its segments."""
     setup = _source_setup(plan, stream, segments, start)
     parameters = plan.parameters_of(stream)
+    if start.prover is not None:
+        if setup.lines:
+            raise UsageError(
+                f"the stream {stream.name} is signed, and a source on redundant lines cannot prove its packets",
+                remedy="use a single line, or leave out signed = true",
+            )
+        _require_own_proof_port(stream, plan.streams)
+        return ProvedSource(setup, parameters, start.now_ns, start.prover, start.rng)
     return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
 
 
@@ -121,7 +133,11 @@ def snapshot_source(
             "a snapshot needs an ordered stream", remedy='leave out snapshot=, or write order = "ordered" at the stream'
         )
     _require_own_state_port(stream, plan.streams)
-    return SnapshotSource(_source_setup(plan, stream, segments, start), parameters, start.now_ns, start.rng)
+    setup = _source_setup(plan, stream, segments, start)
+    if start.prover is not None:
+        _require_own_proof_port(stream, plan.streams)
+        return ProvedSnapshotSource(setup, parameters, start.now_ns, start.prover, start.rng)
+    return SnapshotSource(setup, parameters, start.now_ns, start.rng)
 
 
 def _require_own_state_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
@@ -139,6 +155,16 @@ def _children(plan: NodePlan) -> NamedChildren:
     return NamedChildren(named.addresses, named.elements, are_all=named.are_all)
 
 
+def _require_own_proof_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
+    """Raise `UsageError` if a stream has the data port of another one's proofs."""
+    for other in streams:
+        if other.data_port == proof_port(stream.data_port):
+            raise UsageError(
+                f"data port {other.data_port} of the stream {other.name} is for proofs of the stream {stream.name}",
+                remedy=f"give the stream {other.name} another data_port",
+            )
+
+
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
     """Return the further segments that bring a node's streams."""
     by_name = {segment.name: segment for segment in segments}
@@ -148,14 +174,15 @@ def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ..
 def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> AllowedSources:
     """Return the allowed senders of each stream: those of its list, and the elements that answer this node."""
     near = (*plan.parents, *plan.keepers, *plan.siblings, *plan.partners, *chain.from_iterable(plan.repairers))
-    return _with_states(
+    return _with_companions(
         {stream.data_port: stream.allowed.union(near) for stream in streams if stream.allowed is not None}
     )
 
 
-def _with_states(by_port: Mapping[int, V]) -> dict[int, V]:
-    """Return values by data port that hold for the states of the streams, too."""
-    return {**{state_port(port): value for port, value in by_port.items()}, **by_port}
+def _with_companions(by_port: Mapping[int, V]) -> dict[int, V]:
+    """Return values by data port that hold for states and proofs of the streams, too."""
+    others = {of(port): value for port, value in by_port.items() for of in (state_port, proof_port)}
+    return {**others, **by_port}
 
 
 def gsi_name(plan: NodePlan, stream: StreamPlan, node: str) -> str:
@@ -210,9 +237,14 @@ def receiver_core(
         names=_source_names(plan, streams),
         ack_bound=ack_bound,
         starts=starts,
-        signers=attrs.evolve(signers, by_port=_with_states(signers.by_port)),
+        signers=attrs.evolve(
+            signers,
+            by_port=_with_companions(signers.by_port),
+            proofs={} if wants_state else signers.proofs,  # a start in the middle of a block cannot be proved yet
+        ),
     )
-    return (SnapshotReceiver if wants_state else ReceiverCore)(setup, plan.parameters, rng)
+    core = SnapshotReceiver if wants_state else ProvedReceiver if signers.proofs else ReceiverCore
+    return core(setup, plan.parameters, rng)
 
 
 def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSigners = NO_SIGNERS) -> ElementSetup:
@@ -226,7 +258,7 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSi
         lines=lines_of(plan, segments),
         is_standby=plan.is_standby,
         allowed=_allowed(plan, plan.streams),
-        signers=attrs.evolve(signers, by_port=_with_states(signers.by_port)),
+        signers=attrs.evolve(signers, by_port=_with_companions(signers.by_port)),
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
         siblings=plan.siblings,

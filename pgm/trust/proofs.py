@@ -82,6 +82,11 @@ class Proof:
 FIRST_PREVIOUS = bytes(DIGEST_OCTETS)
 
 
+def spans_within(octets: int) -> int:
+    """Return how many spans a proof of so many octets has at most."""
+    return min(MOST_SPANS, (octets - _HEAD.size - SIGNATURE_OCTETS) // _SPAN.size)
+
+
 def hash_of_proof(octets: bytes) -> bytes:
     """Return the hash by which the next proof names this one."""
     return blake3.blake3(octets).digest()

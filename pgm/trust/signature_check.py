@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable
 from datetime import date
 
@@ -17,6 +18,11 @@ class SignatureCheck:
     def __init__(self, signers: Iterable[PublicKeys], today: Callable[[], date]) -> None:
         self._today = today
         self._keys = {keys.id_octets: (keys, Ed25519PublicKey.from_public_bytes(keys.ed25519)) for keys in signers}
+
+    def keys_of(self, key_id: str) -> PublicKeys | None:
+        """Return the keys with an id if they are valid today."""
+        known = self._keys.get(base64.b32decode(key_id.upper()))
+        return known[0] if known is not None and known[0].state_on(self._today()) is KeyState.VALID else None
 
     def __call__(self, key_id: bytes, signature: bytes, octets: bytes) -> bool:
         """Return whether the keys with this id are valid today and have signed the octets."""

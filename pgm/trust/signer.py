@@ -26,8 +26,9 @@ class BlockSigner:
     session: SignedSession
     proof_ivl: int
     bits: int = BLOCK_BITS
+    most_spans: int = MOST_SPANS  # of a proof
     _open: list[Run] = attrs.field(factory=list, repr=False)  # parts of the unfinished block, in order
-    _spans: list[Span] = attrs.field(factory=list)  # closed and not signed, MOST_SPANS at most
+    _spans: list[Span] = attrs.field(factory=list)  # closed and not signed, `most_spans` at most
     _number: int = 0  # of the next proof
     _previous: bytes = FIRST_PREVIOUS
     _next_ns: int = 0  # earliest time of the next proof
@@ -49,7 +50,7 @@ class BlockSigner:
                 self._open.append(part)
                 if part.end == block + 1 << self.bits:
                     self._close()
-                if len(self._spans) == MOST_SPANS:
+                if len(self._spans) == self.most_spans:
                     proofs.append(self._sign())
         return proofs
 

@@ -59,7 +59,8 @@ class Delivery:
         self._feedback.open(self.window.next_sqn)
         self._counters.sessions_opened += 1
         state, first = self._state, self.window.next_sqn
-        return [Opened(state.tsi, first, self.opener, state.data_port, at_start=self._starts_at == first)]
+        opened = Opened(state.tsi, first, self.opener, state.data_port, at_start=self._starts_at == first)
+        return self.window.opening(opened)
 
     def heard(self, peer: Nla) -> list[Effect]:
         """Note a packet of the session. A silent session is open again."""
@@ -101,7 +102,7 @@ class Delivery:
             is_unproven = is_finished and not end.is_witnessed and window.lost_end == window.next_sqn
             cause = CloseCause.UNPROVEN if is_unproven else self.end_cause
             reset = end.reset if cause is CloseCause.RESET else None
-            effects.append(self._closed(cause, 0 if reset is None else reset.error))
+            effects += [*window.late_opening(window.next_sqn), self._closed(cause, 0 if reset is None else reset.error)]
         return effects
 
     def _closed(self, cause: CloseCause, error: int = 0) -> Closed:
@@ -118,10 +119,10 @@ class Delivery:
         self.window.skip_all(LossCause.RESYNC)
         return self.advance()
 
-    def fall_silent(self) -> Closed:
+    def fall_silent(self) -> Effects:
         """Report that the session has fallen silent."""
         self.phase = SessionPhase.SILENT
-        return self._closed(CloseCause.SILENT)
+        return [*self.window.late_opening(self.window.next_sqn), self._closed(CloseCause.SILENT)]
 
     def end(self, cause: CloseCause) -> Effects:
         """Give up missing packets, and close once the rest is delivered."""
@@ -132,5 +133,5 @@ class Delivery:
             return ()
         opening = self.open() if self.phase is SessionPhase.HOLDING else []
         self.phase, self.end_cause = SessionPhase.ENDING, cause
-        self.window.give_up_before(self.window.gap_detector.end, _LOST_WITH.get(cause, LossCause.SOURCE_GONE))
+        self.window.give_up_rest(_LOST_WITH.get(cause, LossCause.SOURCE_GONE))
         return [*opening, *self.advance(is_last=cause is CloseCause.EVICTED)]

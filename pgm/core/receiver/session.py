@@ -19,6 +19,7 @@ from pgm.core.session_context import SessionContext
 from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.timers import Timers
+from pgm.core.window.proved_window import ProvedWindow
 from pgm.core.window.receive_window import DeliveryBudget, ReceiveWindow
 from pgm.core.window.unordered_window import UnorderedWindow
 from pgm.wire.control_packets import Spm
@@ -39,8 +40,12 @@ class ReceiverSession:
         self.state.heard_at_ns = begun_ns
         self.parents = Parents(context, all_parents(setup.parents, setup.lines))
         self.recovery = Recovery(context, self.parents.response_timeout, setup.repair_table)
-        window = UnorderedWindow if context.data_port in setup.unordered_ports else ReceiveWindow
-        self.window = window(context, self.recovery, room)
+        trial = setup.new_trial(self.state, self.parents)
+        if trial is not None:
+            self.window: ReceiveWindow = ProvedWindow(context, self.recovery, room, trial)
+        else:
+            window = UnorderedWindow if context.data_port in setup.unordered_ports else ReceiveWindow
+            self.window = window(context, self.recovery, room)
         lines = lines_of(setup.segment, setup.parents, setup.lines)
         self.lines = RedundantLines(context, lines, self.state, self.recovery)
         self.feedback = Feedback(context, self.state, self.parents, setup, self.recovery.is_missing, self.lines)
@@ -144,7 +149,7 @@ class ReceiverSession:
         if delivery.phase is SessionPhase.OPEN and silence >= self._parameters.peer_expiry:
             if state.end.lead is not None:
                 return [*effects, *delivery.end(delivery.end_cause)]  # no outage: the source announced its end
-            effects.append(delivery.fall_silent())
+            effects += delivery.fall_silent()
         elif silence >= self._parameters.session_expiry:
             self._counters.sessions_expired += 1
             effects += delivery.end(CloseCause.EXPIRED)

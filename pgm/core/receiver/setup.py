@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
+from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
+from pgm.core.session.proofs import proof_port
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import ALL_SOURCES, AllowedSources
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
+from pgm.core.session.state import SessionState
 from pgm.core.source_names import NO_NAMES, SourceNames
+from pgm.core.window.proved_window import Trial
 from pgm.wire.formats import Nla
+
+# Trial of the packets of a session, or None if they need no proofs.
+NewTrial = Callable[[SessionState, Parents], Trial | None]
+
+
+def _no_trial(_state: SessionState, _parents: Parents) -> Trial | None:
+    return None
 
 
 @attrs.frozen
@@ -37,3 +50,9 @@ class ReceiverSetup:
     ack_bound: AckBound = AT_ONCE  # what the application has taken
     state_ports: frozenset[int] = frozenset()  # data ports of the states of the streams, for joiners that want one
     starts: StartPositions = BY_PARAMETERS  # what the application had taken in an earlier life
+    new_trial: NewTrial = _no_trial
+
+    @property
+    def companion_ports(self) -> frozenset[int]:
+        """Data ports of states and proofs that this receiver takes beside its streams."""
+        return self.state_ports.union(map(proof_port, self.signers.proofs))

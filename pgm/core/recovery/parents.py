@@ -45,6 +45,7 @@ class Parents:
         self._unanswered = 0  # NAKs in a row
         self._unanswered_since_ns = 0
         self._retry_at_ns = 0
+        self._accused: set[Nla] = set()  # until the preferred parent is tried again
         self._order: tuple[Nla, ...] = self._configured
         self._left: Nla | None = None  # the parent before the first change without a notice
         self._changes = 0  # changes without a notice so far
@@ -78,7 +79,7 @@ class Parents:
 
     def heard(self, peer: Nla) -> None:
         """Note a sign of life. Return at once to a parent that is preferred to the current one."""
-        if self._index and peer in self._order[: self._index]:
+        if self._index and peer in self._order[: self._index] and peer not in self._accused:
             self._move_to(self._order.index(peer))
 
     def answered(self, peer: Nla) -> None:
@@ -87,6 +88,15 @@ class Parents:
             self.heard(peer)
         if self._unanswered and peer == self.current:
             self._unanswered = 0
+
+    def accuse(self, peer: Nla, now_ns: int) -> None:
+        """Note a peer that gave wrong packets. Ask another parent for `parent_retry_ivl`."""
+        if peer not in self._order or len(self._order) < 2:
+            return
+        self._accused.add(peer)
+        if peer == self.current:
+            self._move_to((self._index + 1) % len(self._order))
+            self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
 
     def unanswered(self, asked: Nla | None, now_ns: int) -> None:
         """Note a NAK of this node that no NCF confirmed."""
@@ -118,6 +128,7 @@ class Parents:
     def before_asking(self, now_ns: int) -> None:
         """Return to the preferred parent after `parent_retry_ivl`."""
         if self._index and now_ns >= self._retry_at_ns:
+            self._accused.clear()
             self._move_to(0)
             # The preferred parent has failed once already, so one unanswered NAK is enough to leave it again.
             self._unanswered, self._unanswered_since_ns = self._patience - 1, -NEVER

@@ -37,14 +37,18 @@ class CacheConflicts:
         self._most_marks = context.parameters.rxw_gaps
         self._cache = cache
         self._marks: RangeTable[_Mark] = RangeTable()
+        self._is_signed = context.is_signed
         self._found = 0
         self._report_at = 1
 
     def compare(self, run: Run, spans: list[Span]) -> list[Span]:
         """Compare the `spans` of a run, which came before, with the cache. Return the sqns to request again.
 
-        Packets that differ leave the cache. `take_notice` returns a report.
+        Packets that differ leave the cache. `take_notice` returns a report. In a signed stream the first copy stays:
+        receivers know which one is false, and a hostile repairer must not empty the caches of others.
         """
+        if self._is_signed:
+            return []
         fresh: list[Span] = []
         for low, high in spans:
             for first, end in differing(self._cache.parts(low, high), run):

@@ -15,6 +15,7 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.session.proofs import NewProofCheck
 from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.units import SECOND
@@ -33,6 +34,8 @@ class StreamSigners:
     by_port: Mapping[int, Callable[[bytes, bytes, bytes], bool]] = attrs.field(factory=dict)
     """By data port of signed streams: whether a key id, by its signature, has signed some octets."""
     wall_offset_ns: int = 0  # ns since 1970 when the node's clock shows 0
+    proofs: Mapping[int, NewProofCheck] = attrs.field(factory=dict)
+    """By data port of streams whose packets are proved: the check of a session's proofs."""
 
 
 NO_SIGNERS = StreamSigners()

@@ -23,5 +23,5 @@ class SourceSetup:
     flow: str = "rate"  # or "acked" or "pgmcc"
     lines: tuple[Segment, ...] = ()  # further segments to send on
     signer: SpmSigner | None = None  # of the SPMs, if the stream is signed
-    joins_at_trail: bool = False  # joiners request the whole window, not only what is sent from now on
+    join_back_ivl: int = 0  # joiners request what was sent in this time; 0: only what is sent from now on
     children: NamedChildren = NO_CHILDREN

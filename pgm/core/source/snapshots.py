@@ -95,7 +95,7 @@ class SnapshotSource(SourceCore):
             data_port=state_port(setup.data_port),
             first_sqn=0,
             flow="rate",
-            joins_at_trail=True,
+            join_back_ivl=NEVER,
         )
         self._states = SourceCore(states, sender_parameters(parameters), now_ns, counters=self.counters)
         self._schedule = _StateSchedule(parameters)

@@ -35,7 +35,9 @@ class SpmBuilder:
         # A joiner that heard this SPM knows its position, so it may request everything after it (RFC 9.4).
         elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
         is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= setup.first_sqn
-        joins_at = setup.first_sqn if is_young else window.trail if setup.joins_at_trail else window.lead + 1
+        joins_at = setup.first_sqn if is_young else window.lead + 1
+        if setup.join_back_ivl:
+            joins_at = min(joins_at, max(window.trail, window.sent_since(setup.join_back_ivl, now_ns)))
         own: list[Option] = [Join(min_sqn=wrap(joins_at))]
         own += self._flow.spm_options()
         if self._parameters.private_options:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.effects import NOTHING, Deliver, Effect, Effects, LossCause, Lost, Notice
+from pgm.core.effects import NOTHING, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.missing_range import RecoveryActions
 from pgm.core.recovery.recovery import Recovery
@@ -64,6 +64,7 @@ class ReceiveWindow:
         self.kept: RunStore | None = None  # all data that came, even after delivery, for parity decoding
         self.is_open = False  # nothing is delivered before the application knows the session
         self.next_sqn = 0  # the first sqn not yet delivered or reported
+        self._checked_end = NEVER  # no sqn from here on is delivered
         self.lost_end = -1  # end of the last loss that was reported
 
     def begin(self, sqn: int) -> None:
@@ -105,6 +106,14 @@ class ReceiveWindow:
     def open(self) -> None:
         """Allow delivery: the application knows the session."""
         self.is_open = True
+
+    def opening(self, opened: Opened) -> list[Effect]:
+        """Return the report that delivery begins, unless the window reports it later."""
+        return [opened]
+
+    def late_opening(self, _first: int) -> list[Effect]:
+        """Return the report that `opening` has kept: delivery begins at `_first`."""
+        return []
 
     def keep(self, store: RunStore) -> None:
         """Copy references to all later data to `store`, even after delivery."""
@@ -320,6 +329,10 @@ class ReceiveWindow:
         """Stop waiting for all missing packets below `sqn`."""
         self.give_up(self._recovery.give_up_before(sqn), cause)
 
+    def give_up_rest(self, cause: LossCause) -> None:
+        """Stop waiting for everything that is missing: the session ends."""
+        self.give_up_before(self.gap_detector.end, cause)
+
     def skip_to(self, sqn: int, cause: LossCause) -> None:
         """Continue at `sqn`, far ahead. Everything missing or unseen before it is lost."""
         self.give_up_before(sqn, cause)
@@ -355,7 +368,7 @@ class ReceiveWindow:
         held, ranges, room = self._held, self._recovery.missing, self._room
         while room.octets > 0 or is_last:
             missing, first = ranges.oldest, self.next_sqn
-            end = NEVER if missing is None else missing.first
+            end = self._checked_end if missing is None else min(missing.first, self._checked_end)
             if end == first:
                 break
             if self._conflicts.has_disputes:

@@ -17,6 +17,7 @@ import trio
 from pgm.core.effects import Notice
 from pgm.core.late_join.states import state_tsi
 from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.session.proofs import proof_tsi
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, gsi_of
@@ -55,7 +56,7 @@ from pgm.net.endpoint.surfaces import Surface, new_surface
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
-from pgm.net.keys.stream_signatures import signer_of, signers_of
+from pgm.net.keys.stream_signatures import prover_of, signer_of, signers_of
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.logger import handler_of
 from pgm.telemetry.observer import observing
@@ -186,10 +187,12 @@ def source_parts(
     """
     chosen = stream_of(plan, stream)
     with nodes.held(plan, seed) as node:
-        while not node.links.tsis.isdisjoint(((tsi := new_tsi(plan, chosen)), state_tsi(tsi))):
+        while not node.links.tsis.isdisjoint(((tsi := new_tsi(plan, chosen)), state_tsi(tsi), proof_tsi(tsi))):
             pass
         segments = [link.segment for link in node.links]
-        start = SourceStart(tsi, time.time_ns(), time.monotonic_ns(), signer=signer_of(plan, chosen))
+        started_at_ns = time.time_ns()
+        signer, prover = signer_of(plan, chosen), prover_of(plan, chosen, tsi, started_at_ns)
+        start = SourceStart(tsi, started_at_ns, time.monotonic_ns(), signer=signer, prover=prover)
         core = (snapshot_source if has_state else source_core)(plan, chosen, segments, start)
         yield core, node, packer_of(core, plan, chosen)
 

@@ -60,6 +60,7 @@ class SourceParameters(CommonParameters, total=False):
     txw_peak_ivl: Quantity
     txw_unsent_bytes: Quantity
     txw_unsent_secs: Quantity
+    proof_ivl: Quantity
     flush_ivl: Quantity
     flush_rte: int
     batch_times: bool
@@ -172,6 +173,7 @@ class ReceiverParameters(CommonParameters, total=False):
     stall_ivl: Quantity
     end_confirm_ivl: Quantity
     signature_age: Quantity
+    forged_retries: int
     spm_verify_rte: int
     session_expiry: Quantity
     inbox_bytes: Quantity

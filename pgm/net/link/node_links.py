@@ -110,7 +110,9 @@ class NodeLinks(Sequence[Link]):
         self.endpoints = endpoints
         sources = {tsi: e for e in endpoints if isinstance(e.core, SourceCore) for tsi in e.core.tsis}
         ports = {
-            e: e.core.setup.data_ports | e.core.setup.state_ports for e in endpoints if isinstance(e.core, ReceiverCore)
+            e: e.core.setup.data_ports | e.core.setup.companion_ports
+            for e in endpoints
+            if isinstance(e.core, ReceiverCore)
         }
         self._sources = sources
         self._hearing_all = tuple(e for e, own in ports.items() if not own)

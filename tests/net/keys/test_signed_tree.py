@@ -1,4 +1,4 @@
-"""A signed stream through relay and repairer: SPMs that the source did not sign end at the first node."""
+"""A signed stream through relay and repairer: packets are proved, and forged SPMs end at the first node."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 import pgm
+from pgm.core.window.proved_window import ProvedWindow
 from pgm.errors import KeyRefused
 from pgm.net.keys.key_directory import place_of
 from pgm.net.keys.key_files import write_private_file
@@ -68,9 +69,13 @@ async def test_forged_spms_end_at_the_first_node(topology: Topology, place: Plac
                         await trio.testing.wait_all_tasks_blocked(0.01)
             await deliver(tree, 100)
         for name in BELOW:
-            [row] = tree.core(name).status(0)
+            row = next(row for row in tree.core(name).status(0) if row.data_port == 7500)
             assert row.lead == tree.core("source").window.lead
             assert tree.core(name).counters.lost_sqns == 0
+        assert tree.core("desk-1").counters.forged_packets == 0
+        [session] = tree.core("desk-1").sessions
+        assert isinstance(session.window, ProvedWindow)
+        assert session.window.next_sqn == tree.core("source").window.lead + 1
 
 
 async def test_joiner_of_a_signed_stream_gets_a_snapshot(topology: Topology) -> None:

@@ -11,7 +11,7 @@ from pgm.parameters import Parameters, ProfileInputs, lan
 from pgm.sim.applications import ConsumptionRate, ReceiverApplication, Traffic
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.completion import check_complete, settle
-from pgm.sim.checks.invariants import all_checkers
+from pgm.sim.checks.invariants import all_checkers, cheap_checkers
 from pgm.sim.delivery_check import DeliveryCheck
 from pgm.sim.links import LinkSetup
 from pgm.sim.node import SimulatedNode
@@ -52,13 +52,14 @@ def make_world(
     starts: Mapping[str, int] | None = None,
     factory: CoreFactory = build_core,
     more: tuple[Checker, ...] = (),
+    is_timed: bool = True,
 ) -> World:
-    """Return a world with every checker.
+    """Return a world with every checker; without those of NAK times unless `is_timed`.
 
     `wirings` has keys of node names, or of the part before the first dash.
     """
     world = World(factory, seed=seed)
-    for checker in (*more, *all_checkers()):
+    for checker in (*more, *(all_checkers() if is_timed else cheap_checkers())):
         world.add_checker(checker)
     ways = wirings or {}
     for name, plan in tree.plans.items():

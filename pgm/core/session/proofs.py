@@ -1,0 +1,81 @@
+"""Proofs of a signed stream: the messages of a second session of the same source.
+
+The data port of the proofs and the source port of their TSI differ from those of the stream in one bit, so receivers
+without keys never take a proof. Otherwise the session is ordinary PGM: relays pass it on, and repairers cache it. Each
+proof is one packet. Cores know no cryptography: what makes and checks proofs is given to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.train import Run
+
+_BIT = 0x4000  # by which ports of proofs differ from those of their stream
+
+
+def proof_port(data_port: int) -> int:
+    """Return the data port of the proofs of a stream, or of the stream of proofs."""
+    return data_port ^ _BIT
+
+
+def proof_tsi(tsi: Tsi) -> Tsi:
+    """Return the TSI of the proofs of a session, or of the session of proofs."""
+    port = int.from_bytes(tsi[-2:], "big")
+    return tsi[:-2] + (port ^ _BIT).to_bytes(2, "big")
+
+
+def most_proof_octets(max_tpdu: int) -> int:
+    """Return the octets of the largest proof, which fits into one packet."""
+    return max_tpdu - DATA_HEADER_OCTETS
+
+
+class Prover(Protocol):
+    """Maker of the proofs of one session. Runs have the source's own numbers, and stay in memory until proved."""
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+
+    def take(self, runs: Iterable[Run]) -> list[bytes]:
+        """Take the packets that leave, in order. Return proofs that cannot wait."""
+
+    def idle(self, now_ns: int) -> list[bytes]:
+        """Note that the source has nothing more to send now. Return the proof that is due."""
+
+    def handle_deadline(self, now_ns: int) -> list[bytes]:
+        """Return the proof that is due."""
+
+
+class ProvedSpan(Protocol):
+    """Consecutive packets of one digest. Sqns are the source's own numbers."""
+
+    @property
+    def first(self) -> int:
+        """The first sqn."""
+
+    @property
+    def end(self) -> int:
+        """The sqn after the last."""
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of the packets."""
+
+
+class ProofCheck(Protocol):
+    """Check of the proofs of one session."""
+
+    def spans_of_untrusted(self, octets: bytes) -> Sequence[ProvedSpan] | None:
+        """Return the spans of a valid proof, which ascend; None for other octets. Never raises."""
+
+    def block_start(self, sqn: int) -> int:
+        """Return the first sqn of the block of a packet. No span begins in one block and ends in another."""
+
+    def digest(self, runs: Sequence[Run]) -> bytes:
+        """Return the digest of consecutive runs, which have the source's own numbers."""
+
+
+NewProofCheck = Callable[[Tsi, int], ProofCheck]  # of a session: its TSI, and its start in ns since 1970

@@ -1,0 +1,32 @@
+"""Check of a session's proofs and packets, in the form that cores take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from pgm.trust.blocks import BLOCK_BITS
+from pgm.trust.proofs import Proof, Span
+from pgm.trust.verifier import ProofChain
+from pgm.wire.packet_run import Run
+
+
+@attrs.define(eq=False)
+class SessionCheck:
+    """Check by the chain of a session. The first proof that comes begins the chain."""
+
+    _chain: ProofChain
+
+    def spans_of_untrusted(self, octets: bytes) -> Sequence[Span] | None:
+        """Return the spans of a proof that continues the chain; None for other octets. Never raises."""
+        proof = self._chain.take_untrusted(octets)
+        return proof.spans if isinstance(proof, Proof) and not proof.has_details else None
+
+    def block_start(self, sqn: int) -> int:
+        """Return the first sqn of the block of a packet."""
+        return sqn >> BLOCK_BITS << BLOCK_BITS
+
+    def digest(self, runs: Sequence[Run]) -> bytes:
+        """Return the digest of consecutive runs. Raises `ValueError` for gaps."""
+        return self._chain.session.digest(runs)

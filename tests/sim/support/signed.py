@@ -1,0 +1,109 @@
+"""Trees whose source signs and proves its stream, and whose receivers verify. Elements have no keys unless one is hostile."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+
+import aggregator.process
+import repairer.process
+from deploy.node.roles import build_core
+from pgm.core.effects import Effects, Send
+from pgm.core.interface import Core
+from pgm.core.session.proofs import most_proof_octets
+from pgm.core.session.signed_streams import StreamSigners
+from pgm.net.core_factory import SourceStart, receiver_core, segments_of, source_core
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.trust.blocks import SignedSession
+from pgm.trust.proofs import spans_within
+from pgm.trust.session_check import SessionCheck
+from pgm.trust.signature_check import SignatureCheck
+from pgm.trust.signer import BlockSigner
+from pgm.trust.verifier import ProofChain
+from pgm.wire import checksum
+from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.signed_spm import SpmSigner
+from tests.unit.trust.keys import FIRST, private_keys
+
+KEYS = private_keys(1)
+CHECK = SignatureCheck([KEYS.public], lambda: FIRST)
+
+
+def _new_check(tsi: Tsi, started_ns: int) -> SessionCheck:
+    return SessionCheck(ProofChain(SignedSession(bytes(tsi), started_ns), CHECK.keys_of, None))
+
+
+def _with_public_keys(plan: NodePlan, rng: random.Random) -> Core:
+    """Build an element that checks SPMs, as those of real trees do."""
+    port = plan.streams[0].data_port
+    signers = StreamSigners({port: CHECK})
+    build = aggregator.process.build if plan.role is Role.AGGREGATOR else repairer.process.build
+    return build(plan, segments_of(plan), rng, signers)
+
+
+def proving(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+    """Build the core of a node, with keys for sources and receivers."""
+    if plan.role not in (Role.SOURCE, Role.RECEIVER):
+        return build_core(plan, rng, tsi, now_ns)
+    stream = plan.streams[0]
+    if plan.role is Role.RECEIVER:
+        port = stream.data_port
+        signers = StreamSigners({port: CHECK}, proofs={port: _new_check})
+        return receiver_core(plan, plan.streams, segments_of(plan), rng, signers=signers)
+    parameters = plan.parameters_of(stream)
+    most = spans_within(most_proof_octets(parameters.max_tpdu))
+    prover = BlockSigner(KEYS, SignedSession(bytes(tsi), now_ns), parameters.proof_ivl, most_spans=most)
+    signer = SpmSigner(KEYS.public.id_octets, KEYS.sign)
+    return source_core(plan, stream, segments_of(plan), SourceStart(tsi, now_ns, now_ns, rng, signer, prover))
+
+
+@attrs.define(eq=False)
+class Altering:
+    """Core that alters the payloads of data that it sends; everything else is that of the honest core."""
+
+    core: Any
+    share: float
+    rng: random.Random
+    altered: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.core, name)
+
+    def receive(self, *arguments: Any) -> Effects:
+        """Take packets, and alter what answers them."""
+        return self._altered(self.core.receive(*arguments))
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """Run what is due, and alter what is sent."""
+        return self._altered(self.core.handle_deadline(now_ns))
+
+    def _altered(self, effects: Effects) -> Effects:
+        return [self._changed(effect) if isinstance(effect, Send) and effect.is_data else effect for effect in effects]
+
+    def _changed(self, send: Send) -> Send:
+        rows = np.frombuffer(bytes(send.octets), np.uint8).reshape(-1, send.stride).copy()
+        for row in rows:
+            if self.rng.random() < self.share:
+                self.altered += 1
+                row[self.rng.randrange(DATA_HEADER_OCTETS, send.stride)] ^= 1 << self.rng.randrange(8)
+        checksum.fill(rows)
+        return attrs.evolve(send, octets=rows.reshape(-1))
+
+
+def hostile(name: str, share: float, found: list[Altering]) -> Callable[..., Core]:
+    """Return a factory in which one node alters a share of the data that it sends."""
+
+    def build(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+        is_element = plan.role in (Role.AGGREGATOR, Role.REPAIRER)
+        core = _with_public_keys(plan, rng) if is_element else proving(plan, rng, tsi, now_ns)
+        if plan.name == name:
+            found.append(altering := Altering(core, share, random.Random(1)))
+            return altering
+        return core
+
+    return functools.wraps(proving)(build)
