@@ -2,7 +2,8 @@
 
 The topology's parents come first, then the path address of the last SPM. After `parent_patience` unanswered NAKs in a
 row, over the time of as many repeats, the next parent is asked. NAKs that a burst of losses or a late process leaves
-unanswered together are therefore no reason. The preferred parent is tried again after `parent_retry_ivl`, or at once
+unanswered together are therefore no reason. Waits grow for a parent that is slow, and not for one from which nothing has
+come since: each request would wait long for each dead parent, before it came to a living one. The preferred parent is tried again after `parent_retry_ivl`, or at once
 when a packet of that parent arrives.
 """
 
@@ -79,6 +80,8 @@ class Parents:
 
     def heard(self, peer: Nla) -> None:
         """Note a sign of life. Return at once to a parent that is preferred to the current one."""
+        if self._unanswered and peer == self.current:
+            self.response_timeout.is_unheard = False
         if self._index and peer in self._order[: self._index] and peer not in self._accused:
             self._move_to(self._order.index(peer))
 
@@ -88,6 +91,7 @@ class Parents:
             self.heard(peer)
         if self._unanswered and peer == self.current:
             self._unanswered = 0
+            self.response_timeout.is_unheard = False
 
     def accuse(self, peer: Nla, now_ns: int) -> None:
         """Note a peer that gave wrong packets. Ask another parent for `parent_retry_ivl`."""
@@ -104,6 +108,7 @@ class Parents:
             return
         if not self._unanswered:
             self._unanswered_since_ns = now_ns
+            self.response_timeout.is_unheard = True
         self._unanswered += 1
         least_ns = (self._patience - 1) * self.response_timeout.floor_ns
         if self._unanswered >= self._patience and now_ns - self._unanswered_since_ns >= least_ns:

@@ -29,6 +29,7 @@ class ResponseTimeout:
     least_ns: int = attrs.Factory(lambda self: self.floor_ns, takes_self=True)
     _mean_ns: int = 0
     _deviation_ns: int = 0
+    is_unheard: bool = False  # nothing has come from the parent since its first unanswered request; there are others
     _factor: int = 1
     _grown_until_ns: int = 0
 
@@ -97,4 +98,4 @@ class ResponseTimeout:
     def start_anew(self) -> None:
         """Forget all measurements: another parent is asked from now on."""
         self._mean_ns = self._deviation_ns = self._grown_until_ns = 0
-        self._factor = 1
+        self._factor, self.is_unheard = 1, False

@@ -91,6 +91,23 @@ def test_the_preferred_parent_is_tried_again():
 
 
 @pytest.mark.rfc("RCV-21")
+def test_dead_parents_delay_new_losses_no_longer_than_repeats():
+    """Two of three parents are dead while the stream goes on: each loss reaches the living one within its first tries."""
+    setup = ReceiverSetup(SEGMENT, parents=(REPAIRER, PARENT, SOURCE))
+    reader = joined(setup=setup, nak_bo_ivl=1, nak_rpt_ivl=50 * MS, nak_max_ivl=SECOND)
+    waits = []
+    for lost in range(1010, 1040, 3):
+        reader.hear(data_train([lost + 1, lost + 2]))
+        began, at = reader.now, len(reader.sent)
+        while not any(send.to == SOURCE for _, send in reader.sent[at:]):
+            reader.hear(spm_packet(lost, 1000, lost + 2), after=10 * MS)
+            assert reader.now < began + 5 * SECOND
+        waits.append(reader.now - began)
+        reader.hear(ncf_packet(lost))
+        reader.hear(data_train([lost], kind=PacketType.RDATA))
+    assert max(waits) <= 500 * MS
+
+
 def test_path_of_the_newest_spm_is_where_naks_go():
     reader = joined()
     reader.hear(spm_packet(2, 100, 1009, path_nla=PARENT))
