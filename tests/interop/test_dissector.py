@@ -17,7 +17,7 @@ import pytest
 
 from pgm.wire.control_packets import CONTROL, Nak, encode
 from pgm.wire.formats import Kind, PacketType
-from pgm.wire.options import OPTIONS, Option, PgmccFeedback
+from pgm.wire.options import OPTIONS, PROOF_OCTETS, Option, PgmccFeedback
 from tests.interop.conftest import SceneOf
 from tests.interop.support.peers import Layout, Pair, Side, messages, needs_openpgm
 from tests.interop.support.scripts import DESKS, deliver, end_whole
@@ -28,7 +28,12 @@ PORT = 3056
 GOOD = "1"  # the dissector's verdict on a good checksum
 HEADER_OCTETS = 16
 RAW_IP = 101  # link type of a capture
-VALUES: dict[Kind, Any] = {Kind.U16: 7, Kind.U32: 70_000, Kind.U32S: (70_001, 70_005, 70_009)}
+VALUES: dict[Kind, Any] = {
+    Kind.U16: 7,
+    Kind.U32: 70_000,
+    Kind.U32S: (70_001, 70_005, 70_009),
+    Kind.RAW: bytes(PROOF_OCTETS),
+}
 ADDRESSES = {4: "10.1.0.1", 6: "fd00::1"}
 OURS = Pair("ours", "ours on both sides", Side.OURS, Side.OURS)
 
