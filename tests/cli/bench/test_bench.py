@@ -139,14 +139,6 @@ def test_repair_after_random_loss_and_a_burst() -> None:
     assert gap["ms"] < 50  # the gap is one range, so no work is done for each packet
 
 
-def test_bench_repair_on_loopback_names_the_needed_path() -> None:
-    rows, _ = rows_of(bench("repair", "--contenders", "ours-trio", "--burst", "300", "--path", "loopback", "--json"))
-    assert "--path namespaces" in rows[0]["why_not"]
-    assert rows[1]["part"] == "1% of packets inside trains"
-    assert rows[2]["repaired"] > 0  # the row of a source that runs flat out
-    assert rows[3]["repaired"] >= 300
-
-
 def test_relays_in_the_path() -> None:
     rows, _ = rows_of(bench("relay", "--json"))
     assert [row["layout"] for row in rows] == [

@@ -50,7 +50,7 @@ def test_parents_five_percent_loss_for_ten_minutes_no_change(layout, seed):
 
 @pytest.mark.parametrize(("layout", "asker"), [("on-lan", "receiver-0"), ("aggregator", "aggregator")])
 def test_parents_dead_parent_is_left_before_a_window_passes(layout, asker):
-    """Each of the repeats waits twice as long as the one before, up to nak_max_ivl."""
+    """Waits for a parent that is silent do not grow while the stream goes on."""
     world = world_of(layout, 1, 30)
     died_ns, window_ns = 10 * SECOND, parameters().txw_secs
     Faults(world).crash("repairer", died_ns)

@@ -103,7 +103,7 @@ def test_repairers_keep_requests_from_the_source(mode):
     assert at_source < 0.5 * asked
 
 
-@pytest.mark.parametrize("seed", [*range(6), 7, 503, 4000132, 4000249, 7000080, 7000295, 7000372, 7000401, 7003327])
+@pytest.mark.parametrize("seed", [0, 1, 7, 503, 4000132, 4000249, 7000080, 7000295, 7000372, 7000401, 7003327])
 def test_everything_arrives_with_parity_whatever_happens(seed):
     """More seeds: `python -m tests.sim.campaigns.run_seeds --kind parity --seeds 200`.
 
