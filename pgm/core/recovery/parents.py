@@ -3,8 +3,8 @@
 The topology's parents come first, then the path address of the last SPM. After `parent_patience` unanswered NAKs in a
 row, over the time of as many repeats, the next parent is asked. NAKs that a burst of losses or a late process leaves
 unanswered together are therefore no reason. Waits grow for a parent that is slow, and not for one from which nothing has
-come since: each request would wait long for each dead parent, before it came to a living one. The preferred parent is tried again after `parent_retry_ivl`, or at once
-when a packet of that parent arrives.
+come while others were heard: each request would wait long for each dead parent, before it came to a living one. The
+preferred parent is tried again after `parent_retry_ivl`, or at once when a packet of that parent arrives.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Parents:
         self._tries = max(2, self._patience // 3)  # NAKs of one request to each parent: it need not wait for the change
         self._unanswered = 0  # NAKs in a row
         self._unanswered_since_ns = 0
+        self._is_unheard = False  # whether no packet of the current parent came since the first of them
         self._retry_at_ns = 0
         self._accused: set[Nla] = set()  # until the preferred parent is tried again
         self._order: tuple[Nla, ...] = self._configured
@@ -80,18 +81,18 @@ class Parents:
 
     def heard(self, peer: Nla) -> None:
         """Note a sign of life. Return at once to a parent that is preferred to the current one."""
-        if self._unanswered and peer == self.current:
-            self.response_timeout.is_unheard = False
+        if self._unanswered:
+            self._is_unheard = self._is_unheard and peer != self.current
+            self.response_timeout.is_parent_dead = self._is_unheard
         if self._index and peer in self._order[: self._index] and peer not in self._accused:
             self._move_to(self._order.index(peer))
 
     def answered(self, peer: Nla) -> None:
         """Note an NCF or RDATA, which proves that the parent answers NAKs."""
-        if self._index:
+        if self._index or self._unanswered:
             self.heard(peer)
         if self._unanswered and peer == self.current:
             self._unanswered = 0
-            self.response_timeout.is_unheard = False
 
     def accuse(self, peer: Nla, now_ns: int) -> None:
         """Note a peer that gave wrong packets. Ask another parent for `parent_retry_ivl`."""
@@ -107,8 +108,8 @@ class Parents:
         if len(self._order) < 2 or asked != self.current:
             return
         if not self._unanswered:
-            self._unanswered_since_ns = now_ns
-            self.response_timeout.is_unheard = True
+            self._unanswered_since_ns, self._is_unheard = now_ns, True
+        self.response_timeout.is_parent_dead = False  # until others are heard in the next wait: else it is an outage
         self._unanswered += 1
         least_ns = (self._patience - 1) * self.response_timeout.floor_ns
         if self._unanswered >= self._patience and now_ns - self._unanswered_since_ns >= least_ns:

@@ -311,8 +311,7 @@ class Recovery:
             self._counters.watch.gave_up(self._tsi, missing, now_ns)
         self._step(actions.asking, RepairEvent.TIMER, now_ns)
         for response_timeout in timed_out:
-            if not (response_timeout.is_unheard and may_give_up):  # else the parent is dead, and the stream goes on
-                response_timeout.timed_out(now_ns)
+            response_timeout.timed_out(now_ns)
         if waiting:
             self._join(waiting)
         actions.asking = self._join(actions.asking)

@@ -29,7 +29,7 @@ class ResponseTimeout:
     least_ns: int = attrs.Factory(lambda self: self.floor_ns, takes_self=True)
     _mean_ns: int = 0
     _deviation_ns: int = 0
-    is_unheard: bool = False  # nothing has come from the parent since its first unanswered request; there are others
+    is_parent_dead: bool = False  # others are heard and the parent is not; set by `Parents`
     _factor: int = 1
     _grown_until_ns: int = 0
 
@@ -77,7 +77,7 @@ class ResponseTimeout:
 
     def timed_out(self, now_ns: int) -> None:
         """Note a timeout. Timeouts that end together, or whose waits began before the last doubling, count once."""
-        if now_ns < self._grown_until_ns:
+        if now_ns < self._grown_until_ns or self.is_parent_dead:
             return
         if self.ivl_ns < self.ceiling_ns:
             self._factor *= 2
@@ -98,4 +98,4 @@ class ResponseTimeout:
     def start_anew(self) -> None:
         """Forget all measurements: another parent is asked from now on."""
         self._mean_ns = self._deviation_ns = self._grown_until_ns = 0
-        self._factor, self.is_unheard = 1, False
+        self._factor, self.is_parent_dead = 1, False

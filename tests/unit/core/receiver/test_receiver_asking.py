@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pgm.core.receiver.setup import ReceiverSetup
@@ -95,12 +97,12 @@ def test_dead_parents_delay_new_losses_no_longer_than_repeats():
     """Two of three parents are dead while the stream goes on: each loss reaches the living one within its first tries."""
     setup = ReceiverSetup(SEGMENT, parents=(REPAIRER, PARENT, SOURCE))
     reader = joined(setup=setup, nak_bo_ivl=1, nak_rpt_ivl=50 * MS, nak_max_ivl=SECOND)
-    waits = []
+    waits, spms = [], itertools.count(1010)
     for lost in range(1010, 1040, 3):
         reader.hear(data_train([lost + 1, lost + 2]))
         began, at = reader.now, len(reader.sent)
         while not any(send.to == SOURCE for _, send in reader.sent[at:]):
-            reader.hear(spm_packet(lost, 1000, lost + 2), after=10 * MS)
+            reader.hear(spm_packet(next(spms), 1000, lost + 2), after=10 * MS)
             assert reader.now < began + 5 * SECOND
         waits.append(reader.now - began)
         reader.hear(ncf_packet(lost))
