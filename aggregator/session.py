@@ -313,7 +313,9 @@ class AggregatorSession:
     def _may_forward(self, spans: list[Span], packets: int, peer: Nla, now_ns: int) -> bool:
         """Return whether a child's request is in flight already, or within the child's part of what is passed up."""
         new = [span for first, end in spans for span in self.elimination.unasked(first, end, now_ns)]
-        return not new or self.nak_limits.admit_upward(peer, sum([end - first for first, end in new]), packets, now_ns)
+        asked = sum([end - first for first, end in new])
+        is_ending = self.state.end.is_claimed
+        return not new or self.nak_limits.admit_upward(peer, asked, packets, now_ns, is_ending=is_ending)
 
     def _route_for(
         self, spans: list[Span], index: int, peer: Nla, now_ns: int, *, is_history: bool

@@ -356,7 +356,8 @@ class RepairerSession:
         """Return whether packets are requested already, or within a child's part of what this node may ask for."""
         missing = self.upstream.recovery.missing
         new = sum([high - low for first, end in lacking for low, high in missing.uncovered(first, end)])
-        return not new or self.nak_limits.admit_upward(peer, new, packets, now_ns)
+        is_ending = self.state.end.is_claimed
+        return not new or self.nak_limits.admit_upward(peer, new, packets, now_ns, is_ending=is_ending)
 
     def _on_sibling_nak(self, nak: Nak, spans: list[Span], segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Repair what the cache holds for a sibling, and confirm that alone. Ask the parents for the rest."""

@@ -69,6 +69,14 @@ class FairShare:
         self._add(asker, octets)
         return True
 
+    def take_up_to(self, asker: Nla, octets: int, most: int, now_ns: int) -> bool:
+        """Count requested octets if the asker has requested less than `most` in this interval. Return whether it had."""
+        self._turn(now_ns)
+        if self._spent.get(asker, 0) >= most:
+            return False
+        self._add(asker, octets)
+        return True
+
     def _add(self, asker: Nla, octets: int) -> int:
         spent = self._spent.get(asker, 0) + octets
         if len(self._spent) < self._limit or asker in self._spent:

@@ -205,12 +205,15 @@ class NakLimits:
         is_alone = child in self._children or not self._shares.has_others(NEWCOMERS, now_ns)
         return child if is_alone else NEWCOMERS
 
-    def admit_upward(self, child: Nla, sqns: int, packets: int, now_ns: int) -> bool:
+    def admit_upward(self, child: Nla, sqns: int, packets: int, now_ns: int, *, is_ending: bool = False) -> bool:
         """Return whether a child's request may be passed to a parent: no child may use up what this node may ask for.
 
-        An element divides what it passes up itself.
+        An element divides what it passes up itself. A source that has announced its end leaves when requests cease, and
+        sends no more data: with `is_ending` the requests of named and proven children are not held.
         """
-        if child in self._named.elements:
+        asker = self.asker(child, now_ns)
+        is_known = asker == child and child in self._children
+        if child in self._named.elements or (is_ending and is_known and child not in self._excessive):
             return True
         least = (
             packets
@@ -219,7 +222,12 @@ class NakLimits:
             // (self._parameters.child_nak_rte * self._parameters.brake_burst_ivl)
         )
         octets = max(sqns * self._parameters.max_tpdu, least)
-        if self._upward.take(self.asker(child, now_ns), octets, now_ns):
+        is_admitted = (
+            self._upward.take_up_to(child, octets, self._upward.octets, now_ns)
+            if is_known
+            else self._upward.take(asker, octets, now_ns)
+        )
+        if is_admitted:
             return True
         self._counters.nak_packets_held += packets
         return False

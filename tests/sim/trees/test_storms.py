@@ -47,7 +47,6 @@ def test_flood_of_a_named_receiver_spends_no_relays_allowance() -> None:
     assert_honest_are_unharmed("relay", 6000, 0, for_s=1)
 
 
-@pytest.mark.parametrize("place", floods.PLACES)
-def test_widest_flood_harms_no_honest_receiver(place: str) -> None:
-    """Tests the worst of `floods.FLOODS`. `python -m tests.sim.support.floods` runs all of them."""
-    assert_honest_are_unharmed(place, *floods.FLOODS[-1])
+def test_widest_flood_harms_no_honest_receiver() -> None:
+    """Tests the worst of `floods.FLOODS`. `python -m tests.sim.support.floods` runs all of them, at three places."""
+    assert_honest_are_unharmed("relay", *floods.FLOODS[-1])

@@ -137,3 +137,12 @@ def test_upward_share_is_not_spent_by_one_child():
             assert brake.admit_upward("relay", 63, 1, now)
     assert 40 <= passed <= 60  # a quarter of 100 a second, for two seconds
     assert counters.nak_packets_held == 2000 - passed
+
+
+def test_known_child_is_not_held_at_the_end_of_the_stream():
+    """A source that has announced its end leaves when requests cease, so none is held; those of strangers are."""
+    brake, counters = limits_of(NamedChildren(frozenset({"desk"}), frozenset()))
+    assert ask(brake, "desk", SECOND)
+    assert all(brake.admit_upward("desk", 63, 1, SECOND, is_ending=True) for _ in range(100))
+    assert counters.nak_packets_held == 0
+    assert not all(brake.admit_upward(f"forged-{number}", 63, 1, SECOND, is_ending=True) for number in range(100))
