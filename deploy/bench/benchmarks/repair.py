@@ -105,11 +105,17 @@ async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSett
     if contender.why_not(job):
         return [of_place | {"why_not": contender.why_not(job)}]
     rows = [of_place | {"why_not": why_not}] if why_not else []
+    bound: Row = {}
+    if contender.is_ours:
+        try:
+            bound = await _repair_bound(contender, job, settings)
+        except ProcessError as error:
+            return [of_place | {"why_not": error.message}]
     for kind in _LOSSES:
         if contender.is_ours if kind.is_injected else not why_not:
             row = _row(contender, f"{format_fraction(settings.loss)} of {kind.name}", place)
             try:
-                rows.append(row | await _loss_row(contender, kind, job, settings))
+                rows.append(row | bound | await _loss_row(contender, kind, job, settings))
             except ProcessError as error:
                 rows.append(row | {"why_not": error.message})
             finally:
@@ -120,7 +126,6 @@ async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSett
 async def _loss_row(contender: Contender, kind: _Loss, job: Job, settings: BenchSettings) -> Row:
     """Return the row of one kind of loss. Raises `ProcessError`."""
     kind.prepare(job, 0.0)
-    bound = await _repair_bound(contender, job, settings) if contender.is_ours else {}
 
     def search(share: float) -> Callable[[Searcher], Awaitable[Maximum]]:
         title = f"{format_fraction(share)} of {kind.name} lost" if share else f"no {kind.name} lost"
@@ -131,7 +136,7 @@ async def _loss_row(contender: Contender, kind: _Loss, job: Job, settings: Bench
     without, with_loss = await run_interleaved([search(0.0), search(settings.loss)])
     kind.prepare(job, settings.loss)
     held = await _held_rate(contender, kind.job(job, settings.loss), settings, without)
-    return _goodput(contender, without, with_loss) | held | bound
+    return _goodput(contender, without, with_loss) | held
 
 
 async def _repair_bound(contender: Contender, job: Job, settings: BenchSettings) -> Row:
