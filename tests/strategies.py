@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from pgm.wire.control_packets import CONTROL, Nak, Packet
 from pgm.wire.formats import UPSTREAM, Kind, Nla, PacketType, Tsi
 from pgm.wire.options import (
+    CODE_OCTETS,
     MAX_NAK_LIST,
     OPTIONS,
     PROOF_OCTETS,
+    ControlCode,
     CurrTgsize,
     NakList,
     Option,
@@ -72,8 +74,9 @@ def options_of(cls: type[Option]) -> st.SearchStrategy[Option]:
     if cls in (ParityGrp, CurrTgsize):
         return u32s.filter(bool).map(cls)
     drawn = _declared(cls)
-    if cls is SpmSignature:
-        drawn["proof"] = st.binary(min_size=PROOF_OCTETS, max_size=PROOF_OCTETS)
+    if cls in (SpmSignature, ControlCode):
+        size = PROOF_OCTETS if cls is SpmSignature else CODE_OCTETS
+        drawn["proof"] = st.binary(min_size=size, max_size=size)
     defaults = {field.name: field.default for field in attrs.fields(cls)}
     for name, mask in cls.FLAGS.items():
         drawn[name] = st.booleans() if isinstance(defaults[name], bool) else st.integers(0, mask)

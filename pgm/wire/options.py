@@ -25,6 +25,7 @@ OP_ENCODED_NULL = 0x80  # U, fourth octet
 
 MAX_OPTIONS = 16  # after OPT_LENGTH (W-24, E-19); this project never sends more than 15
 PROOF_OCTETS = 74  # of OPT_PGM_SIGNATURE: id of keys, and Ed25519 signature (RFC 8032)
+CODE_OCTETS = 34  # of OPT_PGM_CODE: id of keys, counter, and keyed BLAKE3
 MAX_NAK_LIST = 62  # beyond the header's sqn (W-33)
 
 _HEAD = struct.Struct(">BBBB")
@@ -347,6 +348,19 @@ class SpmSignature(Option):
     proof: bytes = raw("id of the keys (10), Ed25519 signature (64)")
 
 
+@_option
+@attrs.frozen
+class ControlCode(Option):
+    """Private option: a code that authenticates a control packet between two nodes; others skip the option.
+
+    The option is the last one of its packet. The code covers the packet without it (`pgm.wire.option_rewriting`).
+    """
+
+    TYPE, NAME = 0x6C, "OPT_PGM_CODE"
+    CARRIERS = frozenset({_T.NAK, _T.NNAK, _T.SPMR, _T.POLR, _T.ACK})
+    proof: bytes = raw("id of the sender's keys (10), counter (8), code (16)")
+
+
 @attrs.frozen
 class UnknownOption(Option):
     """An option without a row in the table, kept octet for octet."""
@@ -467,6 +481,8 @@ def _decode_one_untrusted(octets: memoryview, at: int, number: int, size: int, o
     if cls is NakList and not 0 < len(values[0]) <= MAX_NAK_LIST:
         raise WireError("nak_list")
     if cls is SpmSignature and len(values[2]) != PROOF_OCTETS:
+        raise WireError("option_length")
+    if cls is ControlCode and len(values[0]) != CODE_OCTETS:
         raise WireError("option_length")
     if cls in _PARITY and not _is_sound(cls, values[0], octet3):
         raise WireError("parity")

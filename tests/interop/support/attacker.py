@@ -1,7 +1,7 @@
-"""Packets that make OpenPGM hang, sent into a running session (INT-Q10, INT-Q11, W-20).
+"""Packets that make OpenPGM hang, sent into a running session (INT-Q10, INT-Q11, W-20), and a NAK with a code.
 
 `python -m tests.interop.support.attacker ADDRESS GROUP PORT [KIND ...]` listens for an SPM, and forges possible next
-packets of that session.
+packets of that session. `coded_nak` is sent to the source, and its repair is awaited.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import attrs
 
 from pgm.wire.control_packets import Nak, Spm, decode_control_untrusted, encode
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, OPTIONS_PRESENT, PacketType
+from pgm.wire.option_rewriting import with_code
+from pgm.wire.options import CODE_OCTETS
 from pgm.wire.sequence_numbers import HALF, wrap
 from tests.reference import data_packet, sealed
 
@@ -75,6 +77,12 @@ def far_ncf(spm: Spm, group: str) -> bytes:
     return encode(packet)
 
 
+def coded_nak(spm: Spm, group: str) -> bytes:
+    """Return a NAK with a code (OPT_PGM_CODE) for the newest packet."""
+    packet = Nak(tsi=spm.tsi, data_port=spm.data_port, sqn=spm.lead, source_nla=spm.path_nla, group_nla=group)
+    return with_code(encode(packet), lambda _: bytes(CODE_OCTETS))
+
+
 FORGERIES: dict[str, Callable[[Spm], bytes]] = {
     forge.__name__: forge
     for forge in (
@@ -89,13 +97,19 @@ FORGERIES: dict[str, Callable[[Spm], bytes]] = {
 }
 
 
+def open_ear(group: str, port: int, address: str) -> socket.socket:
+    """Return a socket that hears the group."""
+    ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    ear.bind((group, port))
+    request = struct.pack("4s4s", socket.inet_aton(group), socket.inet_aton(address))
+    ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+    return ear
+
+
 def hear_spm(group: str, port: int, address: str) -> Spm:
     """Wait for an SPM on the group."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
-        ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        ear.bind((group, port))
-        request = struct.pack("4s4s", socket.inet_aton(group), socket.inet_aton(address))
-        ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+    with open_ear(group, port, address) as ear:
         while True:
             octets = ear.recv(1 << 16)
             packet = decode_control_untrusted(octets) if octets[4] == PacketType.SPM else None
@@ -103,11 +117,30 @@ def hear_spm(group: str, port: int, address: str) -> Spm:
                 return attrs.evolve(packet, options=())
 
 
+def request_repair(gun: socket.socket, group: str, port: int, address: str) -> None:
+    """Send NAKs with codes for the newest packet until the source repairs it."""
+    with open_ear(group, port, address) as ear:
+        ear.settimeout(0.2)
+        while True:
+            heard = hear_spm(group, port, address)
+            gun.sendto(coded_nak(heard, group), (heard.path_nla, port))
+            try:
+                while ear.recv(1 << 16)[4] != PacketType.RDATA:
+                    pass
+                return
+            except TimeoutError:
+                pass
+
+
 def main(address: str, group: str, port: int, kinds: list[str]) -> None:
     """Send the named forgeries, or all; a forged SPM is the next one of the session."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gun:
         gun.bind((address, 0))
         gun.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
+        if kinds == [coded_nak.__name__]:
+            request_repair(gun, group, port, address)
+            print(coded_nak.__name__, flush=True)
+            return
         for kind in kinds or [*FORGERIES, far_ncf.__name__]:
             heard = hear_spm(group, port, address)
             following = attrs.evolve(heard, spm_sqn=wrap(heard.spm_sqn + 1))

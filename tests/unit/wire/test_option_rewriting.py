@@ -8,11 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.wire import checksum
-from pgm.wire.control_packets import Spm, decode_control_untrusted, encode, with_path
+from pgm.wire.control_packets import Ack, Spm, decode_control_untrusted, encode, with_path
 from pgm.wire.formats import OPTIONS_NETWORK, OPTIONS_PRESENT, PacketType
-from pgm.wire.option_rewriting import with_back_off
-from pgm.wire.options import NO_OPTIONS, Epoch, Fin, Join, NakBoIvl, NakBoRng, UnknownOption, encode_options, find
+from pgm.wire.option_rewriting import covered_octets, with_back_off, with_code, without_code
+from pgm.wire.options import (
+    NO_OPTIONS,
+    ControlCode,
+    Epoch,
+    Fin,
+    Join,
+    NakBoIvl,
+    NakBoRng,
+    UnknownOption,
+    encode_options,
+    find,
+)
 from tests.reference import DATA_PORT, TSI, sealed, without_checksum
+from tests.strategies import packets_of
 
 MINE = (NakBoIvl(ivl_us=5000, ivl_sqn=9),)
 OTHERS = st.lists(
@@ -88,3 +100,28 @@ def test_a_packet_without_a_checksum_gets_none():
     after = with_back_off(decode_control_untrusted(octets), octets, MINE)
     assert after[6:8] == b"\0\0"
     assert find(decode_control_untrusted(after).options, NakBoIvl) == MINE[0]
+
+
+CODE = b"i" * 10 + b"n" * 8 + b"c" * 16
+CODED = st.sampled_from(sorted(ControlCode.CARRIERS)).flatmap(packets_of)
+
+
+@given(packet=CODED)
+def test_codes_are_last_and_taken_out_without_a_trace(packet):
+    """The code covers the octets of the packet without it, which come back with a valid checksum."""
+    packet = attrs.evolve(packet, options=tuple(one for one in packet.options if not isinstance(one, ControlCode)))
+    before, covered = encode(packet), []
+    after = decode_control_untrusted(with_code(before, lambda octets: covered.append(octets) or CODE))
+    assert after.options == (*decode_control_untrusted(before).options, ControlCode(CODE))
+    assert checksum.is_valid(after.octets)
+    assert attrs.evolve(after, options=packet.options) == attrs.evolve(packet, octets=b"")
+    assert without_code(after) == (CODE, before)
+    assert covered == [covered_octets(before)]
+
+
+def test_codes_that_are_not_last_count_as_none():
+    first = Ack(
+        tsi=TSI, data_port=DATA_PORT, rx_max=1, bitmap=0, options=(ControlCode(CODE), UnknownOption(number=0x44))
+    )
+    assert without_code(decode_control_untrusted(encode(first))) is None
+    assert without_code(decode_control_untrusted(encode(attrs.evolve(first, options=NO_OPTIONS)))) is None

@@ -15,6 +15,7 @@ from pgm.wire.options import (
     OPT_INVALID,
     OPTIONS,
     Acker,
+    ControlCode,
     Cr,
     Crqst,
     CurrTgsize,
@@ -152,6 +153,7 @@ VECTORS = [
     (HeldHistory(amount=1500, by_count=True), T.SPMR, "e9 0c 00 02 000005dc 00000000"),
     (HeldHistory(amount=17, answers=True), T.SPMR, "e9 0c 00 01 00000011 00000000"),
     (SpmSignature(7, 9, b"i" * 10 + b"s" * 64), T.SPM, "eb 56 00 00 00000007 00000009" + "69" * 10 + "73" * 64),
+    (ControlCode(b"i" * 10 + b"n" * 8 + b"c" * 16), T.NAK, "ec 26 00 00" + "69" * 10 + "6e" * 8 + "63" * 16),
     (StateOffer(sqn=17), T.SPMR, "ea 08 00 00 00000011"),
 ]  # fmt: skip
 
@@ -197,6 +199,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_ACKER": 0x68,
         "OPT_PGM_HELD": 0x69,
         "OPT_PGM_SIGNATURE": 0x6B,
+        "OPT_PGM_CODE": 0x6C,
         "OPT_PGM_STATE": 0x6A,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
@@ -214,6 +217,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_ACKER",
         "OPT_PGM_HELD",
         "OPT_PGM_SIGNATURE",
+        "OPT_PGM_CODE",
         "OPT_PGM_STATE",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
