@@ -5,6 +5,9 @@ row, over the time of as many repeats, the next parent is asked. NAKs that a bur
 unanswered together are therefore no reason. Waits grow for a parent that is slow, and not for one from which nothing has
 come while others were heard: each request would wait long for each dead parent, before it came to a living one. The
 preferred parent is tried again after `parent_retry_ivl`, or at once when a packet of that parent arrives.
+
+A parent that gave wrong packets is passed over for `parent_retry_ivl`, unless all have given some. After more than
+`forged_allowed` wrong packets that are surely those of a parent, that parent is the last in order.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ class Parents:
         self._unanswered_since_ns = 0
         self._is_unheard = False  # whether no packet of the current parent came since the first of them
         self._retry_at_ns = 0
-        self._accused: set[Nla] = set()  # until the preferred parent is tried again
+        self._accused: dict[Nla, int] = {}  # of wrong packets, with the end of the time in which others are asked
+        self.forged: dict[Nla, int] = {}  # wrong packets that each parent surely gave
         self._order: tuple[Nla, ...] = self._configured
         self._left: Nla | None = None  # the parent before the first change without a notice
         self._changes = 0  # changes without a notice so far
@@ -75,8 +79,15 @@ class Parents:
         self._path_nla = path_nla
         if self._configured and path_nla not in self._configured:
             self._counters.path_mismatches += 1
-        current = self.current
-        self._order = self._configured if path_nla in self._configured else (*self._configured, path_nla)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Put the parents in order: those of the topology, the path address, and last those that gave wrong packets."""
+        current, path = self.current, self._path_nla
+        known = (*self._configured, path) if path is not None and path not in self._configured else self._configured
+        self.forged = {peer: packets for peer, packets in self.forged.items() if peer in known}
+        most = self._parameters.forged_allowed
+        self._order = tuple(sorted(known, key=lambda peer: self.forged.get(peer, 0) > most))
         self._index = self._order.index(current) if current in self._order else 0
 
     def heard(self, peer: Nla) -> None:
@@ -94,14 +105,26 @@ class Parents:
         if self._unanswered and peer == self.current:
             self._unanswered = 0
 
-    def accuse(self, peer: Nla, now_ns: int) -> None:
-        """Note a peer that gave wrong packets. Ask another parent for `parent_retry_ivl`."""
-        if peer not in self._order or len(self._order) < 2:
+    def accuse(self, peer: Nla, now_ns: int, packets: int = 0) -> None:
+        """Note a peer that gave wrong packets, of which `packets` are surely those of this peer. Ask other parents."""
+        if peer not in self._order:
             return
-        self._accused.add(peer)
+        self.forged[peer] = self.forged.get(peer, 0) + packets
+        self._arrange()
+        if len(self._order) < 2:
+            return
+        until_ns = now_ns + self._parameters.parent_retry_ivl
+        self._accused[peer] = until_ns
+        if self._accused.keys() >= set(self._order):
+            self._accused = {peer: until_ns}  # all have given wrong packets: the others are asked again
         if peer == self.current:
-            self._move_to((self._index + 1) % len(self._order))
-            self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
+            self._move_to(self._next(self._index))
+            self._retry_at_ns = until_ns
+
+    def _next(self, index: int) -> int:
+        """Return the index of the next parent that is not accused; of the next one if all others are."""
+        after = [at % len(self._order) for at in range(index + 1, index + len(self._order))]
+        return next((at for at in after if self._order[at] not in self._accused), (index + 1) % len(self._order))
 
     def unanswered(self, asked: Nla | None, now_ns: int) -> None:
         """Note a NAK of this node that no NCF confirmed."""
@@ -113,7 +136,7 @@ class Parents:
         self._unanswered += 1
         least_ns = (self._patience - 1) * self.response_timeout.floor_ns
         if self._unanswered >= self._patience and now_ns - self._unanswered_since_ns >= least_ns:
-            self._move_to((self._index + 1) % len(self._order))
+            self._move_to(self._next(self._index))
             self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
 
     def for_request(self, tried: Nla | None, unanswered: int) -> Nla | None:
@@ -129,12 +152,13 @@ class Parents:
         """Return the parent for a single request that `asked` did not answer: `asked` again without another."""
         if asked not in self._order:
             return self.current
-        return self._order[(self._order.index(asked) + 1) % len(self._order)]
+        return self._order[self._next(self._order.index(asked))]
 
     def before_asking(self, now_ns: int) -> None:
         """Return to the preferred parent after `parent_retry_ivl`."""
+        if self._accused:
+            self._accused = {peer: until_ns for peer, until_ns in self._accused.items() if until_ns > now_ns}
         if self._index and now_ns >= self._retry_at_ns:
-            self._accused.clear()
             self._move_to(0)
             # The preferred parent has failed once already, so one unanswered NAK is enough to leave it again.
             self._unanswered, self._unanswered_since_ns = self._patience - 1, -NEVER

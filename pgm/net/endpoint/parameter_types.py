@@ -174,6 +174,7 @@ class ReceiverParameters(CommonParameters, total=False):
     end_confirm_ivl: Quantity
     signature_age: Quantity
     forged_retries: int
+    forged_allowed: int
     spm_verify_rte: int
     session_expiry: Quantity
     inbox_bytes: Quantity

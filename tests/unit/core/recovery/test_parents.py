@@ -1,6 +1,8 @@
 """Whom to ask."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
@@ -178,3 +180,99 @@ def test_a_path_that_was_asked_and_is_gone():
     leave_unanswered(made, 3)
     made.learn_path("10.0.0.251")
     assert made.current == OWN_REPAIRER
+
+
+def test_parent_with_wrong_packets_is_passed_over_for_a_while():
+    made, _ = parents(OWN_REPAIRER, NEXT_TIER, SOURCE)
+    made.accuse(OWN_REPAIRER, SECOND)
+    assert made.current == NEXT_TIER
+    made.heard(OWN_REPAIRER)
+    assert made.current == NEXT_TIER
+    made.before_asking(6 * SECOND - 1)
+    assert made.current == NEXT_TIER
+    made.before_asking(6 * SECOND)
+    assert made.current == OWN_REPAIRER
+
+
+def test_accused_parent_that_is_not_asked_is_passed_over():
+    made, _ = parents(OWN_REPAIRER, NEXT_TIER, SOURCE)
+    made.accuse(NEXT_TIER, SECOND)
+    assert made.current == OWN_REPAIRER
+    assert made.after(OWN_REPAIRER) == SOURCE
+    leave_unanswered(made, 3, now=2 * SECOND)
+    assert made.current == SOURCE
+
+
+def test_accusation_of_an_unasked_parent_ends():
+    made, _ = parents(OWN_REPAIRER, NEXT_TIER, SOURCE)
+    made.accuse(NEXT_TIER, SECOND)
+    made.before_asking(6 * SECOND)
+    assert made.after(OWN_REPAIRER) == NEXT_TIER
+    leave_unanswered(made, 3, now=6 * SECOND)
+    assert made.current == NEXT_TIER
+
+
+def test_parents_that_all_gave_wrong_packets_are_asked_in_turn():
+    made, _ = parents(OWN_REPAIRER, NEXT_TIER)
+    for expected in (NEXT_TIER, OWN_REPAIRER, NEXT_TIER):
+        made.accuse(made.current, SECOND)
+        assert made.current == expected
+
+
+def test_accusation_of_an_only_parent_or_a_stranger_changes_nothing():
+    made, counters = parents(OWN_REPAIRER)
+    made.accuse(OWN_REPAIRER, SECOND, 100)
+    made.accuse(PATH, SECOND, 100)
+    assert (made.current, made.all, made.forged) == (OWN_REPAIRER, (OWN_REPAIRER,), {OWN_REPAIRER: 100})
+    assert counters.parent_changes == 0
+
+
+def test_parent_with_many_wrong_packets_is_asked_last():
+    made, _ = parents(OWN_REPAIRER, NEXT_TIER, SOURCE)
+    made.accuse(OWN_REPAIRER, SECOND, SETTINGS.forged_allowed)
+    assert made.all == (OWN_REPAIRER, NEXT_TIER, SOURCE)
+    made.accuse(OWN_REPAIRER, SECOND, 1)
+    assert made.all == (NEXT_TIER, SOURCE, OWN_REPAIRER)
+    assert made.current == NEXT_TIER
+    made.before_asking(100 * SECOND)
+    made.heard(OWN_REPAIRER)
+    assert made.current == NEXT_TIER
+    made.learn_path(PATH)
+    assert made.all == (NEXT_TIER, SOURCE, PATH, OWN_REPAIRER)
+
+
+PEERS = (OWN_REPAIRER, NEXT_TIER, SOURCE, PATH)
+STEPS = st.tuples(
+    st.sampled_from(["accuse", "heard", "answered", "unanswered", "before_asking", "learn_path"]),
+    st.sampled_from(PEERS),
+    st.integers(0, 3 * SECOND),
+)
+
+
+@given(st.integers(0, 3), st.lists(STEPS, max_size=40))
+def test_parents_keep_their_order_and_a_current_one(count, steps):
+    """Whatever comes: all parents stay, and with two or more an accused one is left at once."""
+    made, _ = parents(*PEERS[:count])
+    now, path = SECOND, None
+    for act, peer, later in steps:
+        now += later
+        if act == "accuse":
+            was_known = peer in made.all
+            made.accuse(peer, now, later % 3)
+            assert not was_known or len(made.all) < 2 or made.current != peer
+        elif act == "unanswered":
+            made.unanswered(made.current, now)
+        elif act == "before_asking":
+            made.before_asking(now)
+        elif act == "learn_path":
+            made.learn_path(peer)
+            path = peer
+        else:
+            getattr(made, act)(peer)
+        known = {*PEERS[:count], *([] if path is None else [path])}
+        assert sorted(made.all) == sorted(known)
+        assert made.current in known or not known
+        is_last = [made.forged.get(one, 0) > SETTINGS.forged_allowed for one in made.all]
+        assert is_last == sorted(is_last)
+        assert made.all == tuple(dict.fromkeys(made.all))
+        assert {made.after(one) for one in known} <= known
