@@ -20,6 +20,7 @@ _COMMANDS = {
     ),
     "check": ("deploy.topology.check", "Validate a topology file: list all problems with file, line and remedy."),
     "plan": ("deploy.topology.plan", "Print the tree of a topology file, with the addresses and timers of every node."),
+    "schema": ("deploy.topology.schema", "Print the JSON Schema of topology files, for editors."),
     "run": ("deploy.node.run", "Run one node of a topology in the foreground."),
     "up": ("deploy.node.up", "Run all nodes of a topology on this machine."),
     "send": ("deploy.stream.send", "Publish standard input."),

@@ -21,21 +21,22 @@ MIB = 1 << 20
 GIB = 1 << 30
 FRACTIONS = 10**8  # resolution of a share of one: a millionth of a per cent
 
-_TIMES = {"ns": 1, "us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND}
-_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+TIME_UNITS = {"ns": 1, "us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND}
+SIZE_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _BITS = {"bit/s": 1, "kbit/s": 10**3, "Mbit/s": 10**6, "Gbit/s": 10**9}
 _RATES = {"B/s": 1, "kB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9, "KiB/s": KIB, "MiB/s": MIB, "GiB/s": GIB}
+RATE_UNITS = (*_BITS, *_RATES)
 
-_MOST_CHARACTERS = 40  # of a quantity; a longer text is a mistake
+MOST_CHARACTERS = 40  # of a quantity; a longer text is a mistake
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/%]+)\s*")
 
 
 def _split(text: str, noun: str, units: dict[str, int] | tuple[str, ...], example: str) -> tuple[Fraction, str]:
-    match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= MOST_CHARACTERS else None
     if match is None or match[2] not in units:
         choice = f"one of {', '.join(units)}" if len(units) > 1 else " ".join(units)
         raise UnitError(
-            f"{text[:_MOST_CHARACTERS]!r} is not a {noun}",
+            f"{text[:MOST_CHARACTERS]!r} is not a {noun}",
             remedy=f'write a number and {choice}, such as "{example}"',
         )
     return Fraction(match[1]), match[2]
@@ -43,19 +44,19 @@ def _split(text: str, noun: str, units: dict[str, int] | tuple[str, ...], exampl
 
 def parse_duration(text: str) -> int:
     """Read "50ms", "10s", "2min" into nanoseconds. Raises `UnitError`."""
-    number, unit = _split(text, "duration", _TIMES, "50ms")
-    return round(number * _TIMES[unit])
+    number, unit = _split(text, "duration", TIME_UNITS, "50ms")
+    return round(number * TIME_UNITS[unit])
 
 
 def parse_octets(text: str) -> int:
     """Read "4GiB", "64KiB", "1500B" into octets. Raises `UnitError`."""
-    number, unit = _split(text, "size", _SIZES, "64MiB")
-    return round(number * _SIZES[unit])
+    number, unit = _split(text, "size", SIZE_UNITS, "64MiB")
+    return round(number * SIZE_UNITS[unit])
 
 
 def parse_rate(text: str) -> int:
     """Read "200Mbit/s" or "25MB/s" into octets per second. Raises `UnitError`."""
-    number, unit = _split(text, "rate", tuple(_BITS) + tuple(_RATES), "200Mbit/s")
+    number, unit = _split(text, "rate", RATE_UNITS, "200Mbit/s")
     return round(number * _RATES[unit]) if unit in _RATES else round(number * _BITS[unit] / 8)
 
 
@@ -77,16 +78,16 @@ def format_duration(value_ns: int) -> str:
     if value_ns == NEVER:
         return "never"
     for unit in ("h", "min", "s", "ms", "us"):
-        if value_ns and value_ns % _TIMES[unit] == 0:
-            return f"{value_ns // _TIMES[unit]}{unit}"
+        if value_ns and value_ns % TIME_UNITS[unit] == 0:
+            return f"{value_ns // TIME_UNITS[unit]}{unit}"
     return f"{value_ns}ns"
 
 
 def format_octets(value: int) -> str:
     """Spell octets in the syntax of `parse_octets`."""
     for unit in ("GiB", "MiB", "KiB", "GB", "MB", "kB"):
-        if value and value % _SIZES[unit] == 0:
-            return f"{value // _SIZES[unit]}{unit}"
+        if value and value % SIZE_UNITS[unit] == 0:
+            return f"{value // SIZE_UNITS[unit]}{unit}"
     return f"{value}B"
 
 

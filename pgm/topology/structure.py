@@ -50,8 +50,8 @@ T = TypeVar("T")
 Reader = Callable[[Any], Any]
 Hook = Callable[[Any, Any], Any]  # value and type, as cattrs passes them
 
-_MOST_NODES = 100_000  # maximum of one pattern
-_MOST_KEYS = 2  # of a node: the current keys, and the next ones
+MOST_NODES = 100_000  # maximum of one pattern
+MOST_KEYS = 2  # of a node: the current keys, and the next ones
 _SIZE_UNITS = ("B",)
 
 _ROUND_TRIP = Row("rtt", Unit.DURATION, MILLISECOND, MICROSECOND, 4 * SECOND, (), "-", "")
@@ -168,7 +168,7 @@ def _key_lists(value: object) -> Mapping[str, tuple[PublicKeys, ...]]:
 
     def read(_: str, lines: object) -> tuple[PublicKeys, ...]:
         entries = _list(lines)
-        if not 1 <= len(entries) <= _MOST_KEYS:
+        if not 1 <= len(entries) <= MOST_KEYS:
             raise UnitError(
                 f"a list of {len(entries)} public keys",
                 remedy="list the current keys, and during a rotation the next ones",
@@ -245,7 +245,7 @@ _READERS: Mapping[Any, Reader] = {
     int: _version,
     bool: _switch,
     Port: lambda value: _whole(value, 1, 65_535, "a port"),
-    Count: lambda value: _whole(value, 0, _MOST_NODES, "a number of nodes"),
+    Count: lambda value: _whole(value, 0, MOST_NODES, "a number of nodes"),
     Duration: _from_row(_BUDGET),
     RoundTrip: _from_row(_ROUND_TRIP),
     Rate: _from_row(ROWS["txw_max_rte"]),
