@@ -162,6 +162,7 @@ class PacketIntake:
         """Request packets upstream that the cache lacks, for a segment."""
         for first, end in lacking:
             self._counters.cache_misses += end - first
+            first = max(first, 0)  # no session has sqns below 0, and no timer would end the request for a forged one
             if not self._setup.asks_below_trail and first >= self.upstream.nak_sender.history_end:
                 first = max(first, self.state.trail)  # no upstream node has packets that left the source's window
             if first >= end:

@@ -12,6 +12,7 @@ import attrs
 
 from pgm.units import SECOND
 from pgm.wire.control_packets import Spm, encode
+from pgm.wire.formats import PacketType
 from pgm.wire.options import NakBoIvl, NakBoRng, SpmSignature, find
 from pgm.wire.sequence_numbers import MASK
 
@@ -51,16 +52,29 @@ class SignedSpm:
 
     @classmethod
     def of(cls, spm: Spm) -> SignedSpm | None:
-        """Return the signature of an SPM, not yet verified; None if the SPM has none."""
+        """Return the signature of an SPM, not yet verified; None if the SPM has none that a source could have made."""
         option = find(spm.options, SpmSignature) if spm.options else None
-        if option is None:
+        if option is None or not _may_be_signed(spm):
             return None
         key_id, signature = option.proof[:KEY_ID_OCTETS], option.proof[KEY_ID_OCTETS:]
         return cls(key_id, signature, octets_to_sign(spm), option.signed_s * SECOND + option.signed_ns)
 
 
+def is_copy_of(spm: Spm, known: Spm) -> bool:
+    """Return whether an SPM says what a known SPM of the source says. Only what elements rewrite may differ."""
+    return _may_be_signed(spm) and octets_to_sign(spm) == octets_to_sign(known)
+
+
+def _may_be_signed(spm: Spm) -> bool:
+    """Return whether a source can have sent the options of a received SPM. An attacker can send any option."""
+    return all(PacketType.SPM in option.CARRIERS for option in spm.options)
+
+
 def octets_to_sign(spm: Spm) -> bytes:
-    """Return the octets of an SPM that its source signs: without path, back-off options and signature."""
+    """Return the octets of an SPM that its source signs: without path, back-off options and signature.
+
+    Raises `ValueError` for an option that does not belong on an SPM.
+    """
     kept = tuple(
         attrs.evolve(option, proof=option.proof[:KEY_ID_OCTETS]) if isinstance(option, SpmSignature) else option
         for option in spm.options

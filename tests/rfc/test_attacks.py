@@ -206,6 +206,20 @@ def test_random_damage(role):
             target.wait(rng.choice([0, MS]))
 
 
+# Sqns that never were
+
+
+@pytest.mark.rfc("SEC-01")
+def test_attack_nak_for_a_sqn_below_0_is_not_asked_upstream():
+    """A repairer took it for history, and asked an empty address; once the source was silent, without end."""
+    target = Target.of("repairer")
+    before = target.core.counters.nak_packets
+    target.nak(17, wrap(-30))
+    target.wait(2 * SECOND)
+    assert target.core.counters.nak_packets == before
+    assert target.core.status(target.now)[0].missing_sqns == 0
+
+
 # Window jumps
 
 

@@ -21,7 +21,7 @@ from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.control_packets import Packet, Spm
 from pgm.wire.formats import Nla
-from pgm.wire.signed_spm import SignedSpm, octets_to_sign
+from pgm.wire.signed_spm import SignedSpm, is_copy_of
 from pgm.wire.train import Data, DataWithGaps
 
 _MOST_SENDERS = 64  # senders of valid SPMs with a budget of their own; the one that was silent longest makes room
@@ -69,7 +69,7 @@ class SignedStreams:
 
     def _is_proved(self, spm: Spm, state: SessionState | None, peer: Nla, now_ns: int) -> bool:
         if state is not None and state.repeats(spm):
-            if state.spm is not None and octets_to_sign(spm) == octets_to_sign(state.spm):
+            if state.spm is not None and is_copy_of(spm, state.spm):
                 return True  # a copy, which another relay may have sent
             self._counters.spm_packets_stale += 1
             return False

@@ -19,8 +19,9 @@ from pgm.units import SECOND
 from pgm.wire.control_packets import Spm, decode_control_untrusted, encode, with_path
 from pgm.wire.formats import PacketType
 from pgm.wire.option_rewriting import with_back_off
-from pgm.wire.options import Fin, Join, NakBoIvl, Rst, SpmSignature, find
+from pgm.wire.options import Fin, Join, NakBoIvl, PgmccFeedback, Rst, SpmSignature, UnknownOption, find
 from pgm.wire.signed_spm import SignedSpm, SpmSigner
+from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import SOURCE, UP, A, B, Bench
 from tests.unit.core.makers import MS, SEGMENT, data_train, deadlines, parameters, sent_control, spm_packet
@@ -74,6 +75,17 @@ def test_forged_spm_changes_nothing(name: str) -> None:
     reader.hear(signed(spm_packet(1, 0, 9)))
     reader.hear(data_train(range(10, 20)))
     assert len(reader.fates[TSI]) == 20
+
+
+@pytest.mark.parametrize("spm_sqn", [0, 1], ids=["repeated", "next"])
+def test_forged_spm_with_an_option_of_other_packets_is_counted(spm_sqn: int) -> None:
+    """Such an SPM was encoded again to verify its signature, which ended the process."""
+    reader = a_running_reader()
+    foreign = UnknownOption(PgmccFeedback.TYPE, 0, 0, bytes(12))
+    forged = attrs.evolve(signed(spm_packet(spm_sqn, 0, 9)), octets=b"")
+    reader.hear(Train.of(encode(attrs.evolve(forged, options=(*forged.options, foreign)))))
+    counters = reader.core.counters
+    assert counters.forged_spm_packets + counters.spm_packets_stale == 1
 
 
 def test_signed_spm_begins_jumps_and_ends() -> None:
