@@ -27,7 +27,7 @@ from pgm.wire.packet_run import Run, fragment_of
 from pgm.wire.sequence_numbers import MASK
 
 DIGEST_OCTETS = 32
-BLOCK_BITS = 5  # 32 packets
+BLOCK_BITS = 10  # 1,024 packets
 
 _DOMAIN = b"pgm block 1\0"
 _RECORD_WORDS = 4

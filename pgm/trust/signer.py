@@ -12,14 +12,19 @@ from pgm.trust.proofs import FIRST_PREVIOUS, MOST_SPANS, Proof, Span, hash_of_pr
 from pgm.units import NEVER
 from pgm.wire.packet_run import Run
 
+SPAN_OCTETS = (
+    256 << 10
+)  # of the packets of a span: BLAKE3 is then near its full speed, and the octets stay in the cache
+FAST_IVLS = 4  # intervals after a proof of `SPAN_OCTETS` or more, such that verifications stay a few percent of a core
+
 
 @attrs.define(eq=False)
 class BlockSigner:
     """Proofs of what a source has sent. Time in ns is passed in.
 
-    A full block is closed at once. An unfinished block is closed when the source idles, or when a proof is due for it. A
-    proof follows the one before after `proof_ivl` ns at least, which bounds the signatures that receivers verify. The
-    packets of the open block are not copied: the caller keeps their memory until the block is closed.
+    A span ends with its block, before `SPAN_OCTETS`, or when a proof is due. A proof follows the one before after
+    `proof_ivl` ns at least, or after `FAST_IVLS` times as long at a high rate, which bounds the signatures that receivers
+    verify. The packets of the open span are not copied: the caller keeps their memory until the span is closed.
     """
 
     keys: PrivateKeys = attrs.field(repr=False)
@@ -27,46 +32,42 @@ class BlockSigner:
     proof_ivl: int
     bits: int = BLOCK_BITS
     most_spans: int = MOST_SPANS  # of a proof
-    _open: list[Run] = attrs.field(factory=list, repr=False)  # parts of the unfinished block, in order
+    _open: list[Run] = attrs.field(factory=list, repr=False)  # parts of the unfinished span, in order
+    _open_octets: int = 0
     _spans: list[Span] = attrs.field(factory=list)  # closed and not signed, `most_spans` at most
     _number: int = 0  # of the next proof
     _previous: bytes = FIRST_PREVIOUS
     _next_ns: int = 0  # earliest time of the next proof
-    _is_idle: bool = False
+    _signed_octets: int = 0  # of packets in spans since the last proof in time
 
     @property
     def deadline_ns(self) -> int:
         """The time of the next call of `handle_deadline`."""
-        return self._next_ns if self._spans or (self._open and self._is_idle) else NEVER
+        return self._next_ns if self._spans or self._open else NEVER
 
     def take(self, runs: Iterable[Run]) -> list[bytes]:
         """Take the next packets, in the order of their sqns. Return the proofs that cannot wait for their time."""
-        self._is_idle = False
-        proofs = []
+        proofs: list[bytes] = []
         for run in runs:
-            for block, part in parts_of_blocks(run, self.bits):
-                if self._open and (self._open[0].first >> self.bits != block or self._open[-1].end != part.first):
-                    self._close()
+            bits = min(self.bits, (SPAN_OCTETS // run.stride).bit_length() - 1)
+            for block, part in parts_of_blocks(run, bits):
+                if self._open and not self._is_continued_by(part):
+                    proofs += self._close()
                 self._open.append(part)
-                if part.end == block + 1 << self.bits:
-                    self._close()
-                if len(self._spans) == self.most_spans:
-                    proofs.append(self._sign())
+                self._open_octets += part.octets
+                if part.end == block + 1 << bits:
+                    proofs += self._close()
         return proofs
 
-    def idle(self, now_ns: int) -> list[bytes]:
-        """Note that the source has nothing more to send. Return the proof that is due, so that no message waits."""
-        self._is_idle = True
-        return self.handle_deadline(now_ns)
-
     def handle_deadline(self, now_ns: int) -> list[bytes]:
-        """Return the proof that is due at a time, in a list."""
+        """Return the proofs that are due at a time: together they cover all packets so far."""
         if now_ns < self.deadline_ns:
             return []
-        if self._open and self._is_idle:
-            self._close()
-        self._next_ns = now_ns + self.proof_ivl
-        return [self._sign()]
+        proofs = self._close() if self._open else []
+        is_fast = self._signed_octets >= SPAN_OCTETS
+        self._next_ns = now_ns + self.proof_ivl * (FAST_IVLS if is_fast else 1)
+        self._signed_octets = 0
+        return [*proofs, self._sign()] if self._spans else proofs
 
     def details(self, runs: Sequence[Run]) -> bytes:
         """Return the proof of each packet of consecutive runs, MOST_SPANS at most. Raises `ValueError` for more."""
@@ -74,10 +75,20 @@ class BlockSigner:
         spans = tuple(Span(runs[0].first + index, 1, digest) for index, digest in enumerate(digests))
         return Proof(self.keys.public.id, self.session, 0, FIRST_PREVIOUS, spans, True).signed_by(self.keys)
 
-    def _close(self) -> None:
+    def _is_continued_by(self, part: Run) -> bool:
+        """Return whether the open span goes on with a part of the next run."""
+        is_in_block = self._open[0].first >> self.bits == part.first >> self.bits
+        is_next = self._open[-1].end == part.first
+        return is_in_block and is_next and self._open_octets + part.octets <= SPAN_OCTETS
+
+    def _close(self) -> list[bytes]:
+        """Close the open span. Return a proof if it has all the spans that it may have."""
         first, end = self._open[0].first, self._open[-1].end
         self._spans.append(Span(first, end - first, self.session.digest(self._open)))
         self._open.clear()
+        self._signed_octets += self._open_octets
+        self._open_octets = 0
+        return [self._sign()] if len(self._spans) == self.most_spans else []
 
     def _sign(self) -> bytes:
         proof = Proof(self.keys.public.id, self.session, self._number, self._previous, tuple(self._spans))

@@ -42,9 +42,6 @@ class Prover(Protocol):
     def take(self, runs: Iterable[Run]) -> list[bytes]:
         """Take the packets that leave, in order. Return proofs that cannot wait."""
 
-    def idle(self, now_ns: int) -> list[bytes]:
-        """Note that the source has nothing more to send now. Return the proof that is due."""
-
     def handle_deadline(self, now_ns: int) -> list[bytes]:
         """Return the proof that is due."""
 

@@ -20,7 +20,7 @@ from pgm.wire.formats import Nla, Tsi
 from pgm.wire.train import Train
 
 _LEAST_WINDOW = 4 * MIB  # octets of proofs: some seconds of one proof a millisecond
-_WINDOW_SHARE = 16  # of the stream's window: a proof of 32 packets takes a fraction of them
+_WINDOW_SHARE = 16  # of the stream's window: proofs of packets with few octets take a fraction of them
 
 
 def proof_parameters(parameters: Parameters) -> Parameters:
@@ -122,9 +122,8 @@ class ProvedSource(SourceCore):
             effects.insert(0, proofs.spm(now_ns))
         if self.window.lead > lead:
             self._submit(self._prover.take(self.window.parts(lead + 1, self.window.lead + 1)))
-            # The block stays open only until the next proof is due, so no packet waits longer.
             if not proofs.window.has_unsent:
-                self._submit(self._prover.idle(now_ns))
+                self._submit(self._prover.handle_deadline(now_ns))
         if self._closing.has_begun and not self._is_proved and self._prover.deadline_ns == NEVER:
             self._is_proved = True
             proofs.close()

@@ -89,7 +89,7 @@ class ForgedSession:
             for _ in range(self.rng.randint(1, 40)):
                 self.forged += 1
                 self.rng.choice((self._forge_proof, self._forge_proof, self._forge_records, self._forge_code))()
-        self._arrive(self.signer.idle(self.now + SECOND))
+        self._arrive(self.signer.handle_deadline(self.now + SECOND))
         self._judge(self.verifier.end())
         if self.sent:
             self.fail(f"sqn {self.sent[0].first} has no verdict")
@@ -111,8 +111,7 @@ class ForgedSession:
             arrived.payloads[row, rng.randrange(octets)] ^= rng.randint(1, 255)
             self.altered.add(run.first + row)
         self._judge(self.verifier.take(arrived))
-        is_idle = rng.random() < 0.5
-        self._arrive(proofs + (self.signer.idle(self.now) if is_idle else self.signer.handle_deadline(self.now)))
+        self._arrive(proofs + (self.signer.handle_deadline(self.now) if rng.random() < 0.5 else []))
         covered = rng.randbytes(rng.randint(0, 40))
         code = self.sender.code(covered, self.now)
         if not self.receiver.take_untrusted(code, covered, self.now):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pgm.trust.blocks import SignedSession
 from pgm.trust.proofs import MOST_SPANS, Proof, Span
 from pgm.trust.public_keys import PublicKeys
-from pgm.trust.signer import BlockSigner
+from pgm.trust.signer import SPAN_OCTETS, BlockSigner
 from pgm.trust.verifier import BlockVerifier, JudgedRun, ProofChain, ProofReject, Verdict
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.packet_run import Run
@@ -85,7 +85,7 @@ def test_true_packets_are_proved_and_altered_ones_are_not(
         waiting.append(source.take([run]))
         if index in session["idles"]:
             now = max(now + 1, 0 if source.deadline_ns == NEVER else source.deadline_ns)
-            waiting.append(source.idle(now))
+            waiting.append(source.handle_deadline(now))
         received = copied(run)
         for sqn in range(run.first, run.end):
             if sqn in session["altered"]:
@@ -94,7 +94,7 @@ def test_true_packets_are_proved_and_altered_ones_are_not(
                 judged.extend(verifier.take(received.part(sqn, sqn + 1)))
                 arrive([])
         arrive(waiting.pop(0))
-    waiting.append(source.idle(now + MILLISECOND))
+    waiting.append(source.handle_deadline(now + MILLISECOND))
     judged.extend(verifier.skip_to(sent[-1].end))
     for proofs in waiting:
         arrive(proofs)
@@ -113,14 +113,15 @@ def test_true_packets_are_proved_and_altered_ones_are_not(
 def test_one_message_of_an_idle_source_is_signed_at_once() -> None:
     source = signer()
     [run] = runs_of(0, [(1, 9, None)], random.Random(1))
-    assert source.take([run]) == []
     assert source.deadline_ns == NEVER
-    [octets] = source.idle(5 * MILLISECOND)
+    assert source.take([run]) == []
+    assert source.deadline_ns == 0
+    [octets] = source.handle_deadline(5 * MILLISECOND)
     assert proof_of(ProofChain(SESSION, keys_of), octets).spans == (Span(0, 1, SESSION.digest([run])),)
     assert source.deadline_ns == NEVER
     [more] = runs_of(1, [(1, 9, None)], random.Random(2))
     source.take([more])
-    assert source.idle(5 * MILLISECOND + 1) == []
+    assert source.handle_deadline(5 * MILLISECOND + 1) == []
     assert source.deadline_ns == 6 * MILLISECOND
     assert len(source.handle_deadline(6 * MILLISECOND)) == 1
 
@@ -131,11 +132,39 @@ def test_signatures_are_bounded_by_the_interval() -> None:
         now = sqn * MILLISECOND // 10
         proofs += source.take([run])
         proofs += source.handle_deadline(now)
-        proofs += source.idle(now)
+        proofs += source.handle_deadline(now)
     assert 38 <= len(proofs) <= 41
     chain = ProofChain(SESSION, keys_of)
     spans = [span for octets in proofs for span in proof_of(chain, octets).spans]
     assert [span.first for span in spans[1:]] == [span.end for span in spans[:-1]]
+
+
+@pytest.mark.parametrize(("octets", "packets"), [(70, 1024), (1400, 128), (8976, 16)])
+def test_span_has_many_packets_and_fits_the_cache(octets: int, packets: int) -> None:
+    source = BlockSigner(KEYS, SESSION, MILLISECOND)
+    [run] = runs_of(5, [(3000, octets, None)], random.Random(1))
+    proofs = [
+        proof_of(ProofChain(SESSION, keys_of, None), one) for one in source.take([run]) + source.handle_deadline(0)
+    ]
+    ends = [span.end for proof in proofs for span in proof.spans]
+    assert ends[:-1] == list(range(packets, 3005, packets))
+    assert packets * run.stride <= SPAN_OCTETS
+
+
+def test_packets_of_mixed_sizes_share_a_span() -> None:
+    source = BlockSigner(KEYS, SESSION, MILLISECOND)
+    runs = runs_of(0, [(100, 1400, None), (5, 70, None), (20, 1400, None)], random.Random(1))
+    assert source.take(runs) == []
+    [octets] = source.handle_deadline(0)
+    assert proof_of(ProofChain(SESSION, keys_of), octets).spans == (Span(0, 125, SESSION.digest(runs)),)
+
+
+def test_high_rate_has_fewer_proofs_until_it_falls() -> None:
+    source, times = BlockSigner(KEYS, SESSION, MILLISECOND), []
+    for ms, run in enumerate(runs_of(0, [(200, 1400, None)] * 20 + [(1, 70, None)] * 20, random.Random(1))):
+        source.take([run])
+        times += [ms] * len(source.handle_deadline(ms * MILLISECOND))
+    assert times == [0, 4, 8, 12, 16, 20, *range(24, 40)]
 
 
 def test_proof_never_has_too_many_spans() -> None:
