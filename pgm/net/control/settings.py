@@ -24,6 +24,7 @@ from pgm.net.control.rate_setting import START, checked_rate
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.link.link import Link
 from pgm.parameters import ROWS, Row, Unit
+from pgm.topology.model import NodeTable, SegmentTable, StreamTable, Topology, keys_of
 from pgm.topology.node_plan import NodePlan
 from pgm.topology.problems import suggestion
 from pgm.topology.structure import IMPAIRMENT_KEYS
@@ -32,6 +33,8 @@ from pgm.units import format_fraction, format_rate
 _OFF = "off"
 _LOSSES = ("loss", "burst_loss", "burst_length")
 _QUOTE_LENGTH = 60  # characters of a quotation in an error
+_IN_THE_FILE = "write it in the topology file, try it with `pgm check`, and restart the node"
+_FILE_KEYS = {key for table in (Topology, StreamTable, SegmentTable, NodeTable) for key in keys_of(table)}
 _EXAMPLES = {  # of requests that contain the missing key
     "do": '{"do": "get"}',
     "child": '{"do": "release", "child": "10.0.2.7"}',
@@ -251,6 +254,10 @@ class NodeSettings:
             )
 
     def _unknown(self, name: str) -> UsageError:
+        if name in _FILE_KEYS:
+            return UsageError(
+                f"{name} is a key of the topology file, which a node reads at its start", remedy=_IN_THE_FILE
+            )
         return UsageError(
             f"there is no setting {name[:_QUOTE_LENGTH]!r}", remedy=suggestion(name[:_QUOTE_LENGTH], [*SETTINGS, *ROWS])
         )
@@ -306,7 +313,7 @@ def why_fixed(row: Row) -> str:
 def _fixed(row: Row) -> UsageError:
     return UsageError(
         f"{row.key} cannot be changed while a node runs: {why_fixed(row)}",
-        remedy="write it in the topology file, try it with `pgm check`, and restart the node",
+        remedy=_IN_THE_FILE,
     )
 
 

@@ -92,7 +92,8 @@ def resolve(
             plan = plan_receiver_at(topology, plan)
     if plan.role is not role:
         raise UsageError(
-            f"node {plan.name} is a {plan.role.value}, not a {role.value}", remedy=f"name a {role.value} of the file"
+            f"the role of node {plan.name} is {plan.role.value}, not {role.value}",
+            remedy=f"name a node whose role is {role.value}",
         )
     return _overridden(plan, parameters)
 

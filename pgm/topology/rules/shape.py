@@ -58,7 +58,7 @@ def _pattern(tree: Tree) -> Iterator[RuleFinding]:
                 path, f"the pattern {node.name!r} has more than one *", "keep one * at the place of the number"
             )
         if node.is_pattern and node.role is not Role.RECEIVER:
-            message = f"the pattern {node.name!r} is a {node.role.value}: only receivers can be a pattern"
+            message = f"the role of the pattern {node.name!r} is {node.role.value}: only receivers can be a pattern"
             yield RuleFinding(path, message, "give every source and element an entry of its own")
         if node.is_pattern and node.address is not None:
             message = f"the pattern {node.name!r} has the single address {node.address}"

@@ -62,7 +62,7 @@ CASES = [
     case("names", ("[nodes.standby]", '[nodes."stand by"]'), mark='"stand by"', says=("'stand by'",), remedy="letters"),
     case("nodes", (NODES, "[nodes]\n"), mark="[nodes]", says=("no nodes",), remedy="[nodes.NAME]"),
     case("pattern", ("desk-*", "desk-*-*"), mark="desk-*-*", says=("more than one *", "desk-*-*"), remedy="keep one *"),
-    case("pattern", ("nodes.exchange", 'nodes."exchange-*"'), mark="exchange-*", says=("'exchange-*' is a source",), remedy="an entry of its own"),
+    case("pattern", ("nodes.exchange", 'nodes."exchange-*"'), mark="exchange-*", says=("'exchange-*' is source",), remedy="an entry of its own"),
     case("pattern", ("addresses = ", 'address = "10.0.1.9"\naddresses = '), mark="10.0.1.9", says=("single address 10.0.1.9",), remedy='addresses = "10.0.1.9-..."'),
     case("pattern", ("desk-*", "desk"), mark="count = 4", says=("'desk' is no pattern", "count"), remedy="desk-*"),
     case("same-name", (DESK, f'[nodes.desk-3]\nrole = "receiver"\nsegment = "floor"\nparents = ["relay"]\n{DESK}'), mark="nodes.desk-3", says=("'desk-3'", "number 3", "'desk-*'"), remedy="count below 3"),
