@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from deploy.monitor.nodes import NodeRecord, NodeState
+from deploy.monitor.nodes import NodeRecord
 
 Value: TypeAlias = float | str | None  # None: the role has no such number, or the node has not answered
 _NOW = "1s"  # window of the rates
@@ -130,7 +130,7 @@ def _state(node: NodeRecord) -> str:
     seconds = time.monotonic() - node.since_s
     if node.is_up and node.snapshot is not None:
         return f"up {span(node.snapshot['uptime_s'])}"
-    return node.state.value if node.state is NodeState.ABSENT else f"{node.state.value} {span(seconds)}"
+    return node.state.value if node.state is node.unseen else f"{node.state.value} {span(seconds)}"
 
 
 def _event(node: NodeRecord) -> str:

@@ -73,7 +73,7 @@ def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:
 def _facts(view: TreeView) -> str:
     """Return the summary of all nodes in five numbers."""
     up = [node for node in view.nodes if node.is_up]
-    away = len(view.nodes) - len(up)
+    away = sum(not node.is_up and node.state is not NodeState.ELSEWHERE for node in view.nodes)
     repaired, local = total_of(up, "repaired_sqns"), total_of(up, "repaired_locally")
     lost = sum(lost_of(node) for node in view.nodes)
     facts = [
@@ -112,9 +112,7 @@ def _row(depth: int, node: NodeRecord) -> str:
 
 
 def _kind(node: NodeRecord) -> str:
-    return {NodeState.UP: "up", NodeState.STUCK: "stuck", NodeState.GONE: "gone", NodeState.ABSENT: "absent"}[
-        node.state
-    ]
+    return node.state.name.lower()
 
 
 def _align(key: str) -> str:

@@ -19,8 +19,10 @@ import attrs
 from deploy.node.runtime_folders import OWN_LIMITS, folder_of, sockets_in, tree_folders
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.status_socket import ask_status
+from pgm.net.sockets.interfaces import is_own_address
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
+from pgm.topology.node_plan import NodePlan
 from pgm.topology.plan import plan_all
 
 MOST_NODES = 1024  # asked at once; further nodes are only counted
@@ -38,7 +40,8 @@ class NodeState(enum.Enum):
     UP = "up"
     STUCK = "stuck"  # the socket exists, and the node does not answer
     GONE = "gone"  # the node has answered before
-    ABSENT = "not running"  # a topology file names the node, and it has never answered
+    ABSENT = "not running"  # a topology file places the node on this host, and it has never answered
+    ELSEWHERE = "elsewhere"  # a topology file places the node on no address of this host, and it has never answered
 
 
 @attrs.frozen
@@ -62,6 +65,7 @@ class NodeRecord:
     snapshot: Snapshot | None = None
     planned_parents: tuple[str, ...] = ()  # addresses, from a topology file
     planned_places: tuple[NodeAddress, ...] = ()
+    unseen: NodeState = NodeState.ABSENT  # the state until the first answer
 
     @property
     def is_up(self) -> bool:
@@ -127,13 +131,16 @@ class NodeWatch:
             for name, plan in plan_all(topology).items():
                 path = _socket(folder, name)
                 self._expected.add(path)
+                unseen = NodeState.ABSENT if _is_here(plan) else NodeState.ELSEWHERE
                 self._seen[path] = NodeRecord(
                     topology.name,
                     name,
                     plan.role.value,
+                    unseen,
                     since_s=self._clock(),
                     planned_parents=plan.parents,
                     planned_places=tuple(NodeAddress(one.name, one.side, one.address) for one in plan.segments),
+                    unseen=unseen,
                 )
         else:
             folder = folder_of(wanted, _SOCKETS)
@@ -174,7 +181,7 @@ class NodeWatch:
                 return  # a process left this socket behind long ago
             if node is None:
                 node = self._seen[path] = NodeRecord(path.parent.name, path.stem, since_s=now)
-            state = NodeState.ABSENT if answer is NodeState.GONE and node.snapshot is None else answer
+            state = node.unseen if answer is NodeState.GONE and node.snapshot is None else answer
         else:
             if node is None:
                 node = self._seen[path] = NodeRecord(answer["topology"], answer["node"], since_s=now)
@@ -207,6 +214,11 @@ def _order(node: NodeRecord) -> tuple[str, int, list[tuple[int, str]]]:
     role = _ROLES.index(node.role) if node.role in _ROLES else len(_ROLES)
     parts = re.split(r"([0-9]+)", node.name)
     return node.topology, role, [(int(part) if part.isdigit() else 0, part) for part in parts]
+
+
+def _is_here(plan: NodePlan) -> bool:
+    """Return whether an address of a node is one of this host's. A node without an address may run on any host."""
+    return any(one.address is not None and is_own_address(one.address) for one in plan.segments)
 
 
 def _socket(folder: Path, node: str) -> Path:

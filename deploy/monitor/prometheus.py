@@ -137,8 +137,9 @@ def _filled(family: _Family, samples: Iterable[tuple[_Labels, float]]) -> _Famil
 
 
 def _states(view: TreeView) -> Iterator[Metric]:
-    doc = "1 for a node that answers, 0 for a node that has stopped answering."
-    up = ((_labels(node), float(node.is_up)) for node in view.nodes)
+    doc = "1 for a node that answers, 0 for a node of this host that does not."
+    here = (node for node in view.nodes if node.state is not NodeState.ELSEWHERE)
+    up = ((_labels(node), float(node.is_up)) for node in here)
     yield _filled(GaugeMetricFamily("pgm_up", doc, labels=_NODE), up)
     family = GaugeMetricFamily("pgm_monitor_nodes", "Nodes that the monitor knows.", labels=("state",))
     counts = (((state.value,), sum(node.state is state for node in view.nodes)) for state in NodeState)

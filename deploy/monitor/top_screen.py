@@ -29,7 +29,13 @@ _LINES = 3  # of the screen around the rows: headline, headings and keys
 _ASKING = "asking the nodes"
 _BAR = 2  # characters of the scroll bar
 _LEAST_EVENT = 24  # characters of the last event, below which the column is left out
-_STYLES = {NodeState.UP: "", NodeState.STUCK: "yellow", NodeState.GONE: "dim red", NodeState.ABSENT: "dim"}
+_STYLES = {
+    NodeState.UP: "",
+    NodeState.STUCK: "yellow",
+    NodeState.GONE: "dim red",
+    NodeState.ABSENT: "dim",
+    NodeState.ELSEWHERE: "dim",
+}
 
 
 def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:

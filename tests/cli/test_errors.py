@@ -220,7 +220,10 @@ def test_a_file_that_may_not_be_read(tree: Path) -> None:
         (("recv", "pgm://239.192.9.1?interface=lo", "--node", "x"), ("an address has no nodes", "leave out --node")),
         (("record", "FILE"), ("many nodes", "--node NAME")),
         (("record", "pgm://239.192.9.1?interface=lo", "--node", "x"), ("an address has no nodes", "leave out --node")),
-        (("send", "FILE", "--node", "desk-1"), ("the role of node desk-1 is receiver, not source", "a node whose role is source")),
+        (
+            ("send", "FILE", "--node", "desk-1"),
+            ("the role of node desk-1 is receiver, not source", "a node whose role is source"),
+        ),
         (("recv", "FILE", "--node", "desk-1", "--stream", "x"), ("no stream 'x'", "name one of s")),
         (("recv", "FILE", "--node", "desk-1", "--wait", "5"), ("'5' is not a duration", '"50ms"')),
         (("sim", "FILE", "--loss", "5"), ("'5' is not a percentage", '"2%"')),

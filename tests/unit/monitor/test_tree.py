@@ -8,6 +8,7 @@ import pytest
 
 from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.nodes import NodeAddress, NodeRecord, NodeState, NodeWatch, TreeView
+from deploy.monitor.prometheus import Metrics
 from deploy.monitor.tree import in_tree
 from tests.net.support.lab import ROOT
 
@@ -72,3 +73,13 @@ def test_tree_names_are_escaped(planned: TreeView) -> None:
         assert "&lt;b&gt;" in page
     assert "No node runs" in overview(TreeView((), 0.0, 0.0))
     assert overview(planned).count("<tr ") == 18
+
+
+def test_tree_nodes_of_other_hosts_are_not_expected_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file places all nodes on other hosts, except that receivers without an address may run anywhere."""
+    monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
+    view = NodeWatch([str(ROOT / "deploy/topologies/trading-floor.toml")]).look()
+    assert {node.state for node in view.nodes} == {NodeState.ELSEWHERE}
+    text = Metrics().render(view, "")[0].decode()
+    assert "pgm_up{" not in text
+    assert f'pgm_monitor_nodes{{state="elsewhere"}} {float(len(view.nodes))}' in text
