@@ -189,5 +189,6 @@ _ENDINGS = {
     CloseCause.EXPIRED: "is closed after a long silence",
     CloseCause.EVICTED: "is closed to make room for newer sessions",
     CloseCause.EXCESS_NAKS: "is closed because it needs too many repairs here",
+    CloseCause.NO_SECRET: "is closed because its source gives this receiver no secret",
     CloseCause.OVERRUN: "is closed because its messages are not read fast enough",
 }

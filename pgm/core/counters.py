@@ -255,6 +255,14 @@ class Counters:
         "packets",
         "Data packets of signed streams in blocks that do not fit their proof, and packets refused for it. Dropped.",
     )
+    forged_key_records: int = _count(
+        "packets",
+        "Key records of sealed streams that their source has not signed for the session. Dropped, and requested again.",
+    )
+    unopened_key_records: int = _count(
+        "packets",
+        "Valid key records for this receiver that its private keys do not open. The receiver gets no secret by them.",
+    )
     unproved_packets: int = _count(
         "packets", "Data packets of signed streams dropped because no signed SPM of their session had come."
     )

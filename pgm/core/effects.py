@@ -40,6 +40,7 @@ class LossCause(enum.Enum):
     CONFLICT = "conflict"  # different copies of the packet came, and the repair differed again
     UNPROVED = "unproved"  # arrived, but no proof of the source came for it
     FORGED = "forged"  # arrived, again and again with other octets than the source has sent
+    SEALED = "sealed"  # arrived, but the source has given this receiver no secret to decrypt it
     RECORDER = "recorder"  # archives only: the disk was full or too slow, or the recorder did not run
 
 
@@ -54,6 +55,7 @@ class CloseCause(enum.Enum):
     EVICTED = "evicted"  # more sources than max_sessions
     EXCESS_NAKS = "excess_naks"  # this receiver sent excessive NAKs, and its excess_nak_policy is to close
     NAGGING = EXCESS_NAKS  # deprecated
+    NO_SECRET = "no_secret"  # the source has given this receiver no secret of a sealed stream: it is no reader any more
     OVERRUN = "overrun"  # the application did not keep up, and its receiver was opened with slow="close"
 
 

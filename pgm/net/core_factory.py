@@ -19,6 +19,7 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.receiver.snapshots import SnapshotReceiver
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
+from pgm.core.session.key_records import PayloadSealer, key_port
 from pgm.core.session.proofs import Prover, proof_port
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import AllowedSources
@@ -84,6 +85,7 @@ class SourceStart:
     rng: random.Random | None = None
     signer: SpmSigner | None = None  # of a signed stream
     prover: Prover | None = None  # of its packets
+    sealer: PayloadSealer | None = None  # of a sealed stream
 
 
 def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
@@ -111,6 +113,7 @@ def _source_setup(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment
         lines=tuple(segments[1:]),
         signer=start.signer,
         children=_children(plan),
+        sealer=start.sealer,
     )
 
 
@@ -180,8 +183,8 @@ def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> AllowedSources:
 
 
 def _with_companions(by_port: Mapping[int, V]) -> dict[int, V]:
-    """Return values by data port that hold for states and proofs of the streams, too."""
-    others = {of(port): value for port, value in by_port.items() for of in (state_port, proof_port)}
+    """Return values by data port that hold for states, proofs and key records of the streams, too."""
+    others = {of(port): value for port, value in by_port.items() for of in (state_port, proof_port, key_port)}
     return {**others, **by_port}
 
 

@@ -54,6 +54,20 @@ class SecretHead:
             _VERSION, 0, members, number, session.tsi, session.epoch, terms.generation, terms.blocks, self.first_sqn
         )
 
+    @classmethod
+    def of_untrusted(cls, octets: bytes) -> SecretHead | None:
+        """Return the head of a message, whose signature is not checked; None for other octets. Never raises."""
+        size = len(octets) - _HEAD.size - ENC_OCTETS - SIGNATURE_OCTETS
+        if size < 0:
+            return None
+        version, zero, members, number, tsi, epoch, generation, blocks, first_sqn = _HEAD.unpack_from(octets)
+        if (version, zero) != (_VERSION, 0) or not 1 <= members <= MOST_MEMBERS or not blocks:
+            return None
+        if size != members * _ENTRY_OCTETS:
+            return None
+        key_id = base64.b32encode(number).decode().lower()
+        return cls(key_id, SealTerms(SignedSession(tsi, epoch), generation, blocks), first_sqn)
+
     @property
     def info(self) -> bytes:
         """Return the info of HPKE."""
@@ -75,6 +89,11 @@ class KeyRecords:
         return secret if secret is not None and len(secret) == SECRET_OCTETS else None
 
 
+def members_within(octets: int) -> int:
+    """Return how many members a message of so many octets has at most."""
+    return min(MOST_MEMBERS, (octets - _HEAD.size - ENC_OCTETS - SIGNATURE_OCTETS) // _ENTRY_OCTETS)
+
+
 def records_for(
     head: SecretHead, secret: bytes, members: Sequence[PublicKeys], random_octets: bytes, keys: PrivateKeys
 ) -> bytes:
@@ -92,15 +111,10 @@ def records_for(
 
 def verify_records_untrusted(octets: bytes, source: PublicKeys) -> KeyRecords | None:
     """Return the records in these octets if these keys of the source have signed them, else None. Never raises."""
-    begin = _HEAD.size + ENC_OCTETS
-    size = len(octets) - SIGNATURE_OCTETS
-    if size < begin:
+    head = SecretHead.of_untrusted(octets)
+    if head is None or head.key_id != source.id:
         return None
-    version, zero, members, number, tsi, epoch, generation, blocks, first_sqn = _HEAD.unpack_from(octets)
-    if (version, zero) != (_VERSION, 0) or not 1 <= members <= MOST_MEMBERS or not blocks:
-        return None
-    if size != begin + members * _ENTRY_OCTETS or number != source.id_octets:
-        return None
+    begin, size = _HEAD.size + ENC_OCTETS, len(octets) - SIGNATURE_OCTETS
     try:
         public = Ed25519PublicKey.from_public_bytes(source.ed25519)
         public.verify(octets[size:], _DOMAIN + octets[:size])
@@ -108,5 +122,4 @@ def verify_records_untrusted(octets: bytes, source: PublicKeys) -> KeyRecords | 
         return None
     entries = [octets[at : at + _ENTRY_OCTETS] for at in range(begin, size, _ENTRY_OCTETS)]
     sealed = {base64.b32encode(one[:_ID_OCTETS]).decode().lower(): one[_ID_OCTETS:] for one in entries}
-    head = SecretHead(source.id, SealTerms(SignedSession(tsi, epoch), generation, blocks), first_sqn)
     return KeyRecords(head, octets[_HEAD.size : begin], sealed)

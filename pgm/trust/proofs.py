@@ -9,7 +9,8 @@ The octets of a proof, big-endian:
 
 Proofs of kind 0 form the chain of a session. A proof of kind 1 has details: the digest of each packet of a span, each as
 a span of its own, for receivers that miss a packet of the span or hold a wrong one. Details have number 0, and zeros
-for the proof before.
+for the proof before. In a sealed session the kind has twice the generation of the secret of the last packet added,
+modulo 256: a receiver thereby knows that a secret has changed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pgm.trust.public_keys import PublicKeys
 
 MOST_SPANS = 1024  # of a proof: 44 KiB
 SIGNATURE_OCTETS = 64
+GENERATIONS = 128  # that a proof tells apart
 
 _VERSION = 1
 _DOMAIN = b"pgm proof 1\0"
@@ -60,6 +62,7 @@ class Proof:
     previous: bytes  # hash of the proof before; zeros for the first one
     spans: tuple[Span, ...]
     has_details: bool = False
+    generation: int = 0  # of the secret of the last packet, modulo 128; 0 in a clear session
 
     def signed_by(self, keys: PrivateKeys) -> bytes:
         """Return the octets of the proof with its signature. Raises `ValueError` for spans that no proof may have."""
@@ -68,7 +71,7 @@ class Proof:
             raise ValueError(flaw)
         octets = _HEAD.pack(
             _VERSION,
-            int(self.has_details),
+            self.generation % GENERATIONS << 1 | self.has_details,
             len(self.spans),
             base64.b32decode(self.key_id.upper()),
             self.session.tsi,
@@ -98,13 +101,13 @@ def decode_proof_untrusted(octets: bytes) -> Proof | None:
     if size < _HEAD.size:
         return None
     version, kind, count, key_id, tsi, epoch, number, previous = _HEAD.unpack_from(octets)
-    if version != _VERSION or kind > 1 or size != _HEAD.size + count * _SPAN.size:
+    if version != _VERSION or size != _HEAD.size + count * _SPAN.size:
         return None
     spans = tuple(Span(*row) for row in _SPAN.iter_unpack(octets[_HEAD.size : size]))
     if _flaw(spans):
         return None
     name = base64.b32encode(key_id).decode().lower()
-    return Proof(name, SignedSession(tsi, epoch), number, previous, spans, bool(kind))
+    return Proof(name, SignedSession(tsi, epoch), number, previous, spans, bool(kind & 1), kind >> 1)
 
 
 def verify_proof_untrusted(octets: bytes, keys: PublicKeys) -> Proof | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -17,6 +17,7 @@ class SessionCheck:
     """Check by the chain of a session. The first proof that comes begins the chain."""
 
     _chain: ProofChain
+    unopened = 0  # key records
 
     def spans_of_untrusted(self, octets: bytes) -> Sequence[Span] | None:
         """Return the spans of a proof that continues the chain; None for other octets. Never raises."""
@@ -30,3 +31,15 @@ class SessionCheck:
     def digest(self, runs: Sequence[Run]) -> bytes:
         """Return the digest of consecutive runs. Raises `ValueError` for gaps."""
         return self._chain.session.digest(runs)
+
+    def take_record_untrusted(self, _octets: bytes) -> bool:
+        """Return False: the stream is not sealed, or is not read here."""
+        return False
+
+    def may_open(self, _sqn: int) -> bool:
+        """Return True: packets are delivered as they are."""
+        return True
+
+    def opened(self, run: Run) -> Iterator[Run]:
+        """Yield the packets as they are."""
+        yield run

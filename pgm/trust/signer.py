@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
 from pgm.trust.blocks import BLOCK_BITS, SignedSession, parts_of_blocks
 from pgm.trust.private_keys import PrivateKeys
-from pgm.trust.proofs import FIRST_PREVIOUS, MOST_SPANS, Proof, Span, hash_of_proof
+from pgm.trust.proofs import FIRST_PREVIOUS, GENERATIONS, MOST_SPANS, Proof, Span, hash_of_proof
 from pgm.units import NEVER
 from pgm.wire.packet_run import Run
 
@@ -16,6 +16,10 @@ SPAN_OCTETS = (
     256 << 10
 )  # of the packets of a span: BLAKE3 is then near its full speed, and the octets stay in the cache
 FAST_IVLS = 4  # intervals after a proof of `SPAN_OCTETS` or more, such that verifications stay a few percent of a core
+
+
+def _is_clear(_sqn: int) -> int:
+    return 0
 
 
 @attrs.define(eq=False)
@@ -32,6 +36,7 @@ class BlockSigner:
     proof_ivl: int
     bits: int = BLOCK_BITS
     most_spans: int = MOST_SPANS  # of a proof
+    generation_at: Callable[[int], int] = _is_clear  # of the secret of a packet
     _open: list[Run] = attrs.field(factory=list, repr=False)  # parts of the unfinished span, in order
     _open_octets: int = 0
     _spans: list[Span] = attrs.field(factory=list)  # closed and not signed, `most_spans` at most
@@ -91,7 +96,15 @@ class BlockSigner:
         return [self._sign()] if len(self._spans) == self.most_spans else []
 
     def _sign(self) -> bytes:
-        proof = Proof(self.keys.public.id, self.session, self._number, self._previous, tuple(self._spans))
+        generation = self.generation_at(self._spans[-1].end - 1)
+        proof = Proof(
+            self.keys.public.id,
+            self.session,
+            self._number,
+            self._previous,
+            tuple(self._spans),
+            generation=generation % GENERATIONS,
+        )
         octets = proof.signed_by(self.keys)
         self._number, self._previous = self._number + 1, hash_of_proof(octets)
         self._spans.clear()

@@ -15,7 +15,11 @@ from pgm.wire.train import Data
 _ENDING = SessionPhase.ENDING  # a look-up in an enum is slow
 
 # The cause of loss of missing packets when a session ends for a special reason.
-_LOST_WITH = {CloseCause.EXCESS_NAKS: LossCause.EXCESS_NAKS, CloseCause.OVERRUN: LossCause.OVERRUN}
+_LOST_WITH = {
+    CloseCause.EXCESS_NAKS: LossCause.EXCESS_NAKS,
+    CloseCause.OVERRUN: LossCause.OVERRUN,
+    CloseCause.NO_SECRET: LossCause.SEALED,
+}
 
 
 class Delivery:

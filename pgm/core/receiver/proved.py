@@ -1,27 +1,34 @@
-"""Receiver of signed streams: packets wait for the proofs of their source (`pgm.core.session.proofs`)."""
+"""Receiver of signed streams: packets wait for the proofs of their source (`pgm.core.session.proofs`).
+
+Packets of sealed streams wait for their secrets, too, and are decrypted when they are delivered
+(`pgm.core.session.key_records`).
+"""
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE
-from pgm.core.effects import Effect, Effects, Notice, Send
+from pgm.core.counters import Counters
+from pgm.core.effects import CloseCause, Effect, Effects, Notice, Send
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.receiver.setup import NewTrial, ReceiverSetup
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Channel
+from pgm.core.session.key_records import key_port, key_tsi
 from pgm.core.session.proofs import NewProofCheck, ProofCheck, ProvedSpan, proof_port, proof_tsi
 from pgm.core.session.start_positions import BY_PARAMETERS
 from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState
 from pgm.core.structures.ranges import Span
 from pgm.core.window.proved_window import Arrival, Trial
 from pgm.parameters import Parameters
+from pgm.units import NEVER
 from pgm.wire.control_packets import Packet
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.train import Data, DataWithGaps, Run, Train
 
 _MOST_SPANS = 1 << 16  # that wait for their packets; the oldest ones are forgotten first
@@ -30,11 +37,23 @@ _MOST_SPANS = 1 << 16  # that wait for their packets; the oldest ones are forgot
 class StreamJudge:
     """Judge of the packets of one session of a signed stream, by the spans that its proofs have named."""
 
-    def __init__(self, state: SessionState, new_check: NewProofCheck, *, may_begin_later: bool) -> None:
+    def __init__(
+        self,
+        state: SessionState,
+        new_check: NewProofCheck,
+        arrival: Arrival,
+        counters: Counters,
+        *,
+        may_begin_later: bool,
+    ) -> None:
         self.may_begin_later = may_begin_later
-        self.has_news = False  # a proof has come since the last delivery
+        self.has_news = False  # a proof or a key record has come since the last delivery
+        self.waits_since_ns = NEVER  # when the next packets began to wait for their secret
+        self.unopened = 0  # key records for this receiver that did not open
         self._state = state
         self._new_check = new_check
+        self._arrival = arrival
+        self._counters = counters
         self._epoch: SessionEpoch = NO_EPOCH
         self._check: ProofCheck | None = None
         self._spans: deque[ProvedSpan] = deque()
@@ -71,8 +90,36 @@ class StreamJudge:
         check, shift = self._current_check(), self._state.epoch.shift
         if check is None:
             return False
-        own = [Run(run.first + shift, run.count, run.buffer, run.offset, run.stride, run.payload_at) for run in runs]
-        return check.digest(own) == self._spans[0].digest
+        return check.digest([_moved(run, shift) for run in runs]) == self._spans[0].digest
+
+    def take_record_untrusted(self, octets: bytes) -> bool:
+        """Take key records. Return whether they are those of the source."""
+        check = self._current_check()
+        if check is None:
+            return False
+        unopened = check.unopened
+        is_valid = check.take_record_untrusted(octets)
+        self.unopened += check.unopened - unopened
+        self._counters.unopened_key_records += check.unopened - unopened
+        self._counters.forged_key_records += not is_valid
+        self.has_news = True
+        return is_valid
+
+    def may_open(self, sqn: int) -> bool:
+        """Return whether the packets from a sqn on are in the clear, or their secret is there."""
+        check = self._current_check()
+        if check is not None and check.may_open(sqn + self._state.epoch.shift):
+            self.waits_since_ns = NEVER
+            return True
+        self.waits_since_ns = min(self.waits_since_ns, self._arrival.now_ns)
+        return False
+
+    def opened(self, run: Run) -> Iterator[Run]:
+        """Yield packets with payloads in the clear."""
+        check, shift = self._current_check(), self._state.epoch.shift
+        assert check is not None
+        for opened in check.opened(_moved(run, shift)):
+            yield _moved(opened, -shift)
 
     def _current_check(self) -> ProofCheck | None:
         """Return the check for the epoch that signed SPMs have told."""
@@ -84,15 +131,19 @@ class StreamJudge:
         return self._check
 
 
-@attrs.frozen(eq=False)
-class ProofJudge:
-    """Judge of the packets of a session of proofs: each is right if it is a proof."""
+def _moved(run: Run, shift: int) -> Run:
+    return Run(run.first + shift, run.count, run.buffer, run.offset, run.stride, run.payload_at)
 
-    stream: StreamJudge
+
+@attrs.frozen(eq=False)
+class PacketJudge:
+    """Judge of a session of proofs or key records: each packet is right by itself."""
+
+    take_untrusted: Callable[[bytes], bool]  # of the judge of the stream
     may_begin_later = False
 
     def start_for(self, sqn: int) -> int:
-        """Return a sqn: each packet is proved by itself."""
+        """Return a sqn: no packet needs another."""
         return sqn
 
     def span_at(self, sqn: int) -> Span | None:
@@ -100,12 +151,33 @@ class ProofJudge:
         return sqn, sqn + 1
 
     def fits(self, runs: Sequence[Run]) -> bool:
-        """Return whether a packet is a proof, and hand its spans on."""
-        return self.stream.take_untrusted(runs[0].alone())
+        """Return whether a packet is a message of the source, and hand the message on."""
+        return self.take_untrusted(runs[0].alone())
+
+    def may_open(self, _sqn: int) -> bool:
+        """Return True: the packets are in the clear."""
+        return True
+
+    def opened(self, run: Run) -> Iterator[Run]:
+        """Yield the packets as they are."""
+        yield run
+
+
+@attrs.frozen(eq=False)
+class _Second:
+    """Receiver of further sessions of the sources: of their proofs, or of their key records."""
+
+    core: ReceiverCore
+    tsi_of: Callable[[Tsi], Tsi]  # TSI of the stream from that of the session, and the other way round
+    port_of: Callable[[int], int]
+
+    def forget_all_but(self, streams: Container[Tsi]) -> None:
+        """Forget the sessions that belong to other streams than these."""
+        self.core.sessions.forget(lambda session: self.tsi_of(session.state.tsi) not in streams)
 
 
 class ProvedReceiver(ReceiverCore):
-    """A `ReceiverCore` that delivers only packets of signed streams that are proved."""
+    """A `ReceiverCore` that delivers only packets of signed streams that are proved, and decrypts sealed ones."""
 
     def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
         self._arrival = Arrival()
@@ -113,42 +185,58 @@ class ProvedReceiver(ReceiverCore):
         is_now = parameters.join_from == "now" and setup.starts is BY_PARAMETERS
         self._is_exact = parameters.join_from == "sqn" or setup.starts is not BY_PARAMETERS
         super().__init__(attrs.evolve(setup, new_trial=self._trial_of_stream), parameters, rng)
-        own = attrs.evolve(
-            setup,
-            data_ports=frozenset(map(proof_port, setup.signers.proofs)),
-            ack_bound=AT_ONCE,
-            starts=BY_PARAMETERS,
-            new_trial=self._trial_of_proofs,
-        )
-        of_proofs = attrs.evolve(
+        own = attrs.evolve(setup, ack_bound=AT_ONCE, starts=BY_PARAMETERS)
+        of_all = attrs.evolve(
             parameters,
-            join_from="now" if is_now else "oldest",
-            inbox_bytes=1 << 62,  # proofs are taken at once
+            inbox_bytes=1 << 62,  # messages are taken at once
             excess_nak_policy="go-on",
         )
-        self._proofs = ReceiverCore(own, of_proofs, rng, self._counters)
+
+        def second(
+            ports: Iterable[int],
+            port_of: Callable[[int], int],
+            tsi_of: Callable[[Tsi], Tsi],
+            new_trial: NewTrial,
+            join_from: str,
+        ) -> _Second:
+            own_setup = attrs.evolve(own, data_ports=frozenset(map(port_of, ports)), new_trial=new_trial)
+            core = ReceiverCore(own_setup, attrs.evolve(of_all, join_from=join_from), rng, self._counters)
+            return _Second(core, tsi_of, port_of)
+
+        signers = setup.signers
+        self._seconds = [
+            second(signers.proofs, proof_port, proof_tsi, self._trial_of_proofs, "now" if is_now else "oldest")
+        ]
+        if signers.sealed:  # the source tells from where on its records are needed
+            self._seconds.append(second(signers.sealed, key_port, key_tsi, self._trial_of_records, "now"))
+        self._by_port = {port: one for one in self._seconds for port in one.core.setup.data_ports}
 
     def _trial_of_stream(self, state: SessionState, parents: Parents) -> Trial | None:
         new_check = self.setup.signers.proofs.get(state.data_port)
         if new_check is None:
             return None
-        judge = StreamJudge(state, new_check, may_begin_later=not self._is_exact)
+        judge = StreamJudge(state, new_check, self._arrival, self._counters, may_begin_later=not self._is_exact)
         self._judges[bytes(state.tsi)] = judge
         return Trial(judge, self._arrival, parents)
 
     def _trial_of_proofs(self, state: SessionState, parents: Parents) -> Trial | None:
-        return Trial(ProofJudge(self._judges[proof_tsi(state.tsi)]), self._arrival, parents)
+        return Trial(PacketJudge(self._judges[proof_tsi(state.tsi)].take_untrusted), self._arrival, parents)
+
+    def _trial_of_records(self, state: SessionState, parents: Parents) -> Trial | None:
+        return Trial(PacketJudge(self._judges[key_tsi(state.tsi)].take_record_untrusted), self._arrival, parents)
 
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return min(super().deadline_ns, self._proofs.deadline_ns)
+        waits_since_ns = min((judge.waits_since_ns for judge in self._judges.values()), default=NEVER)
+        at = min(super().deadline_ns, *(one.core.deadline_ns for one in self._seconds))
+        return at if waits_since_ns == NEVER else min(at, waits_since_ns + self._parameters.secret_wait)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""
         self._arrival.peer, self._arrival.now_ns = peer, now_ns
         items, rejects = train.parse_scattered_untrusted()
-        ports = self._proofs.setup.data_ports
+        ports = self._by_port
         if all(item.data_port not in ports for item in items):
             return super().receive(train, channel, peer, now_ns)
         self.single.reset()
@@ -156,40 +244,62 @@ class ProvedReceiver(ReceiverCore):
         rest = [item for item in items if item.data_port not in ports]
         if rest or rejects:
             effects += super().receive(train.part(rest, rejects), channel, peer, now_ns)
-        proofs = [item for item in items if item.data_port in ports]
-        known = [item for item in proofs if self._is_known(item)]
-        self._counters.foreign_packets += sum(map(_packets_of, proofs)) - sum(map(_packets_of, known))
-        if known:
-            effects += self._judged(self._proofs.receive(train.part(known, []), channel, peer, now_ns))
+        for second in self._seconds:
+            own = [item for item in items if ports.get(item.data_port) is second]
+            known = [item for item in own if self._is_known(item, second)]
+            self._counters.foreign_packets += sum(map(_packets_of, own)) - sum(map(_packets_of, known))
+            if known:
+                effects += self._judged(second.core.receive(train.part(known, []), channel, peer, now_ns))
         return effects
 
-    def _is_known(self, item: Data | DataWithGaps | Packet) -> bool:
-        """Return whether a packet of proofs is for a session that there is."""
-        session = self._sessions.get(proof_tsi(item.tsi))
-        return session is not None and session.state.data_port == proof_port(item.data_port)
+    def _is_known(self, item: Data | DataWithGaps | Packet, second: _Second) -> bool:
+        """Return whether a packet of proofs or key records is for a session that there is."""
+        session = self._sessions.get(second.tsi_of(item.tsi))
+        return session is not None and session.state.data_port == second.port_of(item.data_port)
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Run what is due, of the streams and of their proofs."""
+        """Run what is due, of the streams, of their proofs and of their key records."""
         self._arrival.peer, self._arrival.now_ns = "", now_ns
-        effects = super().handle_deadline(now_ns)
+        effects = [*super().handle_deadline(now_ns)]
         if len(self._judges) > len(self._sessions):
             self._forget_old()
-        return [*effects, *self._judged(self._proofs.handle_deadline(now_ns))]
+        for second in self._seconds:
+            effects += self._judged(second.core.handle_deadline(now_ns))
+        for tsi, judge in self._judges.items():
+            if judge.waits_since_ns != NEVER and now_ns >= judge.waits_since_ns + self._parameters.secret_wait:
+                effects += self._give_up(tsi, judge)
+        return effects
+
+    def _give_up(self, tsi: Tsi, judge: StreamJudge) -> list[Effect]:
+        """Close a session whose source has given this receiver no secret."""
+        judge.waits_since_ns = NEVER
+        session = self._sessions.get(tsi)
+        if session is None or not session.delivery.is_receiving:
+            return []
+        effects = [*session.delivery.end(CloseCause.NO_SECRET)]
+        judge.waits_since_ns = NEVER
+        return effects
 
     def _forget_old(self) -> None:
         for tsi in [tsi for tsi in self._judges if self._sessions.get(tsi) is None]:
             del self._judges[tsi]
-        self._proofs.sessions.forget(lambda session: proof_tsi(session.state.tsi) not in self._judges)
+        for second in self._seconds:
+            second.forget_all_but(self._judges)
 
     def _judged(self, effects: Effects) -> list[Effect]:
-        """Return effects of the sessions of proofs for the driver, and what proofs let the application have."""
+        """Return effects of further sessions for the driver, and what they let the application have."""
         out: list[Effect] = [effect for effect in effects if isinstance(effect, (Send, Notice))]
         for tsi, judge in self._judges.items():
             if judge.has_news:
                 judge.has_news = False
                 session = self._sessions.get(tsi)
-                if session is not None:
-                    out += session.delivery.resume()
+                if session is None:
+                    continue
+                if judge.unopened:
+                    judge.unopened = 0
+                    text = "a key record for this receiver does not open: its keys are not those of the topology file"
+                    out.append(Notice("unopened-secret", f"session {tsi_text(session.state.tsi)}: {text}"))
+                out += session.delivery.resume()
         return out
 
 

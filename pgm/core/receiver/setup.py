@@ -11,6 +11,7 @@ from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
+from pgm.core.session.key_records import key_port
 from pgm.core.session.proofs import proof_port
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import ALL_SOURCES, AllowedSources
@@ -54,5 +55,6 @@ class ReceiverSetup:
 
     @property
     def companion_ports(self) -> frozenset[int]:
-        """Data ports of states and proofs that this receiver takes beside its streams."""
-        return self.state_ports.union(map(proof_port, self.signers.proofs))
+        """Data ports of states, proofs and key records that this receiver takes beside its streams."""
+        signers = self.signers
+        return self.state_ports.union(map(proof_port, signers.proofs), map(key_port, signers.sealed))

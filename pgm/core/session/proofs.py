@@ -7,7 +7,7 @@ proof is one packet. Cores know no cryptography: what makes and checks proofs is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
@@ -63,7 +63,7 @@ class ProvedSpan(Protocol):
 
 
 class ProofCheck(Protocol):
-    """Check of the proofs of one session."""
+    """Check of the proofs of one session, and of its key records if it is sealed. Sqns are the source's own numbers."""
 
     def spans_of_untrusted(self, octets: bytes) -> Sequence[ProvedSpan] | None:
         """Return the spans of a valid proof, which ascend; None for other octets. Never raises."""
@@ -73,6 +73,19 @@ class ProofCheck(Protocol):
 
     def digest(self, runs: Sequence[Run]) -> bytes:
         """Return the digest of consecutive runs, which have the source's own numbers."""
+
+    @property
+    def unopened(self) -> int:
+        """How many valid key records for the receiver's own keys did not open."""
+
+    def take_record_untrusted(self, octets: bytes) -> bool:
+        """Take key records of a sealed stream. Return whether they are those of the source. Never raises."""
+
+    def may_open(self, sqn: int) -> bool:
+        """Return whether the secret of a proved packet is there, or none is needed."""
+
+    def opened(self, run: Run) -> Iterator[Run]:
+        """Yield packets that may be opened, with payloads in the clear."""
 
 
 NewProofCheck = Callable[[Tsi, int], ProofCheck]  # of a session: its TSI, and its start in ns since 1970

@@ -36,6 +36,8 @@ class StreamSigners:
     wall_offset_ns: int = 0  # ns since 1970 when the node's clock shows 0
     proofs: Mapping[int, NewProofCheck] = attrs.field(factory=dict)
     """By data port of streams whose packets are proved: the check of a session's proofs."""
+    sealed: frozenset[int] = frozenset()
+    """Data ports of sealed streams whose packets are decrypted: those checks take key records, too."""
 
 
 NO_SIGNERS = StreamSigners()

@@ -1,4 +1,7 @@
-"""Source of a signed stream, which proves its packets in a session of their own (`pgm.core.session.proofs`)."""
+"""Source of a signed stream, which proves its packets in a session of their own (`pgm.core.session.proofs`).
+
+The source of a sealed stream has a third session, for key records (`pgm.core.session.key_records`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ import attrs
 
 from pgm.core.effects import Effect, Effects, Send
 from pgm.core.segment import Channel
+from pgm.core.session.key_records import key_port, key_tsi
 from pgm.core.session.proofs import Prover, most_proof_octets, proof_port, proof_tsi
+from pgm.core.source.record_schedule import RecordSchedule
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
@@ -21,6 +26,7 @@ from pgm.wire.train import Train
 
 _LEAST_WINDOW = 4 * MIB  # octets of proofs: some seconds of one proof a millisecond
 _WINDOW_SHARE = 16  # of the stream's window: proofs of packets with few octets take a fraction of them
+_KEPT_ROUNDS = 2  # rounds of key records in their window
 
 
 def proof_parameters(parameters: Parameters) -> Parameters:
@@ -40,6 +46,13 @@ def proof_parameters(parameters: Parameters) -> Parameters:
     )
 
 
+def record_parameters(parameters: Parameters) -> Parameters:
+    """Return the parameters of the session of key records: its window holds the records of a whole interval."""
+    return attrs.evolve(
+        proof_parameters(parameters), txw_secs=max(parameters.txw_secs, _KEPT_ROUNDS * parameters.key_record_ivl)
+    )
+
+
 class ProvedSource(SourceCore):
     """A `SourceCore` that proves its packets. `prover` signs their blocks."""
 
@@ -53,47 +66,63 @@ class ProvedSource(SourceCore):
     ) -> None:
         super().__init__(setup, parameters, now_ns, rng)
         self.single.close()
-        own = attrs.evolve(
-            self.setup,
-            tsi=NamedTsi.of(proof_tsi(setup.tsi), node_of(setup.tsi)),
-            data_port=proof_port(setup.data_port),
-            first_sqn=0,
-            flow="rate",
-            # A joiner that misses the first SPM of the proofs still gets all proofs since the first SPM of the stream.
-            join_back_ivl=2 * parameters.ambient_spm_ivl,
-        )
         self._prover = prover
-        self._is_proved = False  # all packets to the end
-        self._proofs = SourceCore(own, proof_parameters(parameters), now_ns, counters=self.counters)
+        self._is_proved = False  # all packets to the end, or nothing is to be proved any more
+        # A joiner that misses the first SPM of the proofs still gets all proofs since the first SPM of the stream.
+        proofs = _second(self.setup, proof_tsi(setup.tsi), proof_port(setup.data_port), 2 * parameters.ambient_spm_ivl)
+        self._proofs = SourceCore(proofs, proof_parameters(parameters), now_ns, counters=self.counters)
+        self._seconds = [self._proofs]  # further sessions of this source
+        self._records: RecordSchedule | None = None
+        self._is_turn_of_records = False
+        if setup.sealer is not None:
+            # The last interval has each record once.
+            kept = parameters.key_record_ivl + parameters.ambient_spm_ivl
+            own = _second(self.setup, key_tsi(setup.tsi), key_port(setup.data_port), kept)
+            session = SourceCore(own, record_parameters(parameters), now_ns, counters=self.counters)
+            self._seconds.append(session)
+            self._records = RecordSchedule(setup.sealer, session, parameters.key_record_ivl)
 
     @property
     def tsis(self) -> tuple[Tsi, ...]:
-        """TSIs of the stream and of its proofs."""
-        return *super().tsis, self._proofs.setup.tsi
+        """TSIs of the stream, of its proofs and of its key records."""
+        return *super().tsis, *(session.setup.tsi for session in self._seconds)
+
+    def secret_changed(self) -> None:
+        """Note that the sealer has a new secret: send its records at once."""
+        if self._records is not None:
+            self._records.restart()
+            self._invalidate_deadline()
 
     def set_rate(self, rate: int, now_ns: int) -> None:
-        """Set the rate of stream and proofs."""
+        """Set the rate of all sessions."""
         super().set_rate(rate, now_ns)
-        self._proofs.set_rate(rate, now_ns)
+        for session in self._seconds:
+            session.set_rate(rate, now_ns)
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
-        """Abort stream and proofs."""
-        proofs = self._proofs.abort(now_ns, error=error, no_naks=no_naks)
-        return [*super().abort(now_ns, error=error, no_naks=no_naks), *proofs]
+        """Abort all sessions."""
+        self._is_proved, self._records = True, None
+        effects = [*super().abort(now_ns, error=error, no_naks=no_naks)]
+        for session in self._seconds:
+            effects += session.abort(now_ns, error=error, no_naks=no_naks)
+        return effects
 
     def is_finished(self, now_ns: int) -> bool:
-        """Return whether a closed source may exit: no NAKs come for the stream or its proofs."""
-        return super().is_finished(now_ns) and self._proofs.is_finished(now_ns)
+        """Return whether a closed source may exit: no NAKs come for any of its sessions."""
+        return super().is_finished(now_ns) and all(session.is_finished(now_ns) for session in self._seconds)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take requests for proofs; everything else is for the stream."""
+        """Take requests for proofs and key records; everything else is for the stream."""
         items, rejects = train.parse_scattered_untrusted()
-        tsi = self._proofs.setup.tsi
-        proofs = [item for item in items if item.tsi == tsi]
-        if not proofs:
+        by_tsi = {session.setup.tsi: session for session in self._seconds}
+        if all(item.tsi not in by_tsi for item in items):
             return super().receive(train, channel, peer, now_ns)
-        effects = [*self._proofs.receive(train.part(proofs, []), channel, peer, now_ns)]
-        rest = [item for item in items if item.tsi != tsi]
+        effects: list[Effect] = []
+        for tsi, session in by_tsi.items():
+            own = [item for item in items if item.tsi == tsi]
+            if own:
+                effects += session.receive(train.part(own, []), channel, peer, now_ns)
+        rest = [item for item in items if item.tsi not in by_tsi]
         if rest or rejects:
             effects += super().receive(train.part(rest, rejects), channel, peer, now_ns)
         return effects
@@ -103,40 +132,74 @@ class ProvedSource(SourceCore):
         """When `handle_deadline` has something to do."""
         # A proof waits until the one before has left, so a low rate gets fewer and larger proofs.
         prover_ns = NEVER if self._proofs.window.has_unsent else self._prover.deadline_ns
-        return min(super().deadline_ns, self._proofs.deadline_ns, prover_ns)
+        at = min(super().deadline_ns, self._proofs.deadline_ns, prover_ns)
+        if self._records is not None:
+            at = min(at, self._seconds[1].deadline_ns, self._records.deadline_ns)
+        return at
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Send what is due of the proofs, then of the stream, and prove it."""
+        """Send what is due of proofs and key records, then of the stream, and prove it."""
         proofs = self._proofs
         if not proofs.window.has_unsent:
             self._submit(self._prover.handle_deadline(now_ns))
         effects: list[Effect] = []
-        if proofs.deadline_ns <= now_ns:
-            effects += proofs.handle_deadline(now_ns)
-            if effects and isinstance(last := effects[-1], Send) and last.is_data:
-                self._sending.pacer.data_sent(len(last.octets), now_ns, len(last.octets) // last.stride)
-                return effects  # one train of data in a call
+        for session in self._seconds:
+            if session is not proofs and not self._may_send_records(now_ns):
+                continue
+            if session.deadline_ns <= now_ns:
+                effects += session.handle_deadline(now_ns)
+                if effects and isinstance(last := effects[-1], Send) and last.is_data:
+                    self._sending.pacer.data_sent(len(last.octets), now_ns, len(last.octets) // last.stride)
+                    return effects  # one train of data in a call
         lead, spm_sqn = self.window.lead, self._spms.spm_sqn
         effects += super().handle_deadline(now_ns)
-        if self._spms.spm_sqn != spm_sqn:  # both sessions of a joiner begin at one time
-            effects.insert(0, proofs.spm(now_ns))
+        if self._spms.spm_sqn != spm_sqn:  # all sessions of a joiner begin at one time
+            effects[:0] = [session.spm(now_ns) for session in self._seconds]
         if self.window.lead > lead:
             self._submit(self._prover.take(self.window.parts(lead + 1, self.window.lead + 1)))
             if not proofs.window.has_unsent:
                 self._submit(self._prover.handle_deadline(now_ns))
-        if self._closing.has_begun and not self._is_proved and self._prover.deadline_ns == NEVER:
-            self._is_proved = True
-            proofs.close()
+        if self._closing.has_begun:
+            self._close_seconds()
         return effects
 
+    def _close_seconds(self) -> None:
+        """Close the other sessions once they have told all."""
+        if not self._is_proved and self._prover.deadline_ns == NEVER:
+            self._is_proved = True
+            self._proofs.close()
+        if self._records is not None and not self._records.is_busy:
+            self._records = None
+            self._seconds[1].close()
+
+    def _may_send_records(self, now_ns: int) -> bool:
+        """Take the next key record. Return whether records may leave: a round of them takes turns with the stream."""
+        self._is_turn_of_records = not self._is_turn_of_records
+        if self._records is not None and self._is_turn_of_records:
+            self._records.handle_deadline(now_ns)
+        return self._is_turn_of_records
+
     def _submit(self, proofs: list[bytes]) -> None:
-        if proofs:
+        if proofs and not self._is_proved:
             self._proofs.submit(proofs)
             self._invalidate_deadline()
 
     def status(self, now_ns: int) -> list[SessionStatus]:
-        """Return the rows of stream and proofs."""
-        return [*super().status(now_ns), *self._proofs.status(now_ns)]
+        """Return the rows of all sessions."""
+        return [*super().status(now_ns), *(row for session in self._seconds for row in session.status(now_ns))]
+
+
+def _second(setup: SourceSetup, tsi: Tsi, data_port: int, join_back_ivl: int) -> SourceSetup:
+    """Return the setup of a further session of a source."""
+    return attrs.evolve(
+        setup,
+        tsi=NamedTsi.of(tsi, node_of(setup.tsi)),
+        data_port=data_port,
+        first_sqn=0,
+        flow="rate",
+        join_back_ivl=join_back_ivl,
+        sealer=None,
+    )
 
 
 class ProvedSnapshotSource(ProvedSource, SnapshotSource):

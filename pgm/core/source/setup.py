@@ -6,6 +6,7 @@ import attrs
 
 from pgm.core.named_children import NO_CHILDREN, NamedChildren
 from pgm.core.segment import Segment
+from pgm.core.session.key_records import PayloadSealer
 from pgm.wire.formats import Tsi
 from pgm.wire.signed_spm import SpmSigner
 
@@ -25,3 +26,4 @@ class SourceSetup:
     signer: SpmSigner | None = None  # of the SPMs, if the stream is signed
     join_back_ivl: int = 0  # joiners request what was sent in this time; 0: only what is sent from now on
     children: NamedChildren = NO_CHILDREN
+    sealer: PayloadSealer | None = None  # of the payloads, if the stream is sealed

@@ -29,6 +29,7 @@ from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
+from pgm.core.window.sealed_window import SealedWindow
 from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
@@ -65,7 +66,7 @@ class SourceCore:
         rng = rng or random.Random(setup.tsi)
         context = SessionContext(setup.tsi, setup.data_port, parameters, self.counters, rng)
         windowed = attrs.evolve(parameters, max_tpdu=self.max_tpdu)
-        self.window = TransmitWindow(setup.tsi, setup.data_port, windowed, setup.first_sqn)
+        self.window = _window_of(setup, windowed)
         self._parity = ParitySource(context, setup.segment, self.window) if parameters.fec_group else None
         self._sending = SendState(
             self.window,
@@ -404,3 +405,9 @@ class SourceCore:
         """Empty the window, as nothing sent so far needs repair (RFC 3.5, SRC-15). An SPM says so at once."""
         self.advance_trail(self.window.lead + 1)
         return (self.spm(now_ns),)
+
+
+def _window_of(setup: SourceSetup, parameters: Parameters) -> TransmitWindow:
+    if setup.sealer is None:
+        return TransmitWindow(setup.tsi, setup.data_port, parameters, setup.first_sqn)
+    return SealedWindow(setup.tsi, setup.data_port, parameters, setup.first_sqn, setup.sealer)

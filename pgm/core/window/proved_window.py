@@ -7,7 +7,7 @@ Packets of the span are refused from accused peers, until every known parent is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -39,6 +39,12 @@ class Judge(Protocol):
 
     def fits(self, runs: Sequence[Run]) -> bool:
         """Return whether the packets of the span that `span_at` returned fit its proof."""
+
+    def may_open(self, sqn: int) -> bool:
+        """Return whether the packets of the span from a sqn on can be decrypted now, or are in the clear."""
+
+    def opened(self, run: Run) -> Iterator[Run]:
+        """Yield proved packets with payloads in the clear."""
 
 
 @attrs.define(eq=False)
@@ -108,6 +114,7 @@ class ProvedWindow(ReceiveWindow):
         self._suspects: dict[Span, _Suspect] = {}
         self._first = 0  # of the application: packets before it are there for proofs alone
         self._is_ending = False
+        self._waiting_cause = LossCause.UNPROVED  # of packets that still wait for their proof when the session ends
         self._has_begun = False
         self._opened: Opened | None = None  # not reported yet
         self._noticed_ns = -NEVER
@@ -182,7 +189,8 @@ class ProvedWindow(ReceiveWindow):
             run = run.part(self._first, run.end)
         if self._opened is not None:
             self._effects += self.late_opening(run.first)
-        super()._hand_over(run)
+        for opened in self._judge.opened(run):
+            super()._hand_over(opened)
 
     def _report(self, gap: LostSpan) -> None:
         if gap.first < self._first:
@@ -197,6 +205,8 @@ class ProvedWindow(ReceiveWindow):
         """Stop waiting for missing packets and for proofs: the session ends."""
         super().give_up_rest(cause)
         self._is_ending = True
+        if cause is LossCause.SEALED:
+            self._waiting_cause = cause
 
     def _deliver(self, *, is_last: bool) -> None:
         self._check()
@@ -221,7 +231,7 @@ class ProvedWindow(ReceiveWindow):
             if span is None:
                 if not self._is_ending:
                     break
-                self._drop(at, whole_end, LossCause.UNPROVED)
+                self._drop(at, whole_end, self._waiting_cause)
             elif span[0] != at:
                 self._pass_over(at, min(whole_end, span[1] if span[0] < at else span[0]))
             elif self._given_up and self._given_up.overlaps(at, span[1]):  # the other packets have no proof
@@ -229,7 +239,11 @@ class ProvedWindow(ReceiveWindow):
             elif whole_end < span[1]:
                 if not self._is_ending:
                     break
-                self._drop(at, whole_end, LossCause.UNPROVED)
+                self._drop(at, whole_end, self._waiting_cause)
+            elif not self._judge.may_open(at):
+                if not self._is_ending:
+                    break
+                self._drop(at, span[1], LossCause.SEALED)
             elif not self._try(span):
                 break
         if self._checked_end > begun_at:

@@ -261,7 +261,7 @@ class TransmitWindow:
             return
         self._take_back(self.end - 1)
         at = None if fragment is None else range(fragment.offset, fragment.offset + 1)
-        self._append_rows(payloads, options, at)
+        self._frame(self._copy_of(payloads, options), options, at)  # the payload is as it leaves
 
     def drop_unsent(self) -> None:
         """Drop messages that were accepted and not sent."""
@@ -294,10 +294,13 @@ class TransmitWindow:
         return min(most, self._arena.left_octets // stride or most)
 
     def _append_rows(self, payloads: Octets, options: bytes, offsets: range | None) -> None:
+        self._build(self._copy_of(payloads, options), options, offsets)
+
+    def _copy_of(self, payloads: Octets, options: bytes) -> Run:
         count, size = payloads.shape
         run = self._room_for(count, DATA_HEADER_OCTETS + len(options), size)
         run.payloads[...] = payloads
-        self._build(run, options, offsets)
+        return run
 
     def _room_for(self, count: int, payload_at: int, size: int) -> Run:
         """Reserve memory for the next packets."""
@@ -305,7 +308,10 @@ class TransmitWindow:
         return Run(self.end, count, *self._arena.room(count * stride), stride, payload_at)
 
     def _build(self, run: Run, options: bytes, offsets: range | None) -> None:
-        """Build packets around payloads that are in place, and keep the packets."""
+        """Build packets around payloads of messages that are in place, and keep the packets."""
+        self._frame(run, options, offsets)
+
+    def _frame(self, run: Run, options: bytes, offsets: range | None) -> None:
         write_odata(
             run.rows,
             tsi=self._plain.tsi,

@@ -61,6 +61,7 @@ class SourceParameters(CommonParameters, total=False):
     txw_unsent_bytes: Quantity
     txw_unsent_secs: Quantity
     proof_ivl: Quantity
+    key_record_ivl: Quantity
     flush_ivl: Quantity
     flush_rte: int
     batch_times: bool
@@ -175,6 +176,7 @@ class ReceiverParameters(CommonParameters, total=False):
     signature_age: Quantity
     forged_retries: int
     forged_allowed: int
+    secret_wait: Quantity
     spm_verify_rte: int
     session_expiry: Quantity
     inbox_bytes: Quantity

@@ -15,15 +15,18 @@ import repairer.process
 from deploy.node.roles import build_core
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
+from pgm.core.session.key_records import key_port
 from pgm.core.session.proofs import most_proof_octets
 from pgm.core.session.signed_streams import StreamSigners
 from pgm.net.core_factory import SourceStart, receiver_core, segments_of, source_core
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.trust.blocks import SignedSession
 from pgm.trust.proofs import spans_within
+from pgm.trust.public_keys import PublicKeys
 from pgm.trust.session_check import SessionCheck
 from pgm.trust.signature_check import SignatureCheck
 from pgm.trust.signer import BlockSigner
+from pgm.trust.stream_secrets import SealedSessionCheck, StreamSealer
 from pgm.trust.verifier import ProofChain
 from pgm.wire import checksum
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
@@ -38,7 +41,7 @@ def _new_check(tsi: Tsi, started_ns: int) -> SessionCheck:
     return SessionCheck(ProofChain(SignedSession(bytes(tsi), started_ns), CHECK.keys_of, None))
 
 
-def _with_public_keys(plan: NodePlan, rng: random.Random) -> Core:
+def with_public_keys(plan: NodePlan, rng: random.Random) -> Core:
     """Build an element that checks SPMs, as those of real trees do."""
     port = plan.streams[0].data_port
     signers = StreamSigners({port: CHECK})
@@ -95,12 +98,56 @@ class Altering:
         return attrs.evolve(send, octets=rows.reshape(-1))
 
 
+READERS = {
+    name: private_keys(10 + index) for index, name in enumerate(("receiver-0", "receiver-1", "receiver-2", "late"))
+}
+
+
+@attrs.define(eq=False)
+class Sealing:
+    """Factory of cores for a sealed stream. `readers` are the nodes to which the source gives the secret."""
+
+    readers: tuple[str, ...] = tuple(READERS)
+    sealers: list[StreamSealer] = attrs.field(factory=list)
+
+    def members(self) -> list[PublicKeys]:
+        """Return the public keys of the readers."""
+        return [READERS[name].public for name in self.readers]
+
+    def __call__(self, plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+        """Build the core of a node, with keys for sources and receivers."""
+        stream = plan.streams[0]
+        if plan.role is Role.RECEIVER:
+            port = stream.data_port
+            keys = READERS[plan.name]
+
+            def new_check(tsi: Tsi, started_ns: int) -> SealedSessionCheck:
+                session = SignedSession(bytes(tsi), started_ns)
+                return SealedSessionCheck(_new_check(tsi, started_ns), session, CHECK.keys_of, keys)
+
+            signers = StreamSigners(
+                {port: CHECK, key_port(port): CHECK}, proofs={port: new_check}, sealed=frozenset({port})
+            )
+            return receiver_core(plan, plan.streams, segments_of(plan), rng, signers=signers)
+        if plan.role is not Role.SOURCE:
+            return build_core(plan, rng, tsi, now_ns)
+        parameters, session = plan.parameters_of(stream), SignedSession(bytes(tsi), now_ns)
+        octets = parameters.max_tpdu - DATA_HEADER_OCTETS
+        sealer = StreamSealer(session, KEYS, self.members(), octets, random.Random(bytes(tsi)).randbytes)
+        self.sealers.append(sealer)
+        most = spans_within(most_proof_octets(parameters.max_tpdu))
+        prover = BlockSigner(KEYS, session, parameters.proof_ivl, most_spans=most, generation_at=sealer.generation_at)
+        signer = SpmSigner(KEYS.public.id_octets, KEYS.sign)
+        start = SourceStart(tsi, now_ns, now_ns, rng, signer, prover, sealer)
+        return source_core(plan, stream, segments_of(plan), start)
+
+
 def hostile(name: str, share: float, found: list[Altering]) -> Callable[..., Core]:
     """Return a factory in which one node alters a share of the data that it sends."""
 
     def build(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
         is_element = plan.role in (Role.AGGREGATOR, Role.REPAIRER)
-        core = _with_public_keys(plan, rng) if is_element else proving(plan, rng, tsi, now_ns)
+        core = with_public_keys(plan, rng) if is_element else proving(plan, rng, tsi, now_ns)
         if plan.name == name:
             found.append(altering := Altering(core, share, random.Random(1)))
             return altering

@@ -1,0 +1,37 @@
+"""Key records of a sealed stream: the messages of a third session of the same source.
+
+The data port of the records and the source port of their TSI differ from those of the stream in one bit, as those of
+proofs do in another. Each record is one packet, which is checked by itself. The source repeats the records of its secrets,
+so that they stay in caches. Cores know no cryptography: what seals and opens is given to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from pgm.wire.formats import Tsi
+from pgm.wire.train import Octets
+
+_BIT = 0x2000  # by which ports of key records differ from those of their stream
+
+
+def key_port(data_port: int) -> int:
+    """Return the data port of the key records of a stream, or of the stream of key records."""
+    return data_port ^ _BIT
+
+
+def key_tsi(tsi: Tsi) -> Tsi:
+    """Return the TSI of the key records of a session, or of the session of key records."""
+    port = int.from_bytes(tsi[-2:], "big")
+    return tsi[:-2] + (port ^ _BIT).to_bytes(2, "big")
+
+
+class PayloadSealer(Protocol):
+    """Encryption of the payloads of one session. Sqns are the source's own numbers."""
+
+    def seal(self, first_sqn: int, payloads: Octets) -> Octets:
+        """Return the (count, length) payloads of the next packets, encrypted, in new memory."""
+
+    def records(self) -> Iterator[bytes]:
+        """Yield the key records of all secrets, the newest first. The first round makes each record as it is taken."""

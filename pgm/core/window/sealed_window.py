@@ -1,0 +1,27 @@
+"""Transmit window of a sealed stream: payloads are encrypted as they are taken, so the window holds ciphertext alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pgm.core.session.key_records import PayloadSealer
+from pgm.core.window.transmit_window import Payload, TransmitWindow
+from pgm.parameters import Parameters
+from pgm.wire.formats import Tsi
+from pgm.wire.train import Run
+
+
+class SealedWindow(TransmitWindow):
+    """Transmit window that seals whole trains. Headers and options stay in the clear."""
+
+    def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, first: int, sealer: PayloadSealer) -> None:
+        super().__init__(tsi, data_port, parameters, first)
+        self._sealer = sealer
+
+    def _build(self, run: Run, options: bytes, offsets: range | None) -> None:
+        payloads = run.payloads
+        payloads[...] = self._sealer.seal(run.first, payloads)
+        super()._build(run, options, offsets)
+
+    def _append_alone(self, payload: Payload) -> None:
+        self._append_rows(np.frombuffer(bytes(payload), np.uint8).reshape(1, -1), b"", None)

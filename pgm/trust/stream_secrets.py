@@ -1,0 +1,205 @@
+"""Secrets of a sealed session: the source makes and replaces them, and receivers open the records of them.
+
+A secret has a generation, from 1, and holds from one sqn to the first sqn of the next generation. Proofs tell the
+generation of their packets, so a receiver never decrypts a packet by a secret that was replaced before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+import attrs
+import numpy as np
+
+from pgm.trust.blocks import SignedSession
+from pgm.trust.key_records import SecretHead, members_within, records_for, verify_records_untrusted
+from pgm.trust.private_keys import PrivateKeys
+from pgm.trust.proofs import GENERATIONS, Span
+from pgm.trust.public_keys import PublicKeys
+from pgm.trust.sealing import SECRET_OCTETS, Octets, PayloadCipher, SealTerms
+from pgm.trust.session_check import SessionCheck
+from pgm.wire.packet_run import Run
+
+_MOST_SECRETS = 16  # of a session that are kept; the oldest is forgotten first
+_RANDOM_OCTETS = 32  # of an ephemeral key
+
+
+@attrs.frozen(eq=False)
+class _Generation:
+    """One secret of a source, with the groups of members that get it, and the records that were made."""
+
+    head: SecretHead
+    secret: bytes = attrs.field(repr=False)
+    groups: tuple[tuple[PublicKeys, ...], ...] = attrs.field(repr=False)
+    made: list[bytes] = attrs.field(factory=list, repr=False)
+
+
+class StreamSealer:
+    """Secrets of a source's session. The object is neither printed nor pickled.
+
+    `payload_octets` is the length of the longest payload. `random_octets` returns new random octets.
+    """
+
+    __slots__ = ("_cipher", "_generations", "_keys", "_members", "_octets", "_random_octets", "_session")
+
+    def __init__(
+        self,
+        session: SignedSession,
+        keys: PrivateKeys,
+        members: Sequence[PublicKeys],
+        payload_octets: int,
+        random_octets: Callable[[int], bytes],
+    ) -> None:
+        self._session = session
+        self._keys = keys
+        self._octets = payload_octets
+        self._random_octets = random_octets
+        self._generations: list[_Generation] = []
+        self._cipher = self._begin(members, 0)
+
+    def change(self, members: Sequence[PublicKeys], first_sqn: int) -> None:
+        """Seal the packets from a sqn on by a new secret, for these members. Earlier packets keep their secret."""
+        self._cipher = self._begin(members, first_sqn)
+        del self._generations[:-_MOST_SECRETS]
+
+    def _begin(self, members: Sequence[PublicKeys], first_sqn: int) -> PayloadCipher:
+        generation = self._generations[-1].head.terms.generation + 1 if self._generations else 1
+        terms = SealTerms.for_payload(self._session, generation, self._octets)
+        secret = self._random_octets(SECRET_OCTETS)
+        most = members_within(self._octets)
+        groups = tuple(tuple(members[at : at + most]) for at in range(0, len(members), most))
+        head = SecretHead(self._keys.public.id, terms, first_sqn)
+        self._generations.append(_Generation(head, secret, groups))
+        return PayloadCipher(secret, terms)
+
+    def seal(self, first_sqn: int, payloads: Octets) -> Octets:
+        """Return the payloads of the next packets, encrypted, in new memory."""
+        return self._cipher.applied(first_sqn, payloads)
+
+    def generation_at(self, sqn: int) -> int:
+        """Return the generation of the secret of a packet."""
+        for one in reversed(self._generations):
+            if one.head.first_sqn <= sqn:
+                return one.head.terms.generation
+        return self._generations[0].head.terms.generation
+
+    def records(self) -> Iterator[bytes]:
+        """Yield the signed records of all secrets, the newest first. A record is made when it is taken first."""
+        for one in reversed(self._generations):
+            for index, members in enumerate(one.groups):
+                if index == len(one.made):
+                    random_octets = self._random_octets(_RANDOM_OCTETS)
+                    one.made.append(records_for(one.head, one.secret, members, random_octets, self._keys))
+                yield one.made[index]
+
+    def __repr__(self) -> str:
+        return f"StreamSealer({self._session!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("secrets of a stream are never pickled or copied")
+
+
+@attrs.frozen(eq=False)
+class _Opened:
+    """One secret that a receiver has opened."""
+
+    first_sqn: int
+    cipher: PayloadCipher = attrs.field(repr=False)
+
+
+class SealedSessionCheck:
+    """Check of a sealed session by a reader: proofs, and the records for the reader's own keys."""
+
+    def __init__(
+        self,
+        proofs: SessionCheck,
+        session: SignedSession,
+        keys_of: Callable[[str], PublicKeys | None],
+        keys: PrivateKeys,
+    ) -> None:
+        self.unopened = 0  # valid records for the own keys that did not open
+        self._proofs = proofs
+        self._session = session
+        self._keys_of = keys_of
+        self._keys = keys
+        self._secrets: dict[int, _Opened] = {}  # by generation
+        self._wanted: list[tuple[int, int]] = []  # the first sqn of proofs, and the generation that they tell
+
+    def spans_of_untrusted(self, octets: bytes) -> Sequence[Span] | None:
+        """Return the spans of a proof that continues the chain; None for other octets. Never raises."""
+        spans = self._proofs.spans_of_untrusted(octets)
+        if spans:
+            tag = octets[1] >> 1  # of the kind, which is signed
+            if not self._wanted or self._wanted[-1][1] != tag:
+                self._wanted.append((spans[0].first, tag))
+                del self._wanted[:-_MOST_SECRETS]
+        return spans
+
+    def block_start(self, sqn: int) -> int:
+        """Return the first sqn of the block of a packet."""
+        return self._proofs.block_start(sqn)
+
+    def digest(self, runs: Sequence[Run]) -> bytes:
+        """Return the digest of consecutive runs. Raises `ValueError` for gaps."""
+        return self._proofs.digest(runs)
+
+    def take_record_untrusted(self, octets: bytes) -> bool:
+        """Take key records. Return whether the source has signed them for this session. Never raises."""
+        head = SecretHead.of_untrusted(octets)
+        if head is None or head.terms.session != self._session:
+            return False
+        generation = head.terms.generation
+        if generation in self._secrets:
+            return True  # nothing depends on them
+        source = self._keys_of(head.key_id)
+        records = None if source is None else verify_records_untrusted(octets, source)
+        if records is None:
+            return False
+        if self._keys.public.id in records.sealed:
+            secret = records.secret_for_untrusted(self._keys)
+            if secret is None:
+                self.unopened += 1
+            else:
+                self._secrets[generation] = _Opened(head.first_sqn, PayloadCipher(secret, head.terms))
+                if len(self._secrets) > _MOST_SECRETS:
+                    del self._secrets[min(self._secrets)]
+        return True
+
+    def may_open(self, sqn: int) -> bool:
+        """Return whether the secret of a packet is there."""
+        return self._secret_at(sqn)[0] is not None
+
+    def opened(self, run: Run) -> Iterator[Run]:
+        """Yield a run whose packets may be opened with payloads in the clear, in new memory."""
+        at = run.first
+        while self._wanted[1:] and self._wanted[1][0] <= at:
+            del self._wanted[0]
+        while at < run.end:
+            secret, end = self._secret_at(at)
+            assert secret is not None
+            part = run.part(at, min(end, run.end))
+            yield _decrypted(part, secret.cipher)
+            at = part.end
+
+    def _secret_at(self, sqn: int) -> tuple[_Opened | None, int]:
+        """Return the secret of a packet, None if it is missing, and the first sqn that may have another secret."""
+        tag, end = -1, 1 << 64
+        for first, one in reversed(self._wanted):
+            tag = one
+            if first <= sqn:
+                break
+            end = first
+        generation = max((one for one in self._secrets if one % GENERATIONS == tag), default=0)
+        # The proof tells the generation of its last packet: earlier packets may have the generation before.
+        while (secret := self._secrets.get(generation)) is not None and secret.first_sqn > sqn:
+            end = min(end, secret.first_sqn)
+            generation -= 1
+        return secret, end
+
+
+def _decrypted(run: Run, cipher: PayloadCipher) -> Run:
+    rows = np.empty((run.count, run.stride), np.uint8)
+    rows[:, : run.payload_at] = run.rows[:, : run.payload_at]
+    rows[:, run.payload_at :] = cipher.applied(run.first, run.payloads)
+    return Run(run.first, run.count, rows.reshape(-1), 0, run.stride, run.payload_at)
