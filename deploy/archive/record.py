@@ -122,7 +122,7 @@ async def record_node(
         generator = random.Random(random.SystemRandom().random())
         recorder = stack.enter_context(recording(plan, directory, lambda tsi: core.sessions.state_of(tsi), events.log))
         memory = ArchiveMemory(recorder)
-        segments, signers = [link.segment for link in links], signers_of(streams)
+        segments, signers = [link.segment for link in links], signers_of(streams, plan)
         core = receiver_core(plan, streams, segments, generator, starts=memory, signers=signers)
         recorder.counters = core.counters
         stack.enter_context(serving(plan, directory, events.log))

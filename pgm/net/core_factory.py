@@ -135,12 +135,22 @@ def snapshot_source(
         raise UsageError(
             "a snapshot needs an ordered stream", remedy='leave out snapshot=, or write order = "ordered" at the stream'
         )
+    _require_clear(stream)
     _require_own_state_port(stream, plan.streams)
     setup = _source_setup(plan, stream, segments, start)
     if start.prover is not None:
         _require_own_proof_port(stream, plan.streams)
         return ProvedSnapshotSource(setup, parameters, start.now_ns, start.prover, start.rng)
     return SnapshotSource(setup, parameters, start.now_ns, start.rng)
+
+
+def _require_clear(stream: StreamPlan) -> None:
+    """Raise `UsageError` for snapshots of a sealed stream, because states are not sealed."""
+    if stream.readers is not None:
+        raise UsageError(
+            f"the stream {stream.name} is sealed, and snapshots are not",
+            remedy='leave out snapshot= at the source and start="snapshot" at receivers',
+        )
 
 
 def _require_own_state_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
@@ -159,11 +169,11 @@ def _children(plan: NodePlan) -> NamedChildren:
 
 
 def _require_own_proof_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
-    """Raise `UsageError` if a stream has the data port of another one's proofs."""
+    """Raise `UsageError` if a stream has the data port of another one's proofs or key records."""
     for other in streams:
-        if other.data_port == proof_port(stream.data_port):
+        if other.data_port in (proof_port(stream.data_port), key_port(stream.data_port)):
             raise UsageError(
-                f"data port {other.data_port} of the stream {other.name} is for proofs of the stream {stream.name}",
+                f"data port {other.data_port} of the stream {other.name} is for proofs or key records of {stream.name}",
                 remedy=f"give the stream {other.name} another data_port",
             )
 
@@ -218,6 +228,7 @@ def receiver_core(
     ports = frozenset(stream.data_port for stream in streams)
     if wants_state:
         for stream in streams:
+            _require_clear(stream)
             _require_own_state_port(stream, streams)
         if unordered_ports(streams):
             raise UsageError(

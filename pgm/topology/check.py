@@ -17,6 +17,7 @@ from pgm.topology.rules import keys as rules_keys
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
 from pgm.topology.rules import repairers as rules_repairers
+from pgm.topology.rules import sealing as rules_sealing
 from pgm.topology.rules import shape as rules_shape
 from pgm.topology.rules import sources as rules_sources
 from pgm.topology.rules import timers as rules_timers
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     *rules_timers.RULES,
     *rules_parity.RULES,
     *rules_keys.RULES,
+    *rules_sealing.RULES,
 )
 
 

@@ -62,6 +62,7 @@ def _stream_json(tree: Tree, stream: StreamTable) -> Json:
         "order": stream.order,
         "flow": stream.flow,
         "signed": stream.signed,
+        "sealed": stream.sealed,
         "sources": tree.sources_of(stream.name),
         "permitted": permitted_of(tree, stream) or None,
     }
@@ -161,7 +162,7 @@ def topology_lines(topology: Topology) -> list[str]:
     for stream in topology.streams.values():
         lines.append(
             f"stream {stream.name}: data port {stream.data_port}{_pace(stream)}, {stream.order}, flow {stream.flow}, "
-            f"from {', '.join(permitted_of(tree, stream)) or 'any sender'}" + (", signed SPMs" if stream.signed else "")
+            f"from {', '.join(permitted_of(tree, stream)) or 'any sender'}" + _security(stream)
         )
     names: dict[Address, str] = {
         place.address: node.name for node in tree.nodes for place in node.places if place.address
@@ -178,6 +179,12 @@ def permitted_of(tree: Tree, stream: StreamTable) -> list[str]:
     if stream.sources == ANY_SOURCE:
         return []
     return [*stream.sources] or [node.name for node in default_sources(tree, stream)]
+
+
+def _security(stream: StreamTable) -> str:
+    if stream.sealed:
+        return f", signed and sealed for {', '.join(stream.readers) or 'all receivers with keys'}"
+    return ", signed SPMs" if stream.signed else ""
 
 
 def _pace(stream: StreamTable) -> str:

@@ -135,6 +135,8 @@ class StreamTable:
     segment: str = _key('"core"', "Segment of the source. The key serves as a check only.", default="")
     sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Permitted sources: sources of the file by name, others by address. Data and SPMs from all other addresses, except the file's elements, are dropped and counted (`unlisted_packets`). Without the key the file's sources are permitted, if the file has an address of each, otherwise any sender. [\"any\"] permits any sender.", default=())
     signed: bool = _key("true", "The sources sign their SPMs with their keys (`pgm keys`). All other nodes drop SPMs without a valid signature, and data before the first signed SPM (docs/guide/security.md).", default=False)
+    sealed: bool = _key("true", "The source encrypts all messages. Only nodes with keys that may read the stream decrypt them; elements and recorders need no keys. `signed = true` is needed, too (docs/guide/security.md).", default=False)
+    readers: tuple[str, ...] = _key('["desk-*", "recorder"]', "Nodes that may read a sealed stream: names of nodes or patterns. Without the key all receivers of the stream that have keys in the file.", default=())
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)
     name: str = ""
 

@@ -79,6 +79,8 @@ class StreamPlan:
     sources: tuple[str, ...] = ()  # names of the file's nodes that send it
     allowed: frozenset[Address] | None = None  # senders permitted on the node's segments; None: all
     signers: tuple[PublicKeys, ...] | None = None  # keys of the sources that sign their SPMs; None: an unsigned stream
+    # keys of the nodes that may read the stream; None: a stream in the clear
+    readers: tuple[PublicKeys, ...] | None = attrs.field(default=None, repr=False)
     parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream
 
 

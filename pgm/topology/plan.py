@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -15,6 +15,7 @@ from pgm.topology.model import Count, NodePlace, NodeTable, StreamTable, Topolog
 from pgm.topology.node_plan import Address, ChildrenPlan, LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
+from pgm.topology.rules.sealing import readers_of
 from pgm.topology.rules.shape import number_of
 from pgm.topology.rules.sources import ANY_SOURCE, default_sources, listed_addresses
 from pgm.topology.tree import Tree
@@ -237,8 +238,17 @@ def _signers(tree: Tree, stream: StreamTable) -> tuple[PublicKeys, ...] | None:
     """Return the keys of all sources of a signed stream that are not revoked; None for an unsigned stream."""
     if not stream.signed:
         return None
-    topology = tree.topology
-    listed = (keys for name in tree.sources_of(stream.name) for keys in topology.keys.get(name, ()))
+    return _keys_of(tree.topology, tree.sources_of(stream.name))
+
+
+def _readers(tree: Tree, stream: StreamTable) -> tuple[PublicKeys, ...] | None:
+    """Return the keys of all readers of a sealed stream that are not revoked; None for a stream in the clear."""
+    return _keys_of(tree.topology, readers_of(tree, stream)) if stream.sealed else None
+
+
+def _keys_of(topology: Topology, names: Iterable[str]) -> tuple[PublicKeys, ...]:
+    """Return the current and the next keys of some nodes, without revoked ones."""
+    listed = (keys for name in names for keys in topology.keys.get(name, ()))
     return tuple(keys for keys in listed if keys.id not in topology.revoked)
 
 
@@ -254,6 +264,7 @@ def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -
         sources=tuple(tree.sources_of(stream.name)),
         allowed=_allowed(tree, node, stream),
         signers=_signers(tree, stream),
+        readers=_readers(tree, stream),
         parameters=own,
     )
 

@@ -25,6 +25,7 @@ from pgm.topology.rules import keys as rules_keys
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
 from pgm.topology.rules import repairers as rules_repairers
+from pgm.topology.rules import sealing as rules_sealing
 from pgm.topology.rules import shape as rules_shape
 from pgm.topology.rules import timers as rules_timers
 from pgm.topology.rules import transport as rules_transport
@@ -183,7 +184,7 @@ def _rules() -> str:
         "Transport": rules_transport.RULES,
         "Timers and sizes": rules_timers.RULES,
         "Parity": rules_parity.RULES,
-        "Keys": rules_keys.RULES,
+        "Keys": (*rules_keys.RULES, *rules_sealing.RULES),
     }
     intro = "A warning does not prevent the tree from running."
     return f"## Rules of `pgm check`\n\n{intro}\n\n" + "\n".join(_rule_table(*section) for section in sections.items())

@@ -17,6 +17,7 @@ import trio
 from pgm.core.effects import Notice
 from pgm.core.late_join.states import state_tsi
 from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.session.key_records import key_tsi
 from pgm.core.session.proofs import proof_tsi
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source.source import SourceCore
@@ -56,7 +57,8 @@ from pgm.net.endpoint.surfaces import Surface, new_surface
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
-from pgm.net.keys.stream_signatures import prover_of, signer_of, signers_of
+from pgm.net.keys.stream_readers import require_reader
+from pgm.net.keys.stream_signatures import prover_of, sealer_of, signer_of, signers_of
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.logger import handler_of
 from pgm.telemetry.observer import observing
@@ -66,6 +68,7 @@ from pgm.topology.node_plan import NodePlan, Role, StreamPlan
 from pgm.topology.plan import plan_node, plan_receiver_at
 from pgm.topology.problems import suggestion
 from pgm.topology.url import is_url, plan_url
+from pgm.wire.formats import Tsi
 
 Target: TypeAlias = str | Path | Topology | NodePlan
 
@@ -188,14 +191,20 @@ def source_parts(
     """
     chosen = stream_of(plan, stream)
     with nodes.held(plan, seed) as node:
-        while not node.links.tsis.isdisjoint(((tsi := new_tsi(plan, chosen)), state_tsi(tsi), proof_tsi(tsi))):
+        while not node.links.tsis.isdisjoint(_tsis_of(tsi := new_tsi(plan, chosen))):
             pass
         segments = [link.segment for link in node.links]
         started_at_ns = time.time_ns()
-        signer, prover = signer_of(plan, chosen), prover_of(plan, chosen, tsi, started_at_ns)
-        start = SourceStart(tsi, started_at_ns, time.monotonic_ns(), signer=signer, prover=prover)
+        signer, sealer = signer_of(plan, chosen), sealer_of(plan, chosen, tsi, started_at_ns)
+        prover = prover_of(plan, chosen, tsi, started_at_ns, sealer)
+        start = SourceStart(tsi, started_at_ns, time.monotonic_ns(), signer=signer, prover=prover, sealer=sealer)
         core = (snapshot_source if has_state else source_core)(plan, chosen, segments, start)
         yield core, node, packer_of(core, plan, chosen)
+
+
+def _tsis_of(tsi: NamedTsi) -> tuple[Tsi, ...]:
+    """Return the TSIs that a source may use, of its stream and of its further sessions."""
+    return tsi, state_tsi(tsi), proof_tsi(tsi), key_tsi(tsi)
 
 
 @contextmanager
@@ -210,12 +219,13 @@ def receiver_parts(
 ) -> Iterator[tuple[ReceiverCore, OpenNode[N], StreamDecoders, SessionReassemblers, AckPositions]]:
     """Make the parts of a receiver on any surface. If the block fails, which makes the driver, the node is closed."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    require_reader(plan, streams)
     with nodes.held(plan, seed) as node:
         rng = random.Random(_SYSTEM_RANDOM.random())
         ports = unordered_ports(streams)
         positions = AckPositions(ack, ports, plan.parameters.max_sessions, node.acks)
         segments = [link.segment for link in node.links]
-        core = receiver_core(plan, streams, segments, rng, positions, starts, signers_of(streams))
+        core = receiver_core(plan, streams, segments, rng, positions, starts, signers_of(streams, plan))
         decoders = StreamDecoders.of(core, plan, streams, *subscriptions)
         yield core, node, decoders, SessionReassemblers(core.parameters, ports), positions
 

@@ -80,6 +80,14 @@ def _past_of(archive: str | Sequence[str] | None, plan: NodePlan) -> Past | None
     locations = plan.archives if archive is None else (archive,) if isinstance(archive, str) else tuple(archive)
     if not locations:
         return None
+    sealed = [stream.name for stream in plan.streams if stream.readers is not None]
+    if sealed and archive is None:
+        return None  # rows of a sealed stream are not decrypted: what no repairer holds is lost
+    if sealed:
+        raise UsageError(
+            f"the stream {sealed[0]} is sealed, and rows of archives are not decrypted",
+            remedy="leave out archive=, or name another stream",
+        )
     ports = frozenset(stream.data_port for stream in plan.streams if stream.framing == "batch")
     return ArchivePast(locations, ports, plan.parameters)
 

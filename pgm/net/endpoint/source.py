@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from pgm.net.endpoint.single_packets import SinglePacketSender
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import batches_required
 from pgm.net.framing.zeromq import ZeromqSender, messages_of, zeromq_required
+from pgm.net.keys.stream_readers import change_readers
+from pgm.topology.model import Topology
 from pgm.units import MICROSECOND, NEVER
 
 # Sends between two checkpoints while there is room: a checkpoint costs more than a send.
@@ -350,6 +353,18 @@ class SourceEndpoint(SourceView[D]):
         """
         self._core.set_rate(checked_rate(self._core, rate), time.monotonic_ns())
         self._driver.reschedule()
+
+    def change_readers(self, topology: str | Path | Topology) -> int:
+        """Seal all later messages of a sealed stream by a new secret. Return the first sqn of the secret.
+
+        The readers are those that the topology file names now, so a receiver that was revoked in it reads no further.
+        The others lose nothing. Raises `UsageError`, and `TopologyError` for a file that breaks rules.
+        """
+        if self._packer is not None:
+            self._packer.send_rest(time.monotonic_ns())
+        first = change_readers(self._core, topology)
+        self._driver.reschedule()
+        return first
 
     def advance_trail(self, sqn: int) -> None:
         """Drop everything before the message whose first packet is `sqn`, as a send returned it.

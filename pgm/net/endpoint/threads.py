@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from pgm.core.window.transmit_window import Payload
@@ -16,6 +17,7 @@ from pgm.net.endpoint.receiver import ReceiverEndpoint
 from pgm.net.endpoint.source import SourceEndpoint
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
+from pgm.topology.model import Topology
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,6 +97,10 @@ class ThreadSource(SourceView[D]):
     def set_rate(self, rate: str | int) -> None:
         """Limit data and repairs to this rate from now on. `pgm.Source.set_rate` documents the values."""
         self._runner.run_now(self._endpoint.set_rate, rate)
+
+    def change_readers(self, topology: str | Path | Topology) -> int:
+        """Seal all later messages by a new secret, for the readers of a topology file: `pgm.Source.change_readers`."""
+        return self._runner.run_now(self._endpoint.change_readers, topology)
 
     def advance_trail(self, sqn: int) -> None:
         """Drop all messages before the message whose first packet is `sqn` from the window."""

@@ -46,6 +46,8 @@ RELAYED_TWICE = '{ segment = "island", address = "10.0.9.1" }, { segment = "floo
 KEYS_ONE = private_keys(1).public.line
 KEYS_LATE = private_keys(2, date(2029, 1, 1), date(2030, 1, 1)).public.line
 KEYS_AT = 'name = "good"\n'
+SEALED = ("data_port = 7500", "data_port = 7500\nsigned = true\nsealed = true # yes")
+KEYED = (KEYS_AT, f'name = "good"\nkeys.exchange = ["{KEYS_ONE}"]\nkeys.desk-1 = ["{private_keys(3).public.line}"]\n')
 
 
 def case(rule: str, *changes: tuple[str, str], mark: str, says: tuple[str, ...], remedy: str) -> Case:
@@ -151,6 +153,13 @@ CASES = [
     # Keys
     case("stream-signed", ("data_port = 7500", "data_port = 7500\nsigned = true # yes"), mark="# yes", says=("the stream 'quotes' is signed, and its source 'exchange' has no keys",), remedy="pgm keys new tree.toml --node exchange"),
     case("stream-signed", ("[segments.core]", "[streams.trades]\ndata_port = 7501\nsigned = true # yes\n[segments.core]"), mark="# yes", says=("'trades' is signed, and the file has no source of it",), remedy='streams = ["trades"]'),
+    case("stream-sealed", ("data_port = 7500", "data_port = 7500\nsealed = true # yes"), ("count = 4", "count = 1"), KEYED, mark="# yes", says=("the stream 'quotes' is sealed, and not signed",), remedy="signed = true"),
+    case("stream-sealed", (SEALED[0], SEALED[1] + '\norder = "unordered"'), ("count = 4", "count = 1"), KEYED, mark="# yes", says=("sealed, and its packets are not proved with order = 'unordered'",), remedy='order = "ordered"'),
+    case("stream-sealed", (SEALED[0], SEALED[1] + '\nreaders = ["exchange"]'), (KEYS_AT, f'name = "good"\nkeys.desk-1 = ["{KEYS_ONE}"]\n'), mark="# yes", says=("is sealed, and no node that may read it has keys",), remedy="pgm keys new tree.toml --node NAME"),
+    case("stream-sealed", ("data_port = 7500", 'data_port = 7500\nreaders = ["desk-*"] # list'), mark="# list", says=("'quotes' has readers, and is not sealed",), remedy="sealed = true"),
+    case("stream-readers", (SEALED[0], SEALED[1] + '\nreaders = ["desk-1", "dask-2"] # list'), KEYED, mark="# list", says=("the reader 'dask-2' of 'quotes' is no node of the file",), remedy="did you mean 'desk-*'?"),
+    case("stream-readers", (SEALED[0], SEALED[1] + '\nreaders = ["desk-1", "relay"] # list'), KEYED, mark="# list", says=("the aggregator 'relay' is a reader of 'quotes', and needs no secret",), remedy="without keys"),
+    case("reader-keys", SEALED, KEYED, mark="# yes", says=("'quotes' is sealed, and its receiver 'desk-2' and 2 others of 'desk-*' has no keys",), remedy="pgm keys new tree.toml --node desk-2"),
     case("key-owner", (KEYS_AT, f'name = "good"\nkeys.nobody = ["{KEYS_ONE}"]\n'), mark="keys.nobody", says=("the keys of 'nobody' belong to no node",), remedy="known are"),
     case("key-owner", (KEYS_AT, f'name = "good"\nkeys."desk-*" = ["{KEYS_ONE}"]\n'), mark="keys.", says=("the pattern 'desk-*' has keys, which all its nodes would share",), remedy="as in 'desk-1'"),
     case("key-shared", (KEYS_AT, f'name = "good"\nkeys.relay = ["{KEYS_ONE}"]\nkeys.desk-1 = ["{KEYS_ONE}"]\n'), mark="keys.desk-1", says=("of 'desk-1' are those of relay[0]",), remedy="pgm keys new"),

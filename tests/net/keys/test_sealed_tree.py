@@ -1,0 +1,68 @@
+"""A sealed stream through relay and repairer without keys: readers get all, and others nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import pgm
+from pgm.core.effects import CloseCause
+from pgm.errors import KeyRefused, UsageError
+from pgm.net.keys.key_directory import place_of
+from pgm.net.keys.key_files import write_private_file
+from pgm.topology.load import loads
+from pgm.topology.model import Topology
+from pgm.trust.private_keys import PrivateFile
+from tests.net.support.elements import running
+from tests.net.support.places import Place, below_a_relay
+from tests.net.trees.test_random_octets import deliver
+from tests.unit.trust.keys import private_keys
+
+KEYS = {"source": private_keys(1), "desk-1": private_keys(2), "desk-2": private_keys(3)}
+
+
+def sealed_tree(place: Place, *readers: str, loss: str = "") -> Topology:
+    text = below_a_relay(
+        place, rate="100Mbit/s", loss=loss, has_repairer=True, parameters='secret_wait = "1s"', quiet="200ms"
+    )
+    text = text.replace("data_port = 7500", "data_port = 7500\nsigned = true\nsealed = true", 1)
+    keys = "\n".join(f'{name} = ["{KEYS[name].public.line}"]' for name in ("source", *readers))
+    return loads(f"{text}\n[keys]\n{keys}\n")
+
+
+@pytest.fixture
+def topology(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
+    monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path / "keys"))
+    found = sealed_tree(place, "desk-1", "desk-2", loss='{ loss = "5%" }')
+    for name, keys in KEYS.items():
+        write_private_file(place_of(found.name, name), PrivateFile(found.name, name, keys))
+    return found
+
+
+async def test_readers_get_all_until_they_are_revoked(topology: Topology, place: Place) -> None:
+    async with running(topology, "relay", "repairer", "desk-1", "desk-2", "source") as tree:
+        await deliver(tree, 50)
+        first = tree.sources["source"].change_readers(sealed_tree(place, "desk-1"))
+        assert first == 50
+        await deliver(tree, 50)
+        got = []
+        with trio.fail_after(10):
+            async for item in tree.receivers["desk-2"]:
+                got.append(item)
+                if isinstance(item, pgm.Closed):
+                    break
+        assert isinstance(got[-1], pgm.Closed)
+        assert got[-1].cause is CloseCause.NO_SECRET
+        assert len([item for item in got if isinstance(item, pgm.Message)]) <= 50
+        assert tree.core("desk-1").counters.forged_packets == 0
+
+
+async def test_receiver_without_keys_and_snapshots_are_refused(topology: Topology) -> None:
+    with pytest.raises(KeyRefused, match="s is sealed, and desk-3 has no keys"):
+        async with pgm.open_receiver(topology, node="desk-3"):
+            pass
+    with pytest.raises(UsageError, match="sealed, and snapshots are not"):
+        async with pgm.open_source(topology, node="source", snapshot=lambda: b""):
+            pass

@@ -1,0 +1,46 @@
+"""Readers of sealed streams in the plans of nodes."""
+
+from __future__ import annotations
+
+from pgm.topology.check import check
+from pgm.topology.load import loads
+from pgm.topology.node_plan import StreamPlan
+from pgm.topology.plan import plan_node
+from tests.unit.topology.trees import GOOD
+from tests.unit.trust.keys import private_keys
+
+KEYS = {name: private_keys(number).public for number, name in enumerate(("exchange", "desk-1", "desk-2", "desk-3"), 1)}
+
+
+def text_of(*, more: str = "", revoked: str = "", without: tuple[str, ...] = ()) -> str:
+    lines = [f'keys.{name} = ["{keys.line}"]' for name, keys in KEYS.items() if name not in without]
+    text = GOOD.replace('name = "good"\n', 'name = "good"\n' + "\n".join(lines) + "\n" + revoked).replace(
+        "count = 4", "count = 3"
+    )
+    return text.replace("data_port = 7500", f"data_port = 7500\nsigned = true\nsealed = true\n{more}")
+
+
+def stream_of(text: str, node: str = "exchange") -> StreamPlan:
+    assert check(loads(text)).is_good
+    [stream] = plan_node(loads(text), node).streams
+    return stream
+
+
+def test_readers_are_all_receivers_with_keys() -> None:
+    wanted = tuple(KEYS[name] for name in ("desk-1", "desk-2", "desk-3"))
+    assert stream_of(text_of()).readers == wanted
+    assert stream_of(text_of(), "desk-7").readers == wanted
+
+
+def test_listed_readers_alone_get_the_secret() -> None:
+    assert stream_of(text_of(more='readers = ["desk-2", "exchange"]')).readers == (KEYS["exchange"], KEYS["desk-2"])
+    assert stream_of(text_of(more='readers = ["desk-*"]')).readers == tuple(KEYS.values())[1:]
+
+
+def test_revoked_receiver_is_left_out_and_the_file_stays_valid() -> None:
+    revoked = f'revoked.{KEYS["desk-2"].id} = "2026-11-26 desk-2: stolen"\n'
+    assert stream_of(text_of(revoked=revoked, without=("desk-2",))).readers == (KEYS["desk-1"], KEYS["desk-3"])
+
+
+def test_clear_stream_has_no_readers() -> None:
+    assert stream_of(text_of().replace("sealed = true", "")).readers is None
