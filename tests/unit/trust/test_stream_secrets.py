@@ -45,7 +45,7 @@ def sealed_run(sealer: StreamSealer, first: int, count: int) -> Run:
 
 def proofs_of(sealer: StreamSealer, *runs: Run) -> list[bytes]:
     signer = BlockSigner(SOURCE, SESSION, 1, generation_at=sealer.generation_at)
-    return [proof for at, run in enumerate(runs) for proof in (*signer.take([run]), *signer.idle(2 * at))]
+    return [proof for at, run in enumerate(runs) for proof in (*signer.take([run]), *signer.handle_deadline(2 * at))]
 
 
 def is_open(check: SealedSessionCheck, run: Run) -> bool:
