@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import time
 from collections.abc import Callable, Sequence
 
 import trio
@@ -20,6 +19,7 @@ from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.link.node_links import open_links
+from pgm.net.wall_clock import wall_offset_ns
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
@@ -74,7 +74,7 @@ async def run_element(
         if link.sockets.buffers.complaint:
             log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     try:
-        with observing(plan, driver.core, started_ns, time.time_ns()) as driver.observer:
+        with observing(plan, driver.core, started_ns, wall_offset_ns) as driver.observer:
             async with open_plain_nursery() as nursery:
                 await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
                 nursery.start_soon(driver.run)

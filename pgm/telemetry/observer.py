@@ -6,7 +6,7 @@ The core reports losses, and the driver reports packets. Frequent events (data s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import attrs
@@ -18,7 +18,7 @@ from pgm.core.segment import Channel
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.units import MICROSECOND
+from pgm.units import MICROSECOND, MILLISECOND
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import HEADER, SQN_AT, TYPE_AT, Nla, PacketType, Tsi, tsi_text
 from pgm.wire.sequence_numbers import SPACE, spans_of, wrap
@@ -28,6 +28,7 @@ _TIMERS = ("nak_bo_ivl", "reorder_ivl", "nak_rpt_ivl", "nak_rdata_ivl")
 _SENT_AS = {PacketType.NAK: "nak_sent", PacketType.NCF: "ncf_sent"}
 
 _MOST_LINES = 4096  # lines whose last row is kept: 64 sessions with 64 lines each
+_STEP_NS = 100 * MILLISECOND  # of the time of day: programs that keep a clock right slew by less, and set it for more
 _MOST_SUMS = 4096  # open sums; a sender with more names closes all sums early, which bounds memory
 
 
@@ -61,12 +62,18 @@ _NO_SQNS = _EventSqns(None, 0)  # for an event of the node
 
 
 class Observer:
-    """Observer of one core and its driver. `offset_ns` is the wall clock minus the core's clock."""
+    """Observer of one core and its driver.
 
-    def __init__(self, plan: NodePlan, log: EventLog, now_ns: int, offset_ns: int) -> None:
+    `wall_offset_ns` returns the wall clock minus the core's clock. The observer reads it once in the sample interval, so
+    rows follow a clock that is set, and a step of the clock is a row of its own.
+    """
+
+    def __init__(self, plan: NodePlan, log: EventLog, now_ns: int, wall_offset_ns: Callable[[], int]) -> None:
         self._plan = plan
         self._log = log
-        self._offset_ns = offset_ns
+        self._wall_offset_ns = wall_offset_ns
+        self._offset_ns = wall_offset_ns()
+        self._offset_read_ns = now_ns
         self._now_ns = now_ns
         self._role = plan.role.value
         self._is_receiver = plan.role is Role.RECEIVER
@@ -117,16 +124,26 @@ class Observer:
                 time_us, self._plan.name, self._role, segment, kind, name, low, part_count, peer, value_us, tries, cause
             )
 
+    def _see(self, now_ns: int) -> None:
+        """Note the time of what follows, and follow the wall clock."""
+        self._now_ns = now_ns
+        if now_ns - self._offset_read_ns >= self._sample_us * MICROSECOND:
+            self._offset_read_ns = now_ns
+            offset_ns = self._wall_offset_ns()
+            step_ns, self._offset_ns = offset_ns - self._offset_ns, offset_ns
+            if abs(step_ns) >= _STEP_NS:
+                self._add("clock_step", value_us=step_ns // MICROSECOND)
+
     # Reports of the core
 
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
         """Write a gap. `pgm.core.loss_observer` documents this call and those below."""
-        self._now_ns = now_ns
+        self._see(now_ns)
         self._add("gap", self._up, _EventSqns(tsi, first, end - first))
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
         """Keep the ranges until `filled` reports the packets that brought them."""
-        self._now_ns = now_ns
+        self._see(now_ns)
         for missing in found:
             self._arrived += self._rows_of(tsi, missing, "late", now_ns - missing.found_at_ns, missing.state_name)
 
@@ -147,7 +164,7 @@ class Observer:
             self._log.add(event)
 
     def _write(self, tsi: Tsi, missing: MissingView, kind: str, since_ns: int, now_ns: int) -> None:
-        self._now_ns = now_ns
+        self._see(now_ns)
         for event in self._rows_of(tsi, missing, kind, now_ns - since_ns, missing.state_name):
             self._log.add(event)
 
@@ -197,7 +214,7 @@ class Observer:
 
     def received(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> None:
         """Write the packets of a train that the core is about to receive."""
-        self._now_ns = now_ns
+        self._see(now_ns)
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Data):
                 if self._plan.role is not Role.SOURCE and (not self._ports or item.data_port in self._ports):
@@ -209,7 +226,7 @@ class Observer:
 
     def performed(self, effects: Sequence[Effect], now_ns: int) -> None:
         """Write the effects that the driver performs for the core."""
-        self._now_ns = now_ns
+        self._see(now_ns)
         for effect in effects:
             if isinstance(effect, Send):
                 self._sent(effect)
@@ -276,17 +293,17 @@ class Observer:
 
 
 @contextmanager
-def observing(plan: NodePlan, core: Core, now_ns: int, wall_ns: int) -> Iterator[Observer | None]:
+def observing(plan: NodePlan, core: Core, now_ns: int, wall_offset_ns: Callable[[], int]) -> Iterator[Observer | None]:
     """Write the events of a node during a block. Yields None if the plan names no folder.
 
-    `now_ns` is the core's clock and `wall_ns` the time of day at the same instant, both in ns. Raises `UsageError` if pyarrow
-    is missing, and `ProcessError` if the folder is not writable.
+    `now_ns` is the core's clock, and `wall_offset_ns` returns the time of day minus that clock, both in ns. Raises
+    `UsageError` if pyarrow is missing, and `ProcessError` if the folder is not writable.
     """
     if not plan.telemetry:
         yield None
         return
     log = EventLog(plan.telemetry, plan.name, plan.parameters)
-    observer = Observer(plan, log, now_ns, wall_ns - now_ns)
+    observer = Observer(plan, log, now_ns, wall_offset_ns)
     core.counters.watch = observer
     try:
         yield observer

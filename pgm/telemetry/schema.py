@@ -81,6 +81,10 @@ KINDS: dict[str, tuple[str, str]] = {
     "opened": ("receivers", "A session begins or resumes at `first`."),
     "closed": ("receivers", "A session ends or becomes silent at `first`."),
     "parent": ("all but sources", "`peer` replaces `cause` as the parent that receives the NAKs."),
+    "clock_step": (
+        "all",
+        "The node's clock was set: it was `value_us` behind. Rows before this one have times of the former clock.",
+    ),
     "overflow": ("all", "`count` rows were dropped because they could not be written in time."),
 }
 

@@ -33,7 +33,8 @@ class StreamSigners:
 
     by_port: Mapping[int, Callable[[bytes, bytes, bytes], bool]] = attrs.field(factory=dict)
     """By data port of signed streams: whether a key id, by its signature, has signed some octets."""
-    wall_offset_ns: int = 0  # ns since 1970 when the node's clock shows 0
+    wall_offset_ns: Callable[[], int] = lambda: 0
+    """Returns the ns since 1970 when the node's clock showed 0. The value changes when the time of day is set."""
     proofs: Mapping[int, NewProofCheck] = attrs.field(factory=dict)
     """By data port of streams whose packets are proved: the check of a session's proofs."""
     sealed: frozenset[int] = frozenset()
@@ -92,7 +93,7 @@ class SignedStreams:
 
     def _age_ns(self, signed: SignedSpm, now_ns: int) -> int:
         """Return by how much the clocks of this node and the source differ at most, if the SPM is new."""
-        return abs(now_ns + self._signers.wall_offset_ns - signed.signed_at_ns)
+        return abs(now_ns + self._signers.wall_offset_ns() - signed.signed_at_ns)
 
     def _note(self, peer: Nla) -> None:
         budget = self._senders.pop(peer, None) or self._new_budget()

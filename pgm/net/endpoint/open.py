@@ -59,6 +59,7 @@ from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
 from pgm.net.keys.stream_readers import require_reader
 from pgm.net.keys.stream_signatures import prover_of, sealer_of, signer_of, signers_of
+from pgm.net.wall_clock import wall_offset_ns
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.logger import handler_of
 from pgm.telemetry.observer import observing
@@ -245,7 +246,7 @@ async def driven(driver: NodeDriver, plan: NodePlan | None = None, answer: Answe
     ctl` meanwhile, as in `open_source`.
     """
     driver.plan = plan
-    observation = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
+    observation = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), wall_offset_ns)
     try:
         with observation as driver.observer:
             async with current_loop().open_background() as tasks:

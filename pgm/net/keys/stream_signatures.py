@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from pgm.errors import UsageError
 from pgm.net.keys.key_files import need_cryptography
 from pgm.net.keys.start_check import own_keys, today
 from pgm.net.keys.stream_readers import is_reader, members_of
+from pgm.net.wall_clock import wall_offset_ns
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 from pgm.wire.signed_spm import SpmSigner
@@ -52,7 +52,7 @@ def signers_of(streams: Sequence[StreamPlan], reader: NodePlan | None = None) ->
     for port in sealed:
         assert keys is not None
         proofs[port] = _sealed_checks_of(checks[port], keys)
-    return StreamSigners(checks, time.time_ns() - time.monotonic_ns(), proofs, frozenset(sealed))
+    return StreamSigners(checks, wall_offset_ns, proofs, frozenset(sealed))
 
 
 def _is_proved(stream: StreamPlan) -> bool:

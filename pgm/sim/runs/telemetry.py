@@ -31,7 +31,7 @@ class TelemetryChecker(Checker):
         if old is not None:
             old.close()
         assert node.core is not None
-        observer = Observer(node.plan, self.log, self.world.now_ns, START_OF_DAY_NS)
+        observer = Observer(node.plan, self.log, self.world.now_ns, lambda: START_OF_DAY_NS)
         node.core.counters.watch = self._observers[node.name] = observer
 
     def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:

@@ -32,7 +32,7 @@ KEYS = PrivateKeys.of_secret(bytes(range(64)), *DAYS)
 STRANGER = PrivateKeys.of_secret(bytes(64), *DAYS)
 WALL_NS = 1_800_000_000 * SECOND  # at 0 of the cores' clock
 START = 1000 * SECOND  # by the clock of the readers
-SIGNERS = StreamSigners({DATA_PORT: SignatureCheck([KEYS.public], lambda: TODAY)}, WALL_NS)
+SIGNERS = StreamSigners({DATA_PORT: SignatureCheck([KEYS.public], lambda: TODAY)}, lambda: WALL_NS)
 ATTACKER = "10.0.0.66"
 
 
