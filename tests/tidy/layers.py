@@ -80,7 +80,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "", "structures", "pacing", "session", "polling", "recovery", "repair", "window", "parity", "congestion",
         "element", "acked", "late_join", "receiver", "source",
     ),
-    "pgm.net": ("sockets", "framing", "keys", "link", "driver", "gate", "control", "", "durable", "endpoint"),
+    "pgm.net": ("wall_clock", "sockets", "framing", "keys", "link", "driver", "gate", "control", "", "durable", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),
