@@ -11,6 +11,7 @@ from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.net.core_factory import element_setup
 from pgm.net.element_process import Log, run_element
+from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
@@ -29,4 +30,6 @@ def build(
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
     """Run until a signal, and return the last snapshot. Raise `TransportError` or `ProcessError`."""
-    return await run_element(plan, partial(build, signers=signers_of(plan.streams)), log, seed)
+    return await run_element(
+        plan, partial(build, signers=with_codes(signers_of(plan.streams), plan, plan.streams)), log, seed
+    )

@@ -24,6 +24,7 @@ from pgm.net.cache_file import CacheFile
 from pgm.net.core_factory import element_setup
 from pgm.net.durable.archive_memory import ArchiveMemory
 from pgm.net.element_process import Log, run_element
+from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
@@ -86,7 +87,11 @@ class _Repairer:
         starts: StartPositions = BY_PARAMETERS
         if self.recorder is not None:
             starts = self._memory = ArchiveMemory(self.recorder)
-        signers, records, saves = signers_of(plan.streams), self.recorder is not None, self.file is not None
+        signers, records, saves = (
+            with_codes(signers_of(plan.streams), plan, plan.streams),
+            self.recorder is not None,
+            self.file is not None,
+        )
         core = self.core = build(plan, segments, signers=signers, starts=starts, records=records, saves=saves)
         if self.recorder is not None:
             self.recorder.counters = core.counters

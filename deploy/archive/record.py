@@ -49,6 +49,7 @@ from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.durable.archive_memory import ArchiveMemory
 from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import driven, receiving_driver, resolve
+from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.net.link.node_links import open_links
 from pgm.net.link.reader import receiving_arena
@@ -122,7 +123,7 @@ async def record_node(
         generator = random.Random(random.SystemRandom().random())
         recorder = stack.enter_context(recording(plan, directory, lambda tsi: core.sessions.state_of(tsi), events.log))
         memory = ArchiveMemory(recorder)
-        segments, signers = [link.segment for link in links], signers_of(streams, plan)
+        segments, signers = [link.segment for link in links], with_codes(signers_of(streams, plan), plan, streams)
         core = receiver_core(plan, streams, segments, generator, starts=memory, signers=signers)
         recorder.counters = core.counters
         stack.enter_context(serving(plan, directory, events.log))

@@ -251,6 +251,13 @@ class Counters:
     unverified_spm_packets: int = _count(
         "packets", "SPMs of signed streams dropped because their sender had used its budget (spm_verify_rte)."
     )
+    uncoded_packets: int = _count(
+        "packets",
+        "Requests of authenticated streams that were dropped, because they had no valid code of their sender.",
+    )
+    unaddressed_requests: int = _count(
+        "packets", "Own requests of authenticated streams that were not sent: the file has no keys of the node asked."
+    )
     forged_packets: int = _count(
         "packets",
         "Data packets of signed streams in blocks that do not fit their proof, and packets refused for it. Dropped.",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import Effects
 from pgm.core.segment import Channel
@@ -33,6 +34,10 @@ class Core(Protocol):
     @property
     def counters(self) -> Counters:
         """Counters of this core."""
+
+    @property
+    def control_codes(self) -> ControlCodes:
+        """Codes of requests. The driver passes control packets through it before they leave."""
 
     @property
     def deadline_ns(self) -> int:

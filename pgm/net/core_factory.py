@@ -10,6 +10,7 @@ from typing import TypeVar
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
+from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.states import state_port
 from pgm.core.named_children import NamedChildren
@@ -86,6 +87,7 @@ class SourceStart:
     signer: SpmSigner | None = None  # of a signed stream
     prover: Prover | None = None  # of its packets
     sealer: PayloadSealer | None = None  # of a sealed stream
+    control: ControlKeys = NO_CONTROL_KEYS  # codes of requests for an authenticated stream
 
 
 def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
@@ -112,6 +114,7 @@ def _source_setup(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment
         flow=stream.flow,
         lines=tuple(segments[1:]),
         signer=start.signer,
+        control=start.control,
         children=_children(plan),
         sealer=start.sealer,
     )

@@ -423,6 +423,11 @@ class SimulatedNode:
 
     def _send(self, send: Send, channel: Channel | None) -> None:
         index = send.segment.index
+        if not send.is_data and self.core is not None and self.core.control_codes.has_any:
+            coded = self.core.control_codes.coded(send, self._scheduler.now_ns)
+            if coded is None:
+                return
+            send = coded
         train = Train.of(send.octets, send.stride)
         outgoing = _OutgoingTrain(self.attachments[index], send, train, self._scheduler.now_ns, channel)
         is_behind = send.is_data and index in self._held

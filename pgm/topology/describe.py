@@ -63,6 +63,7 @@ def _stream_json(tree: Tree, stream: StreamTable) -> Json:
         "flow": stream.flow,
         "signed": stream.signed,
         "sealed": stream.sealed,
+        "authenticated": stream.authenticated,
         "sources": tree.sources_of(stream.name),
         "permitted": permitted_of(tree, stream) or None,
     }
@@ -182,9 +183,10 @@ def permitted_of(tree: Tree, stream: StreamTable) -> list[str]:
 
 
 def _security(stream: StreamTable) -> str:
+    requests = ", authenticated requests" if stream.authenticated else ""
     if stream.sealed:
-        return f", signed and sealed for {', '.join(stream.readers) or 'all receivers with keys'}"
-    return ", signed SPMs" if stream.signed else ""
+        return f", signed and sealed for {', '.join(stream.readers) or 'all receivers with keys'}{requests}"
+    return (", signed SPMs" if stream.signed else "") + requests
 
 
 def _pace(stream: StreamTable) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Literal
 
 import attrs
@@ -81,6 +82,8 @@ class StreamPlan:
     signers: tuple[PublicKeys, ...] | None = None  # keys of the sources that sign their SPMs; None: an unsigned stream
     # keys of the nodes that may read the stream; None: a stream in the clear
     readers: tuple[PublicKeys, ...] | None = attrs.field(default=None, repr=False)
+    # Keys of all nodes of the file by their addresses, if requests need codes; None: they need none.
+    known_keys: Mapping[Address, tuple[PublicKeys, ...]] | None = attrs.field(default=None, hash=False, repr=False)
     parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream
 
 

@@ -16,9 +16,8 @@ from pgm.topology.node_plan import Address, ChildrenPlan, LinePlan, NodePlan, Ro
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules.sealing import readers_of
-from pgm.topology.rules.shape import number_of
 from pgm.topology.rules.sources import ANY_SOURCE, default_sources, listed_addresses
-from pgm.topology.tree import Tree
+from pgm.topology.tree import Tree, number_of
 from pgm.trust.node_identity import NodeIdentity
 from pgm.trust.public_keys import PublicKeys
 
@@ -265,6 +264,7 @@ def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -
         allowed=_allowed(tree, node, stream),
         signers=_signers(tree, stream),
         readers=_readers(tree, stream),
+        known_keys=tree.keys_at if stream.authenticated else None,
         parameters=own,
     )
 

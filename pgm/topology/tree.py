@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import attrs
 
 from pgm.topology.model import NodeTable, Topology
-from pgm.topology.node_plan import Role
+from pgm.topology.node_plan import Address, Role
 from pgm.topology.precedence import Settings, settings_of, streams_of
+from pgm.trust.public_keys import PublicKeys
 
 Feed = tuple[str, str]  # a source and one of its streams
+NODE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+
+def number_of(pattern: str, name: str) -> int | None:
+    """Return the number by which a name matches a pattern, from 1, or None."""
+    head, _, tail = pattern.partition("*")
+    middle = name[len(head) : len(name) - len(tail)]
+    fits = name == head + middle + tail and NODE_NUMBER.fullmatch(middle)
+    return int(middle) if fits else None
 
 
 @attrs.frozen
@@ -23,6 +34,7 @@ class Tree:
     feeds: Mapping[str, set[Feed]]  # segment -> streams that arrive from its own sources or through relays
     settings: Mapping[str, Settings]  # node -> parameters that the file sets for it
     standbys: Mapping[str, list[NodeTable]]  # relay -> its standby relays
+    keys_at: Mapping[Address, tuple[PublicKeys, ...]]  # address -> keys that are not revoked, of the nodes that have it
 
     @classmethod
     def of(cls, topology: Topology) -> Tree:
@@ -36,7 +48,7 @@ class Tree:
             if node.standby_of:
                 standbys[node.standby_of].append(node)
             settings[node.name] = settings_of(topology, node)
-        return cls(topology, dict(on), _feeds(topology), settings, dict(standbys))
+        return cls(topology, dict(on), _feeds(topology), settings, dict(standbys), _keys_at(topology))
 
     @property
     def nodes(self) -> Iterable[NodeTable]:
@@ -115,6 +127,30 @@ def _repairs_beside(node: NodeTable, segment: str) -> bool:
     """Return whether a node is an on-LAN repairer whose first segment this is."""
     is_on_lan = node.role is Role.REPAIRER and node.up is not None and node.up in node.downs
     return is_on_lan and node.up is not None and node.up.segment == segment
+
+
+def _keys_at(topology: Topology) -> dict[Address, tuple[PublicKeys, ...]]:
+    """Return the keys of all nodes by each of their addresses."""
+    patterns = sorted((node for node in topology.nodes.values() if node.is_pattern), key=lambda node: -len(node.name))
+    found: defaultdict[Address, tuple[PublicKeys, ...]] = defaultdict(tuple)
+    for name, listed in topology.keys.items():
+        keys = tuple(one for one in listed if one.id not in topology.revoked)
+        node = topology.nodes.get(name)
+        addresses = _numbered(patterns, name) if node is None else [place.address for place in node.places]
+        for address in dict.fromkeys(addresses):
+            if address is not None and keys:
+                found[address] += keys
+    return dict(found)
+
+
+def _numbered(patterns: Iterable[NodeTable], name: str) -> list[Address | None]:
+    """Return the addresses of one node of a pattern."""
+    for node in patterns:
+        number = number_of(node.name, name)
+        if number is not None:
+            pools = (node.addresses, *(line.addresses for line in node.lines))
+            return [pool.address(number - 1) for pool in pools if pool is not None and number <= pool.size]
+    return []
 
 
 def _feeds(topology: Topology) -> dict[str, set[Feed]]:

@@ -8,8 +8,6 @@ A code (`ControlCode`) is put behind all other options. It covers the octets of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pgm.wire import checksum
 from pgm.wire.control_packets import LAYOUTS, Packet, Spm, decode_control_untrusted
 from pgm.wire.formats import HEADER_OCTETS, OPTIONS_NETWORK, OPTIONS_PRESENT, decode_nla_untrusted
@@ -72,10 +70,9 @@ def _concerns_elements(number: int, *, is_marked: bool) -> bool:
     return is_marked if known is None else known.NETWORK
 
 
-def with_code(octets: bytes, code: Callable[[bytes], bytes]) -> bytes:
-    """Return an own control packet with a code. `code` returns the content of the option for the covered octets."""
-    head = bytes([ControlCode.TYPE | OPT_END, _HEAD_OCTETS + CODE_OCTETS, 0, 0])
-    option = head + code(covered_octets(octets))
+def with_code(octets: bytes, code: bytes) -> bytes:
+    """Return an own control packet with a code, which covers `covered_octets`."""
+    option = bytes([ControlCode.TYPE | OPT_END, _HEAD_OCTETS + CODE_OCTETS, 0, 0]) + code
     at, last = _options_of(decode_control_untrusted(octets))
     flags = octets[_FLAGS_AT] | OPTIONS_PRESENT
     packet = bytearray(octets[:_FLAGS_AT] + bytes([flags, 0, 0]) + octets[_CHECKSUM_AT + 2 : at])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pgm.core.control_codes import ControlCodes
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.core.segment import Channel
@@ -29,6 +30,11 @@ class _CoreWrapper:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.counters = core.counters
+
+    @property
+    def control_codes(self) -> ControlCodes:
+        """Return the codes of the core."""
+        return self._core.control_codes
 
     @property
     def deadline_ns(self) -> int:

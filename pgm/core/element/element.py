@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Generic, Protocol, TypeVar
 
+from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.element.setup import ElementSetup
@@ -18,6 +19,7 @@ from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
+from pgm.wire.control_packets import Packet
 from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.train import Item, Train
 from pgm.wire.unknown_options import apply_opx
@@ -51,6 +53,7 @@ class ElementCore(Generic[S]):
         self._rng = rng
         self._node_id = NodeId(rng)
         self._signed = SignedStreams(setup.signers, parameters, self.counters)
+        self.control_codes = ControlCodes(setup.signers.control, self.counters)
         self._filter = SourceFilter(setup.allowed, self.counters)
         self.sessions: SessionTable[S] = SessionTable(parameters, self.counters)
 
@@ -77,7 +80,8 @@ class ElementCore(Generic[S]):
     def _items_of(self, train: Train, peer: Nla, now_ns: int) -> list[Item]:
         """Return the items of a read to process.
 
-        Packets of refused sources, of a signed stream without a proof, or that OPX discards (W-26) are not among them.
+        Packets of refused sources, of a signed stream without a proof, requests without a code that they need, and
+        packets that OPX discards (W-26) are not among them.
         """
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
@@ -87,6 +91,11 @@ class ElementCore(Generic[S]):
                 continue
             if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
                 continue
+            if self.control_codes.has_any and isinstance(item, Packet):
+                checked = self.control_codes.checked(item, peer, now_ns)
+                if checked is None:
+                    continue
+                item = checked
             kept = apply_opx(item) if item.options else item
             if kept is None:
                 self.counters.opx_discarded += 1

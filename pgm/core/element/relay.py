@@ -4,13 +4,14 @@ SPMs are relayed with the path rewritten, ODATA unchanged. A relay with a partne
 TSI, one of the two is active. The other receives everything, serves NAKs, and stays silent. The silent relay takes over
 if an upstream SPM was not relayed for `relay_takeover_ivl`.
 
-A relay that starts first checks whether its partner is active, with SPMRs of hop limit 1. A restarted relay therefore
-does not interrupt. If both are active after a partition, the standby becomes silent.
+A relay that starts first checks whether its partner is active, with SPMRs of hop limit 1, or to the partner where
+requests need codes. A restarted relay therefore does not interrupt. If both are active after a partition, the standby becomes silent.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -18,6 +19,7 @@ import attrs
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.back_off import AdvertisedBackOff
+from pgm.core.recovery.redirect import is_elsewhere
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.units import NEVER
@@ -173,7 +175,11 @@ class Relay:
             self._questions += 1
             self.deadline_ns = now_ns + self._parameters.relay_listen_ivl // _QUESTIONS
             question = encode(Spmr(tsi=self._tsi, data_port=self._data_port))
-            return [control(segment, question, hops=1) for segment in self._setup.downs]
+            if self._data_port not in self._setup.signers.control.ports:
+                return [control(segment, question, hops=1) for segment in self._setup.downs]
+            # A code is for one node.
+            ways = itertools.product(self._setup.downs, sorted(self._setup.partners))
+            return [control(segment, question, to=to) for segment, to in ways if not is_elsewhere(to, segment)]
         if self.role is RelayRole.SILENT and not self._is_partner_behind():
             # The source is slow, not the partner. The next upstream SPM starts the wait again.
             self.deadline_ns = NEVER

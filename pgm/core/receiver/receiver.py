@@ -7,6 +7,7 @@ import operator
 import random
 from collections.abc import Callable
 
+from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.node_id import NodeId
@@ -46,6 +47,7 @@ class ReceiverCore:
         self._node_id = NodeId(rng)
         self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters, self._counters)
         self._signed = SignedStreams(setup.signers, parameters, self._counters)
+        self.control_codes = ControlCodes(setup.signers.control, self._counters)
         self._filter = SourceFilter(setup.allowed, self._counters)
         self.single = SingleReceiveLane(self._sessions, self._filter, is_open=not setup.lines)
 
@@ -96,6 +98,11 @@ class ReceiverCore:
             return self._filter.take_notice()
         if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
             return NOTHING
+        if self.control_codes.has_any and isinstance(item, Packet):
+            checked = self.control_codes.checked(item, peer, now_ns)
+            if checked is None:
+                return self.control_codes.take_notices()
+            item = checked
         if isinstance(item, Data):
             if item.parity:
                 return self._receive_parity(item, peer, now_ns)

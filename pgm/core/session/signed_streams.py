@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
 from pgm.core.counters import Counters
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.session.proofs import NewProofCheck
@@ -39,6 +40,7 @@ class StreamSigners:
     """By data port of streams whose packets are proved: the check of a session's proofs."""
     sealed: frozenset[int] = frozenset()
     """Data ports of sealed streams whose packets are decrypted: those checks take key records, too."""
+    control: ControlKeys = NO_CONTROL_KEYS  # codes of the requests of authenticated streams
 
 
 NO_SIGNERS = StreamSigners()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
 from pgm.core.named_children import NO_CHILDREN, NamedChildren
 from pgm.core.segment import Segment
 from pgm.core.session.key_records import PayloadSealer
@@ -24,6 +25,7 @@ class SourceSetup:
     flow: str = "rate"  # or "acked" or "pgmcc"
     lines: tuple[Segment, ...] = ()  # further segments to send on
     signer: SpmSigner | None = None  # of the SPMs, if the stream is signed
+    control: ControlKeys = NO_CONTROL_KEYS  # codes of requests, if the stream is authenticated
     join_back_ivl: int = 0  # joiners request what was sent in this time; 0: only what is sent from now on
     children: NamedChildren = NO_CHILDREN
     sealer: PayloadSealer | None = None  # of the payloads, if the stream is sealed

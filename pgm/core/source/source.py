@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
@@ -34,7 +35,7 @@ from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
-from pgm.wire.control_packets import Ack, Nak, Polr, Spmr
+from pgm.wire.control_packets import Ack, Nak, Packet, Polr, Spmr
 from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.options import HeldHistory, Options, Rst, find
 from pgm.wire.parity import MOST_EXTRA_OCTETS
@@ -55,6 +56,7 @@ class SourceCore:
         counters: Counters | None = None,
     ) -> None:
         self.counters = counters or Counters()
+        self.control_codes = ControlCodes(setup.control, self.counters)
         if parameters.fec_group:  # parity packets are a little longer than the packets they protect
             setup = attrs.evolve(setup, first_sqn=aligned(setup.first_sqn, parameters))
         self.setup = setup
@@ -207,10 +209,17 @@ class SourceCore:
             self.counters.rejects.update(rejects)
         effects: list[Effect] = []
         wanted: list[list[Span]] = []
-        for item in items:
+        for one in items:
+            item = one
             if item.tsi != self.setup.tsi or item.data_port != self.setup.data_port:
                 self._on_foreign(item)
-            elif isinstance(item, Nak) and not channel.is_group:
+                continue
+            if self.control_codes.has_any and isinstance(item, Packet):
+                checked = self.control_codes.checked(item, peer, now_ns)
+                if checked is None:
+                    continue
+                item = checked
+            if isinstance(item, Nak) and not channel.is_group:
                 effects += self._on_nak(item, peer, now_ns, wanted)
                 if self.flow.on_nak(item, self.window.lead, now_ns):
                     effects += self._follow_feedback(now_ns)
@@ -229,7 +238,7 @@ class SourceCore:
                 self._on_foreign(item)
         if wanted:
             effects += self._naks.answer(wanted, peer, now_ns, may_repair=may_repair)
-        return effects
+        return [*effects, *self.control_codes.take_notices()] if self.control_codes.has_any else effects
 
     def _on_foreign(self, item: Item | DataWithGaps) -> None:
         self.counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets

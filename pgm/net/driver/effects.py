@@ -123,6 +123,11 @@ class EffectPerformer:
         self._application.take(effect)
 
     def _send_control(self, send: Send) -> None:
+        if self.core.control_codes.has_any:
+            coded = self.core.control_codes.coded(send, self.now_ns())
+            if coded is None:
+                return
+            send = coded
         try:
             self.links[send.segment.index].send(send)
         except WouldBlock as blocked:

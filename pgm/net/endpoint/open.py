@@ -57,6 +57,7 @@ from pgm.net.endpoint.surfaces import Surface, new_surface
 from pgm.net.framing.batches import BatchSender
 from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.framing.zeromq import ZeromqSender
+from pgm.net.keys.control_keys import control_keys_of, with_codes
 from pgm.net.keys.stream_readers import require_reader
 from pgm.net.keys.stream_signatures import prover_of, sealer_of, signer_of, signers_of
 from pgm.net.wall_clock import wall_offset_ns
@@ -197,8 +198,16 @@ def source_parts(
         segments = [link.segment for link in node.links]
         started_at_ns = time.time_ns()
         signer, sealer = signer_of(plan, chosen), sealer_of(plan, chosen, tsi, started_at_ns)
-        prover = prover_of(plan, chosen, tsi, started_at_ns, sealer)
-        start = SourceStart(tsi, started_at_ns, time.monotonic_ns(), signer=signer, prover=prover, sealer=sealer)
+        prover, control = prover_of(plan, chosen, tsi, started_at_ns, sealer), control_keys_of(plan, (chosen,))
+        start = SourceStart(
+            tsi,
+            started_at_ns,
+            time.monotonic_ns(),
+            signer=signer,
+            prover=prover,
+            sealer=sealer,
+            control=control,
+        )
         core = (snapshot_source if has_state else source_core)(plan, chosen, segments, start)
         yield core, node, packer_of(core, plan, chosen)
 
@@ -226,7 +235,8 @@ def receiver_parts(
         ports = unordered_ports(streams)
         positions = AckPositions(ack, ports, plan.parameters.max_sessions, node.acks)
         segments = [link.segment for link in node.links]
-        core = receiver_core(plan, streams, segments, rng, positions, starts, signers_of(streams, plan))
+        signers = with_codes(signers_of(streams, plan), plan, streams)
+        core = receiver_core(plan, streams, segments, rng, positions, starts, signers)
         decoders = StreamDecoders.of(core, plan, streams, *subscriptions)
         yield core, node, decoders, SessionReassemblers(core.parameters, ports), positions
 

@@ -15,6 +15,7 @@ class CommonParameters(TypedDict, total=False):
     max_subjects: int
     max_apdu: Quantity
     snapshot_bytes: Quantity
+    signature_age: Quantity
     nak_bo_ivl_min: Quantity
     nak_bo_ivl_max: Quantity
     excess_nak_window_ivl: Quantity
@@ -173,7 +174,6 @@ class ReceiverParameters(CommonParameters, total=False):
     peer_expiry: Quantity
     stall_ivl: Quantity
     end_confirm_ivl: Quantity
-    signature_age: Quantity
     forged_retries: int
     forged_allowed: int
     secret_wait: Quantity

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from pgm.topology.precedence import streams_of
 from pgm.topology.problems import suggestion
 from pgm.topology.rules.rule import Rule, RuleFinding
-from pgm.topology.rules.shape import number_of
-from pgm.topology.tree import Tree
+from pgm.topology.tree import Tree, number_of
 
 
 def _owners(tree: Tree) -> Iterator[RuleFinding]:
@@ -74,12 +74,35 @@ def _signers(tree: Tree) -> Iterator[RuleFinding]:
                 yield RuleFinding(path, message, f"make keys: pgm keys new {tree.topology.path} --node {name} --write")
 
 
+def _authenticated(tree: Tree) -> Iterator[RuleFinding]:
+    topology = tree.topology
+    for node in tree.nodes:
+        coded = [stream.name for stream in streams_of(topology, node) if stream.authenticated]
+        if not coded:
+            continue
+        names = [node.name]
+        if node.is_pattern:
+            names = [node.name.replace("*", str(number)) for number in range(1, node.instances + 1)]
+        why = f"the stream {coded[0]!r} is authenticated"
+        lacking = [name for name in names if not topology.keys.get(name)]
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            remedy = f"make keys: pgm keys new {topology.path} --node {lacking[0]} --write"
+            yield RuleFinding(("nodes", node.name), f"{why}, and {lacking[0]!r}{more} has no keys", remedy)
+        for place in node.places:
+            if len(node.addresses_on(place.segment)) < len(names):
+                message = f"{why}, and {node.name!r} has no address on {place.segment!r}"
+                remedy = f"write {'addresses' if node.is_pattern else 'address'} = ..., which its requests come from"
+                yield RuleFinding(("nodes", node.name), message, remedy)
+
+
 # fmt: off
 RULES = (
     Rule("key-owner", "Keys belong to a node of the file, or to one node of a pattern.", _owners),
     Rule("key-shared", "No two nodes have a key in common.", _shared),
     Rule("key-gap", "The next keys of a node are valid before the current ones end.", _gap),
     Rule("stream-signed", "Every source of a signed stream has keys.", _signers),
+    Rule("stream-authenticated", "Every node of an authenticated stream has keys and an address.", _authenticated),
     Rule("key-revoked", "No node lists revoked keys.", _revoked),
 )
 # fmt: on

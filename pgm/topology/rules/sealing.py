@@ -9,8 +9,7 @@ from pgm.topology.node_plan import Role
 from pgm.topology.precedence import streams_of
 from pgm.topology.problems import suggestion
 from pgm.topology.rules.rule import Rule, RuleFinding
-from pgm.topology.rules.shape import number_of
-from pgm.topology.tree import Tree
+from pgm.topology.tree import Tree, number_of
 
 _READING = (Role.RECEIVER, Role.SOURCE)  # a source's node may be opened as a receiver, too
 

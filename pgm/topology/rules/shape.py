@@ -15,11 +15,10 @@ from pgm.topology.node_plan import Role
 from pgm.topology.precedence import is_about_answering, streams_of
 from pgm.topology.problems import suggestion
 from pgm.topology.rules.rule import Rule, RuleFinding
-from pgm.topology.tree import Tree
+from pgm.topology.tree import NODE_NUMBER, Tree
 
 FORMER_NAME = "former-name"  # rule of the names in `pgm.deprecated`
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _ELEMENTS = (Role.AGGREGATOR, Role.REPAIRER)
 NAME_REMEDY = "use letters, digits, dots, dashes and underscores"
 
@@ -71,19 +70,11 @@ def _pattern(tree: Tree) -> Iterator[RuleFinding]:
                 yield RuleFinding((*path, key), message, f'call it "{node.name}-*", or write address')
 
 
-def number_of(pattern: str, name: str) -> int | None:
-    """Return the number by which a name matches a pattern, from 1, or None."""
-    head, _, tail = pattern.partition("*")
-    middle = name[len(head) : len(name) - len(tail)]
-    fits = name == head + middle + tail and _NUMBER.fullmatch(middle)
-    return int(middle) if fits else None
-
-
 def _patterns_of(name: str) -> Iterator[tuple[str, int]]:
     """Yield every pattern that a name may match, with its number."""
     for start in range(len(name)):
         for end in range(start + 1, len(name) + 1):
-            if not _NUMBER.fullmatch(name, start, end):
+            if not NODE_NUMBER.fullmatch(name, start, end):
                 break
             yield f"{name[:start]}*{name[end:]}", int(name[start:end])
 

@@ -80,7 +80,7 @@ def far_ncf(spm: Spm, group: str) -> bytes:
 def coded_nak(spm: Spm, group: str) -> bytes:
     """Return a NAK with a code (OPT_PGM_CODE) for the newest packet."""
     packet = Nak(tsi=spm.tsi, data_port=spm.data_port, sqn=spm.lead, source_nla=spm.path_nla, group_nla=group)
-    return with_code(encode(packet), lambda _: bytes(CODE_OCTETS))
+    return with_code(encode(packet), bytes(CODE_OCTETS))
 
 
 FORGERIES: dict[str, Callable[[Spm], bytes]] = {

@@ -19,6 +19,7 @@ from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.endpoint.open import driven
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
+from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.net.link.node_links import open_links
 from pgm.topology.model import Topology
@@ -72,7 +73,11 @@ async def running(topology: Topology, *nodes: str, is_alone: bool = False) -> As
                 tree.drivers[node] = tree.receivers[node].driver
             else:
                 links = open_links(plan, Arena())
-                core = _BUILD[plan.role](plan, [link.segment for link in links], signers=signers_of(plan.streams))
+                core = _BUILD[plan.role](
+                    plan,
+                    [link.segment for link in links],
+                    signers=with_codes(signers_of(plan.streams), plan, plan.streams),
+                )
                 driver = TrioDriver(core, TrioReads(links), Notices(), element_read_settings(plan.parameters))
                 if is_alone:
                     driver.claim_process()

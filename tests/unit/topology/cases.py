@@ -152,6 +152,9 @@ CASES = [
     case("pool", ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"), ('addresses = "10.0.1.10-10.0.1.19"\n', ""), mark="desk-*", says=("'desk-*' has no addresses on floor, which is a unicast leg",), remedy='addresses = "10.0.0.10-10.0.0.13"'),
     # Keys
     case("stream-signed", ("data_port = 7500", "data_port = 7500\nsigned = true # yes"), mark="# yes", says=("the stream 'quotes' is signed, and its source 'exchange' has no keys",), remedy="pgm keys new tree.toml --node exchange"),
+    case("stream-authenticated", ("data_port = 7500", "data_port = 7500\nauthenticated = true"), mark="nodes.exchange", says=("the stream 'quotes' is authenticated, and 'exchange' has no keys",), remedy="pgm keys new tree.toml --node exchange"),
+    case("stream-authenticated", ("data_port = 7500", "data_port = 7500\nauthenticated = true"), mark="desk-*", says=("'desk-1' and 3 more has no keys",), remedy="pgm keys new tree.toml --node desk-1"),
+    case("stream-authenticated", ("data_port = 7500", "data_port = 7500\nauthenticated = true"), ('addresses = "10.0.1.10-10.0.1.19"', ""), mark="desk-*", says=("'desk-*' has no address on 'floor'",), remedy="write addresses"),
     case("stream-signed", ("[segments.core]", "[streams.trades]\ndata_port = 7501\nsigned = true # yes\n[segments.core]"), mark="# yes", says=("'trades' is signed, and the file has no source of it",), remedy='streams = ["trades"]'),
     case("stream-sealed", ("data_port = 7500", "data_port = 7500\nsealed = true # yes"), ("count = 4", "count = 1"), KEYED, mark="# yes", says=("the stream 'quotes' is sealed, and not signed",), remedy="signed = true"),
     case("stream-sealed", (SEALED[0], SEALED[1] + '\norder = "unordered"'), ("count = 4", "count = 1"), KEYED, mark="# yes", says=("sealed, and its packets are not proved with order = 'unordered'",), remedy='order = "ordered"'),

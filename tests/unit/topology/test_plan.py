@@ -10,6 +10,7 @@ from pgm.topology.load import loads
 from pgm.topology.node_plan import LinePlan, Role
 from pgm.topology.plan import plan_all, plan_node, plan_receiver_at
 from tests.unit.topology.trees import GOOD, changed, line_of, topology
+from tests.unit.trust.keys import private_keys
 
 
 def test_source_answers_where_it_sits():
@@ -308,3 +309,21 @@ def test_plan_does_not_name_all_children_if_one_has_no_address():
     children = plan_node(topology(('addresses = "10.0.1.10-10.0.1.19"\n', "")), "relay").children
     assert children.addresses == children.elements
     assert not children.are_all
+
+
+def test_plan_knows_the_keys_of_all_nodes_by_address():
+    """Keys of a pattern's node lie at its own address; revoked keys, and nodes of other streams, have no part in it."""
+    names = ("exchange", "core-repairer", "relay", "standby", "floor-repairer", *(f"desk-{at}" for at in range(1, 5)))
+    keys = {name: private_keys(at).public for at, name in enumerate(names)}
+    lines = "\n".join(f'{name} = ["{one.line}"]' for name, one in keys.items())
+    text = changed(("data_port = 7500", "data_port = 7500\nauthenticated = true")) + f"[keys]\n{lines}\n"
+    plan = plan_node(loads(text), "desk-2")
+    known = plan.streams[0].known_keys
+    assert known is not None
+    assert known["10.0.1.1"] == known["10.0.0.12"] == (keys["relay"],)
+    assert known["10.0.1.11"] == (keys["desk-2"],)
+    assert len(known) == 11
+    assert plan_node(topology(), "desk-2").streams[0].known_keys is None
+    revoked = text + f'[revoked]\n{keys["desk-4"].id} = "lost"\n' + ""
+    with pytest.raises(TopologyError, match="are revoked"):
+        plan_node(loads(revoked), "desk-2")
