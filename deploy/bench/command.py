@@ -22,6 +22,7 @@ from deploy.bench.benchmarks.record import record
 from deploy.bench.benchmarks.relay import relay
 from deploy.bench.benchmarks.repair import repair
 from deploy.bench.benchmarks.scale import scale
+from deploy.bench.benchmarks.signed import signed
 from deploy.bench.benchmarks.throughput import throughput
 from deploy.bench.contenders.files import FILE_CONTENDERS, select_file_contenders
 from deploy.bench.contenders.registry import CONTENDERS, require_known, select_contenders
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, Callable[[BenchSettings], Awaitable[list[Row]]]] = {
     "scale": scale,
     "messages": messages,
     "record": record,
+    "signed": signed,
     "files": files,
 }
 _BY_DEFAULT = ("throughput", "latency", "repair")
@@ -190,7 +192,7 @@ def _check_path(names: tuple[str, ...], path: str) -> None:
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
     """Measure BENCHMARKs on this machine; without any name, throughput, latency and repair.
 
-    The benchmarks are throughput, latency, repair, relay, pacing, idle, scale, messages, record and files. Contenders run
+    The benchmarks are throughput, latency, repair, relay, pacing, idle, scale, messages, record, signed and files. Contenders run
     interleaved, trial by trial, on the same path with the same socket buffers. Sender and receiver are processes of their
     own. pgm runs on its drivers. Plain sockets give the upper limit and the naive bound. OpenPGM and ZeroMQ run if they
     are installed. A lossless rate is the highest rate at which several consecutive runs lost nothing. Bisection finds

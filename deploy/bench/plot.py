@@ -18,6 +18,7 @@ DRAWN = {
     "messages": ("messages_per_s", "messages/s without loss", "mtu"),
     "pacing": ("sender_share", "the sender's share of a core", "rate"),
     "record": ("mb_per_s", "MB/s", "part"),
+    "signed": ("mb_per_s", "MB/s without loss", "part"),
     "files": ("seconds", "seconds", "size"),
     "idle": ("cpu_share", "share of a core", "contender"),
     "scale": ("cpu_s", "CPU seconds", "receivers"),

@@ -22,6 +22,12 @@ data_port = 7500
 rate = "{rate}"
 window = "{window}"
 """
+_BACK = """
+[streams.t]
+data_port = 7501
+rate = "{rate}"
+window = "{window}"
+"""
 _SEGMENT = """
 [segments.{name}]
 group = "{group}"
@@ -29,11 +35,11 @@ port = {port}
 interface = "{network}"
 """
 _SOURCE = """
-[nodes.source]
+[nodes.{name}]
 role = "source"
 segment = "{segment}"
 address = "{address}"
-streams = ["s"]
+streams = ["{stream}"]
 """
 _RELAY = """
 [nodes.{name}]
@@ -53,7 +59,7 @@ _RECEIVER = """
 [nodes.{name}]
 role = "receiver"
 segment = "{segment}"
-streams = ["s"]
+streams = ["{stream}"]
 parents = ["{parent}"]
 {more}"""
 
@@ -75,7 +81,7 @@ def chain(folder: Path, place: BenchNetwork, role: str, buffer: int, cache: str 
     last = place.hosts - 2
     parent = "relay" if role else "source"
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, place.hosts - 1)
-    text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
+    text += _source(segment="segment-0", address=place.seat(0, 0).address)
     if role:
         # The repairer fills its memory before the measurement, as the source does.
         warm = 'warm_bytes = "256MiB", ' if role == "repairer" else ""
@@ -87,18 +93,40 @@ def chain(folder: Path, place: BenchNetwork, role: str, buffer: int, cache: str 
             f'{cached}parameters = {{ {warm}so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
         )
     address = f'address = "{place.seat(place.hosts - 1, last).address}"\n'
-    text += _RECEIVER.format(name="receiver", segment=f"segment-{last}", parent=parent, more=address)
+    text += _receiver(name="receiver", segment=f"segment-{last}", parent=parent, more=address)
     return _write(folder / f"chain-{role or 'direct'}{'-saved' if cache else ''}.toml", text)
+
+
+def both_ways(folder: Path, place: BenchNetwork) -> Path:
+    """Write a source and a receiver on each of two hosts, each source with a stream and a group, and return the file."""
+    rate, window = format_rate(_RATE), "1s"
+    text = _HEAD.format(rate=rate, window=window) + _BACK.format(rate=rate, window=window)
+    near, far = place.seat(0, 0).address, place.seat(1, 0).address
+    for segment, (stream, back, sender, receiver) in enumerate((("s", "", near, far), ("t", "-back", far, near))):
+        name = f"segment-{segment}"
+        text += _SEGMENT.format(name=name, group=place.group(segment), port=place.port, network=place.network(0))
+        text += _source(f"source{back}", stream, segment=name, address=sender)
+        more = f'address = "{receiver}"\n'
+        text += _receiver(name=f"receiver{back}", stream=stream, segment=name, parent=f"source{back}", more=more)
+    return _write(folder / "both-ways.toml", text)
+
+
+def _source(name: str = "source", stream: str = "s", *, segment: str, address: str) -> str:
+    return _SOURCE.format(name=name, stream=stream, segment=segment, address=address)
+
+
+def _receiver(stream: str = "s", **fields: str) -> str:
+    return _RECEIVER.format(stream=stream, **fields)
 
 
 def one_of_each(folder: Path, place: BenchNetwork) -> Path:
     """Write a source, an aggregator, a repairer and a receiver on four loopback hosts, and return the file."""
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, 2)
-    text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
+    text += _source(segment="segment-0", address=place.seat(0, 0).address)
     text += _relay(place, "aggregator", "aggregator", 'repairers = ["repairer"]\n')
     text += _ON_LAN.format(segment="segment-1", address=place.seat(2, 1).address, parent="aggregator")
     address = f'address = "{place.seat(3, 1).address}"\n'
-    text += _RECEIVER.format(name="receiver", segment="segment-1", parent="aggregator", more=address)
+    text += _receiver(name="receiver", segment="segment-1", parent="aggregator", more=address)
     return _write(folder / "one-of-each.toml", text)
 
 
@@ -115,7 +143,7 @@ def three_tiers(folder: Path, receivers: int) -> Path:
     regions = -(-subnets // _SUBNETS_OF_REGION)
     parts = [_HEAD.format(rate="80Mbit/s", window="30s")]
     parts.append(_SEGMENT.format(name="core", group="239.192.0.1", port=3056, network="10.0.0.0/24"))
-    parts.append(_SOURCE.format(segment="core", address="10.0.0.10"))
+    parts.append(_source(segment="core", address="10.0.0.10"))
     for region in range(regions):
         parts.append(
             _tier(
@@ -130,7 +158,7 @@ def three_tiers(folder: Path, receivers: int) -> Path:
         parts.append(_tier(name, f"239.194.{high}.{low}", net, above, f"10.1.{region}.{20 + place}", f"relay-{above}"))
         count = min(_RECEIVERS_OF_SUBNET, receivers - subnet * _RECEIVERS_OF_SUBNET)
         more = f'count = {count}\naddresses = "{net}.100-{net}.{99 + count}"\n'
-        receiver = _RECEIVER.format(name=f'"receiver-{subnet}-*"', segment=name, parent=f"relay-{name}", more=more)
+        receiver = _receiver(name=f'"receiver-{subnet}-*"', segment=name, parent=f"relay-{name}", more=more)
         parts.append(receiver)
     return _write(folder / f"three-tiers-{receivers}.toml", "".join(parts))
 

@@ -116,6 +116,16 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("recorded as lost", number("recorder_lost")),
         Field("s of CPU", number("cpu_s", ",.2f"), 1),
     ),
+    "signed": (
+        Field("of", lambda row: str(row["part"])),
+        _MB,
+        Field("of clear", number("of_clear", ".0%")),
+        Field("ms of CPU a MB", of_roles("cpu_ms_per_mb", ".2f")),
+        Field("of clear", of_roles("cpu_of_clear", ".2f"), 1),
+        Field("mean us", number("mean_us", ",.1f"), 2),
+        Field("p99", number("p99_us", ",.1f"), 3),
+        Field("lost", number("lost"), 4),
+    ),
     "files": (
         _BY_SIZE,
         Field("receivers", number("receivers"), 2),

@@ -60,7 +60,7 @@ def _cache_folder(layout: _Layout, settings: BenchSettings) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _relay(place: BenchNetwork, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
+async def running_relay(place: BenchNetwork, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
     """Run the element between the ends, if `role` names one."""
     if not role:
         yield None
@@ -129,7 +129,7 @@ async def _search(
 
     async def run(rate: float) -> TrialResult:
         nonlocal peak
-        async with searcher.trial(), _relay(place, role, str(file), str(settings.folder)) as element:
+        async with searcher.trial(), running_relay(place, role, str(file), str(settings.folder)) as element:
             before = element.usage.cpu_s if element else 0.0
             outcome = await transfer(contender, attrs.evolve(job, rate=rate))
             if element is not None:

@@ -46,3 +46,4 @@ OURS = (
     ),
 )
 OURS_TRIO = OURS[0]
+OURS_MESSAGES = next(one for one in OURS if one.name == "ours-messages")

@@ -18,6 +18,8 @@ import trio
 from deploy.bench.benchmarks import record as recording
 from deploy.bench.benchmarks.latency import trips
 from deploy.bench.benchmarks.recorded_tree import until_closed_or_ended
+from deploy.bench.benchmarks.signed import ratios_to
+from deploy.bench.benchmarks.signed_tree import PROTECTIONS, protected_both_ways, protected_chain
 from deploy.bench.command import BENCHMARKS
 from deploy.bench.contender import Job
 from deploy.bench.contenders.raw import RAW_GSO
@@ -38,6 +40,7 @@ from deploy.bench.turns import Searcher, run_interleaved
 from deploy.bench.view import FIELDS, remarks
 from deploy.node.supervisor import object_in
 from pgm.errors import ProcessError
+from pgm.net.keys.key_directory import place_of
 from pgm.topology.load import load_checked
 from pgm.units import parse_fraction
 
@@ -444,6 +447,25 @@ def test_bench_remarks_name_row_and_exit_status() -> None:
 def test_a_simulated_tree_of_any_size_is_a_valid_one(tmp_path: Path, receivers: int) -> None:
     topology = load_checked(three_tiers(tmp_path, receivers))
     assert sum(node.count or 0 for node in topology.nodes.values() if node.role.value == "receiver") == receivers
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_trees_of_a_protection_are_valid_and_have_their_keys(tmp_path: Path, protection: str) -> None:
+    settings = BenchSettings(folder=tmp_path)
+    files = [protected_chain(Loopback(1500, 3), "repairer", protection, "batch", settings)]
+    files.append(protected_both_ways(Loopback(1500, 2), protection, settings))
+    for topology in map(load_checked, files):
+        assert {stream.signed for stream in topology.streams.values()} == {protection != "clear"}
+        for node in topology.keys:
+            assert place_of(topology.name, node, topology.key_directory).held()
+    assert load_checked(files[0]).streams["s"].framing == "batch"
+
+
+def test_costs_of_protection_are_ratios_to_the_stream_in_the_clear() -> None:
+    clear = {"mb_per_s": 200.0, "cpu_ms_per_mb": {"source": 0.5, "receiver": 0.4}}
+    costly = {"mb_per_s": 150.0, "cpu_ms_per_mb": {"source": 1.0, "receiver": 0.5}}
+    assert ratios_to(clear, costly) == {"of_clear": 0.75, "cpu_of_clear": {"source": 2.0, "receiver": 1.25}}
+    assert ratios_to({"why_not": "not here"}, costly) == {}
 
 
 @pytest.mark.parametrize(

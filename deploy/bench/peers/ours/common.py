@@ -29,9 +29,12 @@ SUBJECTS = tuple(f"/market/{number}" for number in range(10))
 
 
 def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_source: bool) -> dict[str, Any]:
-    """Return the arguments that open a node of the job's topology file, or a group's address without such a file."""
+    """Return the arguments that open a node of the job's topology file, or a group's address without such a file.
+
+    Nodes of the second group have names that end in "-back".
+    """
     if job["file"]:
-        return {"target": job["file"], "node": "source" if is_source else "receiver"}
+        return {"target": job["file"], "node": ("source" if is_source else "receiver") + ("-back" if group else "")}
     where = job[seat]
     own = f"&address={where['address']}&flow={job['flow']}" if is_source else ""
     query = f"interface={where['interface']}&data_port={data_port}{own}"
@@ -70,18 +73,23 @@ def source_opening(job: Mapping[str, Any]) -> dict[str, Any]:
     opening = target(job, "sender", 0, PING_PORT, is_source=True)
     parameters = source_parameters(job)
     if job["batched"]:
-        opening["target"] += "&framing=batch"
+        opening |= _batched(opening)
         packet = job["max_datagram"]
         each = packet / max(1, (packet - DATA_HEADER_OCTETS - _BATCH_OCTETS) // (job["size"] + 1))
         parameters |= {"max_tpdu": packet, "txw_max_rte": round(job["rate"] * each) or parameters["txw_max_rte"]}
     return opening | parameters
 
 
+def _batched(opening: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the argument for messages that share packets; a topology file says so itself."""
+    return {} if "node" in opening else {"target": f"{opening['target']}&framing=batch"}
+
+
 def receiver_opening(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that open the receiving end. With `batched`, the subscription has a wildcard."""
     opening = target(job, "receiver", 0, PING_PORT, is_source=False)
     if job["batched"]:
-        opening["target"] += "&framing=batch"
+        opening |= _batched(opening)
         opening["subjects"] = ["/market/*"]
     return opening | receiver_parameters(job)
 
