@@ -15,7 +15,11 @@ from pgm.wire.packet_run import Run
 SPAN_OCTETS = (
     256 << 10
 )  # of the packets of a span: BLAKE3 is then near its full speed, and the octets stay in the cache
-FAST_IVLS = 4  # intervals after a proof of `SPAN_OCTETS` or more, such that verifications stay a few percent of a core
+# Intervals after a proof of several packets, and after one of many octets. Single messages do not wait long, and the
+# verifications of fast streams stay a few percent of a core.
+SEVERAL_IVLS = 2
+FAST_IVLS = 8
+FAST_OCTETS = 32 << 10
 
 
 def _is_clear(_sqn: int) -> int:
@@ -27,7 +31,7 @@ class BlockSigner:
     """Proofs of what a source has sent. Time in ns is passed in.
 
     A span ends with its block, before `SPAN_OCTETS`, or when a proof is due. A proof follows the one before after
-    `proof_ivl` ns at least, or after `FAST_IVLS` times as long at a high rate, which bounds the signatures that receivers
+    `proof_ivl` ns at least, and after a multiple if that one proves much, which bounds the signatures that receivers
     verify. The packets of the open span are not copied: the caller keeps their memory until the span is closed.
     """
 
@@ -44,6 +48,7 @@ class BlockSigner:
     _previous: bytes = FIRST_PREVIOUS
     _next_ns: int = 0  # earliest time of the next proof
     _signed_octets: int = 0  # of packets in spans since the last proof in time
+    _signed_packets: int = 0
 
     @property
     def deadline_ns(self) -> int:
@@ -69,9 +74,11 @@ class BlockSigner:
         if now_ns < self.deadline_ns:
             return []
         proofs = self._close() if self._open else []
-        is_fast = self._signed_octets >= SPAN_OCTETS
-        self._next_ns = now_ns + self.proof_ivl * (FAST_IVLS if is_fast else 1)
-        self._signed_octets = 0
+        intervals = SEVERAL_IVLS if self._signed_packets > 1 else 1
+        if self._signed_octets >= FAST_OCTETS:
+            intervals = FAST_IVLS
+        self._next_ns = now_ns + self.proof_ivl * intervals
+        self._signed_octets = self._signed_packets = 0
         return [*proofs, self._sign()] if self._spans else proofs
 
     def details(self, runs: Sequence[Run]) -> bytes:
@@ -92,6 +99,7 @@ class BlockSigner:
         self._spans.append(Span(first, end - first, self.session.digest(self._open)))
         self._open.clear()
         self._signed_octets += self._open_octets
+        self._signed_packets += end - first
         self._open_octets = 0
         return [self._sign()] if len(self._spans) == self.most_spans else []
 
