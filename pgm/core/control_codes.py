@@ -47,7 +47,7 @@ class ControlKeys:
     ports: frozenset[int] = frozenset()  # data ports of the streams whose requests need codes
     make: MakeCode = attrs.field(default=_no_code, repr=False)
     check_untrusted: CheckCode = attrs.field(default=_refuse, repr=False)
-    wall_offset_ns: int = 0  # ns since 1970 when the node's clock shows 0
+    wall_offset_ns: Callable[[], int] = lambda: 0  # ns since 1970 when the node's clock showed 0; it may be set
 
 
 NO_CONTROL_KEYS = ControlKeys()
@@ -70,7 +70,7 @@ class ControlCodes:
         found = without_code(item)
         if found is not None:
             code, octets = found
-            if self._keys.check_untrusted(peer, code, covered_octets(octets), now_ns + self._keys.wall_offset_ns):
+            if self._keys.check_untrusted(peer, code, covered_octets(octets), now_ns + self._keys.wall_offset_ns()):
                 return attrs.evolve(item, options=item.options[:-1], octets=octets)
         self._counters.uncoded_packets += item.packets
         self._note(peer, "a wrong code" if found is not None else "no code")
@@ -103,7 +103,7 @@ class ControlCodes:
         to = send.to
         if to is None:
             return None
-        wall_ns = now_ns + self._keys.wall_offset_ns
+        wall_ns = now_ns + self._keys.wall_offset_ns()
         coded: list[bytes] = []
         for packet in packets:
             code = self._keys.make(to, covered_octets(packet), wall_ns)

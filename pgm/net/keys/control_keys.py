@@ -13,6 +13,7 @@ from pgm.core.session.key_records import key_port
 from pgm.core.session.proofs import proof_port
 from pgm.core.session.signed_streams import StreamSigners
 from pgm.net.keys.start_check import all_own_keys
+from pgm.net.wall_clock import wall_offset_ns
 from pgm.topology.node_plan import NodePlan, StreamPlan
 
 
@@ -28,7 +29,7 @@ def control_keys_of(plan: NodePlan, streams: Sequence[StreamPlan]) -> ControlKey
     window_ns = plan.parameters.signature_age
     table = PairTable(all_own_keys(plan), known, window_ns, time.time_ns())
     ports = frozenset(of(stream.data_port) for stream in coded for of in (int, state_port, proof_port, key_port))
-    return ControlKeys(ports, table.make, table.check_untrusted, time.time_ns() - time.monotonic_ns())
+    return ControlKeys(ports, table.make, table.check_untrusted, wall_offset_ns)
 
 
 def with_codes(signers: StreamSigners, plan: NodePlan, streams: Sequence[StreamPlan]) -> StreamSigners:

@@ -43,7 +43,7 @@ def control_keys(
         accepted[plan.name] += is_valid
         return is_valid
 
-    return ControlKeys(ports, table.make, check_untrusted, WALL_NS)
+    return ControlKeys(ports, table.make, check_untrusted, lambda: WALL_NS)
 
 
 def coding(tree: TreeBuilder, accepted: Counter[str]) -> CoreFactory:

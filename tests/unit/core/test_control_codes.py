@@ -57,7 +57,9 @@ OTHERS = [
 
 def codes(own=CHILD) -> tuple[ControlCodes, Counters]:  # type: ignore[no-untyped-def]
     table, counters = PairTable([own], FILE, 60 * SECOND, WALL - SECOND), Counters()
-    return ControlCodes(ControlKeys(frozenset([PORT]), table.make, table.check_untrusted, WALL), counters), counters
+    return ControlCodes(
+        ControlKeys(frozenset([PORT]), table.make, table.check_untrusted, lambda: WALL), counters
+    ), counters
 
 
 def received(octets: bytes) -> Packet:
