@@ -19,7 +19,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, Notice, Send
 from pgm.wire.control_packets import Ack, Packet, Spmr, decode_control_untrusted
 from pgm.wire.formats import UPSTREAM, Nla
-from pgm.wire.option_rewriting import covered_octets, with_code, without_code
+from pgm.wire.option_rewriting import code_of, covered_octets, with_checksum, with_code, without_code
 from pgm.wire.options import HeldHistory, Members, find
 
 _MOST_NAMED = 64  # peers with a notice of their own
@@ -67,13 +67,13 @@ class ControlCodes:
         """Return a packet without its code; None for a request that has no valid code, which is counted."""
         if item.data_port not in self._keys.ports or not _is_request(item):
             return item
-        found = without_code(item)
-        if found is not None:
-            code, octets = found
-            if self._keys.check_untrusted(peer, code, covered_octets(octets), now_ns + self._keys.wall_offset_ns()):
-                return attrs.evolve(item, options=item.options[:-1], octets=octets)
+        code = code_of(item)
+        if code is not None:
+            octets = without_code(item)
+            if self._keys.check_untrusted(peer, code, octets, now_ns + self._keys.wall_offset_ns()):
+                return attrs.evolve(item, options=item.options[:-1], octets=with_checksum(octets))
         self._counters.uncoded_packets += item.packets
-        self._note(peer, "a wrong code" if found is not None else "no code")
+        self._note(peer, "a wrong code" if code is not None else "no code")
         return None
 
     def _note(self, peer: Nla, reason: str) -> None:

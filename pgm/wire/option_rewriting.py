@@ -9,8 +9,8 @@ A code (`ControlCode`) is put behind all other options. It covers the octets of 
 from __future__ import annotations
 
 from pgm.wire import checksum
-from pgm.wire.control_packets import LAYOUTS, Packet, Spm, decode_control_untrusted
-from pgm.wire.formats import HEADER_OCTETS, OPTIONS_NETWORK, OPTIONS_PRESENT, decode_nla_untrusted
+from pgm.wire.control_packets import Packet, Spm
+from pgm.wire.formats import AFI_IPV4, AFI_IPV6, OPTIONS_NETWORK, OPTIONS_PRESENT, PacketType, decode_nla_untrusted
 from pgm.wire.options import (
     CODE_OCTETS,
     OPT_END,
@@ -29,6 +29,13 @@ _PATH_AT = 28  # offset of the last of an SPM's fields
 _CHECKSUM_AT = 6
 _LENGTH_OCTETS = 4  # OPT_LENGTH
 _HEAD_OCTETS = 4  # of an option
+_TYPE_AT, _NLAS_AT, _NLAS = 4, 20, 2
+_NLA_OCTETS: dict[int, int] = {AFI_IPV4: 8, AFI_IPV6: 20}
+_FIXED_OCTETS: dict[int, int] = {
+    PacketType.SPMR: 16,
+    PacketType.POLR: 24,
+    PacketType.ACK: 24,
+}  # of requests without addresses
 
 
 def with_back_off(spm: Spm, octets: bytes, advertised: Options) -> bytes:
@@ -71,38 +78,40 @@ def _concerns_elements(number: int, *, is_marked: bool) -> bool:
 
 
 def with_code(octets: bytes, code: bytes) -> bytes:
-    """Return an own control packet with a code, which covers `covered_octets`."""
+    """Return an own request with a code, which covers `covered_octets`."""
     option = bytes([ControlCode.TYPE | OPT_END, _HEAD_OCTETS + CODE_OCTETS, 0, 0]) + code
-    at, last = _options_of(decode_control_untrusted(octets))
-    flags = octets[_FLAGS_AT] | OPTIONS_PRESENT
-    packet = bytearray(octets[:_FLAGS_AT] + bytes([flags, 0, 0]) + octets[_CHECKSUM_AT + 2 : at])
-    options = bytearray(octets[at:]) or bytearray([OPT_LENGTH, _LENGTH_OCTETS, 0, 0])
-    if last:
-        options[last - at] &= ~OPT_END
-    packet += _with_length(options + option)
+    at = _request_options_at(octets)
+    packet = bytearray(octets)
+    if len(octets) == at:
+        packet += bytes([OPT_LENGTH, _LENGTH_OCTETS, 0, 0])
+    else:
+        packet[_last_option_at(octets, at, len(octets))] &= ~OPT_END
+    packet += option
+    packet[at + 2 : at + _LENGTH_OCTETS] = (len(packet) - at).to_bytes(2, "big")
+    packet[_FLAGS_AT] |= OPTIONS_PRESENT
+    packet[_CHECKSUM_AT : _CHECKSUM_AT + 2] = b"\0\0"
     packet[_CHECKSUM_AT : _CHECKSUM_AT + 2] = checksum.checksum(bytes(packet))
     return bytes(packet)
 
 
-def without_code(packet: Packet) -> tuple[bytes, bytes] | None:
-    """Return the content of a received packet's code, and the octets of the packet without the code.
-
-    Return None if the packet has no code, or if a code is not its last option.
-    """
-    *kept, option = packet.options or (None,)
-    if not isinstance(option, ControlCode):
-        return None
-    at, _ = _options_of(packet)
-    octets = packet.octets[: len(packet.octets) - _HEAD_OCTETS - CODE_OCTETS]
-    flags, rest = octets[_FLAGS_AT], octets[at:]
-    if kept:
-        options = bytearray(rest)
-        options[_LENGTH_OCTETS + sum(map(len, _each(rest, len(kept) - 1)))] |= OPT_END
-        rest = bytes(_with_length(options))
+def without_code(packet: Packet) -> bytes:
+    """Return the octets of a received request without the code, its last option, and with checksum 0."""
+    at = _request_options_at(packet.octets)
+    plain = bytearray(packet.octets[: len(packet.octets) - _HEAD_OCTETS - CODE_OCTETS])
+    if len(packet.options) == 1:
+        del plain[at:]
+        plain[_FLAGS_AT] &= ~OPTIONS_PRESENT
     else:
-        flags, rest = flags & ~OPTIONS_PRESENT, b""
-    plain = octets[:_FLAGS_AT] + bytes([flags, 0, 0]) + octets[_CHECKSUM_AT + 2 : at] + rest
-    return option.proof, plain[:_CHECKSUM_AT] + checksum.checksum(plain) + plain[_CHECKSUM_AT + 2 :]
+        plain[_last_option_at(plain, at, len(plain))] |= OPT_END
+        plain[at + 2 : at + _LENGTH_OCTETS] = (len(plain) - at).to_bytes(2, "big")
+    plain[_CHECKSUM_AT : _CHECKSUM_AT + 2] = b"\0\0"
+    return bytes(plain)
+
+
+def code_of(packet: Packet) -> bytes | None:
+    """Return the content of a packet's code; None if there is none, or if it is not the last option."""
+    option = packet.options[-1] if packet.options else None
+    return option.proof if isinstance(option, ControlCode) else None
 
 
 def covered_octets(octets: bytes) -> bytes:
@@ -110,16 +119,25 @@ def covered_octets(octets: bytes) -> bytes:
     return octets[:_CHECKSUM_AT] + b"\0\0" + octets[_CHECKSUM_AT + 2 :]
 
 
-def _options_of(packet: Packet) -> tuple[int, int]:
-    """Return the offsets of OPT_LENGTH and of the last option of a decoded packet; the second is 0 without options."""
-    octets = packet.octets
-    _, at = LAYOUTS[type(packet)].decode_untrusted(memoryview(octets), HEADER_OCTETS, len(octets))
-    if not packet.options:
-        return at, 0
-    return at, at + _LENGTH_OCTETS + sum(map(len, _each(octets[at:], len(packet.options) - 1)))
+def with_checksum(octets: bytes) -> bytes:
+    """Return octets whose checksum is 0 with their checksum."""
+    return octets[:_CHECKSUM_AT] + checksum.checksum(octets) + octets[_CHECKSUM_AT + 2 :]
 
 
-def _with_length(options: bytearray) -> bytearray:
-    """Return OPT_LENGTH and options with the length of both."""
-    options[2:_LENGTH_OCTETS] = len(options).to_bytes(2, "big")
-    return options
+def _request_options_at(octets: bytes) -> int:
+    """Return the offset of the options of a valid request, which is its length if there are none."""
+    fixed = _FIXED_OCTETS.get(octets[_TYPE_AT])
+    if fixed is not None:
+        return fixed
+    at = _NLAS_AT
+    for _ in range(_NLAS):
+        at += _NLA_OCTETS[octets[at + 1]]
+    return at
+
+
+def _last_option_at(octets: bytes | bytearray, at: int, end: int) -> int:
+    """Return the offset of the last option. The options begin at `at`, and are valid."""
+    at += _LENGTH_OCTETS
+    while at + octets[at + 1] < end:
+        at += octets[at + 1]
+    return at

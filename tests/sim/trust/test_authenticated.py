@@ -18,7 +18,7 @@ from pgm.units import MILLISECOND, SECOND
 from pgm.wire import checksum
 from pgm.wire.control_packets import decode_control_untrusted
 from pgm.wire.formats import UPSTREAM, PacketType
-from pgm.wire.option_rewriting import with_code, without_code
+from pgm.wire.option_rewriting import code_of, with_checksum, with_code, without_code
 from pgm.wire.options import CODE_OCTETS, ControlCode
 from pgm.wire.train import Train
 from tests.sim.support.coded import coding
@@ -68,9 +68,9 @@ class Attacker(Checker):
     def _altered(self, octets: bytes) -> bytes:
         """Return a replay, a packet without its code, with a code of nobody, or with changed octets."""
         rng = self._rng
-        found = without_code(decode_control_untrusted(octets))
-        assert found is not None
-        code, plain = found
+        packet = decode_control_untrusted(octets)
+        code, plain = code_of(packet), with_checksum(without_code(packet))
+        assert code is not None
         how = rng.randrange(5)
         if how == 0:
             return octets

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pgm.wire import checksum
 from pgm.wire.control_packets import Ack, Spm, decode_control_untrusted, encode, with_path
 from pgm.wire.formats import OPTIONS_NETWORK, OPTIONS_PRESENT, PacketType
-from pgm.wire.option_rewriting import with_back_off, with_code, without_code
+from pgm.wire.option_rewriting import code_of, covered_octets, with_back_off, with_checksum, with_code, without_code
 from pgm.wire.options import (
     NO_OPTIONS,
     ControlCode,
@@ -115,12 +115,13 @@ def test_codes_are_last_and_leave_no_trace(packet):
     assert after.options == (*decode_control_untrusted(before).options, ControlCode(CODE))
     assert checksum.is_valid(after.octets)
     assert attrs.evolve(after, options=packet.options) == attrs.evolve(packet, octets=b"")
-    assert without_code(after) == (CODE, before)
+    assert (code_of(after), with_checksum(without_code(after))) == (CODE, before)
+    assert without_code(after) == covered_octets(before)
 
 
 def test_codes_that_are_not_last_count_as_none():
     first = Ack(
         tsi=TSI, data_port=DATA_PORT, rx_max=1, bitmap=0, options=(ControlCode(CODE), UnknownOption(number=0x44))
     )
-    assert without_code(decode_control_untrusted(encode(first))) is None
-    assert without_code(decode_control_untrusted(encode(attrs.evolve(first, options=NO_OPTIONS)))) is None
+    assert code_of(decode_control_untrusted(encode(first))) is None
+    assert code_of(decode_control_untrusted(encode(attrs.evolve(first, options=NO_OPTIONS)))) is None
