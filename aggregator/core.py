@@ -37,8 +37,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""
-        items = self._items_of(train, peer, now_ns)
-        effects: list[Effect] = [*self._filter.take_notice(), *self.control_codes.take_notices()]
+        items = self._items_of(train, channel, peer, now_ns)
+        effects: list[Effect] = [*self._filter.take_notice(), *self.control_codes.take_effects()]
         for item in items:
             known = self.sessions.get(item.tsi)
             if known is None:

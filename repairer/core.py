@@ -50,8 +50,8 @@ class RepairerCore(ElementCore[RepairerSession]):
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""
-        items = self._items_of(train, peer, now_ns)
-        effects: list[Effect] = [*self._filter.take_notice(), *self.control_codes.take_notices()]
+        items = self._items_of(train, channel, peer, now_ns)
+        effects: list[Effect] = [*self._filter.take_notice(), *self.control_codes.take_effects()]
         for item in items:
             if isinstance(item, Data):
                 effects += self._on_data(item, channel, peer, now_ns)

@@ -19,6 +19,7 @@ from pgm.wire.options import (
     MAX_NAK_LIST,
     OPTIONS,
     PROOF_OCTETS,
+    SEGMENT_KEY_OCTETS,
     ControlCode,
     CurrTgsize,
     NakList,
@@ -26,6 +27,7 @@ from pgm.wire.options import (
     Options,
     ParityGrp,
     ParityPrm,
+    SegmentKey,
     SpmSignature,
     UnknownOption,
 )
@@ -74,6 +76,9 @@ def options_of(cls: type[Option]) -> st.SearchStrategy[Option]:
     if cls in (ParityGrp, CurrTgsize):
         return u32s.filter(bool).map(cls)
     drawn = _declared(cls)
+    if cls is SegmentKey:
+        sizes = st.sampled_from([0, SEGMENT_KEY_OCTETS])
+        drawn["content"] = sizes.flatmap(lambda size: st.binary(min_size=size, max_size=size))
     if cls in (SpmSignature, ControlCode):
         size = PROOF_OCTETS if cls is SpmSignature else CODE_OCTETS
         drawn["proof"] = st.binary(min_size=size, max_size=size)

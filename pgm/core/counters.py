@@ -253,7 +253,7 @@ class Counters:
     )
     uncoded_packets: int = _count(
         "packets",
-        "Requests of authenticated streams that were dropped, because they had no valid code of their sender.",
+        "Control packets of authenticated streams that were dropped, because they had no valid code of their sender.",
     )
     unaddressed_requests: int = _count(
         "packets", "Own requests of authenticated streams that were not sent: the file has no keys of the node asked."

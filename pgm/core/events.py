@@ -59,7 +59,7 @@ _ROWS = (
     EventKind("forged-packets", "Packets of a signed stream were not those of the source. They are dropped and requested from another parent.", "Look at the node that the event names."),
     EventKind("lost-sealed", "Packets of a sealed stream arrived, and this receiver has no secret to decrypt them.", "See closed-no_secret."),
     EventKind("unopened-secret", "A key record for this receiver does not open by its private keys.", "Look for a damaged private file, or for other keys under the same name: pgm keys check FILE --node NAME."),
-    EventKind("uncoded-request", "A request of an authenticated stream had no valid code of its sender, and was dropped. One event names a peer.", "Look at the sender. If it is a node of the tree: compare topology files, clocks (signature_age) and keys (pgm keys check)."),
+    EventKind("uncoded-packet", "A control packet of an authenticated stream had no valid code of its sender, and was dropped. One event names a peer.", "Look at the sender. If it is a node of the tree: compare topology files, clocks (signature_age) and keys (pgm keys check)."),
     EventKind("lost-recorder", "Packets are not in the archive: the disk was full or too slow, or no recorder ran.", "Give the archive a faster disk or more room (record_queue_bytes, record_bytes)."),
     EventKind("too-slow", "This receiver does not keep up: it loses packets for good, and the kernel drops packets of its own socket.", "Give the process more processor time, raise so_rcvbuf for short stops, or lower the source's rate."),
     EventKind("excess-naks", "This receiver sends excessive NAKs.", "Find the cause of the losses at this receiver. Until then excess_nak_policy determines its reaction."),

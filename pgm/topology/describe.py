@@ -183,7 +183,7 @@ def permitted_of(tree: Tree, stream: StreamTable) -> list[str]:
 
 
 def _security(stream: StreamTable) -> str:
-    requests = ", authenticated requests" if stream.authenticated else ""
+    requests = ", authenticated control" if stream.authenticated else ""
     if stream.sealed:
         return f", signed and sealed for {', '.join(stream.readers) or 'all receivers with keys'}{requests}"
     return (", signed SPMs" if stream.signed else "") + requests

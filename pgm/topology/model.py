@@ -137,7 +137,7 @@ class StreamTable:
     signed: bool = _key("true", "The sources sign their SPMs with their keys (`pgm keys`). All other nodes drop SPMs without a valid signature, and data before the first signed SPM (docs/guide/security.md).", default=False)
     sealed: bool = _key("true", "The source encrypts all messages. Only nodes with keys that may read the stream decrypt them; elements and recorders need no keys. `signed = true` is needed, too (docs/guide/security.md).", default=False)
     readers: tuple[str, ...] = _key('["desk-*", "recorder"]', "Nodes that may read a sealed stream: names of nodes or patterns. Without the key all receivers of the stream that have keys in the file.", default=())
-    authenticated: bool = _key("true", "All nodes that carry the stream have keys (`pgm keys`) and addresses in the file. Requests carry a code of their sender, and requests without a valid one are dropped (docs/guide/security.md).", default=False)
+    authenticated: bool = _key("true", "All nodes that carry the stream have keys (`pgm keys`) and addresses in the file. Control packets carry a code of their sender, and those without a valid one are dropped (docs/guide/security.md).", default=False)
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)
     name: str = ""
 

@@ -4,6 +4,9 @@ The key of a pair comes from their X25519 secret by BLAKE3 in the mode for keys,
 sender first: each direction has a key of its own. The octets of a code: counter (8), code (16). The code covers the
 counter and the covered octets of the packet. The counter is the sender's time in ns since 1970, raised by one where two
 packets have the same time. A receiver takes a counter once, within a window of time around its own clock.
+
+A node authenticates what it says to all nodes of its segments by a key of its own, the segment key. Each of them gets
+it, encrypted by the key of the pair, and can then forge what the node says to all, but not what it says to one.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ from pgm.trust.public_keys import PublicKeys
 
 MAC_OCTETS = 24  # counter and code
 
+SEGMENT_KEY_OCTETS = 32
+
 _CONTEXT = "pgm 2026-11 key of control packets between two nodes"
+_ID_CONTEXT = "pgm 2026-11 id of a segment key"
+_SEAL_CONTEXT = "pgm 2026-11 encryption of a segment key for one node"
+_ID_OCTETS = 10
 _COUNTER_OCTETS, _CODE_OCTETS = 8, 16
 
 
@@ -79,6 +87,29 @@ class MacReceiver:
             self.floor = heapq.heappop(self._ascending)
             self._taken.remove(self.floor)
         return True
+
+
+def segment_key_id(key: bytes) -> bytes:
+    """Return the id of a segment key."""
+    return blake3.blake3(key, derive_key_context=_ID_CONTEXT).digest(_ID_OCTETS)
+
+
+def seal_segment_key(pair_key: bytes, key: bytes) -> bytes:
+    """Return the id of a segment key, and the key encrypted for one node. A pair has one key stream for each id."""
+    key_id = segment_key_id(key)
+    return key_id + _mask(pair_key, key_id, key)
+
+
+def open_segment_key_untrusted(pair_key: bytes, octets: bytes) -> bytes | None:
+    """Return a segment key that was encrypted for this node; None if it does not have its id."""
+    key_id = octets[:_ID_OCTETS]
+    key = _mask(pair_key, key_id, octets[_ID_OCTETS:])
+    return key if len(key) == SEGMENT_KEY_OCTETS and segment_key_id(key) == key_id else None
+
+
+def _mask(pair_key: bytes, key_id: bytes, octets: bytes) -> bytes:
+    stream = blake3.blake3(pair_key + key_id, derive_key_context=_SEAL_CONTEXT).digest(len(octets))
+    return bytes(one ^ other for one, other in zip(octets, stream, strict=True))
 
 
 def _code(key: bytes, counter: bytes, covered: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Rewriting of options of finished packets: OPT_NAK_BO_IVL of SPMs, and codes of requests.
+"""Rewriting of options of finished packets: OPT_NAK_BO_IVL of SPMs, and codes.
 
 The rules for OPT_NAK_BO_IVL are RFC 15.2.1 and W-28. The option holds for one segment only. An element removes it, or
 puts in its own value. Every other option stays unchanged, except that OPT_END moves to the last one.
@@ -31,11 +31,8 @@ _LENGTH_OCTETS = 4  # OPT_LENGTH
 _HEAD_OCTETS = 4  # of an option
 _TYPE_AT, _NLAS_AT, _NLAS = 4, 20, 2
 _NLA_OCTETS: dict[int, int] = {AFI_IPV4: 8, AFI_IPV6: 20}
-_FIXED_OCTETS: dict[int, int] = {
-    PacketType.SPMR: 16,
-    PacketType.POLR: 24,
-    PacketType.ACK: 24,
-}  # of requests without addresses
+_FIXED_OCTETS: dict[int, int] = {PacketType.SPMR: 16, PacketType.POLR: 24, PacketType.ACK: 24}  # before options
+_POLL_NLA_AT, _POLL_REST = 24, 12
 
 
 def with_back_off(spm: Spm, octets: bytes, advertised: Options) -> bytes:
@@ -78,9 +75,9 @@ def _concerns_elements(number: int, *, is_marked: bool) -> bool:
 
 
 def with_code(octets: bytes, code: bytes) -> bytes:
-    """Return an own request with a code, which covers `covered_octets`."""
+    """Return an own control packet with a code, which covers `covered_octets`."""
     option = bytes([ControlCode.TYPE | OPT_END, _HEAD_OCTETS + CODE_OCTETS, 0, 0]) + code
-    at = _request_options_at(octets)
+    at = _options_at(octets)
     packet = bytearray(octets)
     if len(octets) == at:
         packet += bytes([OPT_LENGTH, _LENGTH_OCTETS, 0, 0])
@@ -95,8 +92,8 @@ def with_code(octets: bytes, code: bytes) -> bytes:
 
 
 def without_code(packet: Packet) -> bytes:
-    """Return the octets of a received request without the code, its last option, and with checksum 0."""
-    at = _request_options_at(packet.octets)
+    """Return the octets of a received packet without the code, its last option, and with checksum 0."""
+    at = _options_at(packet.octets)
     plain = bytearray(packet.octets[: len(packet.octets) - _HEAD_OCTETS - CODE_OCTETS])
     if len(packet.options) == 1:
         del plain[at:]
@@ -124,11 +121,13 @@ def with_checksum(octets: bytes) -> bytes:
     return octets[:_CHECKSUM_AT] + checksum.checksum(octets) + octets[_CHECKSUM_AT + 2 :]
 
 
-def _request_options_at(octets: bytes) -> int:
-    """Return the offset of the options of a valid request, which is its length if there are none."""
+def _options_at(octets: bytes) -> int:
+    """Return the offset of the options of a valid packet, which is its length if there are none."""
     fixed = _FIXED_OCTETS.get(octets[_TYPE_AT])
     if fixed is not None:
         return fixed
+    if octets[_TYPE_AT] == PacketType.POLL:
+        return _POLL_NLA_AT + _NLA_OCTETS[octets[_POLL_NLA_AT + 1]] + _POLL_REST
     at = _NLAS_AT
     for _ in range(_NLAS):
         at += _NLA_OCTETS[octets[at + 1]]

@@ -26,6 +26,7 @@ OP_ENCODED_NULL = 0x80  # U, fourth octet
 MAX_OPTIONS = 16  # after OPT_LENGTH (W-24, E-19); this project never sends more than 15
 PROOF_OCTETS = 74  # of OPT_PGM_SIGNATURE: id of keys, and Ed25519 signature (RFC 8032)
 CODE_OCTETS = 34  # of OPT_PGM_CODE: id of keys, counter, and keyed BLAKE3
+SEGMENT_KEY_OCTETS = 42  # of OPT_PGM_SEGMENT_KEY: id of the key, and the encrypted key
 MAX_NAK_LIST = 62  # beyond the header's sqn (W-33)
 
 _HEAD = struct.Struct(">BBBB")
@@ -357,8 +358,17 @@ class ControlCode(Option):
     """
 
     TYPE, NAME = 0x6C, "OPT_PGM_CODE"
-    CARRIERS = frozenset({_T.NAK, _T.NNAK, _T.SPMR, _T.POLR, _T.ACK})
-    proof: bytes = raw("id of the sender's keys (10), counter (8), code (16)")
+    CARRIERS = frozenset({_T.NAK, _T.NNAK, _T.NCF, _T.SPMR, _T.POLL, _T.POLR, _T.ACK})
+    proof: bytes = raw("id of the sender's keys, or of its segment key (10), counter (8), code (16)")
+
+
+@_option
+@attrs.frozen
+class SegmentKey(Option):
+    """Private option: the key with which a node authenticates what it says to all, for one other node; or a request."""
+
+    TYPE, NAME, CARRIERS = 0x6D, "OPT_PGM_SEGMENT_KEY", frozenset({_T.SPMR})
+    content: bytes = raw("requests: nothing; answers: id of the key (10), the encrypted key (32)")
 
 
 @attrs.frozen
@@ -483,6 +493,8 @@ def _decode_one_untrusted(octets: memoryview, at: int, number: int, size: int, o
     if cls is SpmSignature and len(values[2]) != PROOF_OCTETS:
         raise WireError("option_length")
     if cls is ControlCode and len(values[0]) != CODE_OCTETS:
+        raise WireError("option_length")
+    if cls is SegmentKey and len(values[0]) not in (0, SEGMENT_KEY_OCTETS):
         raise WireError("option_length")
     if cls in _PARITY and not _is_sound(cls, values[0], octet3):
         raise WireError("parity")

@@ -11,6 +11,7 @@ from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.element.setup import ElementSetup
 from pgm.core.node_id import NodeId
 from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.segment import Channel
 from pgm.core.session.signed_streams import SignedStreams
 from pgm.core.session.source_filter import SourceFilter
 from pgm.core.session.state import SessionState
@@ -77,10 +78,10 @@ class ElementCore(Generic[S]):
             self._signed.signs(item.data_port),
         )
 
-    def _items_of(self, train: Train, peer: Nla, now_ns: int) -> list[Item]:
+    def _items_of(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> list[Item]:
         """Return the items of a read to process.
 
-        Packets of refused sources, of a signed stream without a proof, requests without a code that they need, and
+        Packets of refused sources, of a signed stream without a proof, control packets without a code that they need, and
         packets that OPX discards (W-26) are not among them.
         """
         items, rejects = train.parse_runs_untrusted()
@@ -92,7 +93,7 @@ class ElementCore(Generic[S]):
             if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
                 continue
             if self.control_codes.has_any and isinstance(item, Packet):
-                checked = self.control_codes.checked(item, peer, now_ns)
+                checked = self.control_codes.checked(item, channel.segment, peer, now_ns)
                 if checked is None:
                     continue
                 item = checked

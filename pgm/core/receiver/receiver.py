@@ -99,9 +99,9 @@ class ReceiverCore:
         if self._signed.has_any and self._signed.refuses(item, self._state_of(item.tsi), peer, now_ns):
             return NOTHING
         if self.control_codes.has_any and isinstance(item, Packet):
-            checked = self.control_codes.checked(item, peer, now_ns)
+            checked = self.control_codes.checked(item, channel.segment, peer, now_ns)
             if checked is None:
-                return self.control_codes.take_notices()
+                return self.control_codes.take_effects()
             item = checked
         if isinstance(item, Data):
             if item.parity:

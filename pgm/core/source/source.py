@@ -215,7 +215,7 @@ class SourceCore:
                 self._on_foreign(item)
                 continue
             if self.control_codes.has_any and isinstance(item, Packet):
-                checked = self.control_codes.checked(item, peer, now_ns)
+                checked = self.control_codes.checked(item, channel.segment, peer, now_ns)
                 if checked is None:
                     continue
                 item = checked
@@ -238,7 +238,7 @@ class SourceCore:
                 self._on_foreign(item)
         if wanted:
             effects += self._naks.answer(wanted, peer, now_ns, may_repair=may_repair)
-        return [*effects, *self.control_codes.take_notices()] if self.control_codes.has_any else effects
+        return [*self.control_codes.take_effects(), *effects] if self.control_codes.has_any else effects
 
     def _on_foreign(self, item: Item | DataWithGaps) -> None:
         self.counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -27,9 +28,11 @@ def control_keys_of(plan: NodePlan, streams: Sequence[StreamPlan]) -> ControlKey
     known = coded[0].known_keys  # all streams of a file have the same
     assert known is not None
     window_ns = plan.parameters.signature_age
-    table = PairTable(all_own_keys(plan), known, window_ns, time.time_ns())
+    from pgm.trust.control_macs import SEGMENT_KEY_OCTETS
+
+    table = PairTable(all_own_keys(plan), known, window_ns, time.time_ns(), os.urandom(SEGMENT_KEY_OCTETS))
     ports = frozenset(of(stream.data_port) for stream in coded for of in (int, state_port, proof_port, key_port))
-    return ControlKeys(ports, table.make, table.check_untrusted, wall_offset_ns)
+    return ControlKeys(ports, table, wall_offset_ns)
 
 
 def with_codes(signers: StreamSigners, plan: NodePlan, streams: Sequence[StreamPlan]) -> StreamSigners:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from pgm.units import SECOND
 from pgm.wire.formats import Tsi
 from tests.unit.trust.keys import FIRST, private_keys
 
+Accepted = Counter[tuple[str, str, bytes, bytes]]
 WALL_NS = 1_790_000_000 * SECOND  # ns since 1970 when the world begins, within the validity of the keys
 assert FIRST.year == 2026
 
@@ -31,23 +33,37 @@ def addresses_of(plan: NodePlan) -> list[str]:
     return [segment.address for segment in plan.segments if segment.address is not None]
 
 
-def control_keys(
-    plan: NodePlan, own: PrivateKeys, known: Mapping[str, tuple[PublicKeys, ...]], accepted: Counter[str]
-) -> ControlKeys:
-    """Return the codes of a node in virtual time. `accepted` counts the valid codes by node."""
-    table = PairTable([own], known, plan.parameters.signature_age, WALL_NS - SECOND)
-    ports = frozenset(stream.data_port for stream in plan.streams)
+class CountingTable(PairTable):
+    """Keys of a node that count each packet with a valid code: by node, sender, code and covered octets."""
 
-    def check_untrusted(address: str, proof: bytes, covered: bytes, wall_ns: int) -> bool:
-        is_valid = table.check_untrusted(address, proof, covered, wall_ns)
-        accepted[plan.name] += is_valid
+    node: str
+    accepted: Accepted
+
+    def check_untrusted(self, address: str, proof: bytes, covered: bytes, wall_ns: int) -> bool:
+        """Check a code for this node."""
+        is_valid = super().check_untrusted(address, proof, covered, wall_ns)
+        self.accepted[self.node, address, proof, covered] += is_valid
         return is_valid
 
-    return ControlKeys(ports, table.make, check_untrusted, lambda: WALL_NS)
+    def check_for_all_untrusted(self, address: str, proof: bytes, covered: bytes, wall_ns: int) -> bool:
+        """Check a code for all nodes."""
+        is_valid = super().check_for_all_untrusted(address, proof, covered, wall_ns)
+        self.accepted[self.node, address, proof, covered] += is_valid
+        return is_valid
 
 
-def coding(tree: TreeBuilder, accepted: Counter[str]) -> CoreFactory:
-    """Return a factory of cores for a tree whose streams are authenticated. `accepted` counts valid codes by node."""
+def control_keys(
+    plan: NodePlan, own: PrivateKeys, known: Mapping[str, tuple[PublicKeys, ...]], accepted: Accepted
+) -> ControlKeys:
+    """Return the codes of a node in virtual time. `accepted` counts the valid codes."""
+    own_key = hashlib.sha256(plan.name.encode()).digest()
+    table = CountingTable([own], known, plan.parameters.signature_age, WALL_NS - SECOND, own_key)
+    table.node, table.accepted = plan.name, accepted
+    return ControlKeys(frozenset(stream.data_port for stream in plan.streams), table, lambda: WALL_NS)
+
+
+def coding(tree: TreeBuilder, accepted: Accepted) -> CoreFactory:
+    """Return a factory of cores for a tree whose streams are authenticated. `accepted` counts valid codes."""
     owned = {name: private_keys(number) for number, name in enumerate(tree.plans)}
     known: dict[str, tuple[PublicKeys, ...]] = {}
     for name, plan in tree.plans.items():

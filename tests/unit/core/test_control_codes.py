@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from pgm.core.control_codes import ControlCodes, ControlKeys
 from pgm.core.counters import Counters
-from pgm.core.effects import Send, control
+from pgm.core.effects import Effect, Notice, Send, control
 from pgm.core.segment import Segment
 from pgm.trust.pair_table import PairTable
-from pgm.units import SECOND
+from pgm.trust.private_keys import PrivateKeys
+from pgm.units import MILLISECOND, SECOND
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr, decode_control_untrusted, encode
 from pgm.wire.formats import PacketType
 from pgm.wire.naks import LIST_SQNS, nak_rows
@@ -45,21 +46,28 @@ REQUESTS = [
     Ack(rx_max=5, bitmap=0, options=(MEMBERS,), **ENDS),
     Ack(rx_max=5, bitmap=0, **ENDS),
 ]
-OTHERS = [
+SPM = Spm(spm_sqn=1, trail=0, lead=5, path_nla="10.0.0.2", **ENDS)
+ANSWERS = [
     Nak(kind=T.NCF, sqn=7, **ENDS, **NLAS),
-    Spm(spm_sqn=1, trail=0, lead=5, path_nla="10.0.0.2", **ENDS),
+    Nak(kind=T.NCF, sqn=7, options=(NakList(sqns=(8, 10)),), **ENDS, **NLAS),
     Poll(poll_sqn=1, poll_round=0, sub_type=0, path_nla="10.0.0.2", bo_ivl_us=1, rand=0, mask=0, **ENDS),
     Spmr(options=(HeldHistory(amount=5, answers=True),), **ENDS),
     Ack(rx_max=5, bitmap=0, options=(attrs.evolve(MEMBERS, confirms=True),), **ENDS),
-    Nak(sqn=7, **ENDS | {"data_port": 7501}, **NLAS),
 ]
 
 
-def codes(own=CHILD) -> tuple[ControlCodes, Counters]:  # type: ignore[no-untyped-def]
-    table, counters = PairTable([own], FILE, 60 * SECOND, WALL - SECOND), Counters()
-    return ControlCodes(
-        ControlKeys(frozenset([PORT]), table.make, table.check_untrusted, lambda: WALL), counters
-    ), counters
+def codes(own: PrivateKeys = CHILD) -> tuple[ControlCodes, Counters]:
+    table, counters = PairTable([own], FILE, 60 * SECOND, WALL - SECOND, own.public.ed25519), Counters()
+    return ControlCodes(ControlKeys(frozenset([PORT]), table, lambda: WALL), counters), counters
+
+
+def carried(sender: ControlCodes, send: Effect | None, to: ControlCodes, now_ns: int = 0) -> Packet | None:
+    """Return what is left of a packet that is sent and received."""
+    assert isinstance(send, Send)
+    coded = sender.coded(send, now_ns)
+    assert coded is not None
+    peer = "10.0.0.1" if send.to == "10.0.0.2" else "10.0.0.2"
+    return to.checked(received(bytes(coded.octets)), SEGMENT, peer, now_ns)
 
 
 def received(octets: bytes) -> Packet:
@@ -72,25 +80,74 @@ def test_request_is_taken_once_with_its_code(packet: Packet) -> None:
     sent = child.coded(control(SEGMENT, encode(packet), "10.0.0.2"), 0)
     assert sent is not None
     item = received(bytes(sent.octets))
-    taken = parent.checked(item, "10.0.0.1", 0)
+    taken = parent.checked(item, SEGMENT, "10.0.0.1", 0)
     assert taken == received(encode(packet))
     assert taken is not None
     assert taken.octets == encode(packet)
-    assert parent.checked(item, "10.0.0.1", 0) is None
-    assert parent.checked(received(encode(packet)), "10.0.0.1", 0) is None
+    assert parent.checked(item, SEGMENT, "10.0.0.1", 0) is None
+    assert parent.checked(received(encode(packet)), SEGMENT, "10.0.0.1", 0) is None
     assert counters.uncoded_packets == 2
-    assert [notice.text for notice in parent.take_notices()] == [
-        "a request from 10.0.0.1 has a wrong code, and was dropped"
+    assert [effect for effect in parent.take_effects() if isinstance(effect, Notice)] == [
+        Notice("uncoded-packet", "a control packet from 10.0.0.1 has a wrong code, and was dropped")
     ]
-    assert parent.take_notices() == ()
+    assert parent.take_effects() == ()
 
 
-@pytest.mark.parametrize("packet", OTHERS, ids=lambda packet: packet.type.name)
-def test_other_packets_need_no_code(packet: Packet) -> None:
-    (child, counters), item = codes(), received(encode(packet))
-    send = control(SEGMENT, encode(packet))
+@pytest.mark.parametrize("packet", ANSWERS, ids=lambda packet: packet.type.name)
+def test_answer_is_taken_once_by_nodes_with_the_key(packet: Packet) -> None:
+    """The first valid request brings the key. A node that has sent none asks for it."""
+    child, parent = codes()[0], codes(PARENT)[0]
+    stranger, counters = codes()
+    assert carried(child, control(SEGMENT, encode(REQUESTS[0]), "10.0.0.2"), parent) is not None
+    [given] = parent.take_effects()
+    assert carried(parent, given, child) is None
+    assert carried(child, control(SEGMENT, encode(REQUESTS[0]), "10.0.0.2"), parent, 1) is not None
+    assert parent.take_effects() == ()
+    sent = parent.coded(control(SEGMENT, encode(packet)), 2)
+    assert sent is not None
+    item = received(bytes(sent.octets))
+    taken = child.checked(item, SEGMENT, "10.0.0.2", 2)
+    assert taken is not None
+    assert (taken, taken.octets) == (received(encode(packet)), encode(packet))
+    assert child.checked(item, SEGMENT, "10.0.0.2", 2) is None
+    assert stranger.checked(item, SEGMENT, "10.0.0.2", 2) is None
+    assert counters.uncoded_packets == 1
+    [question] = stranger.take_effects()
+    assert carried(stranger, question, parent, 3) is None
+    [given] = parent.take_effects()
+    assert carried(parent, given, stranger, 4) is None
+    assert stranger.checked(item, SEGMENT, "10.0.0.2", 5) is not None
+    assert stranger.take_effects() == parent.take_effects() == ()
+
+
+def test_questions_for_false_keys_become_rare() -> None:
+    """A forger of unknown keys makes each node ask less than ten times in the first 10 s, and once in 10 s later."""
+    child, asked = codes()[0], []
+    false = received(with_code(encode(ANSWERS[0]), bytes(CODE_OCTETS)))
+    for now_ns in range(0, 30 * SECOND, 10 * MILLISECOND):
+        assert child.checked(false, SEGMENT, "10.0.0.2", now_ns) is None
+        assert child.checked(false, SEGMENT, "10.9.9.9", now_ns) is None  # nobody asks a stranger
+        asked += [now_ns] * sum(isinstance(one, Send) for one in child.take_effects())
+    assert len([now_ns for now_ns in asked if now_ns < 10 * SECOND]) < 10
+    assert len(asked) <= 11
+
+
+def test_spm_with_the_path_of_another_node_is_dropped() -> None:
+    (child, counters), item = codes(), received(encode(SPM))
+    send = control(SEGMENT, encode(SPM))
     assert child.coded(send, 0) is send
-    assert child.checked(item, "10.0.0.9", 0) is item
+    assert child.checked(item, SEGMENT, "10.0.0.2", 0) is item
+    assert child.checked(item, SEGMENT, "10.0.0.1", 0) is None
+    assert counters.uncoded_packets == 1
+
+
+def test_packets_of_other_streams_need_no_code() -> None:
+    child, counters = codes()
+    for packet in (*REQUESTS, *ANSWERS):
+        item = received(encode(attrs.evolve(packet, data_port=7501)))
+        send = control(SEGMENT, item.octets)
+        assert child.coded(send, 0) is send
+        assert child.checked(item, SEGMENT, "10.0.0.9", 0) is item
     assert counters == Counters()
 
 
@@ -111,22 +168,21 @@ def test_train_of_naks_gets_a_code_for_each() -> None:
     assert sent is not None
     items, rejects = Train.of(sent.octets, sent.stride).parse_scattered_untrusted()
     assert not rejects
-    taken = [parent.checked(item, "10.0.0.1", 0) for item in items if isinstance(item, Packet)]
+    taken = [parent.checked(item, SEGMENT, "10.0.0.1", 0) for item in items if isinstance(item, Packet)]
     assert [item.octets for item in taken if item is not None] == [row.tobytes() for row in rows]
     uncoded, _ = Train.of(rows.reshape(-1), rows.shape[1]).parse_scattered_untrusted()
-    assert [parent.checked(item, "10.0.0.1", 0) for item in uncoded if isinstance(item, Packet)] == [None]
+    assert [parent.checked(item, SEGMENT, "10.0.0.1", 0) for item in uncoded if isinstance(item, Packet)] == [None]
     assert counters.uncoded_packets == 3
 
 
 @given(
     packet=st.sampled_from(sorted(ControlCode.CARRIERS)).flatmap(packets_of), peer=st.sampled_from(["10.0.0.1", "x"])
 )
-def test_drawn_forgeries_make_no_state(packet: Packet, peer: str) -> None:
+def test_drawn_forgeries_are_refused(packet: Packet, peer: str) -> None:
     parent, counters = codes(PARENT)
     packet = attrs.evolve(packet, data_port=PORT)
-    taken = parent.checked(received(encode(packet)), peer, 0)
-    is_answer = isinstance(packet, (Spmr, Ack)) and taken is not None
-    assert is_answer or counters.uncoded_packets == 1
+    assert parent.checked(received(encode(packet)), SEGMENT, peer, 0) is None
+    assert counters.uncoded_packets == 1
 
 
 def test_loop_of_forgeries_is_refused() -> None:
@@ -137,13 +193,13 @@ def test_loop_of_forgeries_is_refused() -> None:
         sent = child.coded(control(SEGMENT, encode(packet), "10.0.0.2"), 0)
         assert sent is not None
         genuine.append(bytes(sent.octets))
-        assert parent.checked(received(genuine[-1]), "10.0.0.1", 0) is not None
+        assert parent.checked(received(genuine[-1]), SEGMENT, "10.0.0.1", 0) is not None
     forged = 10_000
     for number in range(forged):
         packet = rng.choice(REQUESTS)
         code = bytearray(rng.choice(genuine)[-CODE_OCTETS:])
         code[rng.randrange(CODE_OCTETS)] ^= rng.randrange(256)
         peer = "10.0.0.1" if number % 2 else f"10.9.{number >> 8}.{number & 255}"
-        assert parent.checked(received(with_code(encode(packet), bytes(code))), peer, 0) is None
+        assert parent.checked(received(with_code(encode(packet), bytes(code))), SEGMENT, peer, 0) is None
     assert counters.uncoded_packets == forged
-    assert len(parent.take_notices()) == 64
+    assert sum(isinstance(effect, Notice) for effect in parent.take_effects()) == 64

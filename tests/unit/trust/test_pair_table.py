@@ -23,7 +23,7 @@ WINDOW = 5 * SECOND
 
 
 def table(*own: PrivateKeys, known: dict[str, tuple[PublicKeys, ...]] = FILE) -> PairTable:
-    return PairTable(own, known, WINDOW, NOW - DAY)
+    return PairTable(own, known, WINDOW, NOW - DAY, own[0].public.ed25519)
 
 
 def code(sender: PrivateKeys, to: str = "10.0.0.3", covered: bytes = b"nak", now_ns: int = NOW) -> bytes:
@@ -73,10 +73,10 @@ def test_keys_count_on_their_days() -> None:
     known = {"10.0.0.5": (short.public,)}
     first = 1_788_220_800 * SECOND  # 2026-09-01
     for now_ns, is_valid in ((first - 1, False), (first, True), (first + 9 * DAY - 1, True), (first + 9 * DAY, False)):
-        assert (PairTable([PARENT], known, WINDOW, 0).make("10.0.0.5", b"", now_ns) is not None) == is_valid
-        made = PairTable([short], FILE, WINDOW, 0).make("10.0.0.3", b"nak", now_ns)
+        assert (PairTable([PARENT], known, WINDOW, 0, bytes(32)).make("10.0.0.5", b"", now_ns) is not None) == is_valid
+        made = PairTable([short], FILE, WINDOW, 0, bytes(32)).make("10.0.0.3", b"nak", now_ns)
         assert made is not None
-        parent = PairTable([PARENT], known, WINDOW, 0)
+        parent = PairTable([PARENT], known, WINDOW, 0, bytes(32))
         assert parent.check_untrusted("10.0.0.5", made, b"nak", now_ns) == is_valid
 
 
@@ -91,3 +91,54 @@ def test_weak_keys_of_the_file_are_never_used() -> None:
     assert one.make("10.0.0.1", b"", NOW) is None
     assert not one.check_untrusted("10.0.0.1", weak.id_octets + bytes(24), b"", NOW)
     assert one.make("10.0.0.9", b"", NOW) is None
+
+
+def test_answers_for_all_are_taken_once_with_their_key() -> None:
+    child, parent, other = table(CHILD), table(PARENT), table(OTHER)
+    said = parent.make_for_all(b"ncf", NOW)
+    assert not child.check_for_all_untrusted("10.0.0.3", said, b"ncf", NOW)
+    assert child.lacks_segment_key("10.0.0.3", said)
+    assert not child.lacks_segment_key("10.9.9.9", said)
+    content = parent.segment_key_for("10.0.0.1", NOW)
+    assert content is not None
+    assert not other.take_segment_key_untrusted("10.0.0.3", code(PARENT, "10.0.0.2"), content)  # for another node
+    given = parent.make("10.0.0.1", b"key", NOW)
+    assert given is not None
+    assert child.check_untrusted("10.0.0.3", given, b"key", NOW)
+    assert child.take_segment_key_untrusted("10.0.0.3", given, content)
+    assert not child.lacks_segment_key("10.0.0.3", said)
+    assert not child.check_for_all_untrusted("10.0.0.2", said, b"ncf", NOW)
+    assert not child.check_for_all_untrusted("10.0.0.3", said, b"rdata", NOW)
+    assert child.check_for_all_untrusted("10.0.0.3", said, b"ncf", NOW)
+    assert not child.take_segment_key_untrusted("10.0.0.3", given, content)
+    assert not child.check_for_all_untrusted("10.0.0.3", said, b"ncf", NOW)
+
+
+@given(st.binary(max_size=60))
+def test_random_segment_keys_are_refused(content: bytes) -> None:
+    child, given = table(CHILD), code(PARENT, "10.0.0.1")
+    assert child.check_untrusted("10.0.0.3", given, b"nak", NOW)
+    assert not child.take_segment_key_untrusted("10.0.0.3", given, content)
+
+
+def test_segment_keys_of_an_address_are_bounded() -> None:
+    """A node has many processes in its life; the newest of them are known."""
+    child, lives = table(CHILD), 70
+    said = []
+    for number in range(lives):
+        parent = PairTable([PARENT], FILE, WINDOW, 0, bytes([number]) * 32)
+        given, content = parent.make("10.0.0.1", b"", NOW + number), parent.segment_key_for("10.0.0.1", NOW)
+        assert given is not None
+        assert content is not None
+        assert child.check_untrusted("10.0.0.3", given, b"", NOW)
+        assert child.take_segment_key_untrusted("10.0.0.3", given, content)
+        said.append(parent.make_for_all(b"ncf", NOW + number))
+    assert [child.lacks_segment_key("10.0.0.3", one) for one in said] == [True] * 6 + [False] * 64
+
+
+def test_segment_key_does_not_show() -> None:
+    parent = table(PARENT)
+    content = parent.segment_key_for("10.0.0.1", NOW)
+    assert content is not None
+    assert PARENT.public.ed25519 not in content  # the segment key of the test
+    assert PARENT.public.ed25519.hex() not in repr(parent)

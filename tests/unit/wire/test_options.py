@@ -14,6 +14,7 @@ from pgm.wire.options import (
     OPT_END,
     OPT_INVALID,
     OPTIONS,
+    SEGMENT_KEY_OCTETS,
     Acker,
     ControlCode,
     Cr,
@@ -38,6 +39,7 @@ from pgm.wire.options import (
     PgmccFeedback,
     Redirect,
     Rst,
+    SegmentKey,
     SpmSignature,
     StateOffer,
     Syn,
@@ -154,6 +156,8 @@ VECTORS = [
     (HeldHistory(amount=17, answers=True), T.SPMR, "e9 0c 00 01 00000011 00000000"),
     (SpmSignature(7, 9, b"i" * 10 + b"s" * 64), T.SPM, "eb 56 00 00 00000007 00000009" + "69" * 10 + "73" * 64),
     (ControlCode(b"i" * 10 + b"n" * 8 + b"c" * 16), T.NAK, "ec 26 00 00" + "69" * 10 + "6e" * 8 + "63" * 16),
+    (SegmentKey(b""), T.SPMR, "ed 04 00 00"),
+    (SegmentKey(b"i" * 10 + b"k" * 32), T.SPMR, "ed 2e 00 00" + "69" * 10 + "6b" * 32),
     (StateOffer(sqn=17), T.SPMR, "ea 08 00 00 00000011"),
 ]  # fmt: skip
 
@@ -200,6 +204,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_HELD": 0x69,
         "OPT_PGM_SIGNATURE": 0x6B,
         "OPT_PGM_CODE": 0x6C,
+        "OPT_PGM_SEGMENT_KEY": 0x6D,
         "OPT_PGM_STATE": 0x6A,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
@@ -218,6 +223,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_HELD",
         "OPT_PGM_SIGNATURE",
         "OPT_PGM_CODE",
+        "OPT_PGM_SEGMENT_KEY",
         "OPT_PGM_STATE",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
@@ -351,8 +357,9 @@ def test_options_of_a_wrong_size_are_refused(cls, data):
         found = decode(chain(bytes([octets[4], wrong, 0, 0]) + body))[0][0]
     except WireError as error:
         assert error.reason in ("option_length", "unknown_afi")  # noqa: PT017
-    # An address without family is told by its length, so two lengths are right (E-04).
-    assert found is None or (cls in (PathNla, PgmccFeedback) and abs(wrong - size) == 12)
+    # An address without family is told by its length, so two lengths are right (E-04), as for requests and answers.
+    others = {PathNla: 12, PgmccFeedback: 12, SegmentKey: SEGMENT_KEY_OCTETS}
+    assert found is None or abs(wrong - size) == others.get(cls)
 
 
 @pytest.mark.rfc("SEC-06")
