@@ -28,6 +28,7 @@ _DOMAIN = b"pgm seal 1\0"
 _BLOCK_OCTETS = 16
 _NONCE_OCTETS = 16
 _KEY_OCTETS = 32
+_SCRATCH_OCTETS = 1 << 16  # that are worked on at a time, and stay in the cache of a processor
 
 Octets = npt.NDArray[np.uint8]
 
@@ -57,7 +58,7 @@ class PayloadCipher:
     Raises `ValueError` for a secret of another length, or for blocks out of range. The object is neither printed nor pickled.
     """
 
-    __slots__ = ("_context", "terms")
+    __slots__ = ("_context", "_scratch", "terms")
 
     def __init__(self, secret: bytes, terms: SealTerms) -> None:
         if len(secret) != SECRET_OCTETS or not 1 <= terms.blocks <= MOST_BLOCKS:
@@ -67,9 +68,20 @@ class PayloadCipher:
         # One context for all trains: a new one costs more than a packet, and a new nonce costs nearly nothing.
         cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(_NONCE_OCTETS)))
         self._context: CipherContext = cipher.encryptor()
+        room = max(_SCRATCH_OCTETS, terms.blocks * _BLOCK_OCTETS)
+        self._scratch = np.zeros(room + _BLOCK_OCTETS, np.uint8)  # the library wants room for one block more
 
     def applied(self, first_sqn: int, payloads: Octets) -> Octets:
         """Return the (count, length) payloads of consecutive packets, encrypted or decrypted, in new memory.
+
+        Raises `ValueError` for payloads that are longer than the terms allow.
+        """
+        result = np.empty(payloads.shape, np.uint8)
+        self.apply(first_sqn, payloads, result)
+        return result
+
+    def apply(self, first_sqn: int, payloads: Octets, into: Octets) -> None:
+        """Write the payloads of consecutive packets, encrypted or decrypted, into an array, which may be the same.
 
         Raises `ValueError` for payloads that are longer than the terms allow.
         """
@@ -77,13 +89,17 @@ class PayloadCipher:
         stride = self.terms.blocks * _BLOCK_OCTETS
         if length > stride:
             raise ValueError(f"a payload of {length} octets is longer than {stride}")
+        scratch = self._scratch
+        most = (len(scratch) - _BLOCK_OCTETS) // stride
         self._context.reset_nonce((first_sqn * self.terms.blocks).to_bytes(_NONCE_OCTETS, "big"))
-        result = np.empty(count * stride + _BLOCK_OCTETS, np.uint8)  # the library wants room for one block more
-        rows = result[: count * stride].reshape(count, stride)
-        rows[:, :length] = payloads
-        used = max(0, count - 1) * stride + length
-        self._context.update_into(result.data[:used], result.data)
-        return rows[:, :length]
+        for at in range(0, count, most):
+            end = min(count, at + most)
+            rows = scratch[: (end - at) * stride].reshape(end - at, stride)
+            rows[:, :length] = payloads[at:end]
+            # Whole rows before other ones, so that the counter goes on; the rest of the last row is not needed.
+            used = len(rows) * stride - (stride - length if end == count else 0)
+            self._context.update_into(scratch.data[:used], scratch.data)
+            into[at:end] = rows[:, :length]
 
     def __repr__(self) -> str:
         return f"PayloadCipher({self.terms!r})"

@@ -73,9 +73,9 @@ class StreamSealer:
         self._generations.append(_Generation(head, secret, groups))
         return PayloadCipher(secret, terms)
 
-    def seal(self, first_sqn: int, payloads: Octets) -> Octets:
-        """Return the payloads of the next packets, encrypted, in new memory."""
-        return self._cipher.applied(first_sqn, payloads)
+    def seal(self, first_sqn: int, payloads: Octets) -> None:
+        """Encrypt the payloads of the next packets in place."""
+        self._cipher.apply(first_sqn, payloads, payloads)
 
     def generation_at(self, sqn: int) -> int:
         """Return the generation of the secret of a packet."""
@@ -201,5 +201,5 @@ class SealedSessionCheck:
 def _decrypted(run: Run, cipher: PayloadCipher) -> Run:
     rows = np.empty((run.count, run.stride), np.uint8)
     rows[:, : run.payload_at] = run.rows[:, : run.payload_at]
-    rows[:, run.payload_at :] = cipher.applied(run.first, run.payloads)
+    cipher.apply(run.first, run.payloads, rows[:, run.payload_at :])
     return Run(run.first, run.count, rows.reshape(-1), 0, run.stride, run.payload_at)

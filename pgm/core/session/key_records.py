@@ -30,8 +30,8 @@ def key_tsi(tsi: Tsi) -> Tsi:
 class PayloadSealer(Protocol):
     """Encryption of the payloads of one session. Sqns are the source's own numbers."""
 
-    def seal(self, first_sqn: int, payloads: Octets) -> Octets:
-        """Return the (count, length) payloads of the next packets, encrypted, in new memory."""
+    def seal(self, first_sqn: int, payloads: Octets) -> None:
+        """Encrypt the (count, length) payloads of the next packets in place."""
 
     def records(self) -> Iterator[bytes]:
         """Yield the key records of all secrets, the newest first. The first round makes each record as it is taken."""

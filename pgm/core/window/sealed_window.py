@@ -19,8 +19,7 @@ class SealedWindow(TransmitWindow):
         self._sealer = sealer
 
     def _build(self, run: Run, options: bytes, offsets: range | None) -> None:
-        payloads = run.payloads
-        payloads[...] = self._sealer.seal(run.first, payloads)
+        self._sealer.seal(run.first, run.payloads)
         super()._build(run, options, offsets)
 
     def _append_alone(self, payload: Payload) -> None:

@@ -23,13 +23,18 @@ from tests.unit.trust.keys import private_keys
 KEYS = {"source": private_keys(1), "desk-1": private_keys(2), "desk-2": private_keys(3)}
 
 
-def sealed_tree(place: Place, *readers: str, loss: str = "") -> Topology:
+def sealed_text(place: Place, *readers: str, loss: str = "") -> str:
+    """Return the file of a tree whose elements have no keys."""
     text = below_a_relay(
         place, rate="100Mbit/s", loss=loss, has_repairer=True, parameters='secret_wait = "1s"', quiet="200ms"
     )
     text = text.replace("data_port = 7500", "data_port = 7500\nsigned = true\nsealed = true", 1)
     keys = "\n".join(f'{name} = ["{KEYS[name].public.line}"]' for name in ("source", *readers))
-    return loads(f"{text}\n[keys]\n{keys}\n")
+    return f"{text}\n[keys]\n{keys}\n"
+
+
+def sealed_tree(place: Place, *readers: str, loss: str = "") -> Topology:
+    return loads(sealed_text(place, *readers, loss=loss))
 
 
 @pytest.fixture

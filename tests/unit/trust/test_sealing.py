@@ -43,6 +43,16 @@ def test_train_is_sealed_as_its_packets_are(first: int, count: int, length: int,
     assert sealed[0].tobytes() == program
 
 
+@pytest.mark.parametrize("length", [1400, 1395])
+def test_train_longer_than_the_scratch_is_sealed_in_place_as_packets(length: int) -> None:
+    payloads = np.arange(150 * length, dtype=np.uint32).astype(np.uint8).reshape(150, length)
+    sealed = payloads.copy()
+    own = cipher(1400)
+    own.apply(2**32 - 70, sealed, sealed)
+    for row in range(150):
+        assert np.array_equal(own.applied(2**32 - 70 + row, payloads[row : row + 1])[0], sealed[row])
+
+
 def test_key_stream_of_no_two_packets_overlaps() -> None:
     blocks = cipher().applied(5, payloads_of(400, 48)).reshape(-1, 16)
     assert len({block.tobytes() for block in blocks}) == 1200
