@@ -152,6 +152,10 @@ class NodePlan:
         """
         return self.role in (Role.SOURCE, Role.RECEIVER)
 
+    def reads(self, stream: StreamPlan) -> bool:
+        """Return whether the node gets a stream in the clear: the stream is not sealed, or the node is a reader."""
+        return stream.readers is None or not set(self.identity.listed).isdisjoint(stream.readers)
+
     def parameters_of(self, stream: StreamPlan) -> Parameters:
         """Return the parameters of a stream, which only a source with several streams has apart from its node."""
         return self.parameters if stream.parameters is None else stream.parameters

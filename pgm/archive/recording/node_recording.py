@@ -22,7 +22,10 @@ def names_of(plan: NodePlan) -> RowNames:
         node=plan.name,
         segment=plan.upstream.name,
         streams={stream.data_port: stream.name for stream in plan.streams},
-        batched=frozenset(stream.data_port for stream in plan.streams if stream.framing == "batch"),
+        # What this node cannot decrypt is recorded as it came, packet by packet.
+        batched=frozenset(
+            stream.data_port for stream in plan.streams if stream.framing == "batch" and plan.reads(stream)
+        ),
     )
 
 

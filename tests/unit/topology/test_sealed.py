@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pgm.archive.recording.node_recording import names_of
 from pgm.topology.check import check
 from pgm.topology.load import loads
 from pgm.topology.node_plan import StreamPlan
@@ -40,6 +41,13 @@ def test_listed_readers_alone_get_the_secret() -> None:
 def test_revoked_receiver_is_left_out_and_the_file_stays_valid() -> None:
     revoked = f'revoked.{KEYS["desk-2"].id} = "2026-11-26 desk-2: stolen"\n'
     assert stream_of(text_of(revoked=revoked, without=("desk-2",))).readers == (KEYS["desk-1"], KEYS["desk-3"])
+
+
+def test_recorder_takes_ciphertext_for_no_batches() -> None:
+    topology = loads(text_of(more='framing = "batch"'))
+    assert names_of(plan_node(topology, "desk-1")).batched == {7500}
+    assert names_of(plan_node(topology, "desk-7")).batched == frozenset()
+    assert names_of(plan_node(topology, "floor-repairer")).batched == frozenset()
 
 
 def test_clear_stream_has_no_readers() -> None:

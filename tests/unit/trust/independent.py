@@ -56,11 +56,11 @@ def proof_fields(octets: bytes, line: str) -> dict[str, Any] | None:
         Ed25519PublicKey.from_public_bytes(ed25519).verify(signature, b"pgm proof 1\0" + signed)
     except InvalidSignature:
         return None
-    version, zero, count, signer, tsi, epoch, number, previous = struct.unpack(">BBH10s8sQQ32s", signed[:70])
-    assert (version, zero, len(signed)) == (1, 0, 70 + 44 * count)
+    version, kind, count, signer, tsi, epoch, number, previous = struct.unpack(">BBH10s8sQQ32s", signed[:70])
+    assert (version, kind & 1, len(signed)) == (1, 0, 70 + 44 * count)
     assert base64.b32encode(signer).decode().lower() == name
     spans = [struct.unpack(">QI32s", signed[at : at + 44]) for at in range(70, len(signed), 44)]
-    return {"tsi": tsi, "epoch": epoch, "number": number, "previous": previous, "spans": spans}
+    return {"tsi": tsi, "epoch": epoch, "number": number, "generation": kind >> 1, "previous": previous, "spans": spans}
 
 
 def sealed(secret: bytes, tsi: bytes, epoch: int, generation: int, blocks: int, sqn: int, payload: bytes) -> bytes:
@@ -142,7 +142,8 @@ def check_vectors(vectors: dict[str, Any]) -> int:
         if fields is not None:
             assert fields["previous"] == previous, vector["about"]
             spans = [[first, count, digest.hex()] for first, count, digest in fields["spans"]]
-            assert (fields["number"], spans) == (vector["number"], vector["spans"]), vector["about"]
+            told = (vector["number"], vector["generation"], vector["spans"])
+            assert (fields["number"], fields["generation"], spans) == told, vector["about"]
             previous = blake3.blake3(octets).digest()
         checked += 1
     for vector in vectors["payloads"]:

@@ -46,10 +46,11 @@ def vectors() -> dict[str, Any]:
     spans.sort(key=lambda span: span.first)
     proofs, previous = [], FIRST_PREVIOUS
     for number, chosen in enumerate((spans[:2], spans[2:])):
-        octets = Proof(keys.public.id, SESSION, number, previous, tuple(chosen)).signed_by(keys)
+        generation = 130 * number  # the second proof is one of a sealed session
+        octets = Proof(keys.public.id, SESSION, number, previous, tuple(chosen), generation=generation).signed_by(keys)
         previous = hash_of_proof(octets)
         rows = [[span.first, span.count, span.digest.hex()] for span in chosen]
-        proofs.append({"about": f"proof {number}", "octets": octets.hex(), "is_valid": True, "number": number, "spans": rows})  # fmt: skip
+        proofs.append({"about": f"proof {number}", "octets": octets.hex(), "is_valid": True, "number": number, "generation": generation % 128, "spans": rows})  # fmt: skip
     forged = bytearray.fromhex(proofs[0]["octets"])
     forged[70] ^= 1
     proofs.append({"about": "a changed sqn", "octets": forged.hex(), "is_valid": False})
