@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from pgm.archive.service.collection import Archives
 
 _WRITE_ROWS = 1000
-_SHOW_S = 0.5
+_OWNERS = {
+    **dict.fromkeys(("tsi", "node", "first", "end"), "cat"),
+    **dict.fromkeys(("signatures", "topologies"), "verify"),
+    "companions": "ls",
+}  # option -> its action
 
 
 def _open(directory: Path) -> Archives:
@@ -49,9 +53,9 @@ def _no_archive_text(directory: Path) -> str:
     return f"{directory} holds no archive, or nothing was recorded there yet"
 
 
-def _ls(directory: Path, as_json: bool) -> int:
+def _ls(directory: Path, as_json: bool, has_companions: bool) -> int:
     archives = _open_nonempty(directory)
-    holdings = archives.holdings()
+    holdings = _holdings(archives, has_companions=has_companions)
     if as_json:
         print_json(
             {
@@ -71,6 +75,13 @@ def _ls(directory: Path, as_json: bool) -> int:
     return EXIT_FAILED if archives.damage else 0
 
 
+def _holdings(archives: Archives, *, has_companions: bool = False) -> list[SessionExtent]:
+    """Return the sessions of messages, or all sessions."""
+    from pgm.archive.session import COMPANIONS
+
+    return [extent for extent in archives.holdings() if has_companions or extent.kind not in COMPANIONS]
+
+
 def _row(extent: SessionExtent) -> list[str]:
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(extent.last_received_us / 1e6))
     octets = format_octets(extent.octets >> 20 << 20 or extent.octets)
@@ -83,53 +94,6 @@ def _row(extent: SessionExtent) -> list[str]:
         octets,
         "closed" if extent.closed else until,
     ]
-
-
-def _verify(directory: Path, as_json: bool) -> int:
-    """Read every batch with its checksum, check sessions for gaps, and return the exit code."""
-    archives = _open_nonempty(directory)
-    from pgm.archive.store.segment import SegmentFile
-
-    batches = rows = octets = 0
-    problems = [error.message for error in archives.damage]
-    shown = 0.0
-    for reader, session in archives.sessions():
-        at = session.oldest
-        for entry in list(session.entries):
-            if entry.first != at:
-                problems.append(f"session {session.session.tsi} has no rows for the sqns {at} to {entry.first - 1}")
-            at = entry.end
-            try:
-                with SegmentFile(reader.directory, entry.segment) as file:
-                    file.batch_of(entry)
-            except _corrupt() as error:
-                problems.append(error.message)
-            except FileNotFoundError as error:
-                reader.refresh(is_forced=True)
-                # Otherwise the recorder has dropped the segment meanwhile, as its oldest one.
-                if session.oldest <= entry.first:
-                    problems.append(f"{error.filename} is gone, with the sqns {entry.first} to {entry.end - 1}")
-                continue
-            batches, rows, octets = batches + 1, rows + entry.rows, octets + entry.octets
-            if sys.stderr.isatty() and time.monotonic() - shown > _SHOW_S:
-                shown = time.monotonic()
-                print(f"\rverified {octets / 1e6:,.1f} MB  ", end="", file=sys.stderr, flush=True)
-    if shown:
-        print(file=sys.stderr)
-    result = {"ok": not problems, "batches": batches, "rows": rows, "octets": octets, "problems": problems}
-    if as_json:
-        print_json(result)
-    else:
-        for problem in problems:
-            warn(problem)
-        print(f"{batches:,} batches, {rows:,} rows, {octets / 1e6:,.1f} MB: {'sound' if not problems else 'damaged'}")
-    return 0 if not problems else EXIT_FAILED
-
-
-def _corrupt() -> type[Any]:
-    from pgm.archive.errors import CorruptSegment
-
-    return CorruptSegment
 
 
 def _cat(directory: Path, as_json: bool, tsi: str | None, node: str | None, first: int | None, end: int | None) -> int:
@@ -158,7 +122,7 @@ def _cat(directory: Path, as_json: bool, tsi: str | None, node: str | None, firs
 
 
 def _only_session(directory: Path, archives: Archives) -> str:
-    known = sorted({extent.tsi for extent in archives.holdings()})
+    known = sorted({extent.tsi for extent in _holdings(archives)})
     if len(known) == 1:
         return known[0]
     for error in archives.damage:
@@ -196,32 +160,51 @@ def _write(octets: bytes) -> None:
 @click.command()
 @click.argument("action", type=click.Choice(["ls", "verify", "cat"]))
 @click.argument("directory", type=PATH)
+@click.option("--companions", is_flag=True, help="ls: list the sessions of proofs and key records, too.")
+@click.option("--signatures", is_flag=True, help="verify: judge each row of signed streams by its proof.")
+@click.option(
+    "--topology",
+    "topologies",
+    type=PATH,
+    multiple=True,
+    help="verify --signatures: the file with the public keys. Repeat it for files with earlier keys.",
+)
 @click.option("--tsi", help="cat: the session, if there are several.")
 @click.option("--node", help="cat: the node of the archive, if DIRECTORY holds several.")
 @click.option("--first", type=click.IntRange(0), help="cat: the first sqn; by default the oldest held.")
 @click.option("--end", type=click.IntRange(0), help="cat: the sqn after the last one.")
 @command
-def archive(
-    action: str, directory: Path, tsi: str | None, node: str | None, first: int | None, end: int | None, as_json: bool
-) -> None:
+def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None:
     """Inspect the archive in DIRECTORY, or the archives in its subdirectories, also during a recording.
 
     \b
     pgm archive ls archive
     pgm archive verify archive
+    pgm archive verify archive --signatures --topology tree.toml
     pgm archive cat archive --first 1000 --end 2000 > messages
 
     `ls` lists the sessions with the range held of each. `verify` reads the whole archive and checks every checksum. `cat` writes the
     messages, one per line. `cat --json` writes rows, one object per line; a message that is not UTF-8 also has `value_base64`. Exits with
     1 if the archive is damaged; the message names the file and the position.
+
+    `verify --signatures` counts for each session of a signed stream the rows that are proved, unproved because their proof is missing,
+    forged, and proved by revoked keys. Exits with 1 unless every row is proved. Keys count by the start of the session. Without
+    --topology the keys are those that the recorder has copied into the archive.
     """
-    for option, value in {"--tsi": tsi, "--node": node, "--first": first, "--end": end}.items():
-        if value is not None and action != "cat":
-            raise UsageError(f"{option} is an option of `cat`, not of `{action}`", remedy=f"leave out {option}")
+    for name, value in options.items():
+        is_given = value is not None and value is not False and value != ()
+        if is_given and (owner := _OWNERS[name]) != action:
+            option = f"--{name.replace('topologies', 'topology')}"
+            raise UsageError(f"{option} is an option of `{owner}`, not of `{action}`", remedy=f"leave out {option}")
+    if options["topologies"] and not options["signatures"]:
+        raise UsageError("--topology names the keys for a check of signatures", remedy="add --signatures")
     if action == "ls":
-        code = _ls(directory, as_json)
+        code = _ls(directory, as_json, options["companions"])
     elif action == "verify":
-        code = _verify(directory, as_json)
+        from deploy.archive.verify import verify
+
+        archives = _open_nonempty(directory)
+        code = verify(archives, signatures=options["signatures"], topologies=options["topologies"], as_json=as_json)
     else:
-        code = _cat(directory, as_json, tsi, node, first, end)
+        code = _cat(directory, as_json, options["tsi"], options["node"], options["first"], options["end"])
     sys.exit(code)

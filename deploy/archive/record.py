@@ -121,9 +121,12 @@ async def record_node(
     async with AsyncExitStack() as stack:
         stack.enter_context(links.held())
         generator = random.Random(random.SystemRandom().random())
-        recorder = stack.enter_context(recording(plan, directory, lambda tsi: core.sessions.state_of(tsi), events.log))
+        signers = attrs.evolve(with_codes(signers_of(streams, plan), plan, streams), keeps_proofs=True)
+        recorder = stack.enter_context(
+            recording(plan, directory, lambda tsi: core.state_of(tsi), events.log, signers.sealed)
+        )
         memory = ArchiveMemory(recorder)
-        segments, signers = [link.segment for link in links], with_codes(signers_of(streams, plan), plan, streams)
+        segments = [link.segment for link in links]
         core = receiver_core(plan, streams, segments, generator, starts=memory, signers=signers)
         recorder.counters = core.counters
         stack.enter_context(serving(plan, directory, events.log))

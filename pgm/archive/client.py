@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from pgm.messages.batch_decoder import NO_TIME
 from pgm.messages.columns import Columns
 
 _COLUMNS = ("sqn", "count", "index", "subject", "lost", "value")
+_FRAME = "frame"
 _DROPPED = RangeDropped.code
 
 
@@ -32,6 +33,7 @@ class ArchivedMessages:
     sqns: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
     sent_us: npt.NDArray[np.int64] | None = None  # NO_TIME where the stream does not say; None if not asked for
+    frames: Mapping[int, bytes] = attrs.field(factory=dict)  # of messages by their place, if asked for
 
     @property
     def first(self) -> int:
@@ -78,12 +80,14 @@ class RangeClient:
         except Exception as error:
             raise _failure(error) from error
 
-    def rows(self, request: RangeRequest, *, has_times: bool = False) -> Iterator[ArchivedMessages | ArchivedLoss]:
+    def rows(
+        self, request: RangeRequest, *, has_times: bool = False, has_frames: bool = False
+    ) -> Iterator[ArchivedMessages | ArchivedLoss]:
         """Yield the rows of a range in order. Raises `ArchiveError`, and `RangeDropped` for a range that begins too early.
 
-        `has_times` asks for the time at which each message was sent, too.
+        `has_times` asks for the time at which each message was sent, and `has_frames` for the frames of signed streams.
         """
-        columns = (*_COLUMNS, "sent") if has_times else _COLUMNS
+        columns = (*_COLUMNS, *(("sent",) if has_times else ()), *((_FRAME,) if has_frames else ()))
         ticket = self._flight.Ticket(attrs.evolve(request, columns=columns).to_bytes())
         try:
             for chunk in self._client.do_get(ticket, self._options):
@@ -165,4 +169,10 @@ def _messages_of(batch: Any, sqns: Any, counts: Any, first: int, end: int) -> Ar
     if "sent" in batch.schema.names:
         sent_us = batch["sent"][first:end].cast("int64").fill_null(NO_TIME).to_numpy(zero_copy_only=False)
     columns = Columns.of_sizes(data, np.diff(ends), **names)
-    return ArchivedMessages(columns, sqns[first:end], counts[first:end], sent_us)
+    frames = {}
+    if _FRAME in batch.schema.names:
+        held = batch[_FRAME][first:end]
+        frames = {
+            row: held[row].as_py() for row in np.flatnonzero(held.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        }
+    return ArchivedMessages(columns, sqns[first:end], counts[first:end], sent_us, frames)

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from pgm.archive.errors import BadRequest
+from pgm.archive.session import MESSAGES
 
 ACTION_HOLDINGS = "holdings"
 ACTION_SQN_AT = "sqn_at"
@@ -37,6 +38,7 @@ class SessionExtent:
     first_received_us: int
     last_received_us: int
     closed: bool  # the stream has ended; nothing follows
+    kind: str = MESSAGES  # or another kind of `pgm.archive.session`
 
     def as_json(self) -> dict[str, Any]:
         """Return the extent with stable keys."""
@@ -44,8 +46,8 @@ class SessionExtent:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> SessionExtent:
-        """Decode the result of `as_json`; ignore keys of newer versions."""
-        return cls(**{field.name: value[field.name] for field in attrs.fields(cls)})
+        """Decode the result of `as_json`, or that of another version."""
+        return cls(**{field.name: value[field.name] for field in attrs.fields(cls) if field.name in value})
 
 
 @attrs.frozen

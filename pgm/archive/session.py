@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import attrs
 
+MESSAGES = "messages"
+SIGNED = "signed"  # messages whose packets are proved
+OPENED = "opened"  # messages of a sealed stream, which the recorder has decrypted: proofs are about the encrypted ones
+PROOFS = "proofs"  # of a signed stream, in its companion session
+KEY_RECORDS = "key records"  # of a sealed stream, in another companion session
+COMPANIONS = frozenset((PROOFS, KEY_RECORDS))
+
 
 @attrs.frozen
 class RecordedSession:
-    """One recorded session: the columns that have the same value in all its rows."""
+    """One recorded session: its kind, and the columns that have the same value in all its rows."""
 
     tsi: str
     epoch_us: int | None = None
@@ -15,6 +22,7 @@ class RecordedSession:
     source: str | None = None
     node: str = ""
     segment: str | None = None
+    kind: str = MESSAGES
 
     @property
     def key(self) -> tuple[str, int | None]:

@@ -189,7 +189,27 @@ class Notice:
     text: str
 
 
-Effect = Send | Deliver | Lost | Conflict | Opened | Closed | Snapshot | NoSnapshot | SnapshotWanted | Save | Notice
+@attrs.define
+class Evidence:
+    """Packets, losses or the end of a session of proofs, for an archive that keeps them."""
+
+    effect: Deliver | Lost | Closed
+
+
+Effect = (
+    Send
+    | Deliver
+    | Evidence
+    | Lost
+    | Conflict
+    | Opened
+    | Closed
+    | Snapshot
+    | NoSnapshot
+    | SnapshotWanted
+    | Save
+    | Notice
+)
 Effects = Sequence[Effect]
 NOTHING: Effects = ()
 

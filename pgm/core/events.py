@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.core.effects import Closed, Conflict, Deliver, Lost, NoSnapshot, Notice, Opened, Save, Snapshot, SnapshotWanted
+from pgm.core.effects import (
+    Closed,
+    Conflict,
+    Deliver,
+    Evidence,
+    Lost,
+    NoSnapshot,
+    Notice,
+    Opened,
+    Save,
+    Snapshot,
+    SnapshotWanted,
+)
 from pgm.wire.formats import tsi_text
 
 Happening = Opened | Closed | Lost | Conflict | NoSnapshot | Notice
-ForApplication = Deliver | Save | Snapshot | SnapshotWanted | Happening
+ForApplication = Deliver | Evidence | Save | Snapshot | SnapshotWanted | Happening
 
 
 @attrs.frozen

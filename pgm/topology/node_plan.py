@@ -86,6 +86,11 @@ class StreamPlan:
     known_keys: Mapping[Address, tuple[PublicKeys, ...]] | None = attrs.field(default=None, hash=False, repr=False)
     parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream
 
+    @property
+    def is_proved(self) -> bool:
+        """Whether the packets of the stream are proved: only a stream with an order can wait for proofs."""
+        return self.signers is not None and self.order == "ordered"
+
 
 @attrs.frozen
 class LinePlan:

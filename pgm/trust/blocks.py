@@ -31,6 +31,7 @@ BLOCK_BITS = 10  # 1,024 packets
 
 _DOMAIN = b"pgm block 1\0"
 _RECORD_WORDS = 4
+_RECORD_TYPE = ">u4"
 _FRAGMENT = 1 << 31  # bit of a length
 _MOST_KEPT = 64  # records of plain packets that are kept ready
 
@@ -62,6 +63,12 @@ class SignedSession:
             octets[begin:end].reshape(run.count, -1 if end > begin else 0)[:] = run.payloads
         return blake3.blake3(octets.data).digest()
 
+    def digest_of_records(self, first: int, records: npt.NDArray[np.uint32], payloads: memoryview) -> bytes:
+        """Return the digest of a span of one block, given as its records (`records_of`) and its payloads in one piece."""
+        head = _DOMAIN + self.tsi + self.epoch.to_bytes(8, "big") + first.to_bytes(8, "big")
+        head += len(records).to_bytes(4, "big") + records.astype(_RECORD_TYPE).tobytes()
+        return blake3.blake3(head).update(payloads).digest()
+
     def digests_of_packets(self, runs: Sequence[Run]) -> list[bytes]:
         """Return the digest of every packet as a span of its own, for the search of the wrong packets of a block."""
         return [self.digest([run.part(sqn, sqn + 1)]) for run in runs for sqn in range(run.first, run.end)]
@@ -80,7 +87,7 @@ def _records(run: Run) -> bytes:
     fragment = fragment_of(run)
     if fragment is None:
         return _plain_records(run.count, length)
-    rows = np.empty((run.count, _RECORD_WORDS), ">u4")
+    rows = np.empty((run.count, _RECORD_WORDS), _RECORD_TYPE)
     rows[:, 0], rows[:, 1], rows[:, 3] = length | _FRAGMENT, fragment.first_sqn, fragment.apdu_length
     # Options of a run differ in the offset of the fragment alone, which grows by the payload.
     rows[:, 2] = _offsets(fragment.offset, length, run.count)
@@ -89,6 +96,22 @@ def _records(run: Run) -> bytes:
 
 def _offsets(first: int, length: int, count: int) -> npt.NDArray[np.int64]:
     return np.arange(first, first + count * length, length) & MASK if length else np.full(count, first)
+
+
+def records_of(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the records of packets without OPT_FRAGMENT, given the lengths of their payloads."""
+    rows = np.zeros((len(lengths), _RECORD_WORDS), np.uint32)
+    rows[:, 0] = lengths
+    return rows
+
+
+def records_of_fragments(first_sqn: int, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the records of all fragments of one message, given the lengths of their payloads."""
+    rows = np.empty((len(lengths), _RECORD_WORDS), np.uint32)
+    ends = np.cumsum(lengths)
+    rows[:, 0], rows[:, 1], rows[:, 3] = lengths | _FRAGMENT, first_sqn & MASK, int(ends[-1]) & MASK
+    rows[:, 2] = ends - lengths & MASK
+    return rows
 
 
 @functools.lru_cache(_MOST_KEPT)

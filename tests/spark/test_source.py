@@ -142,9 +142,9 @@ def test_rows_of_a_newer_version(spark_pgm: SparkSession, tmp_path: Path) -> Non
     with served(tmp_path) as service:
         archive(tmp_path / "b")
         (segment,) = (tmp_path / "b").glob("*.arrows")
-        newer = STORED_SCHEMA.with_metadata({VERSION_KEY: b"2"}).serialize().to_pybytes()
+        newer = STORED_SCHEMA.with_metadata({VERSION_KEY: b"3"}).serialize().to_pybytes()
         segment.write_bytes(newer + segment.read_bytes()[len(HEAD) :])
-        with pytest.raises(PySparkException, match=r"(?s)PGM-ARCHIVE-SCHEMA.*version 2.*knows up to 1"):
+        with pytest.raises(PySparkException, match=r"(?s)PGM-ARCHIVE-SCHEMA.*version 3.*knows up to 2"):
             read(spark_pgm, at(service)).count()
 
 

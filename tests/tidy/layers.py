@@ -29,7 +29,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "archive": (
         ("pgm.archive",),
-        ("errors, units", "parameters", "wire", "messages", "core", "topology", "telemetry"),
+        ("errors, units", "parameters", "wire", "trust", "messages", "core", "topology", "telemetry"),
         ("attrs", "numpy", "pyarrow"),
     ),
     "net": (
@@ -52,7 +52,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "spark": (
         ("pgm.spark",),
-        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry", "archive"),
+        ("errors, units", "parameters", "impairments", "wire", "trust", "core", "topology", "telemetry", "archive"),
         ("attrs", "numpy", "py4j", "pyarrow", "pyspark"),
     ),
     "processes": (
@@ -81,7 +81,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "element", "acked", "late_join", "receiver", "source",
     ),
     "pgm.net": ("wall_clock", "sockets", "framing", "keys", "link", "driver", "gate", "control", "", "durable", "endpoint"),
-    "pgm.archive": ("", "store", "recording", "service"),
+    "pgm.archive": ("", "store", "recording", "service", "signatures"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),

@@ -6,7 +6,18 @@ import json
 
 import attrs
 
-from pgm.archive.session import ReachedSession, RecordedSession
+from pgm.archive.session import (
+    COMPANIONS,
+    KEY_RECORDS,
+    MESSAGES,
+    OPENED,
+    PROOFS,
+    SIGNED,
+    ReachedSession,
+    RecordedSession,
+)
+from pgm.core.session.key_records import key_port
+from pgm.core.session.proofs import proof_port
 from pgm.core.session.state import NO_EPOCH, SessionState
 from pgm.core.source_names import node_of
 from pgm.wire.formats import Tsi, tsi_text
@@ -20,6 +31,16 @@ class RowNames:
     segment: str | None
     streams: dict[int, str] = attrs.Factory(dict)
     batched: frozenset[int] = frozenset()  # data ports of streams with batches
+    signed: frozenset[int] = frozenset()  # data ports of streams whose packets are proved
+    sealed: frozenset[int] = frozenset()  # data ports of sealed streams
+    opened: frozenset[int] = frozenset()  # data ports of sealed streams that the node decrypts
+
+    def kind_of(self, port: int) -> tuple[int, str]:
+        """Return the data port of the stream that a session belongs to, and the kind of the session."""
+        for companion, kind, of in (proof_port(port), PROOFS, self.signed), (key_port(port), KEY_RECORDS, self.sealed):
+            if port not in self.streams and companion in of:
+                return companion, kind
+        return port, OPENED if port in self.opened else SIGNED if port in self.signed else MESSAGES
 
 
 @attrs.frozen(eq=False)
@@ -49,12 +70,14 @@ def feed_of(tsi: Tsi, path: SessionState | None, names: RowNames) -> SessionFeed
     """Return the feed that describes a session by its present state."""
     if path is None:  # the session was evicted before any of its data was delivered
         return SessionFeed(RecordedSession(tsi_text(tsi), node=names.node, segment=names.segment))
+    port, kind = names.kind_of(path.data_port)
     session = RecordedSession(
         tsi=tsi_text(tsi),
         epoch_us=None if path.epoch is NO_EPOCH else path.epoch.started_ns // 1000,
-        stream=names.streams.get(path.data_port),
+        stream=names.streams.get(port),
         source=node_of(path.tsi) or None,
         node=names.node,
         segment=names.segment,
+        kind=kind,
     )
-    return SessionFeed(session, path.epoch.shift, path.data_port in names.batched)
+    return SessionFeed(session, path.epoch.shift, kind not in COMPANIONS and port in names.batched)

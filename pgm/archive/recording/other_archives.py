@@ -14,7 +14,7 @@ from pgm.archive.client import ArchivedMessages, RangeClient, RangeServices
 from pgm.archive.errors import ArchiveError
 from pgm.archive.recording.rows import RowBuilder, rows_of_loss
 from pgm.archive.requests import RangeRequest, SessionExtent
-from pgm.archive.session import RecordedSession
+from pgm.archive.session import OPENED, SIGNED, RecordedSession
 from pgm.core.structures.ranges import Span, without
 from pgm.parameters import Parameters
 from pgm.units import SECOND
@@ -43,16 +43,17 @@ class OtherArchives:
             yield rows_of_loss(first, end - first, cause, at_us)
             return
         for low in range(first, end, _SLICE_SQNS):
-            yield from _filled(held, (low, min(low + _SLICE_SQNS, end)), cause, at_us)
+            slice_span = low, min(low + _SLICE_SQNS, end)
+            yield from _filled(held, slice_span, cause, at_us, is_signed=session.kind in (OPENED, SIGNED))
 
 
 def _filled(
-    held: Sequence[tuple[RangeClient, SessionExtent]], span: Span, cause: str, at_us: int
+    held: Sequence[tuple[RangeClient, SessionExtent]], span: Span, cause: str, at_us: int, *, is_signed: bool
 ) -> Iterator[RowBuilder]:
     found: list[RowBuilder] = []
     holes = [span]
     for client, extent in held:
-        read = [rows for hole in holes for rows in _read(client, extent, hole, at_us)]
+        read = [rows for hole in holes for rows in _read(client, extent, hole, at_us, is_signed)]
         holes = without(holes, [(rows.first, rows.end) for rows in read])
         found += read
     at, end = span
@@ -65,13 +66,13 @@ def _filled(
         yield rows_of_loss(at, end - at, cause, at_us)
 
 
-def _read(client: RangeClient, extent: SessionExtent, span: Span, at_us: int) -> Iterator[RowBuilder]:
+def _read(client: RangeClient, extent: SessionExtent, span: Span, at_us: int, is_signed: bool) -> Iterator[RowBuilder]:
     first, end = max(span[0], extent.oldest), min(span[1], extent.next_sqn)
     if first >= end:
         return
     request = RangeRequest(extent.tsi, extent.epoch_us, first, end, node=extent.node, paced=True)
     try:
-        for piece in client.rows(request, has_times=True):
+        for piece in client.rows(request, has_times=True, has_frames=is_signed):
             rows = _rows_of(piece, end, at_us) if isinstance(piece, ArchivedMessages) else None
             if rows is not None and rows.first >= first:
                 yield rows
@@ -100,4 +101,5 @@ def _rows_of(messages: ArchivedMessages, end: int, at_us: int) -> RowBuilder | N
         subjects=columns.subjects,
         subject=columns.subject if isinstance(columns.subject, int) else columns.subject[:count],
         sent_us=messages.sent_us,
+        frames={row: frame for row, frame in messages.frames.items() if row < count},
     )

@@ -22,7 +22,7 @@ from pgm.archive.recording.shared_ring import HELD, RingItem, RingItemKind, Shar
 from pgm.archive.recording.writer_process import WriterProcess
 from pgm.archive.session import ReachedSession
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost
+from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Evidence, LossCause, Lost
 from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.units import SECOND
@@ -107,6 +107,8 @@ class Recorder:
     def take(self, effect: Effect) -> ReachedSession | None:
         """Record a delivery, a loss or the end of a session; ignore all other effects. Return a session that ended."""
         ended = None
+        if isinstance(effect, Evidence):
+            effect = effect.effect
         if isinstance(effect, Deliver):
             run = effect.run
             with self._lock:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
 
 from pgm.archive.recording.feeds import SessionFeed
+from pgm.archive.recording.frame_maker import FrameMaker
 from pgm.archive.recording.other_archives import OtherArchives
 from pgm.archive.recording.rows import RowBuilder, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
 from pgm.archive.recording.shared_ring import RingTally
-from pgm.archive.session import RecordedSession
+from pgm.archive.session import COMPANIONS, OPENED, SIGNED, RecordedSession
 from pgm.archive.store.index import Key
 from pgm.archive.store.recovery import Log
 from pgm.archive.store.writer import ArchiveWriter, WriteFailed
@@ -39,6 +40,7 @@ class _SessionBuffer:
     reassembler: Reassembler
     next_sqn: int | None
     decoder: BatchDecoder | None = None
+    frames: FrameMaker | None = None  # of a signed stream
     parts: list[RowBuilder] = attrs.field(factory=list)
     octets: int = 0
     since_ns: int = 0
@@ -87,6 +89,8 @@ class RowCollector:
     def add_run(self, feed: SessionFeed, run: Run, at_us: int) -> None:
         """Add a run."""
         buffer = self._session(feed)
+        if buffer.frames is not None:
+            buffer.frames.note(run)
         for item in buffer.reassembler.add(run):
             self._add_item(buffer, item, feed.shift, at_us)
 
@@ -129,6 +133,8 @@ class RowCollector:
             buffer = self._sessions[key] = _SessionBuffer(feed.session, reassembler, known.next_sqn if known else None)
             if feed.has_batches:
                 buffer.decoder = BatchDecoder(None, SubjectFilter(None))
+            if feed.session.kind in (OPENED, SIGNED):
+                buffer.frames = FrameMaker()
         return buffer
 
     def _add_item(
@@ -153,7 +159,10 @@ class RowCollector:
             first = item.first + shift
             self._add_loss(buffer, (first, first + item.count), item.cause.value, at_us)
         elif buffer.decoder is None:
-            self._add_rows(buffer, rows_of(item, shift, at_us))
+            rows = rows_of(item, shift, at_us)
+            if buffer.frames is not None and isinstance(item, LargeMessage):
+                rows = attrs.evolve(rows, frames=buffer.frames.of_large())
+            self._add_rows(buffer, rows)
         else:
             self._add_batches(buffer, buffer.decoder, item, shift, at_us)
 
@@ -185,7 +194,12 @@ class RowCollector:
                 self._add_rows(buffer, rows_of_loss(decoded.first + shift, count, LossCause.MALFORMED.value, at_us))
             else:
                 places = decoded.sqns - first
-                self._add_rows(buffer, rows_of_batch(decoded, shift, at_us, repaired[places], each))
+                rows = rows_of_batch(decoded, shift, at_us, repaired[places], each)
+                if buffer.frames is not None:
+                    is_large = isinstance(item, LargeMessage)
+                    frames = buffer.frames.of_batches(decoded, packets[places], is_large=is_large)
+                    rows = attrs.evolve(rows, frames=frames)
+                self._add_rows(buffer, rows)
 
     def _add_rows(self, buffer: _SessionBuffer, rows: RowBuilder) -> None:
         buffer.next_sqn = rows.end
@@ -219,12 +233,17 @@ class RowCollector:
         self._unsynced[buffer.session.key] = buffer.closes
         if buffer.closes:
             self._sessions.pop(buffer.session.key, None)
-        self.tally.rows += batch.num_rows
-        for part in parts:
-            if part.lost is not None:
-                self.tally.loss_rows += 1
-                self.tally.lost[part.lost] = self.tally.lost.get(part.lost, 0) + part.end - part.first
+        self._count(buffer.session, parts, batch.num_rows)
         self._publish_tally()
+
+    def _count(self, session: RecordedSession, parts: Sequence[RowBuilder], rows: int) -> None:
+        """Count rows and losses. Proofs and key records are no messages: only those count that found no room."""
+        is_companion = session.kind in COMPANIONS
+        self.tally.rows += 0 if is_companion else rows
+        for part in parts:
+            if part.lost is not None and not (is_companion and part.lost != _RECORDER):
+                self.tally.loss_rows += 0 if is_companion else 1
+                self.tally.lost[part.lost] = self.tally.lost.get(part.lost, 0) + part.end - part.first
 
     def _publish_tally(self) -> None:
         octets, syncs = self._before
@@ -248,7 +267,7 @@ class RowCollector:
                 buffer = self._sessions[entry.session.key] = _SessionBuffer(entry.session, reassembler, entry.end)
             buffer.lost_from = entry.first if buffer.lost_from is None else min(buffer.lost_from, entry.first)
             buffer.closes = buffer.closes or entry.closes
-            self.tally.rows -= entry.rows if entry.offset else 0
+            self.tally.rows -= entry.rows if entry.offset and entry.session.kind not in COMPANIONS else 0
         for buffer in self._sessions.values():
             if buffer.parts:
                 buffer.lost_from = buffer.parts[0].first if buffer.lost_from is None else buffer.lost_from

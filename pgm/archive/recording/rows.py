@@ -5,7 +5,8 @@ No object is made for a single message. `rows_of` is the only place where packet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import attrs
 import numpy as np
@@ -24,6 +25,7 @@ Longs = npt.NDArray[np.int64]
 _TYPE_AT = 4  # octet of a PGM header that holds the packet's type (RFC 8.1)
 _TYPE_BITS = 0x0F
 _NO = np.zeros(1, np.bool_)
+_NO_FRAMES: Mapping[int, bytes] = MappingProxyType({})
 
 
 @attrs.frozen(eq=False)
@@ -44,11 +46,12 @@ class RowBuilder:
     # for each message, or one for all: 0 for no subject, i for subjects[i - 1]
     subject: npt.NDArray[np.unsignedinteger] | int = 0
     sent_us: Longs | None = None  # for each message, NO_TIME if unknown; None: unknown for all
+    frames: Mapping[int, bytes] = _NO_FRAMES  # of rows by their place
 
     @property
     def size(self) -> int:
         """Approximate octets on disk."""
-        return sum(part.size for part in self.octets) + 12 * len(self.sqns)
+        return sum(part.size for part in self.octets) + 12 * len(self.sqns) + sum(map(len, self.frames.values()))
 
 
 def rows_of(messages: WholeMessages | LargeMessage, shift: int, received_us: int) -> RowBuilder:
@@ -173,6 +176,29 @@ def _subjects(parts: Sequence[RowBuilder]) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(encoded.run_ends, pa.array(names, pa.string()).take(encoded.values))
 
 
+def _frames(parts: Sequence[RowBuilder]) -> pa.Array:
+    """Return the frames: one run for each, and one for the rows between two of them."""
+    total = sum(len(part.sqns) for part in parts)
+    if not any(part.frames for part in parts):
+        return constant(None, total, pa.binary())
+    ends: list[int] = []
+    values: list[bytes | None] = []
+    base = at = 0
+    for part in parts:
+        for place, frame in part.frames.items():
+            if base + place > at:
+                ends.append(base + place)
+                values.append(None)
+            at = base + place + 1
+            ends.append(at)
+            values.append(frame)
+        base += len(part.sqns)
+    if at < total:
+        ends.append(total)
+        values.append(None)
+    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values, pa.binary()))
+
+
 def _values(parts: Sequence[RowBuilder]) -> pa.Array:
     lengths = np.concatenate([part.lengths for part in parts])
     offsets = np.zeros(len(lengths) + 1, np.int32)
@@ -194,6 +220,7 @@ def batch_of(session: RecordedSession, parts: Sequence[RowBuilder]) -> pa.Record
     count = sum(sizes)
     constants = attrs.asdict(session)
     constants["epoch"] = constants.pop("epoch_us")
+    del constants["kind"]
     columns = {
         column.name: constant(constants[column.name], count, column.type)
         for column in COLUMNS
@@ -214,4 +241,5 @@ def batch_of(session: RecordedSession, parts: Sequence[RowBuilder]) -> pa.Record
     )
     columns["lost"] = _per_part((part.lost for part in parts), sizes, pa.string())
     columns["value"] = _values(parts)
+    columns["frame"] = _frames(parts)
     return pa.RecordBatch.from_arrays([columns[column.name] for column in COLUMNS], schema=STORED_SCHEMA)

@@ -36,6 +36,7 @@ from pgm.archive.service.batch_joining import joined
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.pace import RowPace
 from pgm.archive.service.publications import Publications, PublicationTarget
+from pgm.archive.session import COMPANIONS
 from pgm.archive.store.reader import RangeRead
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
@@ -369,7 +370,11 @@ def _values_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
-    for name in asked:
+    """Return whether a session is wanted. Sessions of proofs and key records are, if asked for or named."""
+    wanted = dict(asked)
+    has_companions = wanted.pop("companions", False) is True or "tsi" in wanted
+    for name in wanted:
         if name not in ("tsi", "stream", "node"):
             raise BadRequest(f"sessions cannot be selected by {name!r}", remedy="select by tsi, stream or node")
-    return all(holding[name] == value for name, value in asked.items())
+    is_shown = has_companions or holding["kind"] not in COMPANIONS
+    return is_shown and all(holding[name] == value for name, value in wanted.items())

@@ -10,13 +10,15 @@ covered. Every missing sqn has a row that says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgm.archive.errors import SchemaTooNew
 
-VERSION = 1
+VERSION = 2
 VERSION_KEY = b"pgm.schema"
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -30,6 +32,7 @@ class ArchiveColumn:
     type: pa.DataType
     is_constant: bool
     doc: str
+    version: int = 1  # of the first schema that has the column
 
     @property
     def stored_type(self) -> pa.DataType:
@@ -54,16 +57,29 @@ COLUMNS = (
     ArchiveColumn("repaired", pa.bool_(), True, "Whether the packet, of several the first, came as a repair."),
     ArchiveColumn("lost", pa.string(), True, "Null: a message. Else a loss, and why: see `LossCause`."),
     ArchiveColumn("value", pa.binary(), False, "The message; null for a loss."),
+    ArchiveColumn("frame", pa.binary(), True, "For signed streams: what the proof of the packet covers beyond the values of its rows. Null where it covers nothing else.", 2),
 )
 # fmt: on
 
-COLUMN_NAMES = tuple(column.name for column in COLUMNS)
-_METADATA = {VERSION_KEY: str(VERSION).encode()}
+FRAME = "frame"
+ALL_NAMES = tuple(column.name for column in COLUMNS)
+COLUMN_NAMES = tuple(name for name in ALL_NAMES if name != FRAME)  # served unless a request names others
+
+
+def _schema(columns: Iterable[ArchiveColumn], *, is_stored: bool) -> pa.Schema:
+    """Return the schema of columns, with the lowest version that has all of them."""
+    chosen = tuple(columns)
+    version = max(column.version for column in chosen)
+    fields = [(column.name, column.stored_type if is_stored else column.type) for column in chosen]
+    return pa.schema(fields, {VERSION_KEY: str(version).encode()})
+
 
 # Schema of served rows.
-SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS], _METADATA)
+SCHEMA = _schema((column for column in COLUMNS if column.name != FRAME), is_stored=False)
 # Schema of stored rows.
-STORED_SCHEMA = pa.schema([(column.name, column.stored_type) for column in COLUMNS], _METADATA)
+STORED_SCHEMA = _schema(COLUMNS, is_stored=True)
+# Schema of rows that earlier versions have stored.
+EARLIER_SCHEMA = _schema((column for column in COLUMNS if column.version == 1), is_stored=True)
 
 
 def check_version(schema: pa.Schema, where: str) -> None:
@@ -83,10 +99,20 @@ def check_version(schema: pa.Schema, where: str) -> None:
 
 def served_schema(columns: tuple[str, ...] | None, *, is_encoded: bool = False) -> pa.Schema:
     """Return the schema of columns in the given order; None selects all. `is_encoded` gives the types of files."""
-    full = STORED_SCHEMA if is_encoded else SCHEMA
-    if columns is None:
-        return full
-    return pa.schema([full.field(name) for name in columns], _METADATA)
+    by_name = {column.name: column for column in COLUMNS}
+    return _schema((by_name[name] for name in columns or COLUMN_NAMES), is_stored=is_encoded)
+
+
+def completed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return stored rows of any version with the columns of the present one."""
+    if rows.num_columns == len(COLUMNS):
+        return rows
+    ends = pa.array([rows.num_rows] if rows.num_rows else [], pa.int32())
+    added = [
+        pa.RunEndEncodedArray.from_arrays(ends, pa.nulls(len(ends), column.type))
+        for column in COLUMNS[rows.num_columns :]
+    ]
+    return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=STORED_SCHEMA)
 
 
 def plain(column: pa.Array) -> pa.Array:

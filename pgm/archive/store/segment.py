@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
-from pgm.archive.session import RecordedSession
-from pgm.archive.store.schema import STORED_SCHEMA, check_version
+from pgm.archive.session import MESSAGES, RecordedSession
+from pgm.archive.store.schema import EARLIER_SCHEMA, STORED_SCHEMA, VERSION, check_version, completed
 from pgm.crc32 import crc32
 
 SUFFIX = ".arrows"
@@ -39,7 +39,7 @@ _SUM_DIGITS = 8
 _ROOM = 1024  # upper bound of the octets that Arrow adds to the metadata text
 
 
-_SESSION_FIELDS = tuple(field.name for field in attrs.fields(RecordedSession))
+_SESSION_FIELDS = tuple(field.name for field in attrs.fields(RecordedSession) if field.name != "kind")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -83,6 +83,7 @@ def numbers_in(directory: Path) -> list[int]:
 
 
 HEAD: bytes = STORED_SCHEMA.serialize().to_pybytes()
+_EARLIER_HEAD: bytes = EARLIER_SCHEMA.serialize().to_pybytes()
 
 
 def encode(batch: pa.RecordBatch, entry: BatchEntry) -> memoryview:
@@ -122,6 +123,7 @@ class SegmentFile:
         except OSError as error:
             raise ArchiveError(f"{self.path}: {error.strerror}", remedy="check its permissions") from None
         self.head_octets = 0
+        self._schema = STORED_SCHEMA
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +159,7 @@ class SegmentFile:
             start = self._read(0, len(HEAD))
             if start == HEAD:
                 self.head_octets = len(HEAD)
-            elif HEAD.startswith(start):
+            elif HEAD.startswith(start) or _EARLIER_HEAD.startswith(start):
                 return 0
             else:
                 self.head_octets = self._read_foreign_head()
@@ -173,10 +175,12 @@ class SegmentFile:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self.corrupt(0, f"its schema cannot be read: {error}") from None
         check_version(schema, str(self.path))
-        if not schema.equals(STORED_SCHEMA):
+        if not (schema.equals(STORED_SCHEMA) or schema.equals(EARLIER_SCHEMA)):
             raise SchemaTooNew(
-                f"{self.path} has other columns than version 1", remedy="read it with the program that wrote it"
+                f"{self.path} has other columns than the versions 1 to {VERSION}",
+                remedy="read it with the program that wrote it",
             )
+        self._schema = schema
         return _PREFIX.size + int(length)
 
     def entry_at(self, offset: int, limit: int) -> BatchEntry | None:
@@ -198,7 +202,8 @@ class SegmentFile:
             at = start.index(b'{"tsi":')
             description = json.JSONDecoder().raw_decode(start[at:].decode("utf-8", "replace"))[0]
             octets = int(description["octets"])
-            session = _session_of(*(description[name] for name in _SESSION_FIELDS))
+            fields = (description[name] for name in _SESSION_FIELDS)
+            session = _session_of(*fields, description.get("kind", MESSAGES))
             received = (int(description["received_us"][0]), int(description["received_us"][1]))
             entry = BatchEntry(
                 self.number,
@@ -242,7 +247,8 @@ class SegmentFile:
         return entry, self._batch_in(batch_octets, offset)
 
     def _batch_in(self, octets: memoryview, offset: int) -> pa.RecordBatch:
+        self.read_head()
         try:
-            return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(octets)), STORED_SCHEMA)
+            return completed(pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(octets)), self._schema))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self.corrupt(offset, f"a batch cannot be read: {error}") from None

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pgm.archive.errors import BadRequest
 from pgm.archive.requests import RangeRequest
-from pgm.archive.store.schema import COLUMN_NAMES, STORED_SCHEMA, plain, served_schema
+from pgm.archive.store.schema import ALL_NAMES, COLUMN_NAMES, STORED_SCHEMA, plain, served_schema
 
 _ANY = "*"
 
@@ -19,8 +19,8 @@ _ANY = "*"
 def check_columns(columns: Sequence[str] | None) -> None:
     """Raise `BadRequest` for unknown columns, or for columns named twice."""
     for name in columns or ():
-        if name not in COLUMN_NAMES:
-            raise BadRequest(f"rows have no column {name!r}", remedy=f"they have {', '.join(COLUMN_NAMES)}")
+        if name not in ALL_NAMES:
+            raise BadRequest(f"rows have no column {name!r}", remedy=f"they have {', '.join(ALL_NAMES)}")
     if columns is not None and (len(set(columns)) < len(columns) or not columns):
         raise BadRequest(
             "columns are named twice, or none is", remedy="name each column once, or omit the key for all columns"

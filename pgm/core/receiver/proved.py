@@ -14,7 +14,7 @@ import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Effect, Effects, Notice, Send
+from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Evidence, Lost, Notice, Send
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import NewTrial, ReceiverSetup
 from pgm.core.recovery.parents import Parents
@@ -217,13 +217,20 @@ class ProvedReceiver(ReceiverCore):
             return None
         judge = StreamJudge(state, new_check, self._arrival, self._counters, may_begin_later=not self._is_exact)
         self._judges[bytes(state.tsi)] = judge
-        return Trial(judge, self._arrival, parents)
+        return Trial(judge, self._arrival, parents, is_whole=self.setup.signers.keeps_proofs)
 
     def _trial_of_proofs(self, state: SessionState, parents: Parents) -> Trial | None:
         return Trial(PacketJudge(self._judges[proof_tsi(state.tsi)].take_untrusted), self._arrival, parents)
 
     def _trial_of_records(self, state: SessionState, parents: Parents) -> Trial | None:
         return Trial(PacketJudge(self._judges[key_tsi(state.tsi)].take_record_untrusted), self._arrival, parents)
+
+    def state_of(self, tsi: Tsi) -> SessionState | None:
+        """Return the state of a session of a stream, of its proofs, or of its key records."""
+        found = super().state_of(tsi)
+        for second in self._seconds:
+            found = found or second.core.state_of(tsi)
+        return found
 
     @property
     def deadline_ns(self) -> int:
@@ -289,6 +296,8 @@ class ProvedReceiver(ReceiverCore):
     def _judged(self, effects: Effects) -> list[Effect]:
         """Return effects of further sessions for the driver, and what they let the application have."""
         out: list[Effect] = [effect for effect in effects if isinstance(effect, (Send, Notice))]
+        if self.setup.signers.keeps_proofs:
+            out += [Evidence(effect) for effect in effects if isinstance(effect, (Deliver, Lost, Closed))]
         for tsi, judge in self._judges.items():
             if judge.has_news:
                 judge.has_news = False

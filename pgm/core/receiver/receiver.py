@@ -62,6 +62,10 @@ class ReceiverCore:
         """Sessions by TSI. A packet of the single-packet lane shows after its `commit`."""
         return self._sessions
 
+    def state_of(self, tsi: Tsi) -> SessionState | None:
+        """Return the state of a session; None if it is unknown."""
+        return self._sessions.state_of(tsi)
+
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do.

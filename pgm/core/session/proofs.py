@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, PROOFS_BIT, Tsi
 from pgm.wire.train import Run
-
-_BIT = 0x4000  # by which ports of proofs differ from those of their stream
 
 
 def proof_port(data_port: int) -> int:
     """Return the data port of the proofs of a stream, or of the stream of proofs."""
-    return data_port ^ _BIT
+    return data_port ^ PROOFS_BIT
 
 
 def proof_tsi(tsi: Tsi) -> Tsi:
     """Return the TSI of the proofs of a session, or of the session of proofs."""
     port = int.from_bytes(tsi[-2:], "big")
-    return tsi[:-2] + (port ^ _BIT).to_bytes(2, "big")
+    return tsi[:-2] + (port ^ PROOFS_BIT).to_bytes(2, "big")
 
 
 def most_proof_octets(max_tpdu: int) -> int:

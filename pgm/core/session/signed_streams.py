@@ -41,6 +41,8 @@ class StreamSigners:
     sealed: frozenset[int] = frozenset()
     """Data ports of sealed streams whose packets are decrypted: those checks take key records, too."""
     control: ControlKeys = NO_CONTROL_KEYS  # codes of the requests of authenticated streams
+    keeps_proofs: bool = False
+    """Whether an archive gets the proofs, and all packets of the span in which reception begins."""
 
 
 NO_SIGNERS = StreamSigners()

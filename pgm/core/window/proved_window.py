@@ -62,6 +62,7 @@ class Trial:
     judge: Judge
     arrival: Arrival
     parents: Parents
+    is_whole: bool = False  # the application gets the packets before its start that are there for proofs
 
 
 @attrs.define(eq=False)
@@ -110,6 +111,7 @@ class ProvedWindow(ReceiveWindow):
         self._judge = trial.judge
         self._arrival = trial.arrival
         self._parents = trial.parents
+        self._is_whole = trial.is_whole
         self._givers = _Givers()
         self._suspects: dict[Span, _Suspect] = {}
         self._first = 0  # of the application: packets before it are there for proofs alone
@@ -121,15 +123,17 @@ class ProvedWindow(ReceiveWindow):
 
     def begin(self, sqn: int) -> None:
         """Start delivery at `sqn`."""
-        self._first = sqn
-        super().begin(self._judge.start_for(sqn))
+        start = self._judge.start_for(sqn)
+        self._first = start if self._is_whole else sqn
+        super().begin(start)
         self._checked_end = self.next_sqn
 
     def begin_earlier(self, sqn: int, now_ns: int) -> None:
         """Start delivery at an earlier sqn, before any delivery."""
         if sqn < self._first:
-            self._first = sqn
-            super().begin_earlier(self._judge.start_for(sqn), now_ns)
+            start = self._judge.start_for(sqn)
+            self._first = start if self._is_whole else sqn
+            super().begin_earlier(start, now_ns)
             self._checked_end = self.next_sqn
 
     def begin_later(self, sqn: int) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, Protocol
 
-from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Save, Send, Snapshot, SnapshotWanted
+from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Evidence, Save, Send, Snapshot, SnapshotWanted
 from pgm.core.events import ForApplication, Happening
 from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
@@ -118,7 +118,7 @@ class EffectPerformer:
             raise
 
     def _hand_over(self, effect: ForApplication) -> None:
-        if not isinstance(effect, (Deliver, Save, Snapshot, SnapshotWanted)):
+        if not isinstance(effect, (Deliver, Evidence, Save, Snapshot, SnapshotWanted)):
             self.last_happening = effect, time.time()
         self._application.take(effect)
 

@@ -46,18 +46,13 @@ def signers_of(streams: Sequence[StreamPlan], reader: NodePlan | None = None) ->
     from pgm.trust.signature_check import SignatureCheck
 
     checks = {port: SignatureCheck(signers, today) for port, signers in signed.items()}
-    proofs = {stream.data_port: _checks_of(checks[stream.data_port]) for stream in streams if _is_proved(stream)}
+    proofs = {stream.data_port: _checks_of(checks[stream.data_port]) for stream in streams if stream.is_proved}
     keys = None if reader is None else own_keys(reader)
     sealed = {stream.data_port for stream in streams if keys is not None and is_reader(keys, stream)}
     for port in sealed:
         assert keys is not None
         proofs[port] = _sealed_checks_of(checks[port], keys)
     return StreamSigners(checks, wall_offset_ns, proofs, frozenset(sealed))
-
-
-def _is_proved(stream: StreamPlan) -> bool:
-    """Return whether the packets of a stream are proved: only a stream with an order can wait for proofs."""
-    return stream.signers is not None and stream.order == "ordered"
 
 
 def _checks_of(check: SignatureCheck) -> NewProofCheck:
@@ -111,7 +106,7 @@ def prover_of(
 
     Proofs of a sealed session tell the generations of the secrets of `sealer`.
     """
-    if not _is_proved(stream):
+    if not stream.is_proved:
         return None
     keys = own_keys(plan)
     assert keys is not None, "a rule of the topology file demands keys of every source of a signed stream"

@@ -104,3 +104,17 @@ def test_archive_verify_ignores_segments_dropped_meanwhile(
     assert done.json["batches"] == 3
     gone = [f"{files[1]} is gone, with the sqns 100 to 199"] if place else []
     assert (done.code, done.json["problems"]) == (len(gone), gone)
+
+
+def test_archive_signatures_need_keys_and_a_signed_stream(archive: Path, tmp_path: Path) -> None:
+    invoked("archive", "verify", archive, "--signatures").complains(1, "has no copy of public keys", "--topology")
+    invoked("archive", "verify", archive, "--topology", "tree.toml").complains(2, "--topology", "--signatures")
+    invoked("archive", "cat", archive, "--signatures").complains(2, "--signatures", "verify")
+    tree = tmp_path / "tree.toml"
+    assert invoked("demo", "--write", tree, "--subnets", "1", "--receivers", "1").code == 0
+    unsigned = invoked("archive", "verify", archive, "--signatures", "--topology", tree)
+    unsigned.complains(1, str(tree), "has no signed stream", "signed = true")
+    tree.write_text(tree.read_text().replace("data_port", "signed = true\ndata_port", 1))
+    found = invoked("archive", "verify", archive, "--signatures", "--topology", tree, "--json")
+    assert (found.code, found.json["signatures"]["sessions"]) == (1, [])
+    assert "no session of a signed stream" in found.json["problems"][0]

@@ -21,12 +21,19 @@ import pytest
 import pgm.blocking
 from deploy.node.sample_messages import digest
 from pgm.archive.requests import RangeRequest
+from pgm.archive.session import PROOFS
 from pgm.archive.store.reader import ArchiveReader
+from pgm.net.keys.key_directory import place_of
+from pgm.net.keys.key_files import write_private_file
+from pgm.topology.load import loads
+from pgm.trust.private_keys import PrivateFile
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
 from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process, Processes, count, processes
+from tests.unit.trust.keys import private_keys
 
+KEYS = private_keys(1)
 MESSAGES = 4000
 SIZE = 1000
 _WORK = ("--generate", str(MESSAGES), "--size", str(SIZE))
@@ -47,7 +54,7 @@ record = {{ directory = "{folder}/repairer", bytes = "100MiB", segment_bytes = "
 
 def _rows(directory: Path) -> pa.Table:
     reader = ArchiveReader(directory)
-    (held,) = reader.holdings()
+    (held,) = (one for one in reader.holdings() if one.kind != PROOFS)
     found = reader.read(RangeRequest(held.tsi))
     return pa.Table.from_batches(list(found.batches()), found.schema)
 
@@ -64,9 +71,20 @@ def _record(tree: Processes, directory: Path) -> None:
     process.line_with("ready:")
 
 
-def test_recording_has_every_message_once_and_serves_it(tmp_path: Path) -> None:
+def _signed_tree(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a tree whose stream is signed. The private file of its source is on this host."""
+    monkeypatch.setenv("PGM_KEY_DIR", str(folder / "keys"))
+    text = _tree(place, folder).replace("data_port = 7500", 'data_port = 7500\nsigned = true\nsources = ["any"]', 1)
+    text = f'{text}\n[keys]\nsource = ["{KEYS.public.line}"]\n'
+    name = loads(text).name
+    write_private_file(place_of(name, "source"), PrivateFile(name, "source", KEYS))
+    (folder / "tree.toml").write_text(text)
+    return text
+
+
+def test_recording_of_a_signed_stream_is_proved_and_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place.new()
-    with processes(_tree(place, tmp_path), f"t{place.number}") as tree:
+    with processes(_signed_tree(place, tmp_path, monkeypatch), f"t{place.number}") as tree:
         tree.start_all(["repairer"])
         _record(tree, tmp_path / "desk")
         source = tree.start("source", *_WORK, "--hold", stdin=-1)
@@ -93,16 +111,33 @@ def test_recording_has_every_message_once_and_serves_it(tmp_path: Path) -> None:
         assert rows["source"].unique().to_pylist() == ["source"]
         assert rows["epoch"].null_count == 0
         if repaired is not None:
-            assert sum(rows["repaired"].to_pylist()) == repaired > 0
+            assert repaired >= sum(rows["repaired"].to_pylist()) > 0  # proofs are repaired, too
     listed = invoked("archive", "ls", tmp_path, "--json")
     documented("archive ls", listed.json)
-    assert [one["closed"] for one in listed.json["holdings"]] == [True, True]
+    assert [(one["closed"], one["kind"]) for one in listed.json["holdings"]] == [(True, "signed")] * 2
     documented("archive ls.holdings[]", listed.json["holdings"][0])
     assert "desk-1" in invoked("archive", "ls", tmp_path).out
     sound = invoked("archive", "verify", tmp_path, "--json")
-    documented("archive verify", sound.json)
-    assert (sound.code, sound.json["ok"], sound.json["rows"]) == (0, True, 2 * MESSAGES)
+    documented("archive verify", sound.json, ("signatures",))
+    all_held = invoked("archive", "ls", tmp_path, "--companions", "--json").json["holdings"]
+    assert sorted(one["kind"] for one in all_held) == ["proofs", "proofs", "signed", "signed"]
+    proofs = sum(one["rows"] for one in all_held if one["kind"] == "proofs")
+    assert (sound.code, sound.json["ok"], sound.json["rows"]) == (0, True, 2 * MESSAGES + proofs)
+    _check_signatures(tmp_path)
     _read_over_flight(tmp_path)
+
+
+def _check_signatures(folder: Path) -> None:
+    proved = invoked("archive", "verify", folder, "--signatures", "--topology", folder / "tree.toml", "--json")
+    documented("archive verify.signatures", proved.json["signatures"])
+    for session in proved.json["signatures"]["sessions"]:
+        documented("archive verify.signatures.sessions[]", session)
+        assert (session["proved"], session["missing_proofs"], session["rejected_proofs"]) == (MESSAGES, 0, {})
+        assert set(session["keys"]) == {KEYS.public.id}
+    assert (proved.code, len(proved.json["signatures"]["sessions"])) == (0, 2)
+    copied = invoked("archive", "verify", folder, "--signatures")
+    assert (copied.code, "every row of a signed stream is proved" in copied.out) == (0, True)
+    assert "which a forger of the archive could change" in copied.err
 
 
 def _read_over_flight(directory: Path) -> None:

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, RangeDropped, SchemaTooNew, UnknownSession
+from pgm.archive.recording.rows import batch_of
 from pgm.archive.requests import RangeRequest
+from pgm.archive.store import segment
 from pgm.archive.store.reader import ArchiveReader
-from pgm.archive.store.schema import SCHEMA, STORED_SCHEMA, VERSION_KEY
+from pgm.archive.store.schema import EARLIER_SCHEMA, SCHEMA, STORED_SCHEMA, VERSION_KEY
 from pgm.archive.store.segment import HEAD, path_of
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.crc32 import crc32
@@ -188,9 +190,7 @@ def test_segments_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
         kept = sum(end <= cut for end in ends) - 1
         assert (writer.index.sessions[SESSION.key].next_sqn if kept > 0 else 0) == 10 * max(0, kept), (cut, tail, lines)
         is_torn = bool(tail) or cut not in ends
-        assert any(line.startswith(("archive-torn", "archive-empty")) for line in lines) == (is_torn or kept <= 0), (
-            lines
-        )
+        assert any(line.startswith(("archive-torn", "archive-empty")) for line in lines) == (is_torn or kept < 0), lines
         append(writer, [messages(10 * max(0, kept), 10)])
         writer.close()
         check_rows(table(directory), 0, 10 * max(0, kept) + 10)
@@ -244,9 +244,9 @@ def test_segments_damage_of_the_newest_is_no_torn_tail(tmp_path: Path) -> None:
 
 
 def test_a_segment_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    schema = STORED_SCHEMA.with_metadata({VERSION_KEY: b"2"}).append(pa.field("colour", pa.string()))
+    schema = STORED_SCHEMA.with_metadata({VERSION_KEY: b"3"}).append(pa.field("colour", pa.string()))
     path_of(tmp_path, 1).write_bytes(schema.serialize().to_pybytes())
-    with pytest.raises(SchemaTooNew, match=r"000000000001.arrows has rows of schema version 2"):
+    with pytest.raises(SchemaTooNew, match=r"000000000001.arrows has rows of schema version 3"):
         ArchiveReader(tmp_path)
 
 
@@ -276,3 +276,19 @@ def test_index_of_a_session_holds_its_description_once(tmp_path: Path) -> None:
     (session,) = ArchiveReader(tmp_path).sessions()
     assert len(session.entries) == 10
     assert len({id(entry.session) for entry in session.entries}) == 1
+
+
+def test_segments_of_the_first_version_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(segment, "HEAD", EARLIER_SCHEMA.serialize().to_pybytes())
+        earlier.setattr(segment, "STORED_SCHEMA", EARLIER_SCHEMA)
+        batch = batch_of(SESSION, [messages(0, 10)])
+        entry = segment.BatchEntry(1, 0, 0, SESSION, 0, 10, 10, (0, 0))
+        octets = segment.encode(pa.RecordBatch.from_arrays(batch.columns[:-1], schema=EARLIER_SCHEMA), entry)
+        path_of(tmp_path, 1).write_bytes(segment.HEAD + bytes(octets))
+    check_rows(table(tmp_path), 0, 10)
+    assert table(tmp_path, columns=("sqn", "frame"))["frame"].null_count == 10
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    append(writer, [messages(10, 10)])
+    writer.close()
+    check_rows(table(tmp_path), 0, 20)

@@ -1,0 +1,130 @@
+"""Check of the rows of one session, in order, by the spans that its proofs name."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgm.archive.signatures.row_packets import RowPackets, rows_with_packets
+from pgm.archive.signatures.session_proofs import ProvenSpan
+from pgm.trust.blocks import BLOCK_BITS
+
+Verdicts = npt.NDArray[np.uint8]
+
+
+class RowVerdict(enum.IntEnum):
+    """Verdict about a row, the worst one last."""
+
+    LOSS = 0  # nothing was said
+    PROVED = 1  # the source has said it
+    UNPROVED = 2  # the proof is missing, or another packet of its span, or the frame of the row
+    REVOKED = 3  # proved by keys that are revoked
+    FORGED = 4  # the source has said something else
+
+
+@attrs.frozen(eq=False)
+class JudgedRows:
+    """Rows, and the verdict about each."""
+
+    rows: pa.RecordBatch
+    verdicts: Verdicts
+
+
+class RowCheck:
+    """Check that takes rows in order, and returns each row as soon as all proofs of its packets were compared.
+
+    Rows that wait are those of the last span: 2^`BLOCK_BITS` packets, and the messages that reach into it.
+    """
+
+    def __init__(self, spans: Iterator[ProvenSpan], *, is_batched: bool | None) -> None:
+        """Judge by `spans`, which ascend. `is_batched`: see `SignedStream`."""
+        self._spans = spans
+        self._is_batched = is_batched
+        self._next: ProvenSpan | None = next(spans, None)
+        self._rows: pa.RecordBatch | None = None  # that wait
+        self._judged: list[tuple[int, int, RowVerdict]] = []  # verdicts about spans of sqns, for waiting rows
+
+    def take(self, rows: pa.RecordBatch) -> JudgedRows:
+        """Take the next rows, at least one, with the columns of `NEEDED`. Return the rows that are judged."""
+        if self._rows is not None:
+            rows = pa.concat_batches([self._rows, rows])
+        return self._judge(rows, is_last=False)
+
+    def end(self) -> JudgedRows | None:
+        """Return the rows that still wait, when nothing more comes."""
+        return None if self._rows is None else self._judge(self._rows, is_last=True)
+
+    @property
+    def first_sqn(self) -> int | None:
+        """The first sqn of the next span; None if no proof follows."""
+        return None if self._next is None else self._next.first
+
+    @property
+    def waits_until(self) -> int | None:
+        """The sqn after the span for which rows wait; None if no more rows are needed."""
+        return self._next.end if self._rows is not None and self._next is not None else None
+
+    def _judge(self, rows: pa.RecordBatch, *, is_last: bool) -> JudgedRows:
+        packets = rows_with_packets(rows, is_batched=self._is_batched)
+        lead = int(packets.limits[-1])
+        decided = self._compare(packets, lead, is_last=is_last)
+        verdicts = self._verdicts(packets)
+        count = rows.num_rows if is_last else int(np.searchsorted(packets.limits, decided, "right"))
+        self._rows = rows.slice(count) if count < rows.num_rows else None
+        if self._rows is not None:
+            begin = int(packets.begins[count])
+            self._judged = [one for one in self._judged if one[1] > begin]
+        else:
+            self._judged = []
+        is_loss = rows.column("value").is_null().to_numpy(zero_copy_only=False)
+        verdicts[is_loss] = RowVerdict.LOSS
+        return JudgedRows(rows.slice(0, count), verdicts[:count])
+
+    def _compare(self, packets: RowPackets, lead: int, *, is_last: bool) -> int:
+        """Compare all spans that end before `lead`. Return the sqn before which everything is decided."""
+        while (span := self._next) is not None and span.first < lead:
+            if span.end > lead and not is_last:
+                return span.first
+            verdict = self._verdict_of(span, packets)
+            if verdict is not None:
+                self._judged.append((span.first, span.end, verdict))
+            self._next = next(self._spans, None)
+        return lead
+
+    def _verdict_of(self, span: ProvenSpan, packets: RowPackets) -> RowVerdict | None:
+        """Return the verdict about the packets of a span; None if some of them are missing."""
+        count = span.end - span.first
+        first, end = np.searchsorted(packets.sqns, (span.first, span.end)).tolist()
+        if count > 1 << BLOCK_BITS or end - first != count:
+            return None
+        payloads = packets.payloads[packets.ends[first] : packets.ends[end]]
+        digest = span.session.digest_of_records(span.first, packets.records[first:end], payloads.data)
+        if digest != span.digest:
+            return RowVerdict.FORGED
+        return RowVerdict.REVOKED if span.is_revoked else RowVerdict.PROVED
+
+    def _verdicts(self, packets: RowPackets) -> Verdicts:
+        """Return the worst verdict about the packets of each row. A packet without a verdict is unproved."""
+        each = np.full(len(packets.sqns), RowVerdict.UNPROVED, np.uint8)
+        for begin, end, verdict in self._judged:
+            low, high = np.searchsorted(packets.sqns, (begin, end))
+            each[low:high] = verdict
+        lows = np.searchsorted(packets.sqns, packets.begins)
+        highs = np.searchsorted(packets.sqns, packets.limits)
+        verdicts = np.full(len(lows), RowVerdict.UNPROVED, np.uint8)
+        has_all = highs - lows == packets.limits - packets.begins
+        has_all &= highs > lows
+        if has_all.any():
+            wide = has_all & (highs - lows > 1)
+            narrow = has_all & ~wide
+            verdicts[narrow] = each[lows[narrow]]
+            for row in np.flatnonzero(wide).tolist():
+                verdicts[row] = each[lows[row] : highs[row]].max()
+        is_proved = (verdicts == RowVerdict.PROVED) | (verdicts == RowVerdict.REVOKED)
+        verdicts[is_proved & ~packets.fits] = RowVerdict.FORGED
+        return verdicts
