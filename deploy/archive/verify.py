@@ -132,8 +132,9 @@ def _is_signed(by: Authority, session: SessionEntries) -> bool:
 
 def _judged(run: _Verification, by: Authority, reader: ArchiveReader, session: SessionEntries) -> dict[str, Any]:
     """Return the counts of one session, with stable keys."""
+    from pgm.archive.session import companion_tsi
     from pgm.archive.signatures.row_check import RowCheck
-    from pgm.archive.signatures.session_proofs import SessionProofs, companion_tsi, octets_of, tsi_octets
+    from pgm.archive.signatures.session_proofs import SessionProofs, octets_of, tsi_octets
 
     named = session.session
     tsi = tsi_octets(named.tsi)

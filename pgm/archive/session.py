@@ -1,8 +1,10 @@
-"""Session as the rows of an archive name it. Nothing here needs Arrow, or the protocol."""
+"""Session as the rows of an archive name it. Nothing here needs Arrow, or the cores."""
 
 from __future__ import annotations
 
 import attrs
+
+from pgm.wire.formats import PROOFS_BIT
 
 MESSAGES = "messages"
 SIGNED = "signed"  # messages whose packets are proved
@@ -38,3 +40,9 @@ class ReachedSession:
     epoch_us: int | None
     next_sqn: int
     is_closed: bool
+
+
+def companion_tsi(tsi: str, bit: int = PROOFS_BIT) -> str:
+    """Return the TSI of the proofs of a session, or of the session of proofs, as text. Other companions have another bit."""
+    gsi, _, port = tsi.rpartition(".")
+    return f"{gsi}.{int(port) ^ bit}"

@@ -12,7 +12,9 @@ from typing import Any
 
 import attrs
 
+from pgm.archive.signatures.authority import Authority
 from pgm.archive.store.schema import COLUMN_NAMES
+from pgm.errors import PgmError
 from pgm.spark.errors import BadOption
 
 READ, WRITE = "read", "write"
@@ -20,6 +22,8 @@ EARLIEST, LATEST = -2, -1  # in the JSON of offsets, as in Kafka
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _US = 1_000_000
 _MS_US = 1000
+
+VERIFIED = "verified"  # column of a check: whether the source has said the row
 
 Offsets = int | dict[str, int]  # for all sessions, or by TSI or key of a session
 
@@ -76,8 +80,8 @@ def _seconds(text: str) -> float:
 def _columns(text: str) -> tuple[str, ...]:
     names = _names(text)
     for name in names:
-        if name not in COLUMN_NAMES:
-            raise ValueError(f"rows have no column {name!r}; they have {', '.join(COLUMN_NAMES)}")
+        if name not in COLUMN_NAMES and name != VERIFIED:
+            raise ValueError(f"rows have no column {name!r}; they have {', '.join((*COLUMN_NAMES, VERIFIED))}")
     if len(set(names)) < len(names):
         raise ValueError("a column is named twice")
     return names
@@ -125,6 +129,15 @@ def _pem(text: str) -> bytes:
         raise ValueError(f"{text}: {error.strerror}") from None
 
 
+def _authority(text: str) -> Authority:
+    from pgm.archive.signatures.topologies import topology_authority  # executors do not need the loader of topologies
+
+    try:
+        return topology_authority(Path(name) for name in _names(text))
+    except (PgmError, OSError) as error:
+        raise ValueError(str(error)) from None
+
+
 def _token(text: str) -> str:
     return _text(_pem(text).decode())
 
@@ -162,6 +175,8 @@ TABLE = (
     SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Smallest number of partitions for all sessions together."),
     SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
     SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
+    SourceOption("signatures", "authority", (READ,), _authority, "none", "Topology files, separated by commas, whose public keys count. The column `verified` then says of each row of a signed stream whether its source has said it. The driver reads the files."),
+    SourceOption("proofSeconds", "proof_s", (READ,), _seconds, "10", "Time for which the newest rows wait for their proofs, with `signatures`. Older rows come without."),
     SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "Time in which calls are repeated to a service that does not answer or has too many readers, if no other service has the rows."),
     SourceOption("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
     SourceOption("writerId", "writer", (WRITE,), _text, "the query's id", "Name that identifies the batches of a query. The id of a streaming query stays with its checkpoint."),
@@ -195,6 +210,8 @@ class SourceOptions:
     least_partitions: int = 1
     partition_octets: int = 1 << 26
     local_files: bool = True
+    authority: Authority | None = None
+    proof_s: float = 10.0
     retry_s: float = 10.0
     publish_stream: str = ""
     writer: str = ""
@@ -233,6 +250,8 @@ def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
             raise BadOption(f"{first}Offsets and {first}Timestamp are both given", remedy="give one of them")
     if values.get("ending") == EARLIEST or EARLIEST in _values(values.get("ending")):
         raise BadOption("endingOffsets cannot be earliest (-2)", remedy="a batch ends at latest (-1) or at an sqn")
+    if "authority" in values:
+        values.setdefault("columns", (*COLUMN_NAMES, VERIFIED))
     return _with_columns(SourceOptions(**values))
 
 

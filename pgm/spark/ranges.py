@@ -34,6 +34,7 @@ class RangePiece(InputPartition):
 
     def __init__(self, session: ArchivedSession, first: int, end: int, places: tuple[SessionReplica, ...]) -> None:
         super().__init__((session.key, first, end))
+        self.session = session
         self.key = session.key
         self.tsi = session.tsi
         self.epoch_us = session.epoch_us

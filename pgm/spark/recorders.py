@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, SessionExtent
+from pgm.archive.session import COMPANIONS, PROOFS
 from pgm.spark.errors import RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
 
@@ -56,6 +57,7 @@ class Survey:
     """
 
     held: tuple[ServiceExtent, ...]
+    proofs: tuple[ServiceExtent, ...]  # sessions of proofs, if signatures are checked
     damage: dict[str, tuple[str, ...]]
     down: dict[str, str]
 
@@ -138,7 +140,7 @@ def survey(options: SourceOptions) -> Survey:
         down: dict[str, str] = {}
         for location in options.locations:
             try:
-                answer = ask(options, location, ACTION_HOLDINGS, {})
+                answer = ask(options, location, ACTION_HOLDINGS, {"companions": True} if options.authority else {})
             except RecorderDown as error:
                 down[location] = error.message
                 continue
@@ -146,7 +148,10 @@ def survey(options: SourceOptions) -> Survey:
             damage[location] = tuple(answer.get("damage", ()))
         failed = [group for group in options.groups if all(element in down for element in group)]
         if not failed:
-            return Survey(tuple(element for element in held if _is_wanted(options, element.holding)), damage, down)
+            wanted = (element for element in held if element.holding.kind not in COMPANIONS)
+            proofs = tuple(element for element in held if element.holding.kind == PROOFS)
+            held = [element for element in wanted if _is_wanted(options, element.holding)]
+            return Survey(tuple(held), proofs, damage, down)
         if not retry.wait():
             raise RecorderDown(
                 "; ".join(down[element] for group in failed for element in group),

@@ -7,12 +7,17 @@ Two recorders use the same sqns only if both know the epoch of the session, and 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import attrs
 
+from pgm.archive.session import companion_tsi
 from pgm.spark.errors import DataLoss, NoReplicas
 from pgm.spark.options import SourceOptions
 from pgm.spark.recorders import ServiceExtent, Survey
+
+_NO_PROOFS: Mapping[str, list[ServiceExtent]] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -35,6 +40,10 @@ class ArchivedSession:
     places: tuple[SessionReplica, ...]
     octets: int  # of the largest copy, on disk
     closed: bool
+    stream: str | None = None
+    source: str | None = None
+    received_us: int = 0  # of the newest row of any place
+    proofs: ArchivedSession | None = None  # of a signed stream, if a check was asked
 
     @property
     def oldest(self) -> int:
@@ -45,6 +54,11 @@ class ArchivedSession:
     def next_sqn(self) -> int:
         """Sqn after the last that any place holds."""
         return max(place.next_sqn for place in self.places)
+
+    def ending_at(self, sqn: int) -> ArchivedSession:
+        """Return the session without its rows from a sqn on."""
+        places = tuple(attrs.evolve(place, next_sqn=min(place.next_sqn, sqn)) for place in self.places)
+        return attrs.evolve(self, places=tuple(place for place in places if place.oldest <= sqn), closed=False)
 
     @property
     def octets_each(self) -> float:
@@ -68,11 +82,17 @@ def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSes
     by_key: dict[str, list[ServiceExtent]] = defaultdict(list)
     for held in survey.held:
         by_key[key_of(held, each_copy=options.each_copy)].append(held)
-    return {key: _session(key, by_key[key]) for key in sorted(by_key)}
+    proofs: dict[str, list[ServiceExtent]] = defaultdict(list)
+    for held in survey.proofs:
+        proofs[key_of(held, each_copy=options.each_copy)].append(held)
+    return {key: _session(key, by_key[key], proofs) for key in sorted(by_key)}
 
 
-def _session(key: str, copies: list[ServiceExtent]) -> ArchivedSession:
+def _session(
+    key: str, copies: list[ServiceExtent], proofs: Mapping[str, list[ServiceExtent]] = _NO_PROOFS
+) -> ArchivedSession:
     first = copies[0].holding
+    companion = companion_tsi(first.tsi) + key.removeprefix(first.tsi)
     places = tuple(
         SessionReplica(copy.location, copy.holding.node, copy.holding.oldest, copy.holding.next_sqn) for copy in copies
     )
@@ -84,6 +104,10 @@ def _session(key: str, copies: list[ServiceExtent]) -> ArchivedSession:
         places,
         max(copy.holding.octets for copy in copies),
         any(copy.holding.closed and copy.holding.next_sqn == next_sqn for copy in copies),
+        first.stream,
+        first.source,
+        max(copy.holding.last_received_us for copy in copies),
+        _session(companion, proofs[companion]) if companion in proofs else None,
     )
 
 

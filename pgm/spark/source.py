@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 import attrs
 import pyarrow as pa
@@ -24,14 +24,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pgm.archive.store.schema import SCHEMA, served_schema
+from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
 from pgm.spark.offsets import advanced, spans_of, starts_of
-from pgm.spark.options import READ, WRITE, SourceOptions, read_options
-from pgm.spark.ranges import RangePiece, RangeReader, SessionSpan, pieces_of
+from pgm.spark.options import READ, VERIFIED, WRITE, SourceOptions, read_options
+from pgm.spark.ranges import RangePiece, SessionSpan, pieces_of
 from pgm.spark.recorders import survey
 from pgm.spark.sessions import ArchivedSession, sessions_of
 from pgm.spark.sink import BatchWriter, StreamWriter
+from pgm.spark.verified import RowReader, proven_sessions
 
 _log = logging.getLogger("pgm.spark")
 _POLL_S = 0.05  # Spark asks for new offsets every few milliseconds
@@ -50,7 +51,7 @@ class PgmDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the chosen columns, with the types of the archive's rows. Raises `BadOption`."""
-        spark_schema: StructType = from_arrow_schema(served_schema(read_options(self.options, READ).columns))
+        spark_schema: StructType = from_arrow_schema(_arrow_schema(read_options(self.options, READ).columns))
         return spark_schema
 
     def _reading(self, schema: StructType) -> SourceOptions:
@@ -73,9 +74,15 @@ class PgmDataSource(DataSource):
         return StreamWriter(read_options(self.options, WRITE), schema)
 
 
+def _arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of columns of rows, with `verified` in its place."""
+    stored = {field.name: field for field in SCHEMA}
+    return pa.schema([stored.get(name, pa.field(VERIFIED, pa.bool_())) for name in columns])
+
+
 def _columns_of(schema: StructType) -> tuple[str, ...]:
     """Return the columns of a schema, which the user may have given. Raises `BadOption`."""
-    known = {field.name: field.dataType for field in from_arrow_schema(SCHEMA).fields}
+    known = {field.name: field.dataType for field in from_arrow_schema(_arrow_schema((*COLUMN_NAMES, VERIFIED))).fields}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:
             problem = f"is {known[field.name].simpleString()}" if field.name in known else "does not exist"
@@ -95,12 +102,14 @@ class PgmReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the partitions. Raises `BadOption`, `DataLoss`, `NoReplicas`, `RecorderDown`, `RecorderRefused`."""
         sessions = sessions_of(survey(self._options), self._options)
-        return list(pieces_of(spans_of(sessions, self._options), self._options))
+        spans = spans_of(proven_sessions(sessions, self._options), self._options)
+        spans = [attrs.evolve(span, session=sessions[span.session.key]) for span in spans]
+        return list(pieces_of(spans, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; none for a foreign partition."""
         if isinstance(partition, RangePiece):
-            yield from RangeReader(partition, self._options).batches()
+            yield from RowReader(partition, self._options).batches()
 
 
 class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -126,7 +135,8 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as below
         """Return the offsets of a new query."""
-        return dict(sorted(starts_of(self._survey(is_fresh=True), self._options).items()))
+        sessions = proven_sessions(self._survey(is_fresh=True), self._options)
+        return dict(sorted(starts_of(sessions, self._options).items()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of a micro-batch, from maxOffsetsPerTrigger."""
@@ -135,12 +145,14 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Store the present ends, at which the query will end."""
-        self._targets = {key: session.next_sqn for key, session in self._survey(is_fresh=True).items()}
+        proven = proven_sessions(self._survey(is_fresh=True), self._options)
+        self._targets = {key: session.next_sqn for key, session in proven.items()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return the end of the next micro-batch."""
         sessions = self._survey()
         kept = self._without_gone(start, sessions)
+        sessions = proven_sessions(sessions, self._options)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return advanced(kept, sessions, most, self._targets)
 
@@ -165,7 +177,7 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         if isinstance(partition, RangePiece):
-            yield from RangeReader(partition, self._options).batches()
+            yield from RowReader(partition, self._options).batches()
 
     def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
         """Return the offsets of sessions still held. A session no longer held must have been read completely."""

@@ -13,7 +13,6 @@ from pgm.trust.blocks import SignedSession
 from pgm.trust.proofs import Proof, decode_proof_untrusted
 from pgm.trust.public_keys import PublicKeys
 from pgm.trust.verifier import ProofChain, ProofReject
-from pgm.wire.formats import PROOFS_BIT
 
 _MOST_REASONS = 16  # different reasons that are counted apart
 _OTHER_REASON = "other reasons"
@@ -32,12 +31,6 @@ class ProvenSpan:
     digest: bytes
     session: SignedSession
     is_revoked: bool = False
-
-
-def companion_tsi(tsi: str) -> str:
-    """Return the TSI of the proofs of a session, or of the session of proofs, as text."""
-    gsi, _, port = tsi.rpartition(".")
-    return f"{gsi}.{int(port) ^ PROOFS_BIT}"
 
 
 def tsi_octets(tsi: str) -> bytes:

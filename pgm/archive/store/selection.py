@@ -45,7 +45,7 @@ class RowSelection:
         served = {name: self._as_served(column, name) for name, column in stored_columns.items()}
         batch = pa.RecordBatch.from_arrays([served[name] for name in self._columns], schema=self.schema)
         if self._subjects is not None:
-            batch = batch.filter(self._matching(served["subject"], served["lost"]))
+            batch = batch.filter(matching_subjects(self._subjects, served["subject"], served["lost"]))
         return batch if batch.num_rows else None
 
     def _columns_of(self, stored: pa.RecordBatch, first: int, end: int) -> dict[str, pa.Array] | None:
@@ -92,12 +92,14 @@ class RowSelection:
             counts[-1] = end - sqns[-1]
         return {"sqn": pa.array(sqns), "count": pa.array(counts)}
 
-    def _matching(self, subjects: pa.Array, lost: pa.Array) -> pa.Array:
-        is_selected = pc.is_valid(lost)
-        for subject in self._subjects or ():
-            matches = pc.starts_with(subjects, subject[:-1]) if subject.endswith(_ANY) else pc.equal(subjects, subject)
-            is_selected = pc.or_(is_selected, pc.fill_null(matches, False))
-        return is_selected
+
+def matching_subjects(wanted: Sequence[str], subjects: pa.Array, lost: pa.Array) -> pa.Array:
+    """Return which rows have one of the wanted subjects, or are losses. A final `*` matches any ending."""
+    is_selected = pc.is_valid(lost)
+    for subject in wanted:
+        matches = pc.starts_with(subjects, subject[:-1]) if subject.endswith(_ANY) else pc.equal(subjects, subject)
+        is_selected = pc.or_(is_selected, pc.fill_null(matches, False))
+    return is_selected
 
 
 def end_of(rows: pa.RecordBatch | pa.Table) -> int:

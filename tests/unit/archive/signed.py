@@ -9,18 +9,20 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgm.archive.recording.feeds import SessionFeed
 from pgm.archive.recording.row_collector import RowCollector
-from pgm.archive.session import PROOFS, SIGNED, RecordedSession
+from pgm.archive.session import PROOFS, SIGNED, RecordedSession, companion_tsi
 from pgm.archive.signatures.authority import Authority, SignedStream
 from pgm.archive.signatures.checked_range import HeldRows, checked_range
 from pgm.archive.signatures.row_check import RowCheck, RowVerdict
 from pgm.archive.signatures.row_packets import NEEDED
-from pgm.archive.signatures.session_proofs import SessionProofs, companion_tsi, octets_of, position_of
+from pgm.archive.signatures.session_proofs import SessionProofs, octets_of, position_of
 from pgm.archive.store.reader import ArchiveReader
 from pgm.archive.store.schema import STORED_SCHEMA, plain
 from pgm.archive.store.segment import SegmentFile
+from pgm.archive.store.selection import end_of
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.effects import LossCause, Lost
 from pgm.core.window.reassembly import fragment_options
@@ -96,6 +98,8 @@ def record(
     *,
     has_batches: bool = False,
     octets: int = 2000,
+    at_us: int = 1,
+    session: RecordedSession = MESSAGES,
 ) -> None:
     """Record packets and proofs, in batches of some octets."""
     collector = RowCollector(
@@ -103,13 +107,13 @@ def record(
     )
     for at, proof in enumerate(proofs):
         row = np.frombuffer(bytes(DATA_HEADER_OCTETS) + proof, np.uint8)
-        collector.add_run(SessionFeed(PROOFS_OF), Run(at, 1, row, 0, len(row), DATA_HEADER_OCTETS), 1)
-    feed = SessionFeed(MESSAGES, has_batches=has_batches)
+        collector.add_run(SessionFeed(PROOFS_OF), Run(at, 1, row, 0, len(row), DATA_HEADER_OCTETS), at_us)
+    feed = SessionFeed(session, has_batches=has_batches)
     for run in runs:
         if isinstance(run, Lost):
-            collector.add_lost(feed, run, 1)
+            collector.add_lost(feed, run, at_us)
         else:
-            collector.add_run(feed, run, 1)
+            collector.add_run(feed, run, at_us)
     collector.close()
 
 
@@ -134,6 +138,46 @@ def altered(directory: Path, change: Change, tsi: str = TSI_TEXT) -> list[pa.Rec
     change(rows)
     fields = {name: plain(pa.nulls(0, STORED_SCHEMA.field(name).type)).type for name in STORED_SCHEMA.names}
     return [pa.RecordBatch.from_pylist(rows[at : at + 20], pa.schema(fields)) for at in range(0, len(rows), 20)]
+
+
+def rewritten(directory: Path, other: Path, change: Change) -> None:
+    """Write a copy of an archive with an attacker's change of its messages."""
+    writer = ArchiveWriter(other, small(), log_to([]))
+    for session, rows in (MESSAGES, altered(directory, change)), (PROOFS_OF, batches(directory, PROOFS_OF.tsi)):
+        for batch in rows:
+            stored = [
+                column if column.type == kind.type else pc.run_end_encode(column)
+                for column, kind in zip(batch.columns, STORED_SCHEMA, strict=True)
+            ]
+            first = batch.column("sqn")[0].as_py()
+            as_stored = pa.RecordBatch.from_arrays(stored, schema=STORED_SCHEMA)
+            writer.append(session, as_stored, first, end_of(batch), (1, 1))
+    writer.close()
+
+
+def tree_text(keys: PrivateKeys = KEYS, framing: str = "plain") -> str:
+    """Return a topology file whose source sends the stream of these archives."""
+    return f"""
+version = 1
+name = "floor"
+
+[streams.quotes]
+data_port = 7500
+signed = true
+framing = "{framing}"
+
+[segments.core]
+group = "239.1.1.1"
+interface = "10.0.0.0/24"
+
+[nodes.exchange]
+role = "source"
+segment = "core"
+streams = ["quotes"]
+
+[keys]
+exchange = ["{keys.public.line}"]
+"""
 
 
 def checked(

@@ -16,9 +16,9 @@ from pgm.archive.recording.other_archives import OtherArchives
 from pgm.archive.recording.row_collector import RowCollector
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.service import RangeService
+from pgm.archive.session import companion_tsi
 from pgm.archive.signatures.authority import Authority
 from pgm.archive.signatures.row_check import RowVerdict
-from pgm.archive.signatures.session_proofs import companion_tsi
 from pgm.archive.store.frames import Frame, decode_frame_untrusted
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.effects import Lost
