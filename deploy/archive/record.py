@@ -122,9 +122,7 @@ async def record_node(
         stack.enter_context(links.held())
         generator = random.Random(random.SystemRandom().random())
         signers = attrs.evolve(with_codes(signers_of(streams, plan), plan, streams), keeps_proofs=True)
-        recorder = stack.enter_context(
-            recording(plan, directory, lambda tsi: core.state_of(tsi), events.log, signers.sealed)
-        )
+        recorder = stack.enter_context(recording(plan, directory, lambda tsi: core.state_of(tsi), events.log))
         memory = ArchiveMemory(recorder)
         segments = [link.segment for link in links]
         core = receiver_core(plan, streams, segments, generator, starts=memory, signers=signers)

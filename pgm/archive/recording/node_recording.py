@@ -17,9 +17,10 @@ from pgm.topology.node_plan import NodePlan
 from pgm.wire.formats import Tsi
 
 
-def names_of(plan: NodePlan, opened: frozenset[int]) -> RowNames:
-    """Return the names that a node's rows carry. `opened`: data ports of sealed streams that the node decrypts."""
+def names_of(plan: NodePlan) -> RowNames:
+    """Return the names that a node's rows carry."""
     sealed = frozenset(stream.data_port for stream in plan.streams if stream.readers is not None)
+    opened = frozenset(stream.data_port for stream in plan.streams if plan.reads(stream)) & sealed
     batched = frozenset(stream.data_port for stream in plan.streams if stream.framing == "batch")
     return RowNames(
         node=plan.name,
@@ -38,7 +39,6 @@ def recording(
     directory: Path,
     path_of: Callable[[Tsi], path.SessionState | None],
     log: Log,
-    opened: frozenset[int] = frozenset(),
 ) -> Iterator[Recorder]:
     """Run a recorder for a block, at whose end all deliveries are on disk. Raises `ArchiveError`, `UsageError`."""
     # only the writer process imports pyarrow, so this process merely checks that it exists
@@ -47,7 +47,7 @@ def recording(
             f"node {plan.name} records, which needs pyarrow", remedy="pip install 'pgm-repair-network[arrow]'"
         )
     others = tuple(one for one in plan.archives if one != plan.record_service)
-    recorder = Recorder(directory, plan.parameters, names_of(plan, opened), path_of, log, others)
+    recorder = Recorder(directory, plan.parameters, names_of(plan), path_of, log, others)
     recorder.start()
     keep_keys(directory, {stream.name: stream.signers or () for stream in plan.streams})
     try:
