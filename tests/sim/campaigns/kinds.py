@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
+from tests.attacks import trees as attacked_trees
 from tests.sim.campaigns import acked_seeds, forged_formats, fuzz_packets, fuzz_trees, late_join_seeds, swarm_seeds
 
 
@@ -43,5 +44,6 @@ KINDS = {
         Kind("fuzz", fuzz_trees.run, fuzz_trees.describe, fuzz_trees.PACKETS),
         Kind("fuzz-cores", fuzz_packets.run, _plain_text, fuzz_packets.PACKETS),
         Kind("forgeries", forged_formats.run, _plain_text, forged_formats.PACKETS),
+        Kind("attacks", attacked_trees.run, attacked_trees.describe, attacked_trees.PACKETS),
     )
 }

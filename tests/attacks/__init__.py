@@ -1,0 +1,1 @@
+"""Attackers that know everything but the private keys: their forgeries, and the networks in which they try them."""
