@@ -270,6 +270,13 @@ class Counters:
         "packets",
         "Valid key records for this receiver that its private keys do not open. The receiver gets no secret by them.",
     )
+    detail_requests: int = _count(
+        "requests", "Requests for details of 32 packets of signed streams: sent by a receiver, answered by a source."
+    )
+    detail_requests_braked: int = _count(
+        "requests",
+        "Requests for details beyond details_rte or the budget of their sender, or soon after an answer. Not answered.",
+    )
     unproved_packets: int = _count(
         "packets", "Data packets of signed streams dropped because no signed SPM of their session had come."
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from pgm.trust.blocks import BLOCK_BITS
-from pgm.trust.proofs import Proof, Span
+from pgm.trust.proofs import Proof
 from pgm.trust.verifier import ProofChain
 from pgm.wire.packet_run import Run
 
@@ -19,10 +19,10 @@ class SessionCheck:
     _chain: ProofChain
     unopened = 0  # key records
 
-    def spans_of_untrusted(self, octets: bytes) -> Sequence[Span] | None:
-        """Return the spans of a proof that continues the chain; None for other octets. Never raises."""
+    def proof_of_untrusted(self, octets: bytes) -> Proof | None:
+        """Return a proof that continues the chain, or has details; None for other octets. Never raises."""
         proof = self._chain.take_untrusted(octets)
-        return proof.spans if isinstance(proof, Proof) and not proof.has_details else None
+        return proof if isinstance(proof, Proof) else None
 
     def block_start(self, sqn: int) -> int:
         """Return the first sqn of the block of a packet."""

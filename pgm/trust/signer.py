@@ -81,11 +81,15 @@ class BlockSigner:
         self._signed_octets = self._signed_packets = 0
         return [*proofs, self._sign()] if self._spans else proofs
 
-    def details(self, runs: Sequence[Run]) -> bytes:
-        """Return the proof of each packet of consecutive runs, MOST_SPANS at most. Raises `ValueError` for more."""
+    def details(self, runs: Sequence[Run]) -> list[bytes]:
+        """Return proofs of each packet of consecutive runs, as many as they need."""
         digests = self.session.digests_of_packets(runs)
-        spans = tuple(Span(runs[0].first + index, 1, digest) for index, digest in enumerate(digests))
-        return Proof(self.keys.public.id, self.session, 0, FIRST_PREVIOUS, spans, True).signed_by(self.keys)
+        spans = [Span(runs[0].first + index, 1, digest) for index, digest in enumerate(digests)]
+        count = -(-len(spans) // self.most_spans)
+        size = -(-len(spans) // count)
+        parts = [tuple(spans[at : at + size]) for at in range(0, len(spans), size)]
+        key_id = self.keys.public.id
+        return [Proof(key_id, self.session, 0, FIRST_PREVIOUS, part, True).signed_by(self.keys) for part in parts]
 
     def _is_continued_by(self, part: Run) -> bool:
         """Return whether the open span goes on with a part of the next run."""

@@ -15,7 +15,7 @@ import numpy as np
 from pgm.trust.blocks import SignedSession
 from pgm.trust.key_records import SecretHead, members_within, records_for, verify_records_untrusted
 from pgm.trust.private_keys import PrivateKeys
-from pgm.trust.proofs import GENERATIONS, Span
+from pgm.trust.proofs import GENERATIONS, Proof
 from pgm.trust.public_keys import PublicKeys
 from pgm.trust.sealing import SECRET_OCTETS, Octets, PayloadCipher, SealTerms
 from pgm.trust.session_check import SessionCheck
@@ -126,15 +126,15 @@ class SealedSessionCheck:
         self._secrets: dict[int, _Opened] = {}  # by generation
         self._wanted: list[tuple[int, int]] = []  # the first sqn of proofs, and the generation that they tell
 
-    def spans_of_untrusted(self, octets: bytes) -> Sequence[Span] | None:
-        """Return the spans of a proof that continues the chain; None for other octets. Never raises."""
-        spans = self._proofs.spans_of_untrusted(octets)
-        if spans:
+    def proof_of_untrusted(self, octets: bytes) -> Proof | None:
+        """Return a proof that continues the chain, or has details; None for other octets. Never raises."""
+        proof = self._proofs.proof_of_untrusted(octets)
+        if proof is not None and not proof.has_details:
             tag = octets[1] >> 1  # of the kind, which is signed
             if not self._wanted or self._wanted[-1][1] != tag:
-                self._wanted.append((spans[0].first, tag))
+                self._wanted.append((proof.spans[0].first, tag))
                 del self._wanted[:-_MOST_SECRETS]
-        return spans
+        return proof
 
     def block_start(self, sqn: int) -> int:
         """Return the first sqn of the block of a packet."""

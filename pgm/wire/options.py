@@ -302,13 +302,19 @@ class HeldHistory(Option):
 @_option
 @attrs.frozen
 class StateOffer(Option):
-    """Private option: a source offers states of its application; a joiner requests one (`pgm.core.late_join.states`)."""
+    """Private option: a source offers states of its application; a joiner requests one (`pgm.core.late_join.states`).
+
+    On the session of proofs a receiver requests details by it (`pgm.core.session.proofs`).
+    """
 
     TYPE, NAME, CARRIERS = 0x6A, "OPT_PGM_STATE", frozenset({_T.SPM, _T.SPMR})
+    FLAGS = {"details": 0x01}
     sqn: int = u32(
-        "requests: the sqn from which the joiner has the stream; SPMs of states: the sqn after the newest state; other SPMs: 0",
+        "requests: the sqn from which the joiner has the stream; with `details` a sqn of the stream, in the group of packets; "
+        "SPMs of states: the sqn after the newest state; other SPMs: 0",
         default=0,
     )
+    details: bool = False
 
 
 @_option

@@ -128,10 +128,10 @@ class Relay:
         return self._speak((segment,)) if self.is_active else NOTHING
 
     def pass_up(self, wanted: StateOffer, now_ns: int) -> Effects:
-        """Pass a joiner's request for a state on towards the source, unless a young one covers it."""
+        """Pass a request for a state, or for details of proofs, on towards the source, unless a young one covers it."""
         spm, last = self._spm, self._state_wanted
-        is_covered = last is not None and now_ns < self._state_again_ns and not is_newer(wanted.sqn, last.sqn)
-        if not self.is_active or spm is None or is_covered:
+        is_covered = last is not None and (wanted == last or not (wanted.details or is_newer(wanted.sqn, last.sqn)))
+        if not self.is_active or spm is None or (is_covered and now_ns < self._state_again_ns):
             return NOTHING
         self._state_wanted, self._state_again_ns = wanted, now_ns + self._parameters.snapshot_ask_ivl // 2
         packet = encode(Spmr(tsi=self._tsi, data_port=self._data_port, options=(wanted,)))

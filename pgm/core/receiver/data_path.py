@@ -128,7 +128,7 @@ class DataPath:
 
     def _insert_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
         for run in runs:
-            self._count_repairs(self._window.insert(run, run.first, now_ns), PacketType.RDATA, peer)
+            self._count_repairs(self._window.insert_rebuilt(run, now_ns), PacketType.RDATA, peer)
 
     def heard(self, peer: Nla, now_ns: int, *, answers: bool) -> list[Effect]:
         """Note a packet of the session; `answers` if the packet shows that `peer` answers NAKs."""

@@ -14,24 +14,37 @@ import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Evidence, Lost, Notice, Send
+from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Evidence, Lost, Notice, Send, control
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import NewTrial, ReceiverSetup
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Channel
+from pgm.core.session.detail_requests import DetailRequests
 from pgm.core.session.key_records import key_port, key_tsi
-from pgm.core.session.proofs import NewProofCheck, ProofCheck, ProvedSpan, proof_port, proof_tsi
+from pgm.core.session.proofs import (
+    DETAIL_GROUP,
+    NewProofCheck,
+    ProofCheck,
+    ProvedSpan,
+    detail_group,
+    proof_port,
+    proof_tsi,
+)
 from pgm.core.session.start_positions import BY_PARAMETERS
 from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState
 from pgm.core.structures.ranges import Span
 from pgm.core.window.proved_window import Arrival, Trial
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.control_packets import Packet
+from pgm.wire.control_packets import Packet, Spmr, encode
 from pgm.wire.formats import Nla, Tsi, tsi_text
+from pgm.wire.options import StateOffer
+from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Data, DataWithGaps, Run, Train
 
 _MOST_SPANS = 1 << 16  # that wait for their packets; the oldest ones are forgotten first
+_MOST_DETAILS = 1 << 14  # packets with a digest of their own; the oldest ones are forgotten first
+_MOST_GROUPS = 32  # whose details are requested together
 
 
 class StreamJudge:
@@ -43,13 +56,17 @@ class StreamJudge:
         new_check: NewProofCheck,
         arrival: Arrival,
         counters: Counters,
+        requests: DetailRequests,
         *,
         may_begin_later: bool,
     ) -> None:
         self.may_begin_later = may_begin_later
-        self.has_news = False  # a proof or a key record has come since the last delivery
+        self.has_news = False  # a proof or a key record has come since the last delivery, or details will not come
         self.waits_since_ns = NEVER  # when the next packets began to wait for their secret
         self.unopened = 0  # key records for this receiver that did not open
+        self.requests = requests  # by the first sqn of a group, in the source's numbers
+        self._details: dict[int, bytes] = {}  # digests of packets by sqn, in the source's numbers
+        self._head = 0  # the first sqn that is not judged, in the source's numbers
         self._state = state
         self._new_check = new_check
         self._arrival = arrival
@@ -61,15 +78,24 @@ class StreamJudge:
     def take_untrusted(self, octets: bytes) -> bool:
         """Take a proof. Return whether it is one of this session."""
         check = self._current_check()
-        spans = None if check is None else check.spans_of_untrusted(octets)
-        if spans is None:
+        proof = None if check is None else check.proof_of_untrusted(octets)
+        if proof is None:
             return False
-        least = self._spans[-1].end if self._spans else 0
-        self._spans.extend(span for span in spans if span.first >= least)
-        while len(self._spans) > _MOST_SPANS:
-            self._spans.popleft()
+        if proof.has_details:
+            self._take_details(proof.spans)
+        else:
+            least = self._spans[-1].end if self._spans else 0
+            self._spans.extend(span for span in proof.spans if span.first >= least)
+            while len(self._spans) > _MOST_SPANS:
+                self._spans.popleft()
         self.has_news = True
         return True
+
+    def _take_details(self, spans: Sequence[ProvedSpan]) -> None:
+        details = self._details
+        details.update((span.first, span.digest) for span in spans if span.first >= self._head)
+        while len(details) > _MOST_DETAILS:
+            del details[next(iter(details))]
 
     def start_for(self, sqn: int) -> int:
         """Return where reception begins, such that the packets from a sqn on can be proved."""
@@ -81,8 +107,11 @@ class StreamJudge:
     def span_at(self, sqn: int) -> Span | None:
         """Return the first span that ends after a sqn."""
         shift, spans = self._state.epoch.shift, self._spans
-        while spans and spans[0].end <= sqn + shift:
+        self._head = sqn + shift
+        while spans and spans[0].end <= self._head:
             spans.popleft()
+            if self._details:
+                self._details = {at: digest for at, digest in self._details.items() if at >= self._head}
         return (spans[0].first - shift, spans[0].end - shift) if spans else None
 
     def fits(self, runs: Sequence[Run]) -> bool:
@@ -121,12 +150,53 @@ class StreamJudge:
         for opened in check.opened(_moved(run, shift)):
             yield _moved(opened, -shift)
 
+    def detailed_until(self, first: int, end: int) -> int:
+        """Return the first sqn without details among some, or `end`."""
+        shift, details = self._state.epoch.shift, self._details
+        if not details:
+            return first
+        return next((sqn for sqn in range(first, end) if sqn + shift not in details), end)
+
+    def wrong_of(self, runs: Sequence[Run]) -> list[int]:
+        """Return the sqns of packets that differ from their details."""
+        check, shift, details = self._current_check(), self._state.epoch.shift, self._details
+        assert check is not None
+        packets = [
+            one.part(sqn, sqn + 1) for one in (_moved(run, shift) for run in runs) for sqn in range(one.first, one.end)
+        ]
+        return [one.first - shift for one in packets if check.digest([one]) != details[one.first]]
+
+    def want(self, first: int, end: int, now_ns: int, *, is_urgent: bool) -> None:
+        """Request the details of some packets, at once or after the time of a repair."""
+        shift = self._state.epoch.shift
+        groups = range(detail_group(first + shift), end + shift, DETAIL_GROUP)
+        for group in groups[:_MOST_GROUPS]:
+            self.requests.want(group, now_ns, is_urgent=is_urgent)
+
+    def is_vain(self, sqn: int) -> bool:
+        """Return whether the requests for details of a packet got no answer."""
+        return self.requests.is_vain(detail_group(sqn + self._state.epoch.shift))
+
+    def answered(self, first: int, end: int) -> None:
+        """End the requests for details of some packets."""
+        shift = self._state.epoch.shift
+        for group in range(detail_group(first + shift), end + shift, DETAIL_GROUP):
+            self.requests.answered(group)
+
+    def handle_deadline(self, now_ns: int) -> list[int]:
+        """Return sqns, in the source's numbers, of which the details are requested now."""
+        self.requests.drop_before(detail_group(self._head))
+        due, has_failed = self.requests.handle_deadline(now_ns)
+        self.has_news = self.has_news or has_failed
+        return [group for group in due if any(sqn not in self._details for sqn in range(group, group + DETAIL_GROUP))]
+
     def _current_check(self) -> ProofCheck | None:
         """Return the check for the epoch that signed SPMs have told."""
         epoch = self._state.epoch
         if epoch.started_ns != self._epoch.started_ns:
             self._epoch = epoch
             self._spans.clear()
+            self._details.clear()
             self._check = self._new_check(self._state.tsi, epoch.started_ns)
         return self._check
 
@@ -161,6 +231,24 @@ class PacketJudge:
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield the packets as they are."""
         yield run
+
+    def detailed_until(self, first: int, end: int) -> int:
+        """Return `first`: no packet has details."""
+        return first
+
+    def wrong_of(self, runs: Sequence[Run]) -> list[int]:
+        """Return no sqns: no packet has details."""
+        return []
+
+    def want(self, first: int, end: int, now_ns: int, *, is_urgent: bool) -> None:
+        """Do nothing: no packet has details."""
+
+    def is_vain(self, sqn: int) -> bool:
+        """Return True: no packet has details."""
+        return True
+
+    def answered(self, first: int, end: int) -> None:
+        """Do nothing: no packet has details."""
 
 
 @attrs.frozen(eq=False)
@@ -215,7 +303,10 @@ class ProvedReceiver(ReceiverCore):
         new_check = self.setup.signers.proofs.get(state.data_port)
         if new_check is None:
             return None
-        judge = StreamJudge(state, new_check, self._arrival, self._counters, may_begin_later=not self._is_exact)
+        requests = DetailRequests(self._parameters, self._rng)
+        judge = StreamJudge(
+            state, new_check, self._arrival, self._counters, requests, may_begin_later=not self._is_exact
+        )
         self._judges[bytes(state.tsi)] = judge
         return Trial(judge, self._arrival, parents, is_whole=self.setup.signers.keeps_proofs)
 
@@ -236,7 +327,8 @@ class ProvedReceiver(ReceiverCore):
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         waits_since_ns = min((judge.waits_since_ns for judge in self._judges.values()), default=NEVER)
-        at = min(super().deadline_ns, *(one.core.deadline_ns for one in self._seconds))
+        of_details = min((judge.requests.deadline_ns for judge in self._judges.values()), default=NEVER)
+        at = min(super().deadline_ns, of_details, *(one.core.deadline_ns for one in self._seconds))
         return at if waits_since_ns == NEVER else min(at, waits_since_ns + self._parameters.secret_wait)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
@@ -270,6 +362,9 @@ class ProvedReceiver(ReceiverCore):
         effects = [*super().handle_deadline(now_ns)]
         if len(self._judges) > len(self._sessions):
             self._forget_old()
+        for tsi, judge in self._judges.items():
+            if judge.requests.deadline_ns <= now_ns:
+                effects += self._request(tsi, judge.handle_deadline(now_ns))
         for second in self._seconds:
             effects += self._judged(second.core.handle_deadline(now_ns))
         for tsi, judge in self._judges.items():
@@ -286,6 +381,18 @@ class ProvedReceiver(ReceiverCore):
         effects = [*session.delivery.end(CloseCause.NO_SECRET)]
         judge.waits_since_ns = NEVER
         return effects
+
+    def _request(self, tsi: Tsi, sqns: Sequence[int]) -> list[Effect]:
+        """Return requests for the details of groups of packets, to the next hop towards the source."""
+        session = self._seconds[0].core.sessions.get(proof_tsi(tsi))
+        if session is None or session.state.spm is None:
+            return []
+        state = session.state
+        segment, path = session.lines.route(state.path_nla, self.setup.segment)
+        options = [StateOffer(sqn=wrap(sqn), details=True) for sqn in sqns]
+        self._counters.detail_requests += len(options)
+        packets = [encode(Spmr(tsi=state.tsi, data_port=state.data_port, options=(one,))) for one in options]
+        return [control(segment, packet, to=path) for packet in packets]
 
     def _forget_old(self) -> None:
         for tsi in [tsi for tsi in self._judges if self._sessions.get(tsi) is None]:

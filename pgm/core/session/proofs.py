@@ -3,6 +3,9 @@
 The data port of the proofs and the source port of their TSI differ from those of the stream in one bit, so receivers
 without keys never take a proof. Otherwise the session is ordinary PGM: relays pass it on, and repairers cache it. Each
 proof is one packet. Cores know no cryptography: what makes and checks proofs is given to them.
+
+A receiver that lacks a packet for good, or has a wrong one, requests the details of its group: the digest of each packet. The request is an SPMR of the session of proofs with `StateOffer`, from hop to hop up to the source. The
+source sends details as further packets of the session of proofs, so all receivers have them, and repairers cache them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from typing import Protocol
 
 from pgm.wire.formats import DATA_HEADER_OCTETS, PROOFS_BIT, Tsi
 from pgm.wire.train import Run
+
+DETAIL_GROUP = 32  # packets of a request for details: their digests fill two packets
 
 
 def proof_port(data_port: int) -> int:
@@ -23,6 +28,11 @@ def proof_tsi(tsi: Tsi) -> Tsi:
     """Return the TSI of the proofs of a session, or of the session of proofs."""
     port = int.from_bytes(tsi[-2:], "big")
     return tsi[:-2] + (port ^ PROOFS_BIT).to_bytes(2, "big")
+
+
+def detail_group(sqn: int) -> int:
+    """Return the first sqn of the group of a packet, of which details are requested together."""
+    return sqn // DETAIL_GROUP * DETAIL_GROUP
 
 
 def most_proof_octets(max_tpdu: int) -> int:
@@ -43,6 +53,9 @@ class Prover(Protocol):
     def handle_deadline(self, now_ns: int) -> list[bytes]:
         """Return the proof that is due."""
 
+    def details(self, runs: Sequence[Run]) -> list[bytes]:
+        """Return proofs of each packet of consecutive runs."""
+
 
 class ProvedSpan(Protocol):
     """Consecutive packets of one digest. Sqns are the source's own numbers."""
@@ -60,11 +73,23 @@ class ProvedSpan(Protocol):
         """The digest of the packets."""
 
 
+class TakenProof(Protocol):
+    """Content of a valid proof."""
+
+    @property
+    def spans(self) -> Sequence[ProvedSpan]:
+        """The spans, which ascend."""
+
+    @property
+    def has_details(self) -> bool:
+        """Whether each span is one packet of a group whose details were requested."""
+
+
 class ProofCheck(Protocol):
     """Check of the proofs of one session, and of its key records if it is sealed. Sqns are the source's own numbers."""
 
-    def spans_of_untrusted(self, octets: bytes) -> Sequence[ProvedSpan] | None:
-        """Return the spans of a valid proof, which ascend; None for other octets. Never raises."""
+    def proof_of_untrusted(self, octets: bytes) -> TakenProof | None:
+        """Return a valid proof; None for other octets. Never raises."""
 
     def block_start(self, sqn: int) -> int:
         """Return the first sqn of the block of a packet. No span begins in one block and ends in another."""

@@ -10,9 +10,10 @@ import random
 import attrs
 
 from pgm.core.effects import Effect, Effects, Send
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.segment import Channel
 from pgm.core.session.key_records import key_port, key_tsi
-from pgm.core.session.proofs import Prover, most_proof_octets, proof_port, proof_tsi
+from pgm.core.session.proofs import DETAIL_GROUP, Prover, detail_group, most_proof_octets, proof_port, proof_tsi
 from pgm.core.source.record_schedule import RecordSchedule
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.snapshots import SnapshotSource
@@ -20,9 +21,12 @@ from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, node_of
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
-from pgm.units import MIB, NEVER
+from pgm.units import MIB, NEVER, SECOND
+from pgm.wire.control_packets import Packet, Spmr
 from pgm.wire.formats import Nla, Tsi
-from pgm.wire.train import Train
+from pgm.wire.options import StateOffer, find
+from pgm.wire.sequence_numbers import unwrap
+from pgm.wire.train import Data, DataWithGaps, Train
 
 _LEAST_WINDOW = 4 * MIB  # octets of proofs: some seconds of one proof a millisecond
 _WINDOW_SHARE = 16  # of the stream's window: proofs of packets with few octets take a fraction of them
@@ -53,6 +57,23 @@ def record_parameters(parameters: Parameters) -> Parameters:
     )
 
 
+class _DetailLimit:
+    """Limit on groups of packets whose details are sent. Each is sent once in half of `details_ivl`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._ivl = parameters.details_ivl // 2
+        self._bucket = TokenBucket(parameters.details_rte, SECOND)
+        self._sent: dict[int, int] = {}  # until when a group is not sent again; oldest first, `details_rte` at most
+
+    def admit(self, group: int, now_ns: int) -> bool:
+        """Return whether the details of a group may be sent now."""
+        self._sent = {sqn: until_ns for sqn, until_ns in self._sent.items() if until_ns > now_ns}
+        if group in self._sent or not self._bucket.take(1, now_ns):
+            return False
+        self._sent[group] = now_ns + self._ivl
+        return True
+
+
 class ProvedSource(SourceCore):
     """A `SourceCore` that proves its packets. `prover` signs their blocks."""
 
@@ -71,6 +92,8 @@ class ProvedSource(SourceCore):
         # A joiner that misses the first SPM of the proofs still gets all proofs since the first SPM of the stream.
         proofs = _second(self.setup, proof_tsi(setup.tsi), proof_port(setup.data_port), 2 * parameters.ambient_spm_ivl)
         self._proofs = SourceCore(proofs, proof_parameters(parameters), now_ns, counters=self.counters)
+        self._proved_end = self.window.lead + 1  # no packet from here on was given to the prover
+        self._details = _DetailLimit(parameters)
         self._seconds = [self._proofs]  # further sessions of this source
         self._records: RecordSchedule | None = None
         self._is_turn_of_records = False
@@ -120,12 +143,33 @@ class ProvedSource(SourceCore):
         effects: list[Effect] = []
         for tsi, session in by_tsi.items():
             own = [item for item in items if item.tsi == tsi]
+            if session is self._proofs:
+                own = [item for item in own if not self._is_request(item, channel, peer, now_ns)]
             if own:
                 effects += session.receive(train.part(own, []), channel, peer, now_ns)
         rest = [item for item in items if item.tsi not in by_tsi]
         if rest or rejects:
             effects += super().receive(train.part(rest, rejects), channel, peer, now_ns)
         return effects
+
+    def _is_request(self, item: Data | DataWithGaps | Packet, channel: Channel, peer: Nla, now_ns: int) -> bool:
+        """Return whether a packet requests details, and answer it."""
+        wanted = find(item.options, StateOffer) if isinstance(item, Spmr) and not channel.is_group else None
+        if wanted is None or not wanted.details:
+            return False
+        group = detail_group(unwrap(wanted.sqn, self.window.lead))
+        first, end = max(group, self.window.trail), min(group + DETAIL_GROUP, self._proved_end)
+        if first >= end or self._closing.is_over(now_ns):
+            return True
+        if not self._naks.limits.admit_nak(peer, now_ns) or not self._details.admit(group, now_ns):
+            self.counters.detail_requests_braked += 1
+            return True
+        self.counters.detail_requests += 1
+        self._closing.on_nak(now_ns)
+        # The session of proofs may have ended: the details then follow its FIN, and void it.
+        self._proofs.window.append(self._prover.details(list(self.window.parts(first, end))))
+        self._invalidate_deadline()
+        return True
 
     @property
     def deadline_ns(self) -> int:
@@ -156,6 +200,7 @@ class ProvedSource(SourceCore):
         if self._spms.spm_sqn != spm_sqn:  # all sessions of a joiner begin at one time
             effects[:0] = [session.spm(now_ns) for session in self._seconds]
         if self.window.lead > lead:
+            self._proved_end = self.window.lead + 1
             self._submit(self._prover.take(self.window.parts(lead + 1, self.window.lead + 1)))
             if not proofs.window.has_unsent:
                 self._submit(self._prover.handle_deadline(now_ns))

@@ -141,6 +141,10 @@ class ReceiveWindow:
             self._hold([pieces])
         return 0
 
+    def insert_rebuilt(self, run: Run, now_ns: int) -> int:
+        """Take packets that parity has rebuilt. Return how many of them had been missing."""
+        return self.insert(run, run.first, now_ns)
+
     def _insert_new(self, pieces: DataWithGaps, first: int, now_ns: int) -> None:
         """Take packets beyond all known sqns, and note the gaps before and between them."""
         gaps, known_end = [], self.gap_detector.end

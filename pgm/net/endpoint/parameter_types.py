@@ -16,6 +16,7 @@ class CommonParameters(TypedDict, total=False):
     max_apdu: Quantity
     snapshot_bytes: Quantity
     signature_age: Quantity
+    details_ivl: Quantity
     nak_bo_ivl_min: Quantity
     nak_bo_ivl_max: Quantity
     excess_nak_window_ivl: Quantity
@@ -93,6 +94,7 @@ class SourceParameters(CommonParameters, total=False):
     ncf_ivl: Quantity
     join_share: Share
     snapshot_ivl: Quantity
+    details_rte: int
     repair_states: int
     poll_ivl: Quantity
     poll_bo_ivl: Quantity
@@ -177,6 +179,7 @@ class ReceiverParameters(CommonParameters, total=False):
     forged_retries: int
     forged_allowed: int
     secret_wait: Quantity
+    details_retries: int
     spm_verify_rte: int
     session_expiry: Quantity
     inbox_bytes: Quantity

@@ -136,7 +136,8 @@ class ForgedSession:
 
     def _details(self, span: Span) -> bytes:
         parts = [run.part(max(run.first, span.first), min(run.end, span.end)) for run in self.sent]
-        return self.signer.details([part for part in parts if part.count > 0])
+        [octets] = self.signer.details([part for part in parts if part.count > 0])
+        return octets
 
     def _judge(self, judged: list[JudgedRun]) -> None:
         """Compare each verdict with the truth."""

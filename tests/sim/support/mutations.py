@@ -122,7 +122,7 @@ class Mutator:
             ),
             lambda: Members(self._size(), self._address(), *(self.rng.random() < 0.3 for _ in range(4))),
             lambda: Acker(self._address()),
-            lambda: StateOffer(self.sqn_near()),
+            lambda: StateOffer(self.sqn_near(), self.rng.random() < 0.3),
             lambda: UnknownOption(self.rng.randrange(0x20, 0x60), self.rng.randrange(8), self.rng.getrandbits(8), self.rng.randbytes(self.rng.randrange(12))),
         )  # fmt: skip
         self._drawn_rarely: tuple[Callable[[], Option], ...] = (

@@ -33,6 +33,7 @@ from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 from pgm.wire.signed_spm import SpmSigner
 from tests.unit.trust.keys import FIRST, private_keys
 
+_SQN_AT = 16  # in a data packet
 KEYS = private_keys(1)
 CHECK = SignatureCheck([KEYS.public], lambda: FIRST)
 
@@ -154,3 +155,34 @@ def hostile(name: str, share: float, found: list[Altering]) -> Callable[..., Cor
         return core
 
     return functools.wraps(proving)(build)
+
+
+def withholding(sqns: frozenset[int]) -> Callable[..., Core]:
+    """Return a factory in which the source never sends some sqns of its stream."""
+
+    def build(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+        core = proving(plan, rng, tsi, now_ns)
+        if plan.role is Role.SOURCE:
+            for name in ("receive", "handle_deadline"):
+                setattr(core, name, _keeping_back(getattr(core, name), sqns, plan.streams[0].data_port))
+        return core
+
+    return functools.wraps(proving)(build)
+
+
+def _keeping_back(call: Callable[..., Effects], sqns: frozenset[int], data_port: int) -> Callable[..., Effects]:
+    def rest(send: Send) -> Send:
+        rows = np.frombuffer(bytes(send.octets), np.uint8).reshape(-1, send.stride)
+        keeps = [
+            int.from_bytes(row[2:4].tobytes(), "big") != data_port
+            or int.from_bytes(row[_SQN_AT : _SQN_AT + 4].tobytes(), "big") not in sqns
+            for row in rows
+        ]
+        return send if all(keeps) else attrs.evolve(send, octets=rows[keeps].reshape(-1))
+
+    def called(*arguments: Any) -> Effects:
+        effects = call(*arguments)
+        passed = [rest(effect) if isinstance(effect, Send) and effect.is_data else effect for effect in effects]
+        return [effect for effect in passed if not isinstance(effect, Send) or len(effect.octets)]
+
+    return called

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from pgm.core.effects import LossCause
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import SECOND
-from tests.sim.support.signed import Altering, hostile, proving
-from tests.sim.support.worlds import finish, lossy, make_world, parameters, stream, streams, traffic
+from pgm.wire.formats import PacketType
+from tests.sim.support.signed import Altering, hostile, proving, withholding
+from tests.sim.support.worlds import Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
 
 MESSAGES = 240
 
@@ -73,7 +75,14 @@ def test_no_alteration_of_a_repairer_is_delivered(share: float) -> None:
     finish(world)
     assert found[0].altered > 3
     assert all(one.is_complete and one.is_from_start for one in streams(world)), [one.lost for one in streams(world)]
-    assert forged_at(world, "receiver-0") > 0
+    for index in range(3):
+        core = world.core_of(f"receiver-{index}")
+        [session] = core.sessions
+        hostile_nla = world.nodes["repairer"].plan.segments[0].address
+        assert 0 < sum(session.parents.forged.values()) <= forged_at(world, f"receiver-{index}")
+        assert set(session.parents.forged) == {hostile_nla}  # no other was ever accused
+        is_last = session.parents.all[-1] == hostile_nla
+        assert is_last == (session.parents.forged[hostile_nla] > parameters().forged_allowed)
     assert "forged-packets" in {notice.code for _, node, notice in world.log.notices if node == "receiver-0"}
 
 
@@ -104,3 +113,22 @@ def test_late_joiners_begin_with_proved_packets(start: dict[str, object]) -> Non
         assert 150 < late.first < 220
     else:
         assert late.first == {"oldest": 0, "last": late.first, "sqn": 75}[str(start["join_from"])]
+
+
+@pytest.mark.parametrize("lost", [{70}, {64, 70, 95}, {*range(70, 200, 16)}], ids=["one", "edges", "many"])
+def test_packets_beside_lost_ones_are_delivered_by_details(lost: set[int]) -> None:
+    """One request serves all receivers of a segment."""
+    tap = Tap(is_a(PacketType.SPMR))
+    world = make_world(
+        tree(nak_ncf_retries=4, nak_data_retries=4),
+        traffic(MESSAGES, close_at_ns=20 * SECOND),
+        factory=withholding(frozenset(lost)),
+        more=(tap,),
+        is_timed=False,
+    )
+    may_lose = {f"receiver-{index}": (LossCause.RETRIES,) for index in range(3)}
+    finish(world, may_lose=may_lose)
+    assert [one.lost_sqns for one in streams(world)] == [len(lost)] * 3
+    blocks = len({sqn // 32 for sqn in lost})
+    requests = [one for one in tap.by("relay") if one[4].options]
+    assert blocks <= len(requests) <= 3 * blocks

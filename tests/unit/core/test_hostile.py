@@ -107,7 +107,7 @@ class Drawn:
             Acker(self.nla()),
             Crqst(wants_rx_wp=self.bit()),
             self.held(),
-            StateOffer(self.sqn()),
+            StateOffer(self.sqn(), self.bit()),
             Cr(u32(), 0, 0, rng.randrange(65_536), self.nla(), has_rx_wp=True),
             PgmccData(u32(), self.nla()),
             self._feedback(),

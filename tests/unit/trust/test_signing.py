@@ -79,7 +79,8 @@ def test_true_packets_are_proved_and_altered_ones_are_not(
 
     def details(span: Span) -> bytes:
         parts = [run.part(max(run.first, span.first), min(run.end, span.end)) for run in sent]
-        return source.details([part for part in parts if part.count > 0])
+        [octets] = source.details([part for part in parts if part.count > 0])
+        return octets
 
     for index, run in enumerate(sent):
         waiting.append(source.take([run]))
@@ -239,7 +240,7 @@ def test_late_joiner_needs_details_of_its_first_span_alone(join: int) -> None:
     if join % 8:
         assert verifier.doubtful is not None
         judged += verifier.prove(
-            proof_of(chain, source.details([run.part(verifier.doubtful.first, verifier.doubtful.end)]))
+            proof_of(chain, *source.details([run.part(verifier.doubtful.first, verifier.doubtful.end)]))
         )
     assert verdicts(judged) == dict.fromkeys(range(join, 16), Verdict.PROVED)
 
@@ -250,6 +251,6 @@ def test_details_that_lack_a_packet_are_not_used() -> None:
     source.take([run])
     verifier.take(run.part(1, 8))
     verifier.prove(proof_of(chain, source.handle_deadline(0)[0]))
-    assert verifier.prove(proof_of(chain, source.details([run.part(0, 5)]))) == []
+    assert verifier.prove(proof_of(chain, *source.details([run.part(0, 5)]))) == []
     assert verifier.doubtful is not None
     assert verdicts(verifier.give_up()) == dict.fromkeys(range(1, 8), Verdict.UNPROVED)

@@ -66,7 +66,7 @@ def test_reader_waits_for_the_secret_that_its_proof_tells() -> None:
     sealer.change([READER.public], 40)
     new = sealed_run(sealer, 40, 60)
     for proof in proofs_of(sealer, old, new):
-        assert check.spans_of_untrusted(proof)
+        assert check.proof_of_untrusted(proof)
     assert not check.may_open(0)
     assert all(check.take_record_untrusted(record) for record in first_records)
     assert check.may_open(0)
@@ -85,7 +85,7 @@ def test_run_across_a_change_opens_in_two_parts() -> None:
     whole = Run(0, 100, np.concatenate([old.buffer, new.buffer]), 0, old.stride, old.payload_at)
     check = check_for(READER)
     for octets in proofs_of(sealer, whole):
-        assert check.spans_of_untrusted(octets)
+        assert check.proof_of_untrusted(octets)
     for record in sealer.records():
         assert check.take_record_untrusted(record)
     assert is_open(check, whole)
@@ -98,7 +98,7 @@ def test_reader_that_was_left_out_never_opens_later_packets() -> None:
     new = sealed_run(sealer, 32, 32)
     check = check_for(READER)
     for octets in proofs_of(sealer, old, new):
-        assert check.spans_of_untrusted(octets)
+        assert check.proof_of_untrusted(octets)
     for record in sealer.records():
         assert check.take_record_untrusted(record)
     assert check.may_open(0)

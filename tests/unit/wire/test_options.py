@@ -159,6 +159,7 @@ VECTORS = [
     (SegmentKey(b""), T.SPMR, "ed 04 00 00"),
     (SegmentKey(b"i" * 10 + b"k" * 32), T.SPMR, "ed 2e 00 00" + "69" * 10 + "6b" * 32),
     (StateOffer(sqn=17), T.SPMR, "ea 08 00 00 00000011"),
+    (StateOffer(sqn=17, details=True), T.SPMR, "ea 08 00 01 00000011"),
 ]  # fmt: skip
 
 

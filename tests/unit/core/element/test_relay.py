@@ -14,7 +14,7 @@ from pgm.core.segment import Segment
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import decode_control_untrusted, encode
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Join, UnknownOption
+from pgm.wire.options import Join, StateOffer, UnknownOption
 from pgm.wire.train import Data
 from tests.unit.core.makers import MS, data_train, parameters, sends, sent_control, session_context, spm_packet
 
@@ -235,3 +235,21 @@ def test_calling_early_does_nothing():
     deadline = made.deadline_ns
     assert list(made.handle_deadline(deadline - 1)) == []
     assert made.deadline_ns == deadline
+
+
+@pytest.mark.parametrize(("first", "second", "passes"), [(7, 7, False), (7, 3, False), (7, 9, True)])
+def test_relay_passes_up_no_request_that_a_young_one_covers(first, second, passes):
+    made, _ = relay()
+    made.on_spm(received(7), SECOND)
+    assert len(sends(made.pass_up(StateOffer(first), SECOND))) == 1
+    assert len(sends(made.pass_up(StateOffer(second), SECOND + MS))) == passes
+
+
+@pytest.mark.parametrize(("second", "passes"), [(64, False), (32, True), (96, True)])
+def test_relay_passes_up_details_of_each_block_once(second, passes):
+    made, _ = relay()
+    made.on_spm(received(7), SECOND)
+    [request] = sent_control(made.pass_up(StateOffer(64, details=True), SECOND), T.SPMR)
+    assert request.options == (StateOffer(64, details=True),)
+    assert len(sends(made.pass_up(StateOffer(second, details=True), SECOND + MS))) == passes
+    assert len(sends(made.pass_up(StateOffer(64, details=True), 2 * SECOND))) == 1
