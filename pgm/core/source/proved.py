@@ -154,9 +154,14 @@ class ProvedSource(SourceCore):
 
     def _is_request(self, item: Data | DataWithGaps | Packet, channel: Channel, peer: Nla, now_ns: int) -> bool:
         """Return whether a packet requests details, and answer it."""
-        wanted = find(item.options, StateOffer) if isinstance(item, Spmr) and not channel.is_group else None
+        if not isinstance(item, Spmr) or channel.is_group:
+            return False
+        wanted = find(item.options, StateOffer)
         if wanted is None or not wanted.details:
             return False
+        codes = self._proofs.control_codes
+        if codes.has_any and codes.checked(item, peer, now_ns) is None:
+            return True
         group = detail_group(unwrap(wanted.sqn, self.window.lead))
         first, end = max(group, self.window.trail), min(group + DETAIL_GROUP, self._proved_end)
         if first >= end or self._closing.is_over(now_ns):

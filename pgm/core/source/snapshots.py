@@ -165,7 +165,8 @@ class SnapshotSource(SourceCore):
                 and item.tsi == self.setup.tsi
                 and (wanted := find(item.options, StateOffer)) is not None
             ):
-                if not channel.is_group:
+                codes = self.control_codes
+                if not channel.is_group and not (codes.has_any and codes.checked(item, peer, now_ns) is None):
                     effects += self._on_request(wanted, now_ns)
             else:
                 rest.append(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
 from pgm.core.effects import Effect
 from pgm.core.session.proofs import most_proof_octets, proof_port, proof_tsi
 from pgm.core.source.proved import ProvedSource
@@ -27,11 +28,12 @@ PROOFS, PROOFS_PORT = proof_tsi(TSI), proof_port(DATA_PORT)
 class Signing:
     """Source of a signed stream that has sent some packets, and the details that have left it."""
 
-    def __init__(self, count: int = 80, **changes: object) -> None:
+    def __init__(self, count: int = 80, control: ControlKeys = NO_CONTROL_KEYS, **changes: object) -> None:
         settings = parameters(**QUIET | changes)
         most = spans_within(most_proof_octets(settings.max_tpdu))
         prover = BlockSigner(KEYS, SESSION, settings.proof_ivl, most_spans=most)
-        self.core = ProvedSource(SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=START), settings, START, prover)
+        setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=START, control=control)
+        self.core = ProvedSource(setup, settings, START, prover)
         self.core.submit([payload_of(sqn) for sqn in range(count)])
         self.now = START
         self.details: list[Proof] = []
@@ -146,3 +148,11 @@ def test_closed_source_sends_details_while_it_stays():
     source.ask(40)
     source.run(MS)
     assert len(source.sqns) == 32
+
+
+def test_requests_without_a_needed_code_get_no_details():
+    source = Signing(control=ControlKeys(frozenset({DATA_PORT, PROOFS_PORT})))
+    source.ask(3)
+    source.run(MS)
+    assert not source.details
+    assert source.core.counters.uncoded_packets == 1
