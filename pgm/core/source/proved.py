@@ -160,7 +160,7 @@ class ProvedSource(SourceCore):
         if wanted is None or not wanted.details:
             return False
         codes = self._proofs.control_codes
-        if codes.has_any and codes.checked(item, peer, now_ns) is None:
+        if codes.has_any and codes.checked(item, channel.segment, peer, now_ns) is None:
             return True
         group = detail_group(unwrap(wanted.sqn, self.window.lead))
         first, end = max(group, self.window.trail), min(group + DETAIL_GROUP, self._proved_end)

@@ -166,7 +166,9 @@ class SnapshotSource(SourceCore):
                 and (wanted := find(item.options, StateOffer)) is not None
             ):
                 codes = self.control_codes
-                if not channel.is_group and not (codes.has_any and codes.checked(item, peer, now_ns) is None):
+                if not channel.is_group and not (
+                    codes.has_any and codes.checked(item, channel.segment, peer, now_ns) is None
+                ):
                     effects += self._on_request(wanted, now_ns)
             else:
                 rest.append(item)

@@ -16,7 +16,7 @@ from pgm.trust.proofs import MOST_SPANS, Proof, Span
 from pgm.trust.public_keys import PublicKeys
 from pgm.trust.signer import SPAN_OCTETS, BlockSigner
 from pgm.trust.verifier import BlockVerifier, JudgedRun, ProofChain, ProofReject, Verdict
-from pgm.units import MILLISECOND, NEVER
+from pgm.units import MILLISECOND, NEVER, SECOND
 from pgm.wire.packet_run import Run
 from tests.unit.trust.keys import private_keys
 from tests.unit.trust.packets import runs_of
@@ -95,7 +95,7 @@ def test_true_packets_are_proved_and_altered_ones_are_not(
                 judged.extend(verifier.take(received.part(sqn, sqn + 1)))
                 arrive([])
         arrive(waiting.pop(0))
-    waiting.append(source.handle_deadline(now + MILLISECOND))
+    waiting.append(source.handle_deadline(now + SECOND))
     judged.extend(verifier.skip_to(sent[-1].end))
     for proofs in waiting:
         arrive(proofs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
+from pgm.core.control_codes import ControlKeys, NoNodeKeys
 from pgm.core.effects import Effect
 from pgm.core.session.proofs import most_proof_octets, proof_port, proof_tsi
 from pgm.core.source.proved import ProvedSource
@@ -151,7 +151,7 @@ def test_closed_source_sends_details_while_it_stays():
 
 
 def test_requests_without_a_needed_code_get_no_details():
-    source = Signing(control=ControlKeys(frozenset({DATA_PORT, PROOFS_PORT})))
+    source = Signing(control=ControlKeys(frozenset({DATA_PORT, PROOFS_PORT}), NoNodeKeys()))
     source.ask(3)
     source.run(MS)
     assert not source.details
