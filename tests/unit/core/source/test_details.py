@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgm.core.control_codes import ControlKeys, NoNodeKeys
+from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys, NoNodeKeys
 from pgm.core.effects import Effect
 from pgm.core.session.proofs import most_proof_octets, proof_port, proof_tsi
 from pgm.core.source.proved import ProvedSource
