@@ -114,14 +114,50 @@ def secret_of_records(octets: bytes, line: str, member: str, private: bytes) -> 
     return hpke_opened(private, signed[44:76], entries[base64.b32decode(member.upper())], info)
 
 
-def control_code(private: bytes, own: str, other: str, counter: int, covered: bytes) -> bytes:
-    """Return the counter and the code of a packet from the owner of `private` to another node."""
+def pair_key(private: bytes, own: str, other: str) -> bytes:
+    """Return the key of codes from the owner of `private` to another node."""
     (sender, _, _), (receiver, _, x25519) = keys_of_line(own), keys_of_line(other)
     shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(x25519))
     context = "pgm 2026-11 key of control packets between two nodes"
-    key = blake3.blake3(shared + sender.encode() + receiver.encode(), derive_key_context=context).digest()
+    return blake3.blake3(shared + sender.encode() + receiver.encode(), derive_key_context=context).digest()
+
+
+def control_code(private: bytes, own: str, other: str, counter: int, covered: bytes) -> bytes:
+    """Return the counter and the code of a packet from the owner of `private` to another node."""
+    key = pair_key(private, own, other)
     head = counter.to_bytes(8, "big")
     return head + blake3.blake3(head + covered, key=key).digest(16)
+
+
+def coded_packet(plain: bytes, own: str, code: bytes) -> bytes:
+    """Return a NAK over IPv4 or an SPMR with the option of a code."""
+    at = {8: 36, 12: 16}[plain[4]]  # of OPT_LENGTH
+    name = keys_of_line(own)[0]
+    option = bytes([0xEC, 38, 0, 0]) + base64.b32decode(name.upper()) + code
+    options = bytearray(plain[at:]) or bytearray([0, 4, 0, 0])
+    end = 4
+    while end < len(options):
+        last, end = end, end + options[end + 1]
+    if len(options) > 4:
+        options[last] &= 0x7F  # OPT_END moves to the code
+    options += option
+    options[2:4] = len(options).to_bytes(2, "big")
+    packet = bytearray(plain[:at] + options)
+    packet[5] |= 1  # options are present
+    packet[6:8] = b"\0\0"
+    words = sum(int.from_bytes(packet[index : index + 2].ljust(2, b"\0"), "big") for index in range(0, len(packet), 2))
+    while words >> 16:
+        words = (words & 0xFFFF) + (words >> 16)
+    packet[6:8] = (~words & 0xFFFF or 0xFFFF).to_bytes(2, "big")
+    return bytes(packet)
+
+
+def segment_key_content(key: bytes, segment_key: bytes) -> bytes:
+    """Return the option's content that brings a segment key to a node, by the key of the pair."""
+    name = blake3.blake3(segment_key, derive_key_context="pgm 2026-11 id of a segment key").digest(10)
+    context = "pgm 2026-11 encryption of a segment key for one node"
+    mask = blake3.blake3(key + name, derive_key_context=context).digest(32)
+    return name + bytes(one ^ other for one, other in zip(segment_key, mask, strict=True))
 
 
 def check_vectors(vectors: dict[str, Any]) -> int:
@@ -161,6 +197,16 @@ def check_vectors(vectors: dict[str, Any]) -> int:
         private, covered = (bytes.fromhex(vector[key]) for key in ("x25519_secret", "covered"))
         code = control_code(private, vector["sender"], vector["receiver"], vector["counter"], covered)
         assert code.hex() == vector["code"], vector["about"]
+        checked += 1
+    for vector in vectors["packets"]:
+        private, plain = (bytes.fromhex(vector[key]) for key in ("x25519_secret", "plain"))
+        covered = plain[:6] + b"\0\0" + plain[8:]
+        code = control_code(private, vector["sender"], vector["receiver"], vector["counter"], covered)
+        assert coded_packet(plain, vector["sender"], code).hex() == vector["coded"], vector["about"]
+        checked += 1
+    for vector in vectors["segment_keys"]:
+        key = pair_key(bytes.fromhex(vector["x25519_secret"]), vector["sender"], vector["receiver"])
+        assert segment_key_content(key, bytes.fromhex(vector["key"])).hex() == vector["content"], vector["about"]
         checked += 1
     return checked
 

@@ -117,5 +117,13 @@ def test_independent_program_verifies_the_vectors(tmp_path: Path) -> None:
     command = [sys.executable, "-I", str(program), str(vectors.FILE)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     told = json.loads(vectors.FILE.read_text())
-    lists = (told["blocks"], told["proofs"], told["payloads"], told["records"]["members"], told["codes"])
+    lists = (
+        told["blocks"],
+        told["proofs"],
+        told["payloads"],
+        told["records"]["members"],
+        told["codes"],
+        told["packets"],
+        told["segment_keys"],
+    )
     assert (done.returncode, done.stdout) == (0, f"{sum(map(len, lists))} vectors are right\n"), done.stderr

@@ -8,13 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from pgm.trust.blocks import SignedSession
-from pgm.trust.control_macs import MacSender, keys_between
+from pgm.trust.control_macs import MacSender, keys_between, seal_segment_key
 from pgm.trust.key_records import SecretHead, records_for
 from pgm.trust.proofs import FIRST_PREVIOUS, Proof, Span, hash_of_proof
 from pgm.trust.sealing import PayloadCipher, SealTerms
+from pgm.wire.control_packets import Nak, Spmr, encode
+from pgm.wire.option_rewriting import covered_octets, with_code
+from pgm.wire.options import NakList, SegmentKey
 from tests.unit.trust.keys import private_keys
 from tests.unit.trust.packets import packets_of, runs_of
 
@@ -55,7 +59,7 @@ def vectors() -> dict[str, Any]:
     forged[70] ^= 1
     proofs.append({"about": "a changed sqn", "octets": forged.hex(), "is_valid": False})
     secret = keys.secret_octets().hex()
-    rest = {"payloads": _payloads(), "records": _records(), "codes": _codes()}
+    rest = {"payloads": _payloads(), "records": _records(), "codes": _codes()} | _coded()
     return {"secret": secret, "line": keys.public.line, "blocks": blocks, "proofs": proofs, **rest}
 
 
@@ -84,6 +88,28 @@ def _codes() -> list[dict[str, Any]]:
         secret = sender.secret_octets()[32:].hex()
         rows.append({"about": "a packet of " + sender.public.id, "x25519_secret": secret, "sender": sender.public.line, "receiver": receiver.public.line, "counter": now_ns, "covered": covered.hex(), "code": code.hex()})  # fmt: skip
     return rows
+
+
+def _coded() -> dict[str, Any]:
+    """Return packets with and without their code, and a segment key."""
+    child, parent, now_ns = private_keys(8), private_keys(9), SESSION.epoch
+    ends = {"x25519_secret": child.secret_octets()[32:].hex(), "sender": child.public.line, "receiver": parent.public.line}  # fmt: skip
+    key = keys_between(child, parent.public)[0]
+    nak = Nak(tsi=SESSION.tsi, data_port=7500, sqn=7, source_nla="10.0.0.1", group_nla="239.0.0.1")
+    packets = (
+        ("a NAK with a list", attrs.evolve(nak, options=(NakList(sqns=(9, 12)),))),
+        ("a NAK without options", nak),
+        ("a request for a segment key", Spmr(tsi=SESSION.tsi, data_port=7500, options=(SegmentKey(b""),))),
+    )
+    rows = []
+    for about, packet in packets:
+        plain = encode(packet)
+        code = child.public.id_octets + MacSender(key).code(covered_octets(plain), now_ns)
+        rows.append({"about": about, **ends, "counter": now_ns, "plain": plain.hex(), "coded": with_code(plain, code).hex()})  # fmt: skip
+    segment_key = bytes(range(64, 96))
+    content = seal_segment_key(key, segment_key).hex()
+    keys = [{"about": "a segment key", **ends, "key": segment_key.hex(), "content": content}]
+    return {"packets": rows, "segment_keys": keys}
 
 
 def text() -> str:
