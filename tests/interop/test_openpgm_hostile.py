@@ -66,11 +66,13 @@ def test_forgeries_without_a_relay_hang_receivers(kind: str, scene_of: SceneOf) 
         receivers[0].process.wait(HANG_S)
 
 
-def test_a_source_skips_the_code_of_a_nak(scene_of: SceneOf) -> None:
-    """The source repairs a packet although the NAK has OPT_PGM_CODE."""
+def test_codes_are_skipped(scene_of: SceneOf) -> None:
+    """A source repairs a packet although the NAK has OPT_PGM_CODE, and receivers go on after an NCF with it."""
     scene = scene_of(THEIRS)
     source, receivers = scene.open(desks=["desk-1"], ambient=50)
-    sent = messages(10)
-    deliver(source, receivers, sent)
+    sent = messages(20)
+    deliver(source, receivers, sent[:10])
     assert attack(scene, "coded_nak") == [b"coded_nak"]
+    assert attack(scene, "coded_ncf") == [b"coded_ncf"]
+    deliver(source, receivers, sent[10:])
     end_whole(scene, source, receivers, sent)

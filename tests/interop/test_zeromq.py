@@ -28,6 +28,7 @@ from tests.interop.support.zmq_stream import (
     open_stream,
     scenes,
 )
+from tests.interop.test_openpgm_hostile import attack
 
 pytestmark = [pytest.mark.network, needs_zeromq]
 
@@ -111,6 +112,15 @@ def test_signed_stream(shared_yard: Yard, sign: Callable[[Scene], None]) -> None
         scene = make(TO_THEM, Layout.RELAY, signer=SIGNER.public.line)
         sign(scene)
         open_stream(scene).deliver_lossy(messages(600), FIVE_PERCENT)
+
+
+def test_source_skips_the_code_of_a_nak(shared_yard: Yard) -> None:
+    """A PUB repairs a packet although the NAK has OPT_PGM_CODE."""
+    with scenes(shared_yard) as make:
+        stream = open_stream(make(FROM_THEM, Layout.DIRECT))
+        stream.deliver(messages(50))
+        assert attack(stream.scene, "coded_nak") == [b"coded_nak"]
+        stream.deliver(messages(50, name="n"))
 
 
 @covers("loss5")

@@ -83,6 +83,20 @@ def coded_nak(spm: Spm, group: str) -> bytes:
     return with_code(encode(packet), bytes(CODE_OCTETS))
 
 
+def coded_ncf(spm: Spm, group: str) -> bytes:
+    """Return an NCF with a code for the newest packet."""
+    packet = Nak(
+        tsi=spm.tsi,
+        data_port=spm.data_port,
+        kind=PacketType.NCF,
+        sqn=spm.lead,
+        source_nla=spm.path_nla,
+        group_nla=group,
+    )
+    return with_code(encode(packet), bytes(CODE_OCTETS))
+
+
+FOR_GROUP: dict[str, Callable[[Spm, str], bytes]] = {forge.__name__: forge for forge in (far_ncf, coded_ncf)}
 FORGERIES: dict[str, Callable[[Spm], bytes]] = {
     forge.__name__: forge
     for forge in (
@@ -144,7 +158,7 @@ def main(address: str, group: str, port: int, kinds: list[str]) -> None:
         for kind in kinds or [*FORGERIES, far_ncf.__name__]:
             heard = hear_spm(group, port, address)
             following = attrs.evolve(heard, spm_sqn=wrap(heard.spm_sqn + 1))
-            forged = FORGERIES[kind](following) if kind in FORGERIES else far_ncf(following, group)
+            forged = FORGERIES[kind](following) if kind in FORGERIES else FOR_GROUP[kind](following, group)
             gun.sendto(forged, (group, port))
             print(kind, flush=True)
 
