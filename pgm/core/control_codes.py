@@ -64,15 +64,6 @@ class NodeKeys(Protocol):
 
 
 @attrs.frozen
-class ControlKeys:
-    """Codes that a node can make and check, for the streams of some data ports."""
-
-    ports: frozenset[int]
-    node_keys: NodeKeys = attrs.field(repr=False)
-    wall_offset_ns: Callable[[], int] = lambda: 0  # ns since 1970 when the node's clock showed 0; it may be set
-
-
-@attrs.frozen
 class NoNodeKeys:
     """Absence of keys: a node of a stream without keys."""
 
@@ -105,7 +96,16 @@ class NoNodeKeys:
         return False
 
 
-NO_CONTROL_KEYS = ControlKeys(frozenset(), NoNodeKeys())
+@attrs.frozen
+class ControlKeys:
+    """Codes that a node can make and check, for the streams of some data ports."""
+
+    ports: frozenset[int]
+    node_keys: NodeKeys = attrs.field(factory=NoNodeKeys, repr=False)
+    wall_offset_ns: Callable[[], int] = lambda: 0  # ns since 1970 when the node's clock showed 0; it may be set
+
+
+NO_CONTROL_KEYS = ControlKeys(frozenset())
 
 
 class ControlCodes:
@@ -148,7 +148,7 @@ class ControlCodes:
                 self._counters.uncoded_packets += item.packets
                 self._ask(item, segment, peer, now_ns)
             else:
-                self._refuse(item, peer, "a wrong code")
+                self._refuse(item, peer, "a wrong or repeated code")
             return None
         about_keys = find(item.options, SegmentKey) if isinstance(item, Spmr) else None
         if about_keys is not None and about_keys.content:

@@ -145,6 +145,7 @@ class ProvedSource(SourceCore):
             own = [item for item in items if item.tsi == tsi]
             if session is self._proofs:
                 own = [item for item in own if not self._is_request(item, channel, peer, now_ns)]
+                effects += session.control_codes.take_effects()
             if own:
                 effects += session.receive(train.part(own, []), channel, peer, now_ns)
         rest = [item for item in items if item.tsi not in by_tsi]

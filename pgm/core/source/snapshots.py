@@ -170,6 +170,7 @@ class SnapshotSource(SourceCore):
                     codes.has_any and codes.checked(item, channel.segment, peer, now_ns) is None
                 ):
                     effects += self._on_request(wanted, now_ns)
+                effects += codes.take_effects()
             else:
                 rest.append(item)
         if len(rest) == len(items):

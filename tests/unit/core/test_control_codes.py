@@ -88,7 +88,7 @@ def test_request_is_taken_once_with_its_code(packet: Packet) -> None:
     assert parent.checked(received(encode(packet)), SEGMENT, "10.0.0.1", 0) is None
     assert counters.uncoded_packets == 2
     assert [effect for effect in parent.take_effects() if isinstance(effect, Notice)] == [
-        Notice("uncoded-packet", "a control packet from 10.0.0.1 has a wrong code, and was dropped")
+        Notice("uncoded-packet", "a control packet from 10.0.0.1 has a wrong or repeated code, and was dropped")
     ]
     assert parent.take_effects() == ()
 
