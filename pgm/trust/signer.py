@@ -8,7 +8,7 @@ import attrs
 
 from pgm.trust.blocks import BLOCK_BITS, SignedSession, parts_of_blocks
 from pgm.trust.private_keys import PrivateKeys
-from pgm.trust.proofs import FIRST_PREVIOUS, GENERATIONS, MOST_SPANS, Proof, Span, hash_of_proof
+from pgm.trust.proofs import FIRST_PREVIOUS, MOST_SPANS, Proof, Span, hash_of_proof
 from pgm.units import NEVER
 from pgm.wire.packet_run import Run
 
@@ -89,7 +89,11 @@ class BlockSigner:
         size = -(-len(spans) // count)
         parts = [tuple(spans[at : at + size]) for at in range(0, len(spans), size)]
         key_id = self.keys.public.id
-        return [Proof(key_id, self.session, 0, FIRST_PREVIOUS, part, True).signed_by(self.keys) for part in parts]
+        proofs = [
+            Proof(key_id, self.session, 0, FIRST_PREVIOUS, part, True, self.generation_at(part[-1].first))
+            for part in parts
+        ]
+        return [proof.signed_by(self.keys) for proof in proofs]
 
     def _is_continued_by(self, part: Run) -> bool:
         """Return whether the open span goes on with a part of the next run."""
@@ -115,7 +119,7 @@ class BlockSigner:
             self._number,
             self._previous,
             tuple(self._spans),
-            generation=generation % GENERATIONS,
+            generation=generation,
         )
         octets = proof.signed_by(self.keys)
         self._number, self._previous = self._number + 1, hash_of_proof(octets)

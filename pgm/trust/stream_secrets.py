@@ -6,6 +6,7 @@ generation of their packets, so a receiver never decrypts a packet by a secret t
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
@@ -124,17 +125,25 @@ class SealedSessionCheck:
         self._keys_of = keys_of
         self._keys = keys
         self._secrets: dict[int, _Opened] = {}  # by generation
-        self._wanted: list[tuple[int, int]] = []  # the first sqn of proofs, and the generation that they tell
+        self._wanted: list[tuple[int, int]] = []  # sqns, and the newest generation that packets from there on may have
 
     def proof_of_untrusted(self, octets: bytes) -> Proof | None:
         """Return a proof that continues the chain, or has details; None for other octets. Never raises."""
         proof = self._proofs.proof_of_untrusted(octets)
-        if proof is not None and not proof.has_details:
-            tag = octets[1] >> 1  # of the kind, which is signed
-            if not self._wanted or self._wanted[-1][1] != tag:
-                self._wanted.append((proof.spans[0].first, tag))
-                del self._wanted[:-_MOST_SECRETS]
+        if proof is not None:
+            self._note(proof.spans[0].first, proof.generation)
         return proof
+
+    def _note(self, first: int, tag: int) -> None:
+        """Note that packets from a sqn on may have the secret of a generation, if that is newer than was told before.
+
+        Details may come in any order, and in place of a proof that was lost.
+        """
+        wanted = self._wanted
+        at = bisect.bisect_right(wanted, first, key=lambda one: one[0])
+        if not wanted or (at and 0 < (tag - wanted[at - 1][1]) % GENERATIONS < GENERATIONS // 2):
+            wanted.insert(at, (first, tag))
+            del wanted[:-_MOST_SECRETS]
 
     def block_start(self, sqn: int) -> int:
         """Return the first sqn of the block of a packet."""
@@ -166,9 +175,13 @@ class SealedSessionCheck:
                     del self._secrets[min(self._secrets)]
         return True
 
-    def may_open(self, sqn: int) -> bool:
-        """Return whether the secret of a packet is there."""
-        return self._secret_at(sqn)[0] is not None
+    def may_open(self, first: int, end: int) -> bool:
+        """Return whether the secrets of consecutive packets are there."""
+        while first < end:
+            secret, first = self._secret_at(first)
+            if secret is None:
+                return False
+        return True
 
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield a run whose packets may be opened with payloads in the clear, in new memory."""
@@ -191,7 +204,7 @@ class SealedSessionCheck:
                 break
             end = first
         generation = max((one for one in self._secrets if one % GENERATIONS == tag), default=0)
-        # The proof tells the generation of its last packet: earlier packets may have the generation before.
+        # A proof tells the generation of its last packet: earlier packets may have one before.
         while (secret := self._secrets.get(generation)) is not None and secret.first_sqn > sqn:
             end = min(end, secret.first_sqn)
             generation -= 1

@@ -134,10 +134,10 @@ class StreamJudge:
         self.has_news = True
         return is_valid
 
-    def may_open(self, sqn: int) -> bool:
-        """Return whether the packets from a sqn on are in the clear, or their secret is there."""
-        check = self._current_check()
-        if check is not None and check.may_open(sqn + self._state.epoch.shift):
+    def may_open(self, first: int, end: int) -> bool:
+        """Return whether packets are in the clear, or their secrets are there."""
+        check, shift = self._current_check(), self._state.epoch.shift
+        if check is not None and check.may_open(first + shift, end + shift):
             self.waits_since_ns = NEVER
             return True
         self.waits_since_ns = min(self.waits_since_ns, self._arrival.now_ns)
@@ -224,7 +224,7 @@ class PacketJudge:
         """Return whether a packet is a message of the source, and hand the message on."""
         return self.take_untrusted(runs[0].alone())
 
-    def may_open(self, _sqn: int) -> bool:
+    def may_open(self, _first: int, _end: int) -> bool:
         """Return True: the packets are in the clear."""
         return True
 

@@ -104,8 +104,8 @@ class ProofCheck(Protocol):
     def take_record_untrusted(self, octets: bytes) -> bool:
         """Take key records of a sealed stream. Return whether they are those of the source. Never raises."""
 
-    def may_open(self, sqn: int) -> bool:
-        """Return whether the secret of a proved packet is there, or none is needed."""
+    def may_open(self, first: int, end: int) -> bool:
+        """Return whether the secrets of consecutive packets are there, or none is needed."""
 
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield packets that may be opened, with payloads in the clear."""

@@ -48,8 +48,8 @@ class Judge(Protocol):
     def fits(self, runs: Sequence[Run]) -> bool:
         """Return whether the packets of the span that `span_at` returned fit its proof."""
 
-    def may_open(self, sqn: int) -> bool:
-        """Return whether the packets of the span from a sqn on can be decrypted now, or are in the clear."""
+    def may_open(self, first: int, end: int) -> bool:
+        """Return whether proved packets can be decrypted now, or are in the clear."""
 
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield proved packets with payloads in the clear."""
@@ -321,7 +321,7 @@ class ProvedWindow(ReceiveWindow):
         """Compare the packets of a span with its proof. Return whether the check goes on."""
         first, end = span
         judge = self._judge
-        if not judge.may_open(first):
+        if not judge.may_open(first, end):
             return self._is_ending and self._drop(first, end, LossCause.SEALED)
         if self._mismatch != span:
             if judge.fits(list(self._held.parts(first, end))):
@@ -348,7 +348,7 @@ class ProvedWindow(ReceiveWindow):
         known_end = judge.detailed_until(first, end)
         if known_end > first:
             self._has_details(first, known_end)
-            if not judge.may_open(first):
+            if not judge.may_open(first, known_end):
                 return self._is_ending and self._drop(first, known_end, LossCause.SEALED)
             wrong = judge.wrong_of(list(self._held.parts(first, known_end)))
             if wrong and wrong[0] == first:

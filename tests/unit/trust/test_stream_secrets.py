@@ -67,14 +67,34 @@ def test_reader_waits_for_the_secret_that_its_proof_tells() -> None:
     new = sealed_run(sealer, 40, 60)
     for proof in proofs_of(sealer, old, new):
         assert check.proof_of_untrusted(proof)
-    assert not check.may_open(0)
+    assert not check.may_open(0, 1)
     assert all(check.take_record_untrusted(record) for record in first_records)
-    assert check.may_open(0)
-    assert not check.may_open(64), "the old secret would open it to other text"
+    assert check.may_open(0, 1)
+    assert not check.may_open(64, 65), "the old secret would open it to other text"
     assert all(check.take_record_untrusted(record) for record in sealer.records())
-    assert check.may_open(64)
+    assert check.may_open(64, 65)
     assert is_open(check, old)
     assert is_open(check, new)
+
+
+def test_details_in_place_of_a_lost_proof_tell_the_secret() -> None:
+    sealer = sealer_for(READER)
+    first_records = list(sealer.records())
+    runs = [sealed_run(sealer, 0, 32)]
+    sealer.change([READER.public], 40)
+    runs.append(sealed_run(sealer, 40, 24))
+    proofs = proofs_of(sealer, *runs)
+    signer = BlockSigner(SOURCE, SESSION, 1, generation_at=sealer.generation_at)
+    [later, earlier] = [signer.details([runs[1].part(*part)]) for part in ((48, 64), (40, 48))]
+    check = check_for(READER)
+    for octets in (proofs[0], *later, *earlier):  # the second proof is lost
+        assert check.proof_of_untrusted(octets)
+    assert all(check.take_record_untrusted(record) for record in first_records)
+    assert check.may_open(0, 32)
+    assert not any(check.may_open(*part) for part in ((40, 48), (48, 64), (0, 64)))
+    assert all(check.take_record_untrusted(record) for record in sealer.records())
+    assert check.may_open(0, 64)
+    assert all(is_open(check, run) for run in runs)
 
 
 def test_run_across_a_change_opens_in_two_parts() -> None:
@@ -101,8 +121,8 @@ def test_reader_that_was_left_out_never_opens_later_packets() -> None:
         assert check.proof_of_untrusted(octets)
     for record in sealer.records():
         assert check.take_record_untrusted(record)
-    assert check.may_open(0)
-    assert not check.may_open(32)
+    assert check.may_open(0, 1)
+    assert not check.may_open(32, 33)
 
 
 def test_records_have_each_member_once_in_packets() -> None:
@@ -130,7 +150,7 @@ def test_record_that_does_not_open_is_counted() -> None:
     damaged = check_for(attrs.evolve(OTHER, public=READER.public))
     assert damaged.take_record_untrusted(record)
     assert damaged.unopened == 1
-    assert not damaged.may_open(0)
+    assert not damaged.may_open(0, 1)
 
 
 def test_sealer_shows_no_secret() -> None:

@@ -66,8 +66,8 @@ class KnownTruth:
         assert self.details.issuperset(sqn for sqn, _ in packets)
         return [sqn for sqn, one in packets if not is_true(one)]
 
-    def may_open(self, sqn: int) -> bool:
-        return sqn < self.sealed_from
+    def may_open(self, first: int, end: int) -> bool:
+        return first < self.sealed_from
 
     def opened(self, run: Run) -> Iterator[Run]:
         yield run
