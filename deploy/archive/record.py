@@ -50,6 +50,7 @@ from pgm.net.durable.archive_memory import ArchiveMemory
 from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import driven, receiving_driver, resolve
 from pgm.net.keys.control_keys import with_codes
+from pgm.net.keys.kept_companions import keeping_companions
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.net.link.node_links import open_links
 from pgm.net.link.reader import receiving_arena
@@ -121,11 +122,12 @@ async def record_node(
     async with AsyncExitStack() as stack:
         stack.enter_context(links.held())
         generator = random.Random(random.SystemRandom().random())
-        signers = attrs.evolve(with_codes(signers_of(streams, plan), plan, streams), keeps_proofs=True)
+        signers = with_codes(signers_of(streams, plan), plan, streams)
         recorder = stack.enter_context(recording(plan, directory, lambda tsi: core.state_of(tsi), events.log))
         memory = ArchiveMemory(recorder)
         segments = [link.segment for link in links]
-        core = receiver_core(plan, streams, segments, generator, starts=memory, signers=signers)
+        kept = keeping_companions(signers, streams)
+        core = receiver_core(plan, streams, segments, generator, starts=memory, signers=kept)
         recorder.counters = core.counters
         stack.enter_context(serving(plan, directory, events.log))
         application = _RecordingApplication(core, recorder, memory, until_closed, events)

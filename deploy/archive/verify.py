@@ -132,7 +132,7 @@ def _is_signed(by: Authority, session: SessionEntries) -> bool:
 
 def _judged(run: _Verification, by: Authority, reader: ArchiveReader, session: SessionEntries) -> dict[str, Any]:
     """Return the counts of one session, with stable keys."""
-    from pgm.archive.session import companion_tsi
+    from pgm.archive.session import OPENED, companion_tsi
     from pgm.archive.signatures.row_check import RowCheck
     from pgm.archive.signatures.session_proofs import SessionProofs, octets_of, tsi_octets
 
@@ -142,7 +142,9 @@ def _judged(run: _Verification, by: Authority, reader: ArchiveReader, session: S
     companions = [one for one in reader.sessions(companion_tsi(named.tsi)) if one.session.epoch_us == named.epoch_us]
     other = _Verification([])  # the pass over the session of proofs itself counts and reports
     rows_of_proofs = (batch for companion in companions for batch in other.read(reader, companion))
-    check = RowCheck(proofs.spans(octets_of(rows_of_proofs)), is_batched=by.is_batched(named.stream))
+    is_opened = named.kind == OPENED
+    is_batched = by.is_batched(named.stream, is_opened=is_opened)
+    check = RowCheck(proofs.spans(octets_of(rows_of_proofs)), is_batched=is_batched, is_opened=is_opened)
     counts = _counts(run, check, reader, session)
     if not session.closed and time.time_ns() // 1000 - session.received_us < _WAIT_US:
         counts["waiting"] = counts.pop("last", 0)

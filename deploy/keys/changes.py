@@ -13,9 +13,9 @@ import attrs
 
 from deploy.keys.topology_edit import quoted, replace_file, with_keys, with_revoked
 from pgm.errors import KeyRefused, UsageError
-from pgm.net.keys.core_dumps import forbid_core_dumps
 from pgm.net.keys.key_directory import KeyPlace
 from pgm.net.keys.key_files import need_cryptography, read_private_file, write_private_file
+from pgm.own_files import forbid_core_dumps
 from pgm.topology.model import Topology
 from pgm.trust.public_keys import PublicKeys, is_key_id
 

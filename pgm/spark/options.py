@@ -176,6 +176,7 @@ TABLE = (
     SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
     SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
     SourceOption("signatures", "authority", (READ,), _authority, "none", "Topology files, separated by commas, whose public keys count. The column `verified` then says of each row of a signed stream whether its source has said it. The driver reads the files."),
+    SourceOption("keys", "key_file", (READ,), _text, "none", "Private file of a reader of sealed streams, with `signatures`: a path on the executors. Values of proved rows are decrypted; all other values of sealed streams are null."),
     SourceOption("proofSeconds", "proof_s", (READ,), _seconds, "10", "Time for which the newest rows wait for their proofs, with `signatures`. Older rows come without."),
     SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "Time in which calls are repeated to a service that does not answer or has too many readers, if no other service has the rows."),
     SourceOption("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
@@ -211,6 +212,7 @@ class SourceOptions:
     partition_octets: int = 1 << 26
     local_files: bool = True
     authority: Authority | None = None
+    key_file: str | None = None
     proof_s: float = 10.0
     retry_s: float = 10.0
     publish_stream: str = ""
@@ -250,6 +252,11 @@ def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
             raise BadOption(f"{first}Offsets and {first}Timestamp are both given", remedy="give one of them")
     if values.get("ending") == EARLIEST or EARLIEST in _values(values.get("ending")):
         raise BadOption("endingOffsets cannot be earliest (-2)", remedy="a batch ends at latest (-1) or at an sqn")
+    if "key_file" in values and "authority" not in values:
+        raise BadOption(
+            "option keys decrypts proved rows, and option signatures is missing",
+            remedy='name the topology file: .option("signatures", "tree.toml")',
+        )
     if "authority" in values:
         values.setdefault("columns", (*COLUMN_NAMES, VERIFIED))
     return _with_columns(SourceOptions(**values))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, SessionExtent
-from pgm.archive.session import COMPANIONS, PROOFS
+from pgm.archive.session import COMPANIONS
 from pgm.spark.errors import RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
 
@@ -57,7 +57,7 @@ class Survey:
     """
 
     held: tuple[ServiceExtent, ...]
-    proofs: tuple[ServiceExtent, ...]  # sessions of proofs, if signatures are checked
+    companions: tuple[ServiceExtent, ...]  # sessions of proofs and key records, if signatures are checked
     damage: dict[str, tuple[str, ...]]
     down: dict[str, str]
 
@@ -149,9 +149,9 @@ def survey(options: SourceOptions) -> Survey:
         failed = [group for group in options.groups if all(element in down for element in group)]
         if not failed:
             wanted = (element for element in held if element.holding.kind not in COMPANIONS)
-            proofs = tuple(element for element in held if element.holding.kind == PROOFS)
+            companions = tuple(element for element in held if element.holding.kind in COMPANIONS)
             held = [element for element in wanted if _is_wanted(options, element.holding)]
-            return Survey(tuple(held), proofs, damage, down)
+            return Survey(tuple(held), companions, damage, down)
         if not retry.wait():
             raise RecorderDown(
                 "; ".join(down[element] for group in failed for element in group),

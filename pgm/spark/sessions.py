@@ -12,12 +12,13 @@ from types import MappingProxyType
 
 import attrs
 
-from pgm.archive.session import companion_tsi
+from pgm.archive.session import MESSAGES, OPENED, companion_tsi
 from pgm.spark.errors import DataLoss, NoReplicas
 from pgm.spark.options import SourceOptions
 from pgm.spark.recorders import ServiceExtent, Survey
+from pgm.wire.formats import KEY_RECORDS_BIT, PROOFS_BIT
 
-_NO_PROOFS: Mapping[str, list[ServiceExtent]] = MappingProxyType({})
+_NO_COMPANIONS: Mapping[str, list[ServiceExtent]] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -43,7 +44,9 @@ class ArchivedSession:
     stream: str | None = None
     source: str | None = None
     received_us: int = 0  # of the newest row of any place
+    kind: str = MESSAGES
     proofs: ArchivedSession | None = None  # of a signed stream, if a check was asked
+    key_records: ArchivedSession | None = None  # of a sealed stream
 
     @property
     def oldest(self) -> int:
@@ -82,17 +85,22 @@ def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSes
     by_key: dict[str, list[ServiceExtent]] = defaultdict(list)
     for held in survey.held:
         by_key[key_of(held, each_copy=options.each_copy)].append(held)
-    proofs: dict[str, list[ServiceExtent]] = defaultdict(list)
-    for held in survey.proofs:
-        proofs[key_of(held, each_copy=options.each_copy)].append(held)
-    return {key: _session(key, by_key[key], proofs) for key in sorted(by_key)}
+    companions: dict[str, list[ServiceExtent]] = defaultdict(list)
+    for held in survey.companions:
+        companions[key_of(held, each_copy=options.each_copy)].append(held)
+    return {key: _session(key, by_key[key], companions) for key in sorted(by_key)}
 
 
 def _session(
-    key: str, copies: list[ServiceExtent], proofs: Mapping[str, list[ServiceExtent]] = _NO_PROOFS
+    key: str, copies: list[ServiceExtent], companions: Mapping[str, list[ServiceExtent]] = _NO_COMPANIONS
 ) -> ArchivedSession:
     first = copies[0].holding
-    companion = companion_tsi(first.tsi) + key.removeprefix(first.tsi)
+    _check_kinds(copies)
+
+    def companion(bit: int) -> ArchivedSession | None:
+        other = companion_tsi(first.tsi, bit) + key.removeprefix(first.tsi)
+        return _session(other, companions[other]) if other in companions else None
+
     places = tuple(
         SessionReplica(copy.location, copy.holding.node, copy.holding.oldest, copy.holding.next_sqn) for copy in copies
     )
@@ -107,8 +115,21 @@ def _session(
         first.stream,
         first.source,
         max(copy.holding.last_received_us for copy in copies),
-        _session(companion, proofs[companion]) if companion in proofs else None,
+        first.kind,
+        companion(PROOFS_BIT),
+        companion(KEY_RECORDS_BIT),
     )
+
+
+def _check_kinds(copies: list[ServiceExtent]) -> None:
+    """Raise `NoReplicas` if some copies are encrypted and others are not."""
+    opened = {copy.holding.kind == OPENED: copy.holding.node for copy in copies}
+    if len(opened) > 1:
+        raise NoReplicas(
+            f"the recordings of session {copies[0].holding.tsi} cannot be joined: {opened[True]} has decrypted the messages, and "
+            f"{opened[False]} has not",
+            remedy="select one with the option node, or read every copy: copies = each",
+        )
 
 
 def _check_epochs(survey: Survey) -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from pgm.archive.requests import ACTION_SQN_AT
+from pgm.archive.session import OPENED
 from pgm.archive.store.selection import matching_subjects
+from pgm.errors import KeyRefused
+from pgm.own_files import forbid_core_dumps, read_own_file
 from pgm.spark.errors import BadOption, RecorderDown, RecorderRefused
 from pgm.spark.options import VERIFIED, SourceOptions
 from pgm.spark.ranges import RangePiece, RangeReader, SessionSpan, pieces_of
 from pgm.spark.recorders import ask
 from pgm.spark.sessions import ArchivedSession
+
+if TYPE_CHECKING:
+    from pgm.archive.signatures.session_secrets import SessionSecrets
+    from pgm.trust.public_keys import PublicKeys
 
 _log = logging.getLogger("pgm.spark")
 _PROOF_COLUMNS = ("sqn", "lost", "value")
@@ -37,7 +46,7 @@ class RowReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield batches of the columns. Raises `BadOption`, and the errors of `RangeReader.batches`."""
-        if VERIFIED not in self._options.columns:
+        if VERIFIED not in self._options.columns and self._options.key_file is None:
             yield from RangeReader(self._piece, self._options).batches()
         elif self._is_signed:
             try:
@@ -60,6 +69,7 @@ class RowReader:
     def _judged(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a signed stream, each with its verdict."""
         from pgm.archive.signatures.checked_range import HeldRows, checked_range
+        from pgm.archive.signatures.opened_rows import opened_rows
         from pgm.archive.signatures.row_check import RowCheck, RowVerdict
         from pgm.archive.signatures.row_packets import NEEDED
         from pgm.archive.signatures.session_proofs import SessionProofs, octets_of, tsi_octets
@@ -70,8 +80,15 @@ class RowReader:
         tsi = tsi_octets(session.tsi)
         keys = by.keys_for(tsi, session.stream, session.source)
         proofs = SessionProofs(tsi, session.epoch_us, keys, by.revoked)
+        is_opened = session.kind == OPENED
+        secrets = _secrets(session, keys, self._options) if by.is_sealed(session.stream) else None
         spans = proofs.spans(octets_of(_proofs_from(session, piece.first, self._options)))
-        check = RowCheck((span for span in spans if span.end > piece.first), is_batched=by.is_batched(session.stream))
+        check = RowCheck(
+            (span for span in spans if span.end > piece.first),
+            is_batched=by.is_batched(session.stream, is_opened=is_opened),
+            is_opened=is_opened,
+            secrets=secrets,
+        )
         stored = tuple(name for name in self._options.columns if name != VERIFIED)
         options = attrs.evolve(self._options, columns=tuple(dict.fromkeys((*stored, *NEEDED))), subjects=None)
 
@@ -81,6 +98,8 @@ class RowReader:
             return _rows(session, first, end, options)
 
         for judged in checked_range(HeldRows(read, session.oldest, session.next_sqn), check, piece.first, piece.end):
+            if secrets is not None and not is_opened:
+                judged = opened_rows(judged, secrets, has_batches=by.has_batches(session.stream))
             verdicts = judged.verdicts
             verified = pa.array(verdicts == RowVerdict.PROVED, mask=np.asarray(verdicts == RowVerdict.LOSS))
             yield from self._of_subjects(judged.rows, verified)
@@ -100,6 +119,30 @@ class RowReader:
         names = self._options.columns
         columns = [verified if name == VERIFIED else rows.column(name) for name in names]
         return pa.RecordBatch.from_arrays(columns, list(names))
+
+
+def _secrets(
+    session: ArchivedSession, sources: Mapping[str, PublicKeys], options: SourceOptions
+) -> SessionSecrets | None:
+    """Return the secrets that the key file opens; None without a key file. Raises `BadOption`."""
+    from pgm.archive.signatures.session_proofs import octets_of, tsi_octets
+    from pgm.archive.signatures.session_secrets import SessionSecrets
+    from pgm.trust.private_keys import MOST_OCTETS, parse_private_file
+
+    if options.key_file is None:
+        return None
+    forbid_core_dumps()  # before the octets are in memory
+    try:
+        path = Path(options.key_file)
+        keys = parse_private_file(read_own_file(path, MOST_OCTETS), str(path)).keys
+    except KeyRefused as error:
+        raise BadOption(f"option keys: {error.message}", remedy=error.remedy) from None
+    secrets = SessionSecrets(tsi_octets(session.tsi), session.epoch_us, sources, keys)
+    held = session.key_records
+    if held is not None:
+        options = attrs.evolve(options, columns=_PROOF_COLUMNS, subjects=None)
+        secrets.take(octets_of(_rows(held, held.oldest, held.next_sqn, options)))
+    return secrets
 
 
 def _rows(session: ArchivedSession, first: int, end: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -129,7 +172,7 @@ def proven_sessions(sessions: Mapping[str, ArchivedSession], options: SourceOpti
 
     Rows that are older than `proofSeconds` do not wait. Raises `RecorderDown`, `RecorderRefused`.
     """
-    if options.authority is None or VERIFIED not in options.columns:
+    if options.authority is None or (VERIFIED not in options.columns and options.key_file is None):
         return dict(sessions)
     signed = options.authority.streams
     return {key: _proven(one, options) if one.stream in signed else one for key, one in sessions.items()}

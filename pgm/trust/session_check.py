@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
@@ -12,11 +12,18 @@ from pgm.trust.verifier import ProofChain
 from pgm.wire.packet_run import Run
 
 
+def _is_no_record(_octets: bytes) -> bool:
+    return False
+
+
 @attrs.define(eq=False)
 class SessionCheck:
     """Check by the chain of a session. The first proof that comes begins the chain."""
 
     _chain: ProofChain
+    _is_record: Callable[[bytes], bool] = (
+        _is_no_record  # of the source; a recorder keeps key records that it cannot open
+    )
     unopened = 0  # key records
 
     def proof_of_untrusted(self, octets: bytes) -> Proof | None:
@@ -32,9 +39,9 @@ class SessionCheck:
         """Return the digest of consecutive runs. Raises `ValueError` for gaps."""
         return self._chain.session.digest(runs)
 
-    def take_record_untrusted(self, _octets: bytes) -> bool:
-        """Return False: the stream is not sealed, or is not read here."""
-        return False
+    def take_record_untrusted(self, octets: bytes) -> bool:
+        """Return whether key records are kept here, and are those of the source. Never raises."""
+        return self._is_record(octets)
 
     def may_open(self, _first: int, _end: int) -> bool:
         """Return True: packets are delivered as they are."""

@@ -27,6 +27,7 @@ Nla = str  # a network-layer address in its usual spelling
 HEADER_OCTETS = 16
 DATA_HEADER_OCTETS = 24  # common header, sqn, trail
 PROOFS_BIT = 0x4000  # by which the ports of a session of proofs differ from those of its stream
+KEY_RECORDS_BIT = 0x2000  # the same for the key records of a sealed stream
 FRAGMENT_OCTETS = 20  # OPT_LENGTH and OPT_FRAGMENT, which follow that header
 
 # Offsets of header fields.

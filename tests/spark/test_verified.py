@@ -24,9 +24,20 @@ from pgm.spark.register import packed
 from pgm.spark.sessions import sessions_of
 from pgm.spark.source import PgmReader, PgmStreamReader
 from pgm.spark.verified import RowReader
+from pgm.trust.private_keys import PrivateFile
 from tests.spark.support.archives import at, served
 from tests.unit.archive.makers import run_of
-from tests.unit.archive.signed import MESSAGES, batch_run, mixed, proofs_of, record, rewritten, tree_text
+from tests.unit.archive.signed import (
+    MESSAGES,
+    batch_run,
+    mixed,
+    proofs_of,
+    record,
+    rewritten,
+    sealed,
+    sealer_for,
+    tree_text,
+)
 from tests.unit.trust.keys import private_keys
 
 NAMES = ("/nasdaq/ibm", "/lse/vod")
@@ -161,3 +172,34 @@ def test_executors_get_the_modules_of_a_check(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "x.zip")}
     ran = subprocess.run([sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert ran.stdout.startswith(str(tmp_path)), ran
+
+
+def test_keys_open_the_values_of_proved_rows(tmp_path: Path, tree: Path) -> None:
+    tree.write_text(tree_text(framing="batch", is_sealed=True))
+    runs = [batch_run(7 + at, [(b"%d" % (4 * at + i), NAMES[i % 2]) for i in range(4)]) for at in range(60)]
+    sealer = sealer_for(private_keys(2))
+    encrypted = sealed(runs, sealer)
+    record(tmp_path / "a" / "a", encrypted, proofs_of(encrypted, sealer=sealer), records=list(sealer.records()))
+    key_file = tmp_path / "reader.key"
+    key_file.write_text(PrivateFile("floor", "desk", private_keys(2)).text())
+    key_file.chmod(0o600)
+    with served(tmp_path / "a") as service:
+        chosen = options(at(service), tree, keys=key_file, columns="value,verified", subjects="/lse/*", minPartitions=3)
+        found = [row for piece in PgmReader(chosen).partitions() for row in _rows(chosen, piece)]
+        assert found == [(b"%d" % (4 * at + i), True) for at in range(60) for i in (1, 3)]
+        locked = options(at(service), tree, columns="value,verified")
+
+        assert len([row for piece in PgmReader(locked).partitions() for row in _rows(locked, piece)]) == 60
+        key_file.chmod(0o644)
+        with pytest.raises(BadOption, match="is open to other users: mode 0644"):
+            _rows(chosen, PgmReader(chosen).partitions()[0])
+    with pytest.raises(BadOption, match="option signatures is missing"):
+        options("grpc://127.0.0.1:1", None, keys=key_file)
+
+
+def _rows(chosen: SourceOptions, piece: object) -> list[tuple[bytes, bool | None]]:
+    return [
+        (row["value"], row["verified"])
+        for batch in PgmReader(chosen).read(piece)  # type: ignore[arg-type]
+        for row in batch.to_pylist()
+    ]

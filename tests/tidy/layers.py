@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # layer -> (modules of the layer, project layers that it may import, third-party packages that it may import)
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "errors, units": (("pgm.errors", "pgm.units", "pgm.deprecated", "pgm.crc32"), (), ("isal",)),
+    "errors, units": (("pgm.errors", "pgm.units", "pgm.deprecated", "pgm.crc32", "pgm.own_files"), (), ("isal",)),
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),

@@ -26,6 +26,7 @@ class SignedStream:
     keys: Mapping[str, tuple[PublicKeys, ...]]  # by source; "" for keys of any source
     gsis: Mapping[bytes, str] = attrs.field(factory=dict)  # global source ids of the sources
     is_batched: bool | None = None  # whether messages share packets; None: not known
+    is_sealed: bool = False
 
     def keys_for(self, tsi: bytes, source: str | None) -> tuple[PublicKeys, ...]:
         """Return the keys that may sign a session, whose rows name a source."""
@@ -53,10 +54,21 @@ class Authority:
         streams = self.streams.get(stream or "", ())
         return {keys.id: keys for one in streams for keys in one.keys_for(tsi, source)}
 
-    def is_batched(self, stream: str | None) -> bool | None:
-        """Return whether messages of a stream share packets; None if that is not known."""
-        known = {one.is_batched for one in self.streams.get(stream or "", ())}
+    def is_batched(self, stream: str | None, *, is_opened: bool = False) -> bool | None:
+        """Return whether rows of a stream are messages that share packets; None if that is not known.
+
+        Rows of a sealed stream are whole packets, unless the recorder has decrypted them.
+        """
+        known = {one.is_batched and (is_opened or not one.is_sealed) for one in self.streams.get(stream or "", ())}
         return known.pop() if len(known) == 1 else None
+
+    def is_sealed(self, stream: str | None) -> bool:
+        """Return whether a stream is sealed, by any file."""
+        return any(one.is_sealed for one in self.streams.get(stream or "", ()))
+
+    def has_batches(self, stream: str | None) -> bool:
+        """Return whether packets of a stream in the clear are batches, by all files."""
+        return all(one.is_batched for one in self.streams.get(stream or "", ()))
 
     def with_more(self, other: Authority) -> Authority:
         """Return the streams of both."""

@@ -54,12 +54,12 @@ def _kept(judged: JudgedRows, skipped: int) -> Generator[JudgedRows, None, int]:
     """Yield the rows after `skipped` others. Return how many of those are still to come."""
     count: int = judged.rows.num_rows
     if count > skipped:
-        yield JudgedRows(judged.rows.slice(skipped), judged.verdicts[skipped:])
+        yield judged.part(skipped, count)
     return max(0, skipped - count)
 
 
 def _first(judged: JudgedRows, count: int) -> JudgedRows:
-    return JudgedRows(judged.rows.slice(0, count), judged.verdicts[:count])
+    return judged.part(0, min(count, judged.rows.num_rows))
 
 
 def _rows_before(rows: HeldRows, check: RowCheck, first: int, head: pa.RecordBatch) -> list[pa.RecordBatch]:

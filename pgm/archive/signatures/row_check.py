@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgm.archive.signatures.row_packets import RowPackets, rows_with_packets
+from pgm.archive.signatures.row_packets import NEEDED, Flags, RowPackets, rows_with_packets
 from pgm.archive.signatures.session_proofs import ProvenSpan
+from pgm.archive.signatures.session_secrets import SessionSecrets
 from pgm.trust.blocks import BLOCK_BITS
 
 Verdicts = npt.NDArray[np.uint8]
@@ -29,10 +30,20 @@ class RowVerdict(enum.IntEnum):
 
 @attrs.frozen(eq=False)
 class JudgedRows:
-    """Rows, and the verdict about each."""
+    """Rows, and the verdict about each. `may_open`: whether the secrets of a sealed session are those of the proofs."""
 
     rows: pa.RecordBatch
     verdicts: Verdicts
+    may_open: Flags = attrs.field()
+
+    @may_open.default
+    def _closed(self) -> Flags:
+        return np.zeros(len(self.verdicts), np.bool_)
+
+    def part(self, first: int, end: int) -> JudgedRows:
+        """Return the rows `first` to `end - 1`."""
+        rows = self.rows.slice(first, end - first)
+        return JudgedRows(rows, self.verdicts[first:end], self.may_open[first:end])
 
 
 class RowCheck:
@@ -41,13 +52,26 @@ class RowCheck:
     Rows that wait are those of the last span: 2^`BLOCK_BITS` packets, and the messages that reach into it.
     """
 
-    def __init__(self, spans: Iterator[ProvenSpan], *, is_batched: bool | None) -> None:
-        """Judge by `spans`, which ascend. `is_batched`: see `SignedStream`."""
+    def __init__(
+        self,
+        spans: Iterator[ProvenSpan],
+        *,
+        is_batched: bool | None,
+        is_opened: bool = False,
+        secrets: SessionSecrets | None = None,
+    ) -> None:
+        """Judge by `spans`, which ascend. `is_batched`: see `SignedStream`.
+
+        With `is_opened` a recorder has decrypted the rows of a sealed session. They are encrypted again for the check, by
+        `secrets`; without the secret of a packet its row is unproved.
+        """
         self._spans = spans
+        self._is_opened = is_opened
+        self._secrets = secrets
         self._is_batched = is_batched
         self._next: ProvenSpan | None = next(spans, None)
         self._rows: pa.RecordBatch | None = None  # that wait
-        self._judged: list[tuple[int, int, RowVerdict]] = []  # verdicts about spans of sqns, for waiting rows
+        self._judged: list[tuple[int, int, RowVerdict, bool]] = []  # verdicts about spans of sqns, for waiting rows
 
     def take(self, rows: pa.RecordBatch) -> JudgedRows:
         """Take the next rows, at least one, with the columns of `NEEDED`. Return the rows that are judged."""
@@ -70,10 +94,12 @@ class RowCheck:
         return self._next.end if self._rows is not None and self._next is not None else None
 
     def _judge(self, rows: pa.RecordBatch, *, is_last: bool) -> JudgedRows:
-        packets = rows_with_packets(rows, is_batched=self._is_batched)
+        packets = rows_with_packets(rows.select(NEEDED), is_batched=self._is_batched)
+        if self._is_opened:
+            packets = _sealed(packets, self._secrets)
         lead = int(packets.limits[-1])
         decided = self._compare(packets, lead, is_last=is_last)
-        verdicts = self._verdicts(packets)
+        verdicts, may_open = self._verdicts(packets)
         count = rows.num_rows if is_last else int(np.searchsorted(packets.limits, decided, "right"))
         self._rows = rows.slice(count) if count < rows.num_rows else None
         if self._rows is not None:
@@ -83,7 +109,7 @@ class RowCheck:
             self._judged = []
         is_loss = rows.column("value").is_null().to_numpy(zero_copy_only=False)
         verdicts[is_loss] = RowVerdict.LOSS
-        return JudgedRows(rows.slice(0, count), verdicts[:count])
+        return JudgedRows(rows, verdicts, may_open).part(0, count)
 
     def _compare(self, packets: RowPackets, lead: int, *, is_last: bool) -> int:
         """Compare all spans that end before `lead`. Return the sqn before which everything is decided."""
@@ -92,7 +118,7 @@ class RowCheck:
                 return span.first
             verdict = self._verdict_of(span, packets)
             if verdict is not None:
-                self._judged.append((span.first, span.end, verdict))
+                self._judged.append((span.first, span.end, verdict, self._may_open(span)))
             self._next = next(self._spans, None)
         return lead
 
@@ -108,12 +134,20 @@ class RowCheck:
             return RowVerdict.FORGED
         return RowVerdict.REVOKED if span.is_revoked else RowVerdict.PROVED
 
-    def _verdicts(self, packets: RowPackets) -> Verdicts:
-        """Return the worst verdict about the packets of each row. A packet without a verdict is unproved."""
+    def _may_open(self, span: ProvenSpan) -> bool:
+        return self._secrets is not None and self._secrets.fits(span.last, span.generation)
+
+    def _verdicts(self, packets: RowPackets) -> tuple[Verdicts, Flags]:
+        """Return the worst verdict about the packets of each row, and whether it may be opened.
+
+        A packet without a verdict is unproved.
+        """
         each = np.full(len(packets.sqns), RowVerdict.UNPROVED, np.uint8)
-        for begin, end, verdict in self._judged:
+        shut = np.ones(len(packets.sqns), np.int64)
+        for begin, end, verdict, may_open in self._judged:
             low, high = np.searchsorted(packets.sqns, (begin, end))
             each[low:high] = verdict
+            shut[low:high] = not may_open
         lows = np.searchsorted(packets.sqns, packets.begins)
         highs = np.searchsorted(packets.sqns, packets.limits)
         verdicts = np.full(len(lows), RowVerdict.UNPROVED, np.uint8)
@@ -127,4 +161,22 @@ class RowCheck:
                 verdicts[row] = each[lows[row] : highs[row]].max()
         is_proved = (verdicts == RowVerdict.PROVED) | (verdicts == RowVerdict.REVOKED)
         verdicts[is_proved & ~packets.fits] = RowVerdict.FORGED
-        return verdicts
+        shut_before = np.append(0, np.cumsum(shut))
+        return verdicts, shut_before[highs] == shut_before[lows]
+
+
+def _sealed(packets: RowPackets, secrets: SessionSecrets | None) -> RowPackets:
+    """Return packets encrypted again, without those whose secret is missing."""
+    if secrets is None:
+        payloads, found = packets.payloads, np.zeros(len(packets.sqns), np.bool_)
+    else:
+        payloads, found = secrets.applied(packets)
+    lengths = np.diff(packets.ends)
+    ends = np.append(0, np.cumsum(lengths[found]))
+    return attrs.evolve(
+        packets,
+        sqns=packets.sqns[found],
+        records=packets.records[found],
+        ends=ends,
+        payloads=payloads[np.repeat(found, lengths)],
+    )

@@ -31,6 +31,8 @@ class ProvenSpan:
     digest: bytes
     session: SignedSession
     is_revoked: bool = False
+    last: int = 0  # packet of the whole proof
+    generation: int = 0  # of the secret of that packet, as `Proof.generation`
 
 
 def tsi_octets(tsi: str) -> bytes:
@@ -76,10 +78,11 @@ class SessionProofs:
                     continue
                 chain, self.missing = current, current.lost
             self.used[proof.key_id] += 1
+            last = proof.spans[-1].end - 1
             for span in proof.spans:
                 if span.first >= least:
                     least = span.end
-                    yield ProvenSpan(span.first, span.end, span.digest, session, is_revoked)
+                    yield ProvenSpan(span.first, span.end, span.digest, session, is_revoked, last, proof.generation)
 
     def _keys_of(self, session: SignedSession) -> Callable[[str], PublicKeys | None]:
         def keys_of(key_id: str) -> PublicKeys | None:

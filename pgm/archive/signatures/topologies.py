@@ -37,7 +37,8 @@ def _authority_of(path: Path) -> Authority:
             SignedStream(
                 keys={name: topology.keys.get(name, ()) for name in sources},
                 gsis={gsi_of(f"{stream.name}.{name}.{topology.name}"): name for name in sources},
-                is_batched=stream.framing == "batch" and not stream.sealed,
+                is_batched=stream.framing == "batch",
+                is_sealed=stream.sealed,
             ),
         )
     return Authority(streams, dict(topology.revoked), str(path))

@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from pgm.wire.formats import Tsi
+from pgm.wire.formats import KEY_RECORDS_BIT, Tsi
 from pgm.wire.train import Octets
-
-_BIT = 0x2000  # by which ports of key records differ from those of their stream
 
 
 def key_port(data_port: int) -> int:
     """Return the data port of the key records of a stream, or of the stream of key records."""
-    return data_port ^ _BIT
+    return data_port ^ KEY_RECORDS_BIT
 
 
 def key_tsi(tsi: Tsi) -> Tsi:
     """Return the TSI of the key records of a session, or of the session of key records."""
     port = int.from_bytes(tsi[-2:], "big")
-    return tsi[:-2] + (port ^ _BIT).to_bytes(2, "big")
+    return tsi[:-2] + (port ^ KEY_RECORDS_BIT).to_bytes(2, "big")
 
 
 class PayloadSealer(Protocol):

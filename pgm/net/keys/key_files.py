@@ -5,20 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgm.errors import KeyRefused, ProcessError, UsageError
-from pgm.net.keys.core_dumps import forbid_core_dumps
 from pgm.net.keys.key_directory import REMEDY, KeyPlace
 from pgm.net.sockets.trusted_folders import check_own_folder, make_folder
+from pgm.own_files import forbid_core_dumps, read_own_file
 
 if TYPE_CHECKING:
     from pgm.trust.private_keys import PrivateFile, PrivateKeys
 
 _MODE = stat.S_IRUSR | stat.S_IWUSR
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _INSTALL = "pip install 'pgm-repair-network[trust]'"
 
 
@@ -68,7 +66,13 @@ def read_private_file(place: KeyPlace, path: Path) -> PrivateKeys:
     from pgm.trust.private_keys import MOST_OCTETS, parse_private_file
 
     forbid_core_dumps()  # before the octets are in memory
-    octets = _read_own(path, MOST_OCTETS)
+    try:
+        check_own_folder(path.parent, REMEDY)
+    except ProcessError as error:
+        raise KeyRefused(error.message, remedy=error.remedy) from None
+    except OSError as error:
+        raise KeyRefused(f"{path}: {error.strerror}", remedy="run as the user that made the keys") from None
+    octets = read_own_file(path, MOST_OCTETS)
     file = parse_private_file(octets, str(path))
     if (file.tree, file.node) != (place.tree, place.node):
         raise KeyRefused(
@@ -78,36 +82,3 @@ def read_private_file(place: KeyPlace, path: Path) -> PrivateKeys:
     if place.path_of(file.keys.public.id) != path:
         raise KeyRefused(f"{path} has the keys {file.keys.public.id}", remedy="give the file its former name back")
     return file.keys
-
-
-def _read_own(path: Path, most: int) -> bytes:
-    """Return the octets of a file that this user alone may read. Raises `KeyRefused`."""
-    try:
-        check_own_folder(path.parent, REMEDY)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ProcessError as error:
-        raise KeyRefused(error.message, remedy=error.remedy) from None
-    except OSError as error:
-        raise KeyRefused(f"{path}: {error.strerror}", remedy="run as the user that made the keys") from None
-    try:
-        status = os.fstat(descriptor)
-        flaw = flaw_of(status)
-        if flaw is not None:
-            raise KeyRefused(f"{path} {flaw[0]}", remedy=flaw[1].format(path=path))
-        return os.read(descriptor, most + 1)
-    finally:
-        with suppress(OSError):
-            os.close(descriptor)
-
-
-def flaw_of(status: os.stat_result) -> tuple[str, str] | None:
-    """Return the flaw of a private file with its remedy, or None. The remedy has a place for the path."""
-    if not stat.S_ISREG(status.st_mode):
-        return "is no regular file", "make keys with: pgm keys new"
-    if status.st_uid != os.geteuid():
-        return f"belongs to another user: uid {status.st_uid}", "run as that user, or: chown {path}"
-    if status.st_mode & _OTHERS:
-        mode = stat.S_IMODE(status.st_mode)
-        remedy = "chmod 600 {path}; other users may know the keys: replace them with pgm keys rotate"
-        return f"is open to other users: mode {mode:04o}", remedy
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from pgm.archive.recording.feeds import SessionFeed
 from pgm.archive.recording.row_collector import RowCollector
-from pgm.archive.session import PROOFS, SIGNED, RecordedSession, companion_tsi
+from pgm.archive.session import KEY_RECORDS, PROOFS, SIGNED, RecordedSession, companion_tsi
 from pgm.archive.signatures.authority import Authority, SignedStream
 from pgm.archive.signatures.checked_range import HeldRows, checked_range
 from pgm.archive.signatures.row_check import RowCheck, RowVerdict
@@ -30,7 +31,8 @@ from pgm.messages.batch_encoder import OpenBatch
 from pgm.trust.blocks import SignedSession
 from pgm.trust.private_keys import PrivateKeys
 from pgm.trust.signer import BlockSigner
-from pgm.wire.formats import DATA_HEADER_OCTETS
+from pgm.trust.stream_secrets import StreamSealer
+from pgm.wire.formats import DATA_HEADER_OCTETS, KEY_RECORDS_BIT
 from pgm.wire.train import Run
 from tests.unit.archive.makers import TSI, TSI_TEXT, log_to, payload, run_of, small
 from tests.unit.trust.keys import private_keys
@@ -39,6 +41,7 @@ EPOCH_NS = 1_790_000_000_123_456_789  # in the validity of the keys of tests
 KEYS = private_keys(1)
 MESSAGES = RecordedSession(TSI_TEXT, EPOCH_NS // 1000, "quotes", "exchange", "recorder-1", "core", SIGNED)
 PROOFS_OF = attrs.evolve(MESSAGES, tsi=companion_tsi(TSI_TEXT), kind=PROOFS)
+KEY_RECORDS_OF = attrs.evolve(MESSAGES, tsi=companion_tsi(TSI_TEXT, KEY_RECORDS_BIT), kind=KEY_RECORDS)
 SESSION = SignedSession(TSI, EPOCH_NS)
 FRAGMENT = 100  # octets of a fragment
 
@@ -80,9 +83,27 @@ def mixed(first: int = 5, count: int = 200) -> list[Run]:
     return [*runs, run_of(first + 61, count - 61, 24)]
 
 
-def proofs_of(runs: Sequence[Run], keys: PrivateKeys = KEYS, every: int = 1) -> list[bytes]:
+def sealer_for(*readers: PrivateKeys) -> StreamSealer:
+    """Return the secrets of a source, for some readers."""
+    return StreamSealer(SESSION, KEYS, [one.public for one in readers], 1000, random.Random(1).randbytes)
+
+
+def sealed(runs: Iterable[Run], sealer: StreamSealer) -> list[Run]:
+    """Return packets with encrypted payloads."""
+    found = []
+    for run in runs:
+        rows = run.rows.copy()
+        sealer.seal(run.first, rows[:, run.payload_at :])
+        found.append(Run(run.first, run.count, rows.reshape(-1), 0, run.stride, run.payload_at))
+    return found
+
+
+def proofs_of(
+    runs: Sequence[Run], keys: PrivateKeys = KEYS, every: int = 1, sealer: StreamSealer | None = None
+) -> list[bytes]:
     """Return the proofs of runs: one after so many of them."""
-    signer = BlockSigner(keys, SESSION, 1, bits=5, most_spans=4)
+    told = {} if sealer is None else {"generation_at": sealer.generation_at}
+    signer = BlockSigner(keys, SESSION, 1, bits=5, most_spans=4, **told)
     proofs: list[bytes] = []
     for at, run in enumerate(runs):
         proofs += signer.take([run])
@@ -100,14 +121,16 @@ def record(
     octets: int = 2000,
     at_us: int = 1,
     session: RecordedSession = MESSAGES,
+    records: Sequence[bytes] = (),
 ) -> None:
     """Record packets and proofs, in batches of some octets."""
     collector = RowCollector(
         ArchiveWriter(directory, small(), log_to([])), small(record_batch_bytes=octets), log_to([])
     )
-    for at, proof in enumerate(proofs):
-        row = np.frombuffer(bytes(DATA_HEADER_OCTETS) + proof, np.uint8)
-        collector.add_run(SessionFeed(PROOFS_OF), Run(at, 1, row, 0, len(row), DATA_HEADER_OCTETS), at_us)
+    for companion, packets in (PROOFS_OF, proofs), (KEY_RECORDS_OF, records):
+        for at, packet in enumerate(packets):
+            row = np.frombuffer(bytes(DATA_HEADER_OCTETS) + packet, np.uint8)
+            collector.add_run(SessionFeed(companion), Run(at, 1, row, 0, len(row), DATA_HEADER_OCTETS), at_us)
     feed = SessionFeed(session, has_batches=has_batches)
     for run in runs:
         if isinstance(run, Lost):
@@ -155,7 +178,7 @@ def rewritten(directory: Path, other: Path, change: Change) -> None:
     writer.close()
 
 
-def tree_text(keys: PrivateKeys = KEYS, framing: str = "plain") -> str:
+def tree_text(keys: PrivateKeys = KEYS, framing: str = "plain", *, is_sealed: bool = False) -> str:
     """Return a topology file whose source sends the stream of these archives."""
     return f"""
 version = 1
@@ -164,6 +187,7 @@ name = "floor"
 [streams.quotes]
 data_port = 7500
 signed = true
+sealed = {str(is_sealed).lower()}
 framing = "{framing}"
 
 [segments.core]

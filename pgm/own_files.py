@@ -1,0 +1,60 @@
+"""Private files of this user, and protection of the memory of a process that reads them.
+
+The memory is protected from core dumps and from debuggers of the user.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from pgm.errors import KeyRefused
+
+PR_SET_DUMPABLE = 4  # of prctl(2)
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def forbid_core_dumps() -> None:
+    """Make this process undumpable: the kernel writes no core, and only root may read the memory. Raises `OSError`.
+
+    Files of the process in `/proc` belong to root from then on. The setting ends with the process, or with an exec.
+    """
+    if _prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "prctl")
+
+
+def read_own_file(path: Path, most: int) -> bytes:
+    """Return at most one octet more than `most` of a file that this user alone may read. Raises `KeyRefused`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise KeyRefused(f"{path}: {error.strerror}", remedy="run as the user that made the keys") from None
+    try:
+        status = os.fstat(descriptor)
+        flaw = flaw_of(status)
+        if flaw is not None:
+            raise KeyRefused(f"{path} {flaw[0]}", remedy=flaw[1].format(path=path))
+        return os.read(descriptor, most + 1)
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def flaw_of(status: os.stat_result) -> tuple[str, str] | None:
+    """Return the flaw of a private file with its remedy, or None. The remedy has a place for the path."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file", "make keys with: pgm keys new"
+    if status.st_uid != os.geteuid():
+        return f"belongs to another user: uid {status.st_uid}", "run as that user, or: chown {path}"
+    if status.st_mode & _OTHERS:
+        mode = stat.S_IMODE(status.st_mode)
+        remedy = "chmod 600 {path}; other users may know the keys: replace them with pgm keys rotate"
+        return f"is open to other users: mode {mode:04o}", remedy
+    return None
