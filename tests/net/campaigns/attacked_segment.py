@@ -1,0 +1,258 @@
+"""Forgeries on a real segment: a signed tree of real processes in a network namespace, with and without an attack by turns.
+
+    python -m tests.net.campaigns.attacked_segment --turns 3 --rate 20000 --sender own
+
+A source, a relay, a repairer and two receivers are processes. The attacker is another one, on the segment of the
+receivers: an ordinary UDP sender, with an address of its own or with those of all nodes. Receivers compare every message
+with the source's. The command prints the packets delivered a second, and the processor time of all nodes, for each turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from deploy.node.sample_messages import digest
+from pgm.net.keys.key_directory import place_of
+from pgm.net.keys.key_files import write_private_file
+from pgm.topology.load import loads
+from pgm.trust.private_keys import PrivateFile
+from tests.folders import short_folder
+from tests.net.support.lab import Host, lab
+from tests.net.support.places import Place
+from tests.net.support.processes import Processes, count
+from tests.unit.trust.keys import private_keys
+
+SIZE = 1400
+DESKS = ("desk-1", "desk-2")
+NODES = ("relay", "repairer", *DESKS, "source")
+_KEYS = private_keys(1)
+_SENDERS = {"own": (66,), "member": (102,), "forged": (66, 1, 3, 4, 100, 101)}  # hosts whose addresses the attacker has
+_MEMBERS = (3, 4, 100, 101)
+_PATIENCE_S = 300.0  # on a busy machine
+_LEAST_SHARE = 0.8  # of the calm rate
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def text_of(place: Place, folder: Path, rate: str, *, is_signed: bool = True) -> str:
+    """Return the topology."""
+    signed = f'[keys]\nsource = ["{_KEYS.public.line}"]' if is_signed else ""
+    return f"""
+version = 1
+name = "t{place.number}"
+key_directory = "{folder}/keys"
+parameters = {{ fin_quiet_ivl = "1s" }}
+[streams.s]
+data_port = 7500
+rate = "{rate}"
+window = "10s"
+signed = {"true" if is_signed else "false"}
+{place.segment("core", 0)}
+{place.segment("floor", 1)}
+[nodes.source]
+role = "source"
+segment = "core"
+address = "{place.address(1)}"
+streams = ["s"]
+[nodes.relay]
+role = "aggregator"
+upstream = {{ segment = "core", address = "{place.address(2)}" }}
+downstream = [{{ segment = "floor", address = "{place.address(3)}" }}]
+parents = ["source"]
+[nodes.repairer]
+role = "repairer"
+segment = "floor"
+address = "{place.address(4)}"
+parents = ["relay"]
+[nodes."desk-*"]
+role = "receiver"
+segment = "floor"
+count = 3
+addresses = "{place.address(100)}-{place.address(102)}"
+parents = ["repairer", "relay"]
+{signed}
+"""
+
+
+@attrs.frozen
+class Turn:
+    """One turn, with or without forgeries. Packets are those of both receivers together."""
+
+    seconds: float
+    forged: int
+    delivered: int
+    cpu_s: dict[str, float]  # processor time by node
+    attacker_cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """Return the delivered packets a second."""
+        return self.delivered / self.seconds
+
+
+@attrs.define
+class Segment:
+    """The running tree."""
+
+    tree: Processes
+    place: Place
+    host: Host
+    messages: int
+
+    def start(self) -> None:
+        """Start all nodes, and the stream."""
+        check = ("--generate", "1", "--size", str(SIZE), "--until-closed")
+        started = [self.tree.start(node, host=self.host) for node in ("relay", "repairer")]
+        started += [self.tree.start(node, *check, host=self.host) for node in DESKS]
+        for process in started:
+            process.line_with("ready:")
+        send = ("--generate", str(self.messages), "--size", str(SIZE), "--hold")
+        source = self.tree.start("source", *send, host=self.host, stdin=subprocess.PIPE)
+        source.line_with("ready:")
+        for node in DESKS:
+            self.tree.until(node, lambda snapshot: snapshot["sessions"])
+        assert source.process.stdin is not None
+        source.process.stdin.write(b"\n")
+        source.process.stdin.flush()
+
+    def _delivered(self) -> tuple[float, int]:
+        """Return the time, and the packets that both receivers have delivered by then."""
+        total = sum(count(self.tree.until(node, lambda _: True), "delivered_packets") for node in DESKS)
+        return time.monotonic(), total
+
+    def _cpu(self) -> dict[str, float]:
+        return {node: _cpu_of(self.tree.running[node].process.pid) for node in NODES}
+
+    def attacker(self, sender: str, rate: int, for_s: float) -> subprocess.Popen[bytes]:
+        """Start an attacker on the receivers' segment, who listens first."""
+        place = self.place
+        addresses = [place.address(host) for host in _SENDERS[sender]]
+        members = [place.address(host) for host in _MEMBERS]
+        options = ["--group", place.group(1), "--port", str(place.port), "--source", place.address(3), "--hold"]
+        options += ["--rate", str(rate), "--seconds", str(for_s), "--address", *addresses, "--members", *members]
+        command = [sys.executable, "-m", "tests.attacks.program", *options]
+        return self.host.start(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def turn(self, for_s: float, attacker: subprocess.Popen[bytes] | None = None) -> Turn:
+        """Count for some time, or while the attacker attacks."""
+        (begun, before), cpu = self._delivered(), self._cpu()
+        said = {"sent": 0, "cpu_s": 0.0}
+        if attacker is None:
+            time.sleep(for_s)
+        else:
+            said = json.loads(attacker.communicate(b"\n")[0])
+        cpu_after, (ended, after) = self._cpu(), self._delivered()
+        used = {node: cpu_after[node] - cpu[node] for node in NODES}
+        return Turn(ended - begun, said["sent"], after - before, used, said["cpu_s"])
+
+    def end(self) -> dict[str, int]:
+        """Wait for the end. Return the lost messages of each receiver; all others came once, in order and unchanged."""
+        expected = digest(self.messages, SIZE, 1)
+        lost = {}
+        for node in DESKS:
+            self.tree.running[node].wait(_PATIENCE_S)
+            row = self.tree.running[node].account()
+            lost[node] = row["lost"]
+            assert row["delivered"] + row["lost"] == self.messages, (node, row)
+            assert row["duplicates"] == row["out_of_order"] == row["damaged"] == 0, (node, row)
+            assert row["lost"] or row["sha256"] == expected, (node, row)
+        return lost
+
+
+def _cpu_of(pid: int) -> float:
+    """Return the processor seconds of a process and of the children that it has waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@contextmanager
+def attacked(rate: str, messages: int, *, is_signed: bool = True) -> Iterator[Segment]:
+    """Run a tree whose stream has begun."""
+    place = Place.new()
+    with short_folder() as folder, lab() as hosts:
+        host = hosts.host("tree")
+        host.run("ip", "route", "add", "224.0.0.0/4", "dev", "lo")
+        host.run("ip", "link", "set", "lo", "multicast", "on")
+        text = text_of(place, folder, rate, is_signed=is_signed)
+        if is_signed:
+            name = loads(text).name
+            os.environ["PGM_KEY_DIR"] = str(folder / "keys")
+            write_private_file(place_of(name, "source"), PrivateFile(name, "source", _KEYS))
+        tree = Processes(folder, text, f"t{place.number}")
+        try:
+            segment = Segment(tree, place, host, messages)
+            segment.start()
+            yield segment
+        finally:
+            tree.close()
+
+
+def _row(name: str, turn: Turn) -> str:
+    cpu = ", ".join(f"{node} {used:.2f}" for node, used in turn.cpu_s.items())
+    forged = f"{turn.forged:,} forgeries, {turn.forged / turn.seconds:,.0f}/s"
+    return f"{name}: {turn.seconds:.1f} s, {forged}, {turn.rate:,.0f} delivered/s; CPU s: {cpu}, attacker {turn.attacker_cpu_s:.2f}"
+
+
+def main() -> int:
+    """Run turns with and without the attack, and print what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
+    parser.add_argument("--rate", type=int, default=20_000, help="forgeries a second")
+    parser.add_argument("--stream", type=int, default=10, help="rate of the stream, Mbit/s")
+    parser.add_argument("--sender", choices=_SENDERS, default="own", help="whose addresses the attacker has")
+    parser.add_argument("--plain", action="store_true", help="without signatures")
+    given = parser.parse_args()
+    seconds = given.turns * 3 * given.seconds + 5
+    messages = int(seconds * given.stream * 1_000_000 / 8 / (SIZE + 24))
+    calm, attacked_turns = [], []
+    with attacked(f"{given.stream}Mbit/s", messages, is_signed=not given.plain) as segment:
+        time.sleep(1.0)
+        for _ in range(given.turns):
+            attacker = segment.attacker(given.sender, given.rate, given.seconds)
+            time.sleep(given.seconds)
+            calm.append(segment.turn(given.seconds))
+            print(_row("calm", calm[-1]), flush=True)
+            attacked_turns.append(segment.turn(given.seconds, attacker))
+            print(_row("attacked", attacked_turns[-1]), flush=True)
+        for node in NODES:
+            counters = segment.tree.until(node, lambda _: True)["counters"]
+            print(node, {name: value for name, value in counters.items() if value and _tells_of_attack(name)})
+        lost = segment.end()
+    share = statistics.median(one.delivered for one in attacked_turns) / statistics.median(
+        one.delivered for one in calm
+    )
+    costs = {node: _cost_us(node, calm, attacked_turns) for node in NODES}
+    print("CPU of a forgery:", ", ".join(f"{node} {cost:.1f} us" for node, cost in costs.items()))
+    print(
+        f"{messages:,} messages, once, in order, unchanged, lost: {lost}; {share:.2f} of the calm rate while attacked"
+    )
+    return 0 if share >= _LEAST_SHARE else 1
+
+
+def _cost_us(node: str, calm: list[Turn], attacked_turns: list[Turn]) -> float:
+    """Return the processor time, us, of a node for each forgery: what its packets do not explain."""
+    packet_s = sum(one.cpu_s[node] for one in calm) / sum(one.delivered for one in calm)
+    used = sum(one.cpu_s[node] - packet_s * one.delivered for one in attacked_turns)
+    return 1e6 * used / sum(one.forged for one in attacked_turns)
+
+
+def _tells_of_attack(name: str) -> bool:
+    return any(part in name for part in ("forged", "unlisted", "foreign", "braked", "unproved", "unverified", "stale", "lost", "socket", "missing", "jumps", "sessions", "rejects"))  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
