@@ -110,20 +110,17 @@ def decode_proof_untrusted(octets: bytes) -> Proof | None:
     return Proof(name, SignedSession(tsi, epoch), number, previous, spans, bool(kind & 1), kind >> 1)
 
 
-def verify_proof_untrusted(octets: bytes, keys: PublicKeys) -> Proof | None:
-    """Return the proof in these octets if these keys have signed it, else None. Never raises.
+def is_signed_untrusted(octets: bytes, keys: PublicKeys) -> bool:
+    """Return whether these keys have signed the octets of a proof. Never raises.
 
-    The caller compares session, number and previous hash with its own, and takes keys that are valid now.
+    The caller decodes the proof, and compares its session, number, previous hash and key id with its own.
     """
-    proof = decode_proof_untrusted(octets)
-    if proof is None or proof.key_id != keys.id:
-        return None
     try:
         public = Ed25519PublicKey.from_public_bytes(keys.ed25519)
         public.verify(octets[-SIGNATURE_OCTETS:], _DOMAIN + octets[:-SIGNATURE_OCTETS])
     except (InvalidSignature, ValueError):
-        return None
-    return proof
+        return False
+    return True
 
 
 def _flaw(spans: tuple[Span, ...]) -> str:

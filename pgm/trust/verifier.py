@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from pgm.trust.blocks import SignedSession
-from pgm.trust.proofs import FIRST_PREVIOUS, Proof, Span, decode_proof_untrusted, hash_of_proof, verify_proof_untrusted
+from pgm.trust.proofs import FIRST_PREVIOUS, Proof, Span, decode_proof_untrusted, hash_of_proof, is_signed_untrusted
 from pgm.trust.public_keys import PublicKeys
 from pgm.wire.packet_run import Run
 
@@ -27,7 +27,7 @@ class ProofReject(enum.Enum):
 
 @attrs.define(eq=False)
 class ProofChain:
-    """Chain of the proofs of a session. `keys_of` returns the valid keys of the source with an id, or None.
+    """Chain of the proofs of a session. `keys_of` returns the valid keys of the source with just this id, or None.
 
     A proof that was lost leaves a hole: the next one is taken by its signature alone, and `lost` counts the hole. The
     chain of a late joiner has `previous` None, and begins with the first proof that comes.
@@ -51,7 +51,7 @@ class ProofChain:
         keys = self.keys_of(proof.key_id)
         if keys is None:
             return ProofReject.UNKNOWN_KEYS
-        if verify_proof_untrusted(octets, keys) is None:
+        if not is_signed_untrusted(octets, keys):
             return ProofReject.SIGNATURE
         if proof.has_details:
             return proof

@@ -21,13 +21,20 @@ from pgm.trust.proofs import (
     Span,
     decode_proof_untrusted,
     hash_of_proof,
-    verify_proof_untrusted,
+    is_signed_untrusted,
 )
+from pgm.trust.public_keys import PublicKeys
 from tests.unit.trust import independent, vectors
 from tests.unit.trust.keys import private_keys
 
 KEYS, OTHERS = private_keys(1), private_keys(2)
 digests = st.binary(min_size=32, max_size=32)
+
+
+def verified(octets: bytes, keys: PublicKeys) -> Proof | None:
+    """Return the proof in these octets if it names these keys and they have signed it."""
+    proof, is_signed = decode_proof_untrusted(octets), is_signed_untrusted(octets, keys)
+    return proof if proof is not None and proof.key_id == keys.id and is_signed else None
 
 
 @st.composite
@@ -43,7 +50,7 @@ def proofs(draw: st.DrawFn) -> Proof:
 @given(proofs())
 def test_proof_is_read_as_written(proof: Proof) -> None:
     octets = proof.signed_by(KEYS)
-    assert verify_proof_untrusted(octets, KEYS.public) == proof
+    assert verified(octets, KEYS.public) == proof
     fields = independent.proof_fields(octets, KEYS.public.line)
     assert fields is not None
     assert fields["spans"] == [attrs.astuple(span) for span in proof.spans]
@@ -54,7 +61,7 @@ def test_proof_is_read_as_written(proof: Proof) -> None:
 def test_changed_proof_is_refused(proof: Proof, data: st.DataObject) -> None:
     octets = bytearray(proof.signed_by(KEYS))
     octets[data.draw(st.integers(0, len(octets) - 1))] ^= data.draw(st.integers(1, 255))
-    assert verify_proof_untrusted(bytes(octets), KEYS.public) is None
+    assert verified(bytes(octets), KEYS.public) is None
 
 
 @given(proofs(), st.data())
@@ -62,21 +69,21 @@ def test_cut_or_longer_proof_is_refused(proof: Proof, data: st.DataObject) -> No
     octets = proof.signed_by(KEYS)
     cut = octets[: data.draw(st.integers(0, len(octets) - 1))]
     for changed in (cut, octets + data.draw(st.binary(min_size=1, max_size=80)), octets[1:], b"\0" + octets):
-        assert verify_proof_untrusted(changed, KEYS.public) is None
+        assert verified(changed, KEYS.public) is None
 
 
 @given(st.binary(max_size=400))
 def test_other_octets_are_no_proof(octets: bytes) -> None:
-    assert verify_proof_untrusted(octets, KEYS.public) is None
+    assert verified(octets, KEYS.public) is None
     decode_proof_untrusted(octets)
 
 
 @given(proofs())
 def test_proof_of_other_keys_is_refused(proof: Proof) -> None:
-    assert verify_proof_untrusted(proof.signed_by(OTHERS), KEYS.public) is None
-    assert verify_proof_untrusted(proof.signed_by(KEYS), OTHERS.public) is None
+    assert verified(proof.signed_by(OTHERS), KEYS.public) is None
+    assert verified(proof.signed_by(KEYS), OTHERS.public) is None
     renamed = attrs.evolve(proof, key_id=OTHERS.public.id).signed_by(KEYS)
-    assert verify_proof_untrusted(renamed, OTHERS.public) is None
+    assert verified(renamed, OTHERS.public) is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +107,7 @@ def test_largest_proof_is_read() -> None:
     proof = Proof(KEYS.public.id, SignedSession(bytes(8), 1), 0, FIRST_PREVIOUS, spans)
     octets = proof.signed_by(KEYS)
     assert len(octets) == 134 + 44 * MOST_SPANS
-    assert verify_proof_untrusted(octets, KEYS.public) == proof
+    assert verified(octets, KEYS.public) == proof
     assert len(hash_of_proof(octets)) == 32
 
 
