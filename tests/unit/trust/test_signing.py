@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pgm.trust.blocks import SignedSession
 from pgm.trust.proofs import MOST_SPANS, Proof, Span
 from pgm.trust.public_keys import PublicKeys
-from pgm.trust.signer import SPAN_OCTETS, BlockSigner
+from pgm.trust.signer import FAST_IVLS, SPAN_OCTETS, BlockSigner
 from pgm.trust.verifier import BlockVerifier, JudgedRun, ProofChain, ProofReject, Verdict
-from pgm.units import MILLISECOND, NEVER, SECOND
+from pgm.units import MILLISECOND, NEVER
 from pgm.wire.packet_run import Run
 from tests.unit.trust.keys import private_keys
 from tests.unit.trust.packets import runs_of
@@ -95,7 +95,7 @@ def test_true_packets_are_proved_and_altered_ones_are_not(
                 judged.extend(verifier.take(received.part(sqn, sqn + 1)))
                 arrive([])
         arrive(waiting.pop(0))
-    waiting.append(source.handle_deadline(now + SECOND))
+    waiting.append(source.handle_deadline(now + FAST_IVLS * MILLISECOND))
     judged.extend(verifier.skip_to(sent[-1].end))
     for proofs in waiting:
         arrive(proofs)
