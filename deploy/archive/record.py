@@ -33,6 +33,7 @@ from pgm.core.effects import (
     Deliver,
     Effect,
     Effects,
+    Forged,
     LossCause,
     Lost,
     Notice,
@@ -89,7 +90,7 @@ class _RecordingApplication:
         if isinstance(effect, Deliver):
             self._freed += effect.run.octets
             self.packets += effect.run.count
-        elif isinstance(effect, (Notice, Conflict)):
+        elif isinstance(effect, (Notice, Conflict, Forged)):
             self.events.say(effect)
         elif isinstance(effect, (Opened, Lost, Closed)):
             self.events.say(effect)

@@ -15,7 +15,7 @@ from deploy.stream.line_template import LineTemplate, messages_in
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import warn
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Conflict, Lost, Notice, Opened, Snapshot
+from pgm.core.effects import CloseCause, Closed, Conflict, Forged, Lost, Notice, Opened, Snapshot
 from pgm.core.events import id_of, text_of
 from pgm.messages.objects import BadObject
 from pgm.net.framing.items import AnyBatch, Batch, BatchItem, Message, MultipartBatch
@@ -70,6 +70,7 @@ class ReceiveOutput:
     octets: int = 0
     messages: int = 0
     lost: int = 0
+    forged: int = 0  # delivered, and not sent by the source
     cut_short: int = 0  # streams that ended without the FIN of the source
     open: set[bytes] = attrs.field(factory=set)
     has_closed: bool = False
@@ -98,7 +99,7 @@ class ReceiveOutput:
         self.meter.leave()
         self.events.say(notice)
 
-    def _print_event(self, item: Lost | Conflict | Opened | Closed) -> bool:
+    def _print_event(self, item: Lost | Conflict | Forged | Opened | Closed) -> bool:
         self.meter.leave()
         self.events.note(id_of(item), text_of(item))
         session = tsi_text(item.tsi)
@@ -109,7 +110,8 @@ class ReceiveOutput:
         elif isinstance(item, Lost):
             self.lost += item.count
             warn(f"session {session} lost sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
-        elif isinstance(item, Conflict):
+        elif isinstance(item, (Conflict, Forged)):
+            self.forged += item.count if isinstance(item, Forged) else 0
             warn(text_of(item))
         elif isinstance(item, Closed):
             warn(f"session {session} {_ENDINGS[item.cause]} at sqn {item.next_sqn}")
@@ -167,12 +169,18 @@ class ReceiveOutput:
             rest = rest[os.write(sys.stdout.fileno(), rest) :]
         self.meter.show(self.octets, f", {self.lost:,} lost" if self.lost else "")
 
+    @property
+    def has_flaws(self) -> bool:
+        """Whether messages were lost, forged or unreadable, or a stream was cut short."""
+        return bool(self.lost or self.forged or self.cut_short or self.unreadable)
+
     def account(self) -> dict[str, Any]:
         """Return the account as an object with stable keys."""
         return {
             "messages": self.messages,
             "octets": self.octets,
             "lost": self.lost,
+            "forged": self.forged,
             "cut_short": self.cut_short,
             "unreadable": self.unreadable,
             "seconds": self.meter.end(),

@@ -260,7 +260,7 @@ def recv(
         print_json(account, sys.stderr)
     else:
         warn(f"{account['messages']:,} messages, {account['octets']:,} octets, {account['lost']:,} lost")
-    sys.exit(code or (EXIT_FAILED if reception.lost or reception.cut_short or reception.unreadable else 0))
+    sys.exit(code or (EXIT_FAILED if reception.has_flaws else 0))
 
 
 def _receive_files(

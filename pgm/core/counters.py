@@ -262,6 +262,10 @@ class Counters:
         "packets",
         "Data packets of signed streams in blocks that do not fit their proof, and packets refused for it. Dropped.",
     )
+    forged_sqns: int = _count(
+        "sqns",
+        'Sqns of streams with verify = "after" that were delivered, and reported as forged or unproved after that.',
+    )
     forged_key_records: int = _count(
         "packets",
         "Key records of sealed streams that their source has not signed for the session. Dropped, and requested again.",

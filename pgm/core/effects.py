@@ -1,6 +1,6 @@
 """Effects: the actions that a core requests from its caller.
 
-Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Conflict`, `Opened`, `Closed`,
+Each call of a core returns effects in wire order. `Send` is for the driver. `Deliver`, `Lost`, `Conflict`, `Forged`, `Opened`, `Closed`,
 `Snapshot` and `NoSnapshot` are for the application, in stream order. `SnapshotWanted` is for a source's application. `Notice` is for
 the log. `Save` is for the node's cache file, and comes last.
 """
@@ -108,6 +108,21 @@ class Conflict(FromSession):
 
 
 @attrs.define
+class Forged(FromSession):
+    """The sqns `first` to `first + count - 1` were delivered, and cannot be taken for messages of the source.
+
+    With the cause FORGED the source has sent other packets under these sqns, or under some of them if no details of the
+    proof came. With the cause UNPROVED no proof came for them. The report takes no place in the stream, and names older
+    sqns than that which is delivered next. Streams with `verify = "after"` have such reports.
+    """
+
+    tsi: Tsi
+    first: int
+    count: int
+    cause: LossCause
+
+
+@attrs.define
 class Opened(FromSession):
     """A session begins at sqn `first`, or resumes there after it was silent. `peer` is the source, or the last relay.
 
@@ -202,6 +217,7 @@ Effect = (
     | Evidence
     | Lost
     | Conflict
+    | Forged
     | Opened
     | Closed
     | Snapshot

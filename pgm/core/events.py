@@ -1,6 +1,6 @@
 """Table of the events of a session: a stable id, its meaning, and its remedy.
 
-The events are `Opened`, `Closed`, `Lost`, `Conflict`, `NoSnapshot` and `Notice`. `kind_of` returns the row of an event. The command line logs and
+The events are `Opened`, `Closed`, `Lost`, `Conflict`, `Forged`, `NoSnapshot` and `Notice`. `kind_of` returns the row of an event. The command line logs and
 counts events by these ids, and docs/reference/events.md is printed from this table.
 """
 
@@ -13,6 +13,7 @@ from pgm.core.effects import (
     Conflict,
     Deliver,
     Evidence,
+    Forged,
     Lost,
     NoSnapshot,
     Notice,
@@ -23,7 +24,7 @@ from pgm.core.effects import (
 )
 from pgm.wire.formats import tsi_text
 
-Happening = Opened | Closed | Lost | Conflict | NoSnapshot | Notice
+Happening = Opened | Closed | Lost | Conflict | Forged | NoSnapshot | Notice
 ForApplication = Deliver | Evidence | Save | Snapshot | SnapshotWanted | Happening
 
 
@@ -65,6 +66,8 @@ _ROWS = (
     EventKind("lost-skipped", "Packets are lost: they were skipped because their group was announced as short, and the group then proved longer.", "Find the sender that forges packets in the source's name."),
     EventKind("conflict", "Two different copies of a packet came. One of them is false, and no node can know which without keys.", "Find the sender of false packets on this segment, or the element whose memory alters packets. List the sources of the stream (sources)."),
     EventKind("unlisted-sender", "A sender that is no source of the stream sent data or SPMs, which were dropped. The event comes again at ten times as many.", "Add the sender to the stream's sources if it is one, or find out why it sends. `sources = [\"any\"]` permits all senders."),
+    EventKind("delivered-forged", "Packets were delivered, and the source has sent other ones. The stream has verify = \"after\".", "Undo what the application did with these messages. Find the sender of false packets; see forged-packets."),
+    EventKind("delivered-unproved", "Packets were delivered, and no proof of the source came for them. The stream has verify = \"after\".", "See lost-unproved."),
     EventKind("lost-conflict", "Packets are lost: their copies differed again and again.", "See conflict."),
     EventKind("lost-unproved", "Packets of a signed stream arrived, but their proof, or another packet of their block, is lost.", "Look at the event of the lost packet. Give the source room in its window, or put a repairer on the segment."),
     EventKind("lost-forged", "Packets of a signed stream came again and again with other octets than the source has sent.", "Find the node that alters packets: forged-packets events name it. Revoke and replace it."),
@@ -122,6 +125,8 @@ def id_of(event: Happening) -> str:
         return "resumed" if event.resumed else "opened"
     if isinstance(event, Conflict):
         return "conflict"
+    if isinstance(event, Forged):
+        return f"delivered-{event.cause.value}"
     if isinstance(event, NoSnapshot):
         return f"no-snapshot-{event.cause.value}"
     return f"{'closed' if isinstance(event, Closed) else 'lost'}-{event.cause.value}"
@@ -143,7 +148,7 @@ def text_of(event: Happening) -> str:
         return (
             f"{sqns}: two copies differ, {'and one was delivered' if event.is_delivered else 'and none was delivered'}"
         )
-    return f"{sqns}: {event.cause.value}"
+    return f"{sqns}: {'delivered, and ' if isinstance(event, Forged) else ''}{event.cause.value}"
 
 
 def kind_of(event: Happening) -> EventKind:

@@ -251,6 +251,9 @@ def receiver_core(
         unordered_ports=unordered_ports(streams),
         allowed=_allowed(plan, streams),
         unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
+        late_ports=frozenset(stream.data_port for stream in streams if stream.verify == "after")
+        if starts is BY_PARAMETERS  # a saved position must be proved
+        else frozenset(),
         names=_source_names(plan, streams),
         ack_bound=ack_bound,
         starts=starts,

@@ -19,6 +19,7 @@ from pgm.core.effects import (
     Deliver,
     Effect,
     Effects,
+    Forged,
     Lost,
     NoSnapshot,
     Opened,
@@ -240,6 +241,8 @@ class ReceiverApplication:
             self._stream(effect).lost_some(effect)
         elif isinstance(effect, Conflict):
             self._stream(effect).conflicts.append(effect)
+        elif isinstance(effect, Forged):
+            self._stream(effect).forged.append(effect)
         elif isinstance(effect, Opened):
             self._opened(effect)
         elif isinstance(effect, Closed):
@@ -249,7 +252,7 @@ class ReceiverApplication:
         elif isinstance(effect, NoSnapshot):
             self._stream(effect).no_snapshot = effect.cause
 
-    def _stream(self, effect: Deliver | Lost | Conflict | Closed | Snapshot | NoSnapshot) -> DeliveryCheck:
+    def _stream(self, effect: Deliver | Lost | Conflict | Forged | Closed | Snapshot | NoSnapshot) -> DeliveryCheck:
         stream = self.streams.get(effect.tsi)
         if stream is None:
             self._host.fail(f"{effect} of a session that was not opened")

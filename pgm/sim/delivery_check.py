@@ -16,6 +16,7 @@ from pgm.core.effects import (
     Closed,
     Conflict,
     Deliver,
+    Forged,
     LossCause,
     Lost,
     NoSnapshotCause,
@@ -43,6 +44,7 @@ class DeliveryCheck:
         self.lost: collections.Counter[LossCause] = collections.Counter()  # sqns by cause, as the core reported
         self.broken_messages = 0  # sqns that arrived, of messages that did not arrive in full
         self.conflicts: list[Conflict] = []
+        self.forged: list[Forged] = []
         self.silences = 0
         self.closed: CloseCause | None = None
         self.ledger = ledger

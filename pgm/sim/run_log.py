@@ -12,6 +12,7 @@ from pgm.core.effects import (
     Conflict,
     Deliver,
     Effect,
+    Forged,
     Lost,
     NoSnapshot,
     Notice,
@@ -29,7 +30,9 @@ _SEND = struct.Struct("<BqiiIB")
 _EFFECT = struct.Struct("<BqiBqq")
 _KINDS: dict[type, int] = {
     kind: number
-    for number, kind in enumerate((Deliver, Lost, Opened, Closed, Conflict, Snapshot, NoSnapshot, SnapshotWanted))
+    for number, kind in enumerate(
+        (Deliver, Lost, Opened, Closed, Conflict, Snapshot, NoSnapshot, SnapshotWanted, Forged)
+    )
 }
 
 
@@ -83,7 +86,7 @@ def _is_heartbeat(train: Train) -> bool:
 def _extent(effect: Effect) -> tuple[int, int]:
     if isinstance(effect, Deliver):
         return effect.run.first, effect.run.count
-    if isinstance(effect, (Lost, Conflict)):
+    if isinstance(effect, (Lost, Conflict, Forged)):
         return effect.first, effect.count
     if isinstance(effect, (Opened, NoSnapshot)):
         return effect.first, 0

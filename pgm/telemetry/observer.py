@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import attrs
 
-from pgm.core.effects import Closed, Conflict, Deliver, Effect, Lost, Opened, Send
+from pgm.core.effects import Closed, Conflict, Deliver, Effect, Forged, Lost, Opened, Send
 from pgm.core.interface import Core
 from pgm.core.loss_observer import MissingView
 from pgm.core.segment import Channel
@@ -232,10 +232,9 @@ class Observer:
                 self._sent(effect)
             elif isinstance(effect, Deliver):
                 self._sum("delivered", self._up, effect.tsi, "", effect.run.first, effect.run.count)
-            elif isinstance(effect, Lost):
-                self._add(
-                    "lost", self._up, _EventSqns(effect.tsi, effect.first, effect.count), cause=effect.cause.value
-                )
+            elif isinstance(effect, (Lost, Forged)):
+                kind = "lost" if isinstance(effect, Lost) else "forged"
+                self._add(kind, self._up, _EventSqns(effect.tsi, effect.first, effect.count), cause=effect.cause.value)
             elif isinstance(effect, Conflict):
                 cause = "delivered" if effect.is_delivered else "dropped"
                 self._add("conflict", self._up, _EventSqns(effect.tsi, effect.first, effect.count), cause=cause)

@@ -63,6 +63,10 @@ KINDS: dict[str, tuple[str, str]] = {
         "receivers",
         "Two different copies of the sqns came. `cause` is delivered if the application had the first copy, otherwise dropped.",
     ),
+    "forged": (
+        "receivers",
+        "Delivered sqns that the source has not sent (`cause` forged), or for which no proof came (`cause` unproved).",
+    ),
     "lost": ("receivers", "Sqns reported to the application as lost. `cause` is the cause of the loss."),
     "nak_sent": ("all but sources", "Sqns requested from `peer`."),
     "nak_in": ("all but receivers", "Sqns in a NAK received from `peer`."),

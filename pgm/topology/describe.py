@@ -62,6 +62,7 @@ def _stream_json(tree: Tree, stream: StreamTable) -> Json:
         "order": stream.order,
         "flow": stream.flow,
         "signed": stream.signed,
+        "verify": stream.verify,
         "sealed": stream.sealed,
         "authenticated": stream.authenticated,
         "sources": tree.sources_of(stream.name),
@@ -186,7 +187,8 @@ def _security(stream: StreamTable) -> str:
     requests = ", authenticated control" if stream.authenticated else ""
     if stream.sealed:
         return f", signed and sealed for {', '.join(stream.readers) or 'all receivers with keys'}{requests}"
-    return (", signed SPMs" if stream.signed else "") + requests
+    late = ", verified after delivery" if stream.verify == "after" else ""
+    return (f", signed SPMs{late}" if stream.signed else "") + requests
 
 
 def _pace(stream: StreamTable) -> str:

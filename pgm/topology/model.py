@@ -16,7 +16,7 @@ import attrs
 from pgm.impairments import Impairment
 from pgm.topology.addresses import AddressPool, is_loopback
 from pgm.topology.locate import KeyLines
-from pgm.topology.node_plan import Address, Flow, Framing, Order, Role, spell_where
+from pgm.topology.node_plan import Address, Flow, Framing, Order, Role, Verify, spell_where
 from pgm.trust.public_keys import PublicKeys
 from pgm.units import MILLISECOND, SECOND
 
@@ -135,6 +135,7 @@ class StreamTable:
     segment: str = _key('"core"', "Segment of the source. The key serves as a check only.", default="")
     sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Permitted sources: sources of the file by name, others by address. Data and SPMs from all other addresses, except the file's elements, are dropped and counted (`unlisted_packets`). Without the key the file's sources are permitted, if the file has an address of each, otherwise any sender. [\"any\"] permits any sender.", default=())
     signed: bool = _key("true", "The sources sign their SPMs with their keys (`pgm keys`). All other nodes drop SPMs without a valid signature, and data before the first signed SPM (docs/guide/security.md).", default=False)
+    verify: Verify = _key('"after"', "Delivery of a signed stream by receivers. `before`: packets are delivered when they are proved. `after`: packets are delivered at once, and receivers report those that the source has not sent (`Forged`). Durable receivers and recorders always verify before.", default="before")
     sealed: bool = _key("true", "The source encrypts all messages. Only nodes with keys that may read the stream decrypt them; elements and recorders need no keys. `signed = true` is needed, too (docs/guide/security.md).", default=False)
     readers: tuple[str, ...] = _key('["desk-*", "recorder"]', "Nodes that may read a sealed stream: names of nodes or patterns. Without the key all receivers of the stream that have keys in the file.", default=())
     authenticated: bool = _key("true", "All nodes that carry the stream have keys (`pgm keys`) and addresses in the file. Control packets carry a code of their sender, and those without a valid one are dropped (docs/guide/security.md).", default=False)

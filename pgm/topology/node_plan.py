@@ -16,6 +16,7 @@ from pgm.trust.public_keys import PublicKeys
 Address = str  # an IP address in its usual spelling
 Order = Literal["ordered", "unordered", "unreliable"]
 Flow = Literal["rate", "yield", "acked", "pgmcc"]
+Verify = Literal["before", "after"]
 Framing = Literal["plain", "batch", "zeromq"]
 
 
@@ -80,6 +81,7 @@ class StreamPlan:
     sources: tuple[str, ...] = ()  # names of the file's nodes that send it
     allowed: frozenset[Address] | None = None  # senders permitted on the node's segments; None: all
     signers: tuple[PublicKeys, ...] | None = None  # keys of the sources that sign their SPMs; None: an unsigned stream
+    verify: Verify = "before"  # whether packets of a signed stream are delivered before they are proved
     # keys of the nodes that may read the stream; None: a stream in the clear
     readers: tuple[PublicKeys, ...] | None = attrs.field(default=None, repr=False)
     # Keys of all nodes of the file by their addresses, if requests need codes; None: they need none.

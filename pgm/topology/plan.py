@@ -260,6 +260,7 @@ def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -
         order=stream.order,
         flow=stream.flow,
         framing=stream.framing,
+        verify=stream.verify,
         sources=tuple(tree.sources_of(stream.name)),
         allowed=_allowed(tree, node, stream),
         signers=_signers(tree, stream),

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pgm", "aggregator", "repairer", "deploy")
 
 # Items of a stream, part of the public interface since its first version: each names an event that has happened.
-EVENTS = frozenset({"Lost", "Opened", "Closed"})
+EVENTS = frozenset({"Forged", "Lost", "Opened", "Closed"})
 # Words that end like a participle and are nouns of the field.
 NOUNS = frozenset({"Wiring"})
 # The same interface in threads: `pgm.blocking.Source` stands for `pgm.Source`.

@@ -25,7 +25,7 @@ def taken(item: pgm.Item) -> bytes:
             return payload
         case pgm.Lost(count=count):
             return b"%d" % count
-        case pgm.Opened() | pgm.Closed() | pgm.Conflict():
+        case pgm.Opened() | pgm.Closed() | pgm.Conflict() | pgm.Forged():
             return item.tsi
         case pgm.Snapshot(payload=payload):
             return bytes(payload)

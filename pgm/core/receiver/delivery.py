@@ -96,9 +96,9 @@ class Delivery:
         if not window.is_open:
             return effects
         if self._feedback.is_wanted:
-            self._feedback.reached(window.next_sqn - 1)
+            self._feedback.reached(window.settled_sqn - 1)
         end = self._state.end
-        is_finished = end.lead is not None and window.next_sqn > end.lead
+        is_finished = end.lead is not None and window.settled_sqn > end.lead
         if is_finished or (self.phase is _ENDING and window.is_drained):
             self.phase = SessionPhase.CLOSED
             self._feedback.ends()

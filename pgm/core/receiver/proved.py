@@ -308,7 +308,8 @@ class ProvedReceiver(ReceiverCore):
             state, new_check, self._arrival, self._counters, requests, may_begin_later=not self._is_exact
         )
         self._judges[bytes(state.tsi)] = judge
-        return Trial(judge, self._arrival, parents, is_whole=self.setup.signers.keeps_proofs)
+        is_late = state.data_port in self.setup.late_ports
+        return Trial(judge, self._arrival, parents, is_whole=self.setup.signers.keeps_proofs, is_late=is_late)
 
     def _trial_of_proofs(self, state: SessionState, parents: Parents) -> Trial | None:
         return Trial(PacketJudge(self._judges[proof_tsi(state.tsi)].take_untrusted), self._arrival, parents)

@@ -19,6 +19,7 @@ from pgm.core.session_context import SessionContext
 from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.timers import Timers
+from pgm.core.window.late_proved_window import LateProvedWindow
 from pgm.core.window.proved_window import ProvedWindow
 from pgm.core.window.receive_window import DeliveryBudget, ReceiveWindow
 from pgm.core.window.unordered_window import UnorderedWindow
@@ -42,7 +43,8 @@ class ReceiverSession:
         self.recovery = Recovery(context, self.parents.response_timeout, setup.repair_table)
         trial = setup.new_trial(self.state, self.parents)
         if trial is not None:
-            self.window: ReceiveWindow = ProvedWindow(context, self.recovery, room, trial)
+            proved = LateProvedWindow if trial.is_late else ProvedWindow
+            self.window: ReceiveWindow = proved(context, self.recovery, room, trial)
         else:
             window = UnorderedWindow if context.data_port in setup.unordered_ports else ReceiveWindow
             self.window = window(context, self.recovery, room)

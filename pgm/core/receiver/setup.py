@@ -43,6 +43,7 @@ class ReceiverSetup:
     repair_table: RepairTable = RECEIVER
     # streams that are delivered in arrival order, including unreliable ones
     unordered_ports: frozenset[int] = frozenset()
+    late_ports: frozenset[int] = frozenset()  # streams that are delivered before they are proved
     unreliable_ports: frozenset[int] = frozenset()  # streams without NAKs
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
     allowed: AllowedSources = ALL_SOURCES  # the sources whose streams are accepted

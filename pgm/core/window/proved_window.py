@@ -86,6 +86,7 @@ class Trial:
     arrival: Arrival
     parents: Parents
     is_whole: bool = False  # the application gets the packets before its start that are there for proofs
+    is_late: bool = False  # packets are delivered before they are proved
 
 
 @attrs.define(eq=False)

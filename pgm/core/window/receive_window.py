@@ -94,6 +94,11 @@ class ReceiveWindow:
         self.gap_detector.end = max(self.gap_detector.end, sqn)
 
     @property
+    def settled_sqn(self) -> int:
+        """The first sqn about which something may still be reported."""
+        return self.next_sqn
+
+    @property
     def held_octets(self) -> int:
         """Memory of held runs in octets, in whole chunks."""
         return self._held.pinned_octets

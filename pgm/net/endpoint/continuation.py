@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from pgm.core.effects import CloseCause, Closed, Conflict, LossCause, Lost, NoSnapshot, Opened, Snapshot
+from pgm.core.effects import CloseCause, Closed, Conflict, Forged, LossCause, Lost, NoSnapshot, Opened, Snapshot
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.net.durable.memory import Memory
@@ -103,7 +103,7 @@ class Continuation:
 
     def _hand_on(self, entry: QueueItem) -> QueueItem:
         found = entry.found
-        if isinstance(found, (Opened, Conflict, Snapshot, NoSnapshot)) or found.tsi not in self._next:
+        if isinstance(found, (Opened, Conflict, Forged, Snapshot, NoSnapshot)) or found.tsi not in self._next:
             return entry
         if isinstance(found, PastMessages):
             self._core.counters.archive_sqns += found.count

@@ -14,6 +14,7 @@ from pgm.core.effects import (
     Deliver,
     Effect,
     Effects,
+    Forged,
     LossCause,
     Lost,
     NoSnapshot,
@@ -88,7 +89,7 @@ class Inbox:
             if effect.cause is not CloseCause.SILENT:  # a silent session may go on in the middle of a message
                 self._queue.extend(QueueItem(lost, 0) for lost in self.reassemblers.end(effect.tsi))
             self._queue.append(QueueItem(effect, 0))
-        elif isinstance(effect, Conflict):
+        elif isinstance(effect, (Conflict, Forged)):
             self._queue.append(QueueItem(effect, 0))
         elif isinstance(effect, Opened):
             self.reassemblers.open(effect.tsi, effect.data_port)

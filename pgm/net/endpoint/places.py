@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 import numpy as np
 
-from pgm.core.effects import CloseCause, Closed, Conflict, Opened
+from pgm.core.effects import CloseCause, Closed, Conflict, Forged, Opened
 from pgm.core.session.state import NO_EPOCH, SessionState
 from pgm.net.durable.position import Position
 from pgm.net.durable.position_file import SavedSession
@@ -98,7 +98,7 @@ class Places:
 
     def give(self, item: BatchItem | Message) -> None:
         """Note the item that the application gets."""
-        if isinstance(item, Conflict):
+        if isinstance(item, (Conflict, Forged)):
             return  # it moves no position
         self._given = item
         if isinstance(item, Closed) and item.tsi in self._sessions:

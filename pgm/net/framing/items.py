@@ -10,7 +10,7 @@ from operator import length_hint
 import attrs
 import numpy as np
 
-from pgm.core.effects import Closed, Conflict, Lost, Opened, Snapshot
+from pgm.core.effects import Closed, Conflict, Forged, Lost, Opened, Snapshot
 from pgm.core.source_names import FromSession
 from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.messages.zmtp import Parts
@@ -233,7 +233,7 @@ def first_sqn_of(item: BatchItem | Message) -> int:
     """Return the sqn at which an item begins."""
     if isinstance(item, Message):
         return item.sqn
-    if isinstance(item, (Lost, Conflict, Opened)):
+    if isinstance(item, (Lost, Conflict, Forged, Opened)):
         return item.first
     if isinstance(item, Snapshot):
         return item.position
@@ -260,7 +260,7 @@ def with_last(item: BatchItem | Message, last: int) -> BatchItem | Message:
 
 
 AnyBatch = Batch | MultipartBatch | PackedBatch
-StreamMark = Conflict | Opened | Closed | Snapshot  # items that take no place in the stream
+StreamMark = Conflict | Forged | Opened | Closed | Snapshot  # items that take no place in the stream
 Item = Message | Lost | StreamMark
 BatchItem = AnyBatch | Lost | StreamMark
 

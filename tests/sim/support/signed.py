@@ -186,3 +186,9 @@ def _keeping_back(call: Callable[..., Effects], sqns: frozenset[int], data_port:
         return [effect for effect in passed if not isinstance(effect, Send) or len(effect.octets)]
 
     return called
+
+
+def proving_late(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+    """Build the core of a node of a stream that is verified after delivery."""
+    streams = tuple(attrs.evolve(stream, verify="after") for stream in plan.streams)
+    return proving(attrs.evolve(plan, streams=streams), rng, tsi, now_ns)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import LossCause
+from pgm.core.window.late_proved_window import LateProvedWindow
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
+from pgm.topology.node_plan import Flow
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
-from tests.sim.support.signed import Altering, hostile, proving, withholding
+from tests.sim.support.signed import Altering, hostile, proving, proving_late, withholding
 from tests.sim.support.worlds import Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
 
 MESSAGES = 240
 
 
-def tree(**changes: object) -> TreeBuilder:
+def tree(flow: Flow = "rate", **changes: object) -> TreeBuilder:
     """Return a tree with a relay, and a repairer on each segment."""
     common = parameters(**changes)
-    tree = TreeBuilder(common)
+    tree = TreeBuilder(common, flow=flow)
     tree.source("source", "core")
     tree.repairer("core-repairer", "core", parents=("source",))
     tree.aggregator("relay", "core", "floor", parents=("core-repairer", "source"), repairers=("repairer",))
@@ -132,3 +134,16 @@ def test_packets_beside_lost_ones_are_delivered_by_details(lost: set[int]) -> No
     blocks = len({sqn // 32 for sqn in lost})
     requests = [one for one in tap.by("relay") if one[4].options]
     assert blocks <= len(requests) <= 3 * blocks
+
+
+@pytest.mark.parametrize("flow", ["rate", "acked"])
+def test_streams_verified_after_delivery_report_nothing_false(flow: Flow) -> None:
+    wirings = {"receiver": lossy(0.05, duplicate=0.02, reorder=0.02), "relay": lossy(0.02)}
+    built = tree(flow)
+    world = make_world(built, traffic(MESSAGES), wirings=wirings, factory=proving_late)
+    finish(world)
+    assert all(one.is_complete and not one.forged for one in streams(world))
+    for index in range(3):
+        [session] = world.core_of(f"receiver-{index}").sessions
+        assert isinstance(session.window, LateProvedWindow)
+        assert session.window.settled_sqn == session.window.next_sqn

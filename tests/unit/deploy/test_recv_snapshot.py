@@ -11,7 +11,7 @@ import pytest
 from deploy.stream.formats import writer_of
 from deploy.stream.line_template import LineTemplate
 from deploy.stream.receive_output import ReceiveOutput
-from pgm import Snapshot
+from pgm import Forged, LossCause, Snapshot
 from pgm.net.framing.items import Batch
 
 TSI = bytes(range(8))
@@ -36,3 +36,13 @@ def test_output_begins_with_the_state(form: str, state: bytes, expected: bytes, 
     assert out == expected
     assert b"before sqn 17" in err
     assert output.messages == 1
+
+
+def test_output_names_delivered_packets_that_are_forged(capfdbinary: Any) -> None:
+    output = ReceiveOutput("lines", False)
+    batch = Batch(TSI, 17, np.frombuffer(b"false", np.uint8).reshape(1, -1))
+    assert output.take([batch, Forged(TSI, 17, 1, LossCause.FORGED)])
+    out, err = capfdbinary.readouterr()
+    assert out == b"false\n"
+    assert b"sqns 17 to 17: delivered, and forged" in err
+    assert output.forged == 1

@@ -37,7 +37,7 @@ def test_tree_as_dicts_is_json_with_stable_keys():
     found = json.loads(json.dumps(topology_json(topology())))
     assert list(found) == ["topology", "file", "profile", "rtt", "repair_budget", "streams", "segments", "nodes"]
     assert found["streams"] == [
-        {"stream": "quotes", "data_port": 7500, "rate": "400Mbit/s", "window": "10s", "order": "ordered", "flow": "rate", "signed": False, "sealed": False, "authenticated": False, "sources": ["exchange"], "permitted": ["exchange"]}
+        {"stream": "quotes", "data_port": 7500, "rate": "400Mbit/s", "window": "10s", "order": "ordered", "flow": "rate", "signed": False, "verify": "before", "sealed": False, "authenticated": False, "sources": ["exchange"], "permitted": ["exchange"]}
     ]  # fmt: skip
     floor = found["segments"][1]
     assert (floor["segment"], floor["streams"]) == ("floor", ["quotes"])
