@@ -82,9 +82,10 @@ class BlockSigner:
         return [*proofs, self._sign()] if self._spans else proofs
 
     def details(self, runs: Sequence[Run]) -> list[bytes]:
-        """Return proofs of each packet of consecutive runs, as many as they need."""
+        """Return proofs of each packet of ordered runs, as many as they need."""
         digests = self.session.digests_of_packets(runs)
-        spans = [Span(runs[0].first + index, 1, digest) for index, digest in enumerate(digests)]
+        sqns = [sqn for run in runs for sqn in range(run.first, run.end)]  # a short group of parity leaves some out
+        spans = [Span(sqn, 1, digest) for sqn, digest in zip(sqns, digests, strict=True)]
         count = -(-len(spans) // self.most_spans)
         size = -(-len(spans) // count)
         parts = [tuple(spans[at : at + size]) for at in range(0, len(spans), size)]

@@ -54,7 +54,7 @@ class Prover(Protocol):
         """Return the proof that is due."""
 
     def details(self, runs: Sequence[Run]) -> list[bytes]:
-        """Return proofs of each packet of consecutive runs."""
+        """Return proofs of each packet of ordered runs, between which sqns may be left out."""
 
 
 class ProvedSpan(Protocol):

@@ -254,3 +254,17 @@ def test_details_that_lack_a_packet_are_not_used() -> None:
     assert verifier.prove(proof_of(chain, *source.details([run.part(0, 5)]))) == []
     assert verifier.doubtful is not None
     assert verdicts(verifier.give_up()) == dict.fromkeys(range(1, 8), Verdict.UNPROVED)
+
+
+def test_details_of_runs_with_left_out_sqns_name_each_packet() -> None:
+    rng = random.Random(1)
+    runs = [*runs_of(0, [(4, 5, None)], rng), *runs_of(8, [(3, 5, None)], rng)]  # a group of parity that ended early
+    [octets] = signer().details(runs)
+    proof = proof_of(ProofChain(SESSION, keys_of, None), octets)
+    assert [span.first for span in proof.spans] == [0, 1, 2, 3, 8, 9, 10]
+    assert all(
+        span.digest == SESSION.digest([run.part(span.first, span.first + 1)])
+        for span in proof.spans
+        for run in runs
+        if run.first <= span.first < run.end
+    )
