@@ -18,9 +18,9 @@ import numpy as np
 
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.trust.blocks import SignedSession
-from pgm.trust.control_macs import MAC_OCTETS, MacReceiver, MacSender, keys_between
+from pgm.trust.control_macs import SEGMENT_KEY_OCTETS
 from pgm.trust.key_records import SecretHead, records_for, verify_records_untrusted
-from pgm.trust.private_keys import PrivateKeys
+from pgm.trust.pair_table import KEY_ID_OCTETS, PairTable
 from pgm.trust.proofs import Proof, Span
 from pgm.trust.public_keys import PublicKeys
 from pgm.trust.sealing import SealTerms
@@ -33,6 +33,8 @@ from tests.unit.trust.keys import private_keys
 
 PACKETS = 2000  # forgeries of a seed
 _SOURCE, _MEMBER, _PARENT, _HOSTILE = (private_keys(number) for number in (101, 102, 103, 104))
+_MEMBER_AT, _PARENT_AT, _HOSTILE_AT = "10.0.0.2", "10.0.0.3", "10.0.0.4"
+_FILE = {_MEMBER_AT: (_MEMBER.public,), _PARENT_AT: (_PARENT.public,), _HOSTILE_AT: (_HOSTILE.public,)}
 _KEPT = 64  # messages of each kind that the attacker remembers
 
 
@@ -45,8 +47,9 @@ class ForgedSession:
     signer: BlockSigner
     chain: ProofChain
     verifier: BlockVerifier
-    sender: MacSender
-    receiver: MacReceiver
+    member: PairTable
+    parent: PairTable
+    hostile: PairTable  # of a node that the file has, too
     now: int = 1_800_000_000 * SECOND
     forged: int = 0
     sqn: int = 0
@@ -55,7 +58,9 @@ class ForgedSession:
     told: int = 0
     proofs: list[bytes] = attrs.field(factory=list)
     records: list[bytes] = attrs.field(factory=list)
-    codes: list[tuple[bytes, bytes]] = attrs.field(factory=list)
+    requests: list[tuple[bytes, bytes]] = attrs.field(factory=list)  # codes and covered octets, member to parent
+    answers: list[tuple[bytes, bytes]] = attrs.field(factory=list)  # of the parent, to all
+    segment_keys: list[bytes] = attrs.field(factory=list)
 
     @classmethod
     def of_seed(cls, seed: int) -> ForgedSession:
@@ -63,15 +68,19 @@ class ForgedSession:
         rng = random.Random(seed)
         session = SignedSession(rng.randbytes(8), rng.getrandbits(63))
         keys: Callable[[str], PublicKeys | None] = {_SOURCE.public.id: _SOURCE.public}.get
-        key, _ = keys_between(_MEMBER, _PARENT.public)
+        member, parent, hostile = (
+            PairTable([own], _FILE, 5 * SECOND, 0, rng.randbytes(SEGMENT_KEY_OCTETS))
+            for own in (_MEMBER, _PARENT, _HOSTILE)
+        )
         one = cls(
             seed,
             rng,
             BlockSigner(_SOURCE, session, MILLISECOND, rng.choice((0, 2, 5))),
             ProofChain(session, keys),
             BlockVerifier(session, rng.choice((1 << 16, 1 << 20))),
-            MacSender(key),
-            MacReceiver(key, 5 * SECOND, 0),
+            member,
+            parent,
+            hostile,
         )
         one.sqn = rng.choice((0, 1000, (1 << 32) - 50, 1 << 40))
         return one
@@ -113,10 +122,29 @@ class ForgedSession:
         self._judge(self.verifier.take(arrived))
         self._arrive(proofs + (self.signer.handle_deadline(self.now) if rng.random() < 0.5 else []))
         covered = rng.randbytes(rng.randint(0, 40))
-        code = self.sender.code(covered, self.now)
-        if not self.receiver.take_untrusted(code, covered, self.now):
-            self.fail("a true code was refused")
-        self._keep(self.codes, (code, covered))
+        request = self.member.make(_PARENT_AT, covered, self.now)
+        if request is None or not self.parent.check_untrusted(_MEMBER_AT, request, covered, self.now):
+            self.fail("the code of a true request was refused")
+        else:
+            self._keep(self.requests, (request, covered))
+        self._answer(covered)
+
+    def _answer(self, covered: bytes) -> None:
+        """Send an answer, with the segment key in front of the first one."""
+        if not self.segment_keys:
+            content = self.parent.segment_key_for(_MEMBER_AT, self.now)
+            proof = self.parent.make(_MEMBER_AT, b"", self.now)
+            assert content is not None
+            assert proof is not None
+            if not self.member.check_untrusted(_PARENT_AT, proof, b"", self.now):
+                self.fail("the code of a true segment key was refused")
+            if not self.member.take_segment_key_untrusted(_PARENT_AT, proof, content):
+                self.fail("a true segment key was refused")
+            self.segment_keys.append(content)
+        answer = self.parent.make_for_all(covered, self.now)
+        if not self.member.check_for_all_untrusted(_PARENT_AT, answer, covered, self.now):
+            self.fail("the code of a true answer was refused")
+        self._keep(self.answers, (answer, covered))
 
     def _arrive(self, proofs: list[bytes]) -> None:
         for octets in proofs:
@@ -213,25 +241,36 @@ class ForgedSession:
             self.fail(f"forged key records were taken: {octets.hex()}")
 
     def _forge_code(self) -> None:
-        """Offer a replayed code, a changed one, one for other octets, or one under the attacker's own key."""
+        """Offer a replayed code, a changed one, one for other octets, or one under the attacker's own keys.
+
+        Half of them are of requests, which a parent takes, and half of answers, which a member takes.
+        """
         rng = self.rng
-        code, covered = rng.choice(self.codes)
+        is_request = rng.random() < 0.5
+        code, covered = rng.choice(self.requests if is_request else self.answers)
         how = rng.random()
         if how < 0.3:
             code = self._changed(code)
-        elif how < 0.6:
+        elif how < 0.5:
             covered = self._changed(covered + b"x")
+        elif how < 0.6:
+            own = self.hostile.make(_PARENT_AT if is_request else _MEMBER_AT, covered, self.now)
+            assert own is not None
+            code = rng.choice((own, code[:KEY_ID_OCTETS] + own[KEY_ID_OCTETS:]))
         elif how < 0.7:
-            code = MacSender(_hostile_key(_PARENT)).code(covered, self.now + rng.randint(0, SECOND))
+            own = self.hostile.make_for_all(covered, self.now + rng.randint(0, SECOND))
+            code = rng.choice((own, code[:KEY_ID_OCTETS] + own[KEY_ID_OCTETS:]))
         elif how < 0.8:
-            code = self.now.to_bytes(8, "big") + rng.randbytes(MAC_OCTETS - 8)
-        if self.receiver.take_untrusted(code, covered, self.now):
+            code = code[:KEY_ID_OCTETS] + self.now.to_bytes(8, "big") + rng.randbytes(16)
+        node, address = (self.parent, _MEMBER_AT) if is_request else (self.member, _PARENT_AT)
+        check = node.check_untrusted if rng.random() < 0.8 else node.check_for_all_untrusted
+        if not is_request and rng.random() < 0.8:
+            check = node.check_for_all_untrusted
+        if check(address, code, covered, self.now):
             self.fail(f"a forged code was taken: {code.hex()} for {covered.hex()}")
-
-
-def _hostile_key(parent: PrivateKeys) -> bytes:
-    """Return the key that a hostile member shares with a parent, which is not that of another child."""
-    return keys_between(_HOSTILE, parent.public)[0]
+        content = self._changed(self.segment_keys[0])
+        if node.take_segment_key_untrusted(address, code, content):
+            self.fail(f"a forged segment key was taken: {content.hex()}")
 
 
 def run(seed: int) -> str:

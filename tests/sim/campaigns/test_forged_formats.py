@@ -16,7 +16,7 @@ def test_forgeries_are_never_accepted(seed: int) -> None:
 
 def test_campaign_finds_a_signature_that_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proofs.Ed25519PublicKey, "from_public_bytes", lambda _: _Careless())
-    with pytest.raises(InvariantBroken, match="a forged proof was taken"):
+    with pytest.raises(InvariantBroken, match=r"a forged proof was taken|forged key records were taken"):
         run(1)
 
 
