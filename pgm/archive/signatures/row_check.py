@@ -116,23 +116,10 @@ class RowCheck:
         while (span := self._next) is not None and span.first < lead:
             if span.end > lead and not is_last:
                 return span.first
-            verdict = self._verdict_of(span, packets)
-            if verdict is not None:
-                self._judged.append((span.first, span.end, verdict, self._may_open(span)))
+            may_open = self._may_open(span)
+            self._judged += [(first, end, verdict, may_open) for first, end, verdict in _verdicts_of(span, packets)]
             self._next = next(self._spans, None)
         return lead
-
-    def _verdict_of(self, span: ProvenSpan, packets: RowPackets) -> RowVerdict | None:
-        """Return the verdict about the packets of a span; None if some of them are missing."""
-        count = span.end - span.first
-        first, end = np.searchsorted(packets.sqns, (span.first, span.end)).tolist()
-        if count > 1 << BLOCK_BITS or end - first != count:
-            return None
-        payloads = packets.payloads[packets.ends[first] : packets.ends[end]]
-        digest = span.session.digest_of_records(span.first, packets.records[first:end], payloads.data)
-        if digest != span.digest:
-            return RowVerdict.FORGED
-        return RowVerdict.REVOKED if span.is_revoked else RowVerdict.PROVED
 
     def _may_open(self, span: ProvenSpan) -> bool:
         return self._secrets is not None and self._secrets.fits(span.last, span.generation)
@@ -163,6 +150,33 @@ class RowCheck:
         verdicts[is_proved & ~packets.fits] = RowVerdict.FORGED
         shut_before = np.append(0, np.cumsum(shut))
         return verdicts, shut_before[highs] == shut_before[lows]
+
+
+def _verdicts_of(span: ProvenSpan, packets: RowPackets) -> Iterator[tuple[int, int, RowVerdict]]:
+    """Yield verdicts about ranges of sqns of a span; none about packets that nothing proves."""
+    count = span.end - span.first
+    first, end = np.searchsorted(packets.sqns, (span.first, span.end)).tolist()
+    if count > 1 << BLOCK_BITS:
+        return
+    proved = RowVerdict.REVOKED if span.is_revoked else RowVerdict.PROVED
+    is_complete = end - first == count
+    if is_complete and _digest(span, packets, first, end) == span.digest:
+        yield span.first, span.end, proved
+    elif span.details:
+        for at, sqn in enumerate(packets.sqns[first:end].tolist(), first):
+            if sqn in span.details:
+                fits = _digest(span, packets, at, at + 1) == span.details[sqn]
+                yield sqn, sqn + 1, RowVerdict.PROVED if fits else RowVerdict.FORGED
+            elif is_complete:
+                yield sqn, sqn + 1, RowVerdict.FORGED
+    elif is_complete:
+        yield span.first, span.end, RowVerdict.FORGED
+
+
+def _digest(span: ProvenSpan, packets: RowPackets, first: int, end: int) -> bytes:
+    """Return the digest of some packets of a span as the source would have made it."""
+    payloads = packets.payloads[packets.ends[first] : packets.ends[end]]
+    return span.session.digest_of_records(int(packets.sqns[first]), packets.records[first:end], payloads.data)
 
 
 def _sealed(packets: RowPackets, secrets: SessionSecrets | None) -> RowPackets:

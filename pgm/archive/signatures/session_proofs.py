@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import attrs
@@ -16,6 +16,8 @@ from pgm.trust.verifier import ProofChain, ProofReject
 
 _MOST_REASONS = 16  # different reasons that are counted apart
 _OTHER_REASON = "other reasons"
+_LOOK_AHEAD = 2048  # proofs: at one a millisecond two seconds, in which requested details have come
+_MOST_DETAILS = 1 << 16  # packets whose digests wait for their span
 _NARROW = 64  # proofs that are read in order, at the end of a search
 _PROBE = 16  # proofs that are read at a time in a search
 
@@ -33,6 +35,7 @@ class ProvenSpan:
     is_revoked: bool = False
     last: int = 0  # packet of the whole proof
     generation: int = 0  # of the secret of that packet, as `Proof.generation`
+    details: Mapping[int, bytes] = attrs.field(factory=dict)  # digests of single packets by sqn, where they came
 
 
 def tsi_octets(tsi: str) -> bytes:
@@ -55,34 +58,66 @@ class SessionProofs:
     used: Counter[str] = attrs.field(factory=Counter)  # proofs by the id of their keys
     rejects: Counter[str] = attrs.field(factory=Counter)
     missing: int = 0
+    _chain: ProofChain | None = None
+    _details: dict[int, bytes] = attrs.field(factory=dict)
+    _least: int = 0  # the sqn after the last span
 
     def spans(self, proofs: Iterable[bytes]) -> Iterator[ProvenSpan]:
-        """Yield the spans of proofs that count, ascending and without an overlap."""
-        least = 0
-        chain: ProofChain | None = None
+        """Yield the spans of proofs that count, ascending and without an overlap.
+
+        Details of a span come after its proof, because receivers have requested them. So the spans are `_LOOK_AHEAD`
+        proofs behind.
+        """
+        waiting: deque[tuple[bytes, Proof]] = deque()
         for octets in proofs:
             proof = decode_proof_untrusted(octets)
             if proof is None:
                 self._reject(ProofReject.MALFORMED.value)
-                continue
-            session = proof.session
-            if session.tsi != self.tsi or session.epoch // 1000 != self.epoch_us or proof.has_details:
+            elif proof.session.tsi != self.tsi or proof.session.epoch // 1000 != self.epoch_us:
                 self._reject(ProofReject.OTHER_SESSION.value)
-                continue
-            is_revoked = proof.key_id in self.revoked
-            if not is_revoked:
-                current = ProofChain(session, self._keys_of(session), None) if chain is None else chain
-                taken = current.take_untrusted(octets)
-                if not isinstance(taken, Proof):
-                    self._reject(self._reason(taken, proof))
-                    continue
-                chain, self.missing = current, current.lost
-            self.used[proof.key_id] += 1
-            last = proof.spans[-1].end - 1
-            for span in proof.spans:
-                if span.first >= least:
-                    least = span.end
-                    yield ProvenSpan(span.first, span.end, span.digest, session, is_revoked, last, proof.generation)
+            elif proof.has_details:
+                self._take_details(octets, proof)
+            else:
+                waiting.append((octets, proof))
+                if len(waiting) > _LOOK_AHEAD:
+                    yield from self._spans_of(*waiting.popleft())
+        while waiting:
+            yield from self._spans_of(*waiting.popleft())
+
+    def _spans_of(self, octets: bytes, proof: Proof) -> Iterator[ProvenSpan]:
+        is_revoked = proof.key_id in self.revoked
+        if not is_revoked and not self._counts(octets, proof):
+            return
+        self.used[proof.key_id] += 1
+        last = proof.spans[-1].end - 1
+        for span in proof.spans:
+            if span.first >= self._least:
+                self._least = span.end
+                details = self._details_of(span.first, span.end)
+                named = span.first, span.end, span.digest, proof.session
+                yield ProvenSpan(*named, is_revoked, last, proof.generation, details)
+
+    def _counts(self, octets: bytes, proof: Proof) -> bool:
+        """Return whether a proof continues the chain, or has details, by keys that count."""
+        chain = self._chain or ProofChain(proof.session, self._keys_of(proof.session), None)
+        taken = chain.take_untrusted(octets)
+        if not isinstance(taken, Proof):
+            self._reject(self._reason(taken, proof))
+            return False
+        self._chain, self.missing = chain, chain.lost
+        return True
+
+    def _take_details(self, octets: bytes, proof: Proof) -> None:
+        if proof.key_id in self.revoked or not self._counts(octets, proof):
+            return
+        self._details.update((span.first, span.digest) for span in proof.spans if span.count == 1)
+        while len(self._details) > _MOST_DETAILS:
+            del self._details[next(iter(self._details))]
+
+    def _details_of(self, first: int, end: int) -> dict[int, bytes]:
+        if not self._details or end - first > len(self._details) + _MOST_DETAILS:
+            return {}
+        return {sqn: self._details.pop(sqn) for sqn in range(first, end) if sqn in self._details}
 
     def _keys_of(self, session: SignedSession) -> Callable[[str], PublicKeys | None]:
         def keys_of(key_id: str) -> PublicKeys | None:

@@ -123,7 +123,7 @@ def test_sealed_rows_under_a_secret_without_the_reader_are_null(tmp_path: Path) 
             assert [value is not None for value in values] == [True] * count + [False] * (128 - count)
 
 
-def test_rows_that_a_recorder_has_opened_are_checked_by_encrypting_them(tmp_path: Path) -> None:
+def test_rows_that_a_recorder_has_opened_are_encrypted_for_the_check(tmp_path: Path) -> None:
     sealer = sealer_for(READER)
     proofs = proofs_of(sealed(mixed(), sealer), sealer=sealer)
     record(tmp_path, mixed(), proofs, session=OPENED_BY, records=list(sealer.records()))

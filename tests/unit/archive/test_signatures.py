@@ -23,12 +23,14 @@ from pgm.archive.store.frames import Frame, decode_frame_untrusted
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.effects import Lost
 from pgm.trust.private_keys import PrivateKeys
+from pgm.trust.signer import BlockSigner
 from pgm.wire.train import Run
 from tests.unit.archive.makers import TSI_TEXT, log_to, run_of, small, table
 from tests.unit.archive.signed import (
     KEYS,
     MESSAGES,
     PROOFS_OF,
+    SESSION,
     Change,
     altered,
     authority,
@@ -217,3 +219,26 @@ def test_signatures_prove_rows_that_another_archive_has_filled(tmp_path: Path) -
         thread.join()
     verdicts, _ = checked(batches(tmp_path / "own"), batches(tmp_path / "own", COMPANION), authority(is_batched=True))
     assert Counter(verdicts) == {PROVED: 400}
+
+
+def test_signatures_of_single_packets_judge_a_span_with_a_loss(tmp_path: Path) -> None:
+    """A receiver that lacked a packet has requested details, which the source sends in the session of proofs."""
+    whole = [run_of(5, 195)]
+    signer = BlockSigner(KEYS, SESSION, 1, bits=5)
+    proofs = [*proofs_of(whole), *signer.details([run_of(96, 32)])]
+    runs: list[Run | Lost] = [run_of(5, 95), lost(100, 3), run_of(103, 97)]
+    record(tmp_path, runs, proofs)
+    verdicts, found = checked(batches(tmp_path), batches(tmp_path, COMPANION))
+    assert Counter(verdicts) == {PROVED: 192, RowVerdict.LOSS: 1}
+    assert found.rejects == {}
+
+    def flip(rows: list[dict[str, Any]]) -> None:
+        rows[97]["value"] = b"other"  # sqn 104
+
+    verdicts, _ = checked(altered(tmp_path, flip), batches(tmp_path, COMPANION))
+    assert [at for at, one in enumerate(verdicts) if one is FORGED] == [97]
+    forged = [*proofs_of(whole), *BlockSigner(private_keys(2), SESSION, 1, bits=5).details([run_of(96, 32)])]
+    record(tmp_path / "forged", runs, forged)
+    verdicts, found = checked(batches(tmp_path / "forged"), batches(tmp_path / "forged", COMPANION))
+    assert Counter(verdicts) == {PROVED: 163, UNPROVED: 29, RowVerdict.LOSS: 1}
+    assert len(found.rejects) == 1
