@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,16 @@ import trio
 import pgm
 from pgm.core.effects import CloseCause
 from pgm.errors import KeyRefused, UsageError
+from pgm.net.keys.kept_companions import keeping_companions
 from pgm.net.keys.key_directory import place_of
 from pgm.net.keys.key_files import write_private_file
+from pgm.net.keys.stream_signatures import signers_of
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
+from pgm.topology.plan import plan_node
+from pgm.trust.blocks import SignedSession
 from pgm.trust.private_keys import PrivateFile
+from pgm.trust.stream_secrets import StreamSealer
 from tests.net.support.elements import running
 from tests.net.support.places import Place, below_a_relay
 from tests.net.trees.test_random_octets import deliver
@@ -71,3 +78,17 @@ async def test_receiver_without_keys_and_snapshots_are_refused(topology: Topolog
     with pytest.raises(UsageError, match="sealed, and snapshots are not"):
         async with pgm.open_source(topology, node="source", snapshot=lambda: b""):
             pass
+
+
+def test_recorder_without_keys_keeps_key_records_of_the_source_alone(topology: Topology) -> None:
+    plan = plan_node(topology, "repairer")
+    kept = keeping_companions(signers_of(plan.streams), plan.streams)
+    assert (kept.sealed, kept.keeps_proofs) == (frozenset((7500,)), True)
+    session = SignedSession(bytes(range(8)), time.time_ns())
+    check = kept.proofs[7500](session.tsi, session.epoch)
+    [record] = StreamSealer(session, KEYS["source"], [KEYS["desk-1"].public], 1000, os.urandom).records()
+    assert check.take_record_untrusted(record)
+    assert not check.take_record_untrusted(record[:-1] + bytes((record[-1] ^ 1,)))
+    for keys, other in (KEYS["desk-2"], session), (KEYS["source"], SignedSession(session.tsi, session.epoch + 1)):
+        [record] = StreamSealer(other, keys, [KEYS["desk-1"].public], 1000, os.urandom).records()
+        assert not check.take_record_untrusted(record)

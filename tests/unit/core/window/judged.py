@@ -44,7 +44,7 @@ class KnownTruth:
     sealed_from: int = 1 << 62  # no secret is there for packets from here on
 
     def start_for(self, sqn: int) -> int:
-        return sqn
+        return sqn // SIZE * SIZE
 
     def span_at(self, sqn: int) -> Span | None:
         self.spans = [span for span in self.spans if span[1] > sqn]
@@ -81,10 +81,17 @@ class KnownTruth:
 
 
 class Receiver:
-    """A window from sqn 0 with its parts, and what it has told its application."""
+    """A window from sqn `start` with its parts, and what it has told its application."""
 
     def __init__(
-        self, *, retries: int = 2, may_begin_later: bool = False, is_late: bool = False, **changes: object
+        self,
+        *,
+        retries: int = 2,
+        may_begin_later: bool = False,
+        is_late: bool = False,
+        start: int = 0,
+        is_whole: bool = False,
+        **changes: object,
     ) -> None:
         self.counters = Counters()
         context = session_context(
@@ -94,12 +101,12 @@ class Receiver:
         self.recovery = Recovery(context, self.parents.response_timeout)
         self.judge = KnownTruth(may_begin_later)
         self.arrival = Arrival()
-        trial = Trial(self.judge, self.arrival, self.parents, is_late)
+        trial = Trial(self.judge, self.arrival, self.parents, is_late=is_late, is_whole=is_whole)
         self.is_late = is_late
         self.window = (LateProvedWindow if is_late else ProvedWindow)(
             context, self.recovery, DeliveryBudget(1 << 30), trial
         )
-        self.window.begin(0)
+        self.window.begin(start)
         self.window.opening(Opened(TSI, 0, RELAY, DATA_PORT))
         self.window.open()
         self.delivered: list[int] = []

@@ -264,3 +264,12 @@ def test_every_packet_is_delivered_proved_once_or_lost(lengths, steps, lacks_pro
         assert causes <= {LossCause.UNPROVED, LossCause.FORGED}
         assert bool(causes & {LossCause.UNPROVED}) <= bool(receiver.judge.vain)
     assert sorted([*receiver.delivered, *receiver.lost])[:known] == list(range(known))
+
+
+@pytest.mark.parametrize(("is_whole", "first"), [(False, 5), (True, 0)])
+def test_recorder_gets_the_packets_before_its_start(is_whole, first):
+    """An archive proves rows by whole spans, so it needs the packets that only complete the first span."""
+    receiver = Receiver(start=5, is_whole=is_whole)
+    receiver.judge.spans.append((0, SIZE))
+    receiver.get(range(SIZE))
+    assert receiver.delivered == list(range(first, SIZE))
