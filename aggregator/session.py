@@ -256,11 +256,14 @@ class AggregatorSession:
             return self._on_parity_nak(nak, segment, peer, now_ns)
         spans = self.state.spans_of(nak)
         if isinstance(nak, Naks) and not (
-            self.elimination.are_uniform(spans, now_ns)
+            spans[-1][1] <= self.state.lead + 1
+            and self.elimination.are_uniform(spans, now_ns)
             and not self.history.history_server.splits(peer, spans)
             and self.cache.is_uniform(spans)
         ):
             return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
+        if (sent := self.state.sent_part(nak, spans)) is not None:
+            return self.on_nak(sent, segment, peer, now_ns)
         if not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             self.nak_limits.charge(peer, nak.packets, now_ns)

@@ -313,6 +313,8 @@ class RepairerSession:
             return [effect for single in nak.singles() for effect in self._on_nak(single, segment, peer, now_ns)]
         if self.upstream.parents.is_parent(peer):
             self.intake.reveal(newest, now_ns)
+        if (sent := self.state.sent_part(nak, spans)) is not None:
+            return self._on_nak(sent, segment, peer, now_ns)
         if not self.state.has_edges or newest > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             self.nak_limits.charge(peer, nak.packets, now_ns)
@@ -366,6 +368,8 @@ class RepairerSession:
         newest = spans[-1][1]
         if isinstance(nak, Naks):
             return [effect for single in nak.singles() for effect in self._on_nak(single, segment, peer, now_ns)]
+        if (sent := self.state.sent_part(nak, spans)) is not None:
+            return self._on_nak(sent, segment, peer, now_ns)
         if not self.state.has_edges or newest > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING

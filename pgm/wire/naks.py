@@ -97,6 +97,19 @@ class Naks(Nak):
         return [octets[at : at + size] for at in range(0, len(octets), size)]
 
 
+def up_to(nak: Nak, end: int, base: int) -> Nak | None:
+    """Return a NAK for single packets without the sqns from `end` on, where `base` is its `sqn` in 64 bits.
+
+    Return None if nothing remains.
+    """
+    kept = [sqn for sqn in nak.sqns if base + ((sqn - nak.sqn + HALF) & MASK) - HALF < end]
+    if not kept:
+        return None
+    others = tuple(option for option in nak.options if not isinstance(option, NakList))
+    options = (NakList(sqns=tuple(kept[1:])), *others) if len(kept) > 1 else others
+    return attrs.evolve(nak, sqn=kept[0], options=options, octets=b"")
+
+
 def naks_untrusted(rows: Octets) -> Naks | None:
     """Return valid packets of one size, with a list alone and encoded as here, as one item; else None."""
     if checksum.residues(rows).any() or not checksum.stored(rows).all():

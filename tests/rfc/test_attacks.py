@@ -326,6 +326,19 @@ def _ranges(target: Target, session) -> int:
     return len(session.elimination.repairs) if target.role == "aggregator" else len(session.upstream.recovery.missing)
 
 
+@pytest.mark.rfc("SEC-03", "SRC-41")
+@pytest.mark.parametrize("role", ["source", "aggregator", "repairer"])
+def test_attack_false_ncf_makes_no_nak_of_true_losses_foreign(role):
+    """A child believed a false NCF, and lists sqns that were never sent beside its losses: the whole list was refused."""
+    target = Target.of(role)
+    effects = [*target.nak(5, 9, SENT + 30, SENT + 900), *target.wait(50 * MS)]
+    assert target.core.counters.nak_packets_foreign == 0
+    [ncf] = sent_control(effects, T.NCF)
+    assert ncf.sqns == (5, 9)
+    if role != "aggregator":
+        assert sent_sqns(effects, T.RDATA) == [5, 9]
+
+
 # Floods
 
 

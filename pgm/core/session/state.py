@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -16,7 +16,7 @@ from pgm.core.structures.ranges import Span
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla
-from pgm.wire.naks import Naks
+from pgm.wire.naks import Naks, up_to
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, ParityPrm, Rst, find
 from pgm.wire.sequence_numbers import HALF, MASK, SPACE, is_newer, unwrap, wrap
 
@@ -101,6 +101,15 @@ class SessionState:
         """Return the spans of a NAK or NCF, in 64 bits."""
         return nak.spans_from(self.unwrap(nak.sqn))
 
+    def sent_part(self, nak: Nak, spans: Sequence[Span]) -> Nak | None:
+        """Return the part of a NAK up to the lead if the NAK reaches beyond it; None if it does not, or lies beyond it.
+
+        A child may have believed a false NCF, and its other losses are real.
+        """
+        if not self.has_edges or not spans[0][0] <= self.lead < spans[-1][1] - 1 or isinstance(nak, Naks):
+            return None
+        return up_to(nak, self.lead + 1, self.unwrap(nak.sqn))
+
     def parts_of(self, nak: Nak) -> Iterable[Nak]:
         """Split a train of NCFs for separate checks if its newest sqn is too far ahead. Return others as one."""
         if isinstance(nak, Naks) and not self.reveals(self.spans_of(nak)[-1][1]):
@@ -174,8 +183,10 @@ class SessionState:
         """Return whether packets below `end` of an NCF or NAK may exist (RCV-31, SEC-03).
 
         The bound counts from the lead of data and SPMs, so that a row of false NCFs cannot move the lead step by step.
+        In signed streams NCFs reveal nothing: anyone can send them.
         """
-        return self.has_edges and end <= self._announced_lead + 1 + self._context.parameters.ncf_lead_sqns
+        ahead = 0 if self._is_signed else self._context.parameters.ncf_lead_sqns
+        return self.has_edges and end <= self._announced_lead + 1 + ahead
 
     def revealed(self, end: int) -> None:
         """Advance the lead to the newest sqn of an NCF."""

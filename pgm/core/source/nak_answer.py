@@ -17,6 +17,7 @@ from pgm.core.source.setup import SourceSetup
 from pgm.core.structures.ranges import Span
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import Nla, PacketType
+from pgm.wire.naks import Naks, up_to
 from pgm.wire.parity import group_of
 from pgm.wire.sequence_numbers import unwrap
 
@@ -66,6 +67,8 @@ class NakAnswerer:
             base, asked = unwrap(nak.sqn, lead), nak.asked
             spans = nak.spans_from(base)
             first, last = spans[0][0], spans[-1][1] - 1
+            if first <= lead < last:
+                return self._on_partly_sent(nak, segment, peer, now_ns, wanted)
         is_ours = nak.source_nla == segment.address and nak.group_nla == segment.group
         is_served = self._closing.serves_naks and (not nak.parity or self._parity is not None)
         if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
@@ -92,6 +95,17 @@ class NakAnswerer:
         wanted.append(spans if self._parity is None else self._parity.instead_of(spans, now_ns))
         reply = self.children.on_nak(spans, peer, now_ns)
         return self.ncfs.confirm(nak, segment, now_ns, reply.to, reply.options)
+
+    def _on_partly_sent(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int, wanted: list[list[Span]]) -> Effects:
+        """Answer the part of a NAK that was sent. A child may have believed a false NCF, and its other losses are real."""
+        lead = self._window.lead
+        singles = nak.singles() if isinstance(nak, Naks) else (up_to(nak, lead + 1, unwrap(nak.sqn, lead)),)
+        return [
+            effect
+            for single in singles
+            if single is not None
+            for effect in self.on_nak(single, segment, peer, now_ns, wanted)
+        ]
 
     def _on_parity_nak(self, nak: Nak, segment: Segment, newest: int, peer: Nla, now_ns: int) -> Effects:
         """Take a NAK for numbers of packets of groups (FEC-15). Do not confirm a request that no parity can answer."""

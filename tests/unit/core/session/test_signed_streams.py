@@ -24,7 +24,7 @@ from pgm.wire.signed_spm import SignedSpm, SpmSigner
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import SOURCE, UP, A, B, Bench
-from tests.unit.core.makers import MS, SEGMENT, data_train, deadlines, parameters, sent_control, spm_packet
+from tests.unit.core.makers import MS, SEGMENT, data_train, deadlines, ncf_packet, parameters, sent_control, spm_packet
 from tests.unit.core.reader import Reader
 
 TODAY, DAYS = date(2027, 1, 2), (date(2027, 1, 1), date(2028, 1, 1))
@@ -194,3 +194,12 @@ def test_standby_relay_counts_the_copies_of_its_partner() -> None:
         bench.hear(attrs.evolve(spm, path_nla=partner), A, partner)
     assert bench.core.counters.takeovers == 0
     assert bench.sent(PacketType.SPM) == []
+
+
+def test_ncf_reveals_no_packets() -> None:
+    """An NCF of an attacker moved the lead by 985 sqns, and the receiver asked for them to the end."""
+    reader = a_running_reader()
+    reader.hear(ncf_packet(10, 1000), peer=ATTACKER)
+    reader.until(reader.now + SECOND)
+    assert (reader.core.counters.missing_sqns, reader.core.counters.nak_packets) == (0, 0)
+    assert reader.core.sessions.state_of(TSI).lead == 9

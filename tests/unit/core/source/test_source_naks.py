@@ -137,7 +137,7 @@ def test_status_is_one_row():
         nak_packet(5, source_nla="10.9.9.9", group_nla=GROUP),
         nak_packet(5, source_nla=OWN, group_nla="239.9.9.9"),
         nak(20),
-        nak(5, 20),
+        nak(20, 25),
         nak(5, parity=True),
         ncf_packet(5, source_nla=OWN, group_nla=GROUP),
         spm_packet(5, 0, 3),
