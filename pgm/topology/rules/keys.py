@@ -99,9 +99,9 @@ def _authenticated(tree: Tree) -> Iterator[RuleFinding]:
         why = f"the stream {coded[0]!r} is authenticated"
         lacking = [name for name in names if not topology.keys.get(name)]
         if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            lack = f" and {len(lacking) - 1} more have" if len(lacking) > 1 else " has"
             remedy = f"make keys: pgm keys new {topology.path} --node {lacking[0]} --write"
-            yield RuleFinding(("nodes", node.name), f"{why}, and {lacking[0]!r}{more} has no keys", remedy)
+            yield RuleFinding(("nodes", node.name), f"{why}, and {lacking[0]!r}{lack} no keys", remedy)
         for place in node.places:
             if len(node.addresses_on(place.segment)) < len(names):
                 message = f"{why}, and {node.name!r} has no address on {place.segment!r}"

@@ -153,7 +153,7 @@ CASES = [
     # Keys
     case("stream-signed", ("data_port = 7500", "data_port = 7500\nsigned = true # yes"), mark="# yes", says=("the stream 'quotes' is signed, and its source 'exchange' has no keys",), remedy="pgm keys new tree.toml --node exchange"),
     case("stream-authenticated", ("data_port = 7500", "data_port = 7500\nauthenticated = true"), mark="nodes.exchange", says=("the stream 'quotes' is authenticated, and 'exchange' has no keys",), remedy="pgm keys new tree.toml --node exchange"),
-    case("stream-authenticated", ("data_port = 7500", "data_port = 7500\nauthenticated = true"), mark="desk-*", says=("'desk-1' and 3 more has no keys",), remedy="pgm keys new tree.toml --node desk-1"),
+    case("stream-authenticated", ("data_port = 7500", "data_port = 7500\nauthenticated = true"), mark="desk-*", says=("'desk-1' and 3 more have no keys",), remedy="pgm keys new tree.toml --node desk-1"),
     case("stream-authenticated", ("data_port = 7500", "data_port = 7500\nauthenticated = true"), ('addresses = "10.0.1.10-10.0.1.19"', ""), mark="desk-*", says=("'desk-*' has no address on 'floor'",), remedy="write addresses"),
     case("stream-signed", ("[segments.core]", "[streams.trades]\ndata_port = 7501\nsigned = true # yes\n[segments.core]"), mark="# yes", says=("'trades' is signed, and the file has no source of it",), remedy='streams = ["trades"]'),
     case("stream-verify", ("data_port = 7500", 'data_port = 7500\nverify = "after" # late'), mark="# late", says=("'quotes' has verify = 'after', and its packets are not proved",), remedy="signed = true"),
