@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 _WRITE_ROWS = 1000
 _OWNERS = {
     **dict.fromkeys(("tsi", "node", "first", "end"), "cat"),
-    **dict.fromkeys(("signatures", "topologies"), "verify"),
+    **dict.fromkeys(("signatures", "topologies", "key_file"), "verify"),
     "companions": "ls",
 }  # option -> its action
+_SPELLED = {"topologies": "topology", "key_file": "keys"}
 
 
 def _open(directory: Path) -> Archives:
@@ -169,6 +170,12 @@ def _write(octets: bytes) -> None:
     multiple=True,
     help="verify --signatures: the file with the public keys. Repeat it for files with earlier keys.",
 )
+@click.option(
+    "--keys",
+    "key_file",
+    type=PATH,
+    help="verify --signatures: private file of a reader, to prove rows that a recorder has decrypted.",
+)
 @click.option("--tsi", help="cat: the session, if there are several.")
 @click.option("--node", help="cat: the node of the archive, if DIRECTORY holds several.")
 @click.option("--first", type=click.IntRange(0), help="cat: the first sqn; by default the oldest held.")
@@ -194,17 +201,24 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
     for name, value in options.items():
         is_given = value is not None and value is not False and value != ()
         if is_given and (owner := _OWNERS[name]) != action:
-            option = f"--{name.replace('topologies', 'topology')}"
+            option = f"--{_SPELLED.get(name, name)}"
             raise UsageError(f"{option} is an option of `{owner}`, not of `{action}`", remedy=f"leave out {option}")
-    if options["topologies"] and not options["signatures"]:
-        raise UsageError("--topology names the keys for a check of signatures", remedy="add --signatures")
+    for name in ("topologies", "key_file"):
+        if options[name] and not options["signatures"]:
+            raise UsageError(f"--{_SPELLED[name]} is for a check of signatures", remedy="add --signatures")
     if action == "ls":
         code = _ls(directory, as_json, options["companions"])
     elif action == "verify":
         from deploy.archive.verify import verify
 
         archives = _open_nonempty(directory)
-        code = verify(archives, signatures=options["signatures"], topologies=options["topologies"], as_json=as_json)
+        code = verify(
+            archives,
+            signatures=options["signatures"],
+            topologies=options["topologies"],
+            key_file=options["key_file"],
+            as_json=as_json,
+        )
     else:
         code = _cat(directory, as_json, options["tsi"], options["node"], options["first"], options["end"])
     sys.exit(code)

@@ -14,16 +14,20 @@ import attrs
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.output import print_json, warn
 from pgm.net.keys.key_files import need_cryptography
+from pgm.own_files import forbid_core_dumps, read_own_file
+from pgm.wire.formats import KEY_RECORDS_BIT, PROOFS_BIT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pgm.archive.service.collection import Archives
+    from pgm.archive.session import RecordedSession
     from pgm.archive.signatures.authority import Authority
     from pgm.archive.signatures.row_check import JudgedRows, RowCheck
     from pgm.archive.store.index import SessionEntries
     from pgm.archive.store.reader import ArchiveReader
     from pgm.archive.store.segment import BatchEntry
+    from pgm.trust.private_keys import PrivateKeys
 
 _SHOW_S = 0.5
 _WAIT_US = 60_000_000  # the proofs of newer rows of an open session may still be on their way to the disk
@@ -79,14 +83,20 @@ class _Verification:
         return {"ok": not self.problems, **counts, "problems": self.problems}
 
 
-def verify(archives: Archives, *, signatures: bool, topologies: tuple[Path, ...], as_json: bool) -> int:
-    """Read every batch with its checksum, and judge the rows of signed streams if asked. Return the exit code."""
+def verify(
+    archives: Archives, *, signatures: bool, topologies: tuple[Path, ...], key_file: Path | None, as_json: bool
+) -> int:
+    """Read every batch with its checksum, and judge the rows of signed streams if asked. Return the exit code.
+
+    `key_file`: private file of a reader of sealed streams, for sessions that the recorder has decrypted.
+    """
     run = _Verification([error.message for error in archives.damage])
     by = _authority(archives, topologies) if signatures else None
+    keys = None if key_file is None else _reader_keys(key_file)
     sessions = []
     for reader, session in archives.sessions():
         if by is not None and _is_signed(by, session):
-            sessions.append(_judged(run, by, reader, session))
+            sessions.append(_judged(run, by, (reader, session), keys))
         else:
             for _ in run.read(reader, session):
                 pass
@@ -123,6 +133,15 @@ def _authority(archives: Archives, topologies: tuple[Path, ...]) -> Authority:
     return authority
 
 
+def _reader_keys(path: Path) -> PrivateKeys:
+    """Return the keys of a private file. Raises `KeyRefused`, `UsageError`."""
+    need_cryptography()
+    from pgm.trust.private_keys import MOST_OCTETS, parse_private_file
+
+    forbid_core_dumps()  # before the octets are in memory
+    return parse_private_file(read_own_file(path, MOST_OCTETS), str(path)).keys
+
+
 def _is_signed(by: Authority, session: SessionEntries) -> bool:
     from pgm.archive.session import COMPANIONS, OPENED, SIGNED
 
@@ -130,21 +149,31 @@ def _is_signed(by: Authority, session: SessionEntries) -> bool:
     return kind in (OPENED, SIGNED) or (kind not in COMPANIONS and by.is_signed(session.session.stream))
 
 
-def _judged(run: _Verification, by: Authority, reader: ArchiveReader, session: SessionEntries) -> dict[str, Any]:
+def _judged(
+    run: _Verification, by: Authority, held: tuple[ArchiveReader, SessionEntries], keys: PrivateKeys | None
+) -> dict[str, Any]:
     """Return the counts of one session, with stable keys."""
-    from pgm.archive.session import OPENED, companion_tsi
+    from pgm.archive.session import OPENED
     from pgm.archive.signatures.row_check import RowCheck
     from pgm.archive.signatures.session_proofs import SessionProofs, octets_of, tsi_octets
+    from pgm.archive.signatures.session_secrets import SessionSecrets
 
+    reader, session = held
     named = session.session
     tsi = tsi_octets(named.tsi)
     proofs = SessionProofs(tsi, named.epoch_us, by.keys_for(tsi, named.stream, named.source), by.revoked)
-    companions = [one for one in reader.sessions(companion_tsi(named.tsi)) if one.session.epoch_us == named.epoch_us]
-    other = _Verification([])  # the pass over the session of proofs itself counts and reports
-    rows_of_proofs = (batch for companion in companions for batch in other.read(reader, companion))
+    rows_of_proofs = _companion(reader, named, PROOFS_BIT)
     is_opened = named.kind == OPENED
+    secrets = None
+    if is_opened and keys is not None:
+        secrets = SessionSecrets(tsi, named.epoch_us, proofs.keys, keys)
+        secrets.take(octets_of(_companion(reader, named, KEY_RECORDS_BIT)))
+    elif is_opened:
+        warn(f"session {named.tsi} was decrypted by {named.node}: to prove its rows, name a reader's file with --keys")
     is_batched = by.is_batched(named.stream, is_opened=is_opened)
-    check = RowCheck(proofs.spans(octets_of(rows_of_proofs)), is_batched=is_batched, is_opened=is_opened)
+    check = RowCheck(
+        proofs.spans(octets_of(rows_of_proofs)), is_batched=is_batched, is_opened=is_opened, secrets=secrets
+    )
     counts = _counts(run, check, reader, session)
     if not session.closed and time.time_ns() // 1000 - session.received_us < _WAIT_US:
         counts["waiting"] = counts.pop("last", 0)
@@ -164,6 +193,16 @@ def _judged(run: _Verification, by: Authority, reader: ArchiveReader, session: S
         "keys": dict(proofs.used),
         "rejected_proofs": dict(proofs.rejects),
     }
+
+
+def _companion(reader: ArchiveReader, named: RecordedSession, bit: int) -> Iterator[pa.RecordBatch]:
+    """Yield the sound batches of a companion session. The pass over that session itself counts and reports."""
+    from pgm.archive.session import companion_tsi
+
+    other = _Verification([])
+    for session in reader.sessions(companion_tsi(named.tsi, bit)):
+        if session.session.epoch_us == named.epoch_us:
+            yield from other.read(reader, session)
 
 
 def _counts(run: _Verification, check: RowCheck, reader: ArchiveReader, session: SessionEntries) -> Counter[str]:

@@ -7,13 +7,18 @@ import json
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from pgm.archive.service.collection import Archives
+from pgm.archive.session import OPENED
 from pgm.archive.store.writer import ArchiveWriter
+from pgm.trust.private_keys import PrivateFile
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
 from tests.unit.archive.makers import TSI_TEXT, append, log_to, loss, messages, payload, small
+from tests.unit.archive.signed import MESSAGES, mixed, proofs_of, record, sealed, sealer_for, tree_text
+from tests.unit.trust.keys import private_keys
 
 ROWS = 200
 SIZE = 16
@@ -118,3 +123,22 @@ def test_archive_signatures_need_keys_and_a_signed_stream(archive: Path, tmp_pat
     found = invoked("archive", "verify", archive, "--signatures", "--topology", tree, "--json")
     assert (found.code, found.json["signatures"]["sessions"]) == (1, [])
     assert "no session of a signed stream" in found.json["problems"][0]
+
+
+def test_archive_of_decrypted_rows_is_proved_by_keys_of_a_reader(tmp_path: Path) -> None:
+    reader = private_keys(2)
+    sealer = sealer_for(reader)
+    proofs = proofs_of(sealed(mixed(), sealer), sealer=sealer)
+    session = attrs.evolve(MESSAGES, kind=OPENED)
+    record(tmp_path / "archive", mixed(), proofs, session=session, records=list(sealer.records()))
+    tree, key_file = tmp_path / "tree.toml", tmp_path / "reader.key"
+    tree.write_text(tree_text(is_sealed=True))
+    key_file.write_text(PrivateFile("floor", "desk", reader).text())
+    key_file.chmod(0o600)
+    asked = ("archive", "verify", tmp_path / "archive", "--signatures", "--topology", tree)
+    without = invoked(*asked)
+    assert (without.code, "161 rows unproved" in without.out, "--keys" in without.err) == (1, True, True)
+    proved = invoked(*asked, "--keys", key_file, "--json")
+    assert (proved.code, proved.json["signatures"]["sessions"][0]["proved"]) == (0, 161)
+    key_file.chmod(0o640)
+    invoked(*asked, "--keys", key_file).complains(2, str(key_file), "is open to other users", "chmod 600")
