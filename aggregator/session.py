@@ -250,17 +250,21 @@ class AggregatorSession:
 
     # From below
 
+    def _are_alike(self, spans: list[Span], peer: Nla, now_ns: int) -> bool:
+        """Return whether one decision holds for all packets that a train of NAKs asks for."""
+        return (
+            spans[-1][1] <= self.state.lead + 1
+            and self.elimination.are_uniform(spans, now_ns)
+            and not self.history.history_server.splits(peer, spans)
+            and self.cache.is_uniform(spans)
+        )
+
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Confirm a NAK, note its segment, and forward new requests (RFC 7.2 - 7.4)."""
         if nak.parity:
             return self._on_parity_nak(nak, segment, peer, now_ns)
         spans = self.state.spans_of(nak)
-        if isinstance(nak, Naks) and not (
-            spans[-1][1] <= self.state.lead + 1
-            and self.elimination.are_uniform(spans, now_ns)
-            and not self.history.history_server.splits(peer, spans)
-            and self.cache.is_uniform(spans)
-        ):
+        if isinstance(nak, Naks) and not self._are_alike(spans, peer, now_ns):
             return [effect for single in nak.singles() for effect in self.on_nak(single, segment, peer, now_ns)]
         if (sent := self.state.sent_part(nak, spans)) is not None:
             return self.on_nak(sent, segment, peer, now_ns)
