@@ -26,7 +26,7 @@ from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.source_filter import AllowedSources
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source.multi_line import MultiLineSource
-from pgm.core.source.proved import ProvedSnapshotSource, ProvedSource
+from pgm.core.source.proved import ProvedMultiLineSource, ProvedSnapshotSource, ProvedSource
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
@@ -95,13 +95,9 @@ def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment],
     setup = _source_setup(plan, stream, segments, start)
     parameters = plan.parameters_of(stream)
     if start.prover is not None:
-        if setup.lines:
-            raise UsageError(
-                f"the stream {stream.name} is signed, and a source on redundant lines cannot prove its packets",
-                remedy="use a single line, or leave out signed = true",
-            )
         _require_own_proof_port(stream, plan.streams)
-        return ProvedSource(setup, parameters, start.now_ns, start.prover, start.rng)
+        proved = ProvedMultiLineSource if setup.lines else ProvedSource
+        return proved(setup, parameters, start.now_ns, start.prover, start.rng)
     return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
 
 

@@ -105,9 +105,10 @@ class LateJoiner:
         """Begin now. If a first sqn was requested, the sqns from there to now are lost."""
         self.is_wanted, self.deadline_ns = False, NEVER
         begins, wanted = self._window.next_sqn, self._wanted_sqn
-        if wanted is not None and wanted < begins:
-            self._window.begin_earlier(wanted, now_ns)
-            self._lose_before(self._window_begin(begins))
+        if wanted is not None:
+            self._window.begin_earlier(wanted, now_ns)  # the window may reach back further than the application
+            if wanted < begins:
+                self._lose_before(self._window_begin(begins))
         return (self._notice("no node nearby reports history of the stream: the session begins now"),)
 
     @property

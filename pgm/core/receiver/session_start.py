@@ -118,6 +118,7 @@ class SessionStart:
             if start >= begins:
                 self._window.begin_earlier(start, now_ns)
             if start >= self._window.next_sqn:
+                self._window.begin_earlier(start, now_ns)  # the window may reach back further than the application
                 return True
         self.late_join.want(start)
         return False

@@ -14,6 +14,7 @@ from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.segment import Channel
 from pgm.core.session.key_records import key_port, key_tsi
 from pgm.core.session.proofs import DETAIL_GROUP, Prover, detail_group, most_proof_octets, proof_port, proof_tsi
+from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.record_schedule import RecordSchedule
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.snapshots import SnapshotSource
@@ -255,3 +256,18 @@ def _second(setup: SourceSetup, tsi: Tsi, data_port: int, join_back_ivl: int) ->
 
 class ProvedSnapshotSource(ProvedSource, SnapshotSource):
     """A `ProvedSource` whose application offers states, which are not proved."""
+
+
+class ProvedMultiLineSource(MultiLineSource, ProvedSource):
+    """A `ProvedSource` on several lines: each carries the stream, its proofs and its key records."""
+
+    def __init__(
+        self,
+        setup: SourceSetup,
+        parameters: Parameters,
+        now_ns: int,
+        prover: Prover,
+        rng: random.Random | None = None,
+    ) -> None:
+        ProvedSource.__init__(self, setup, parameters, now_ns, prover, rng)
+        self._all = (setup.segment, *setup.lines)

@@ -20,6 +20,7 @@ from pgm.wire.control_packets import Spm, encode
 from pgm.wire.options import Fin, Rst
 from pgm.wire.sequence_numbers import wrap
 from tests.net.support.elements import Tree, running
+from tests.net.support.listening import until
 from tests.net.support.places import Place, below_a_relay
 from tests.net.trees.test_random_octets import deliver, guns, ports_of
 from tests.unit.trust.keys import private_keys
@@ -29,9 +30,9 @@ BELOW = ("relay", "repairer", "desk-1")  # nodes that hear SPMs
 FORGED = 3  # SPMs for each port
 
 
-def signed_tree(place: Place) -> Topology:
+def signed_tree(place: Place, more: str = "") -> Topology:
     text = below_a_relay(place, rate="100Mbit/s", loss='{ loss = "5%" }', has_repairer=True).replace(
-        "data_port = 7500", 'data_port = 7500\nsigned = true\nsources = ["any"]', 1
+        "data_port = 7500", f'data_port = 7500\nsigned = true\nsources = ["any"]\n{more}', 1
     )
     return loads(f'{text}\n[keys]\nsource = ["{KEYS.public.line}"]\n')
 
@@ -102,3 +103,31 @@ async def test_source_of_a_signed_stream_needs_its_private_file(
     with pytest.raises(KeyRefused, match="has no private file"):
         async with running(topology, "source"):
             pass
+
+
+@pytest.mark.parametrize("verify", ["before", "after"])
+async def test_durable_receiver_of_a_signed_stream_goes_on(
+    topology: Topology, place: Place, tmp_path: Path, verify: str
+) -> None:
+    """Saved positions are proved in any case."""
+    payloads = [b"%05d" % number for number in range(300)]
+    topology = signed_tree(place, f'verify = "{verify}"')
+    got: list[bytes] = []
+    with trio.fail_after(10):
+        async with running(topology, "relay", "repairer", "source") as tree:
+            source = tree.sources["source"]
+            for at in range(0, 300, 100):
+                async with pgm.open_receiver(topology, node="desk-1", durable=tmp_path / "desk") as receiver:
+                    if not at:
+                        await until(lambda: receiver.known_sources)
+                    for number in range(at, at + 100, 5):  # some messages share a train, and are proved together
+                        await source.send_batch(payloads[number : number + 5], flush=True)
+                    async for item in receiver:
+                        assert not isinstance(item, (pgm.Lost, pgm.Forged)), item
+                        if isinstance(item, pgm.Message):
+                            got.append(item.payload)
+                            if len(got) == at + 61:
+                                break
+                    [session] = receiver.driver.core.sessions
+                    assert isinstance(session.window, ProvedWindow)
+    assert got == payloads[: len(got)]

@@ -18,6 +18,8 @@ from pgm.core.interface import Core
 from pgm.core.session.key_records import key_port
 from pgm.core.session.proofs import most_proof_octets
 from pgm.core.session.signed_streams import StreamSigners
+from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
+from pgm.core.session.state import SessionState
 from pgm.net.core_factory import SourceStart, receiver_core, segments_of, source_core
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.trust.blocks import SignedSession
@@ -29,8 +31,10 @@ from pgm.trust.signer import BlockSigner
 from pgm.trust.stream_secrets import SealedSessionCheck, StreamSealer
 from pgm.trust.verifier import ProofChain
 from pgm.wire import checksum
+from pgm.wire.control_packets import Spmr
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 from pgm.wire.signed_spm import SpmSigner
+from pgm.wire.train import Train
 from tests.unit.trust.keys import FIRST, private_keys
 
 _SQN_AT = 16  # in a data packet
@@ -50,7 +54,20 @@ def with_public_keys(plan: NodePlan, rng: random.Random) -> Core:
     return build(plan, segments_of(plan), rng, signers)
 
 
-def proving(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+@attrs.frozen
+class StartAt:
+    """Memory of an application that has taken all packets before a sqn."""
+
+    sqn: int
+
+    def start_of(self, state: SessionState) -> int | None:
+        """Return the sqn, once the edges of the session are known."""
+        return self.sqn if state.has_edges else None
+
+
+def proving(
+    plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int, *, starts: StartPositions = BY_PARAMETERS
+) -> Core:
     """Build the core of a node, with keys for sources and receivers."""
     if plan.role not in (Role.SOURCE, Role.RECEIVER):
         return build_core(plan, rng, tsi, now_ns)
@@ -58,7 +75,7 @@ def proving(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
     if plan.role is Role.RECEIVER:
         port = stream.data_port
         signers = StreamSigners({port: CHECK}, proofs={port: _new_check})
-        return receiver_core(plan, plan.streams, segments_of(plan), rng, signers=signers)
+        return receiver_core(plan, plan.streams, segments_of(plan), rng, starts=starts, signers=signers)
     parameters = plan.parameters_of(stream)
     most = spans_within(most_proof_octets(parameters.max_tpdu))
     prover = BlockSigner(KEYS, SignedSession(bytes(tsi), now_ns), parameters.proof_ivl, most_spans=most)
@@ -192,3 +209,22 @@ def proving_late(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> C
     """Build the core of a node of a stream that is verified after delivery."""
     streams = tuple(attrs.evolve(stream, verify="after") for stream in plan.streams)
     return proving(attrs.evolve(plan, streams=streams), rng, tsi, now_ns)
+
+
+def deaf_from(sqn: int, name: str) -> Callable[..., Core]:
+    """Return a factory in which one receiver begins at a sqn, and hears no answers about history."""
+
+    def build(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+        if plan.name != name:
+            return proving(plan, rng, tsi, now_ns)
+        core = proving(plan, rng, tsi, now_ns, starts=StartAt(sqn))
+        receive = core.receive
+
+        def heard(train: Train, *arguments: Any) -> Effects:
+            items, _ = train.parse_scattered_untrusted()
+            return () if any(isinstance(item, Spmr) for item in items) else receive(train, *arguments)
+
+        setattr(core, "receive", heard)  # noqa: B010
+        return core
+
+    return functools.wraps(proving)(build)

@@ -11,7 +11,7 @@ from pgm.sim.world import World
 from pgm.topology.node_plan import Flow
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
-from tests.sim.support.signed import Altering, hostile, proving, proving_late, withholding
+from tests.sim.support.signed import Altering, deaf_from, hostile, proving, proving_late, withholding
 from tests.sim.support.worlds import Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
 
 MESSAGES = 240
@@ -147,3 +147,34 @@ def test_streams_verified_after_delivery_report_nothing_false(flow: Flow) -> Non
         [session] = world.core_of(f"receiver-{index}").sessions
         assert isinstance(session.window, LateProvedWindow)
         assert session.window.settled_sqn == session.window.next_sqn
+
+
+@pytest.mark.parametrize("is_at_receivers", [True, False])
+def test_redundant_lines_carry_proofs_with_their_streams(*, is_at_receivers: bool) -> None:
+    built = TreeBuilder(parameters())
+    built.source("source", "line-a", "line-b")
+    if not is_at_receivers:
+        built.repairer("relay", "line-a", "floor", parents=("source",), lines={"line-b": ("source",)})
+    for index in range(2):
+        if is_at_receivers:
+            built.receiver(f"receiver-{index}", "line-a", "source", lines={"line-b": ("source",)})
+        else:
+            built.receiver(f"receiver-{index}", "floor", "relay")
+    on_lines = {"line-a": lossy(0.2), "line-b": lossy(0.2)}
+    wirings = {"receiver": on_lines} if is_at_receivers else {"relay": {**on_lines, "floor": lossy()}}
+    world = make_world(built, traffic(MESSAGES), wirings=wirings, factory=proving)
+    finish(world)
+    assert all(one.is_complete and one.is_from_start for one in streams(world))
+    assert forged_at(world, "receiver-0") == 0
+
+
+def test_receiver_with_a_position_begins_there_and_not_at_a_span() -> None:
+    """An SPM comes before the answer about history: the window reaches back to the begin of a block already."""
+    built = tree()
+    built.receiver("late", "floor", "repairer", "relay")
+    world = make_world(
+        built, traffic(MESSAGES, rate=120, burst=60), starts={"late": 2 * SECOND}, factory=deaf_from(75, "late")
+    )
+    finish(world)
+    late = stream(world, "late")
+    assert (late.first, late.is_complete) == (75, True)
