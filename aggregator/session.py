@@ -292,11 +292,8 @@ class AggregatorSession:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = self._route_for(spans, index, peer, now_ns, is_history=is_history)
         if route is None:
-            return (
-                effects
-                if self.history.seek(now_ns)
-                else [*effects, *self.history.history_server.gone(spans, segment, now_ns)]
-            )
+            is_found = self.history.seek(now_ns)
+            return effects if is_found else [*effects, *self.history.history_server.gone(spans, segment, now_ns)]
         if spans[-1][1] <= self.state.trail and route is self._routes.upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += nak.packets
             return effects
