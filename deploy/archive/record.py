@@ -169,7 +169,7 @@ async def _until_done(
         await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
         nursery.start_soon(_show_progress, application, meter)
-        log("ready", f"{plan.name} is recording")
+        log("ready", f"{plan.name} is recording{plan.protection_text}")
         await application.has_ended.wait()
         nursery.cancel_scope.cancel()
     return snapshot_of(plan, driver, started_ns)

@@ -35,7 +35,6 @@ from pgm.net.endpoint.open import open_receiver, open_source
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
 from pgm.net.framing.items import StreamMark
-from pgm.net.keys.stream_readers import sealing_text
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
@@ -71,7 +70,7 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
     async with open_plain_nursery() as nursery:
         await start_answering(nursery, plan, node.driver, snapshot)
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
-        log("ready", f"{plan.role.value} {plan.name} runs{sealing_text(plan)}")
+        log("ready", f"{plan.role.value} {plan.name} runs{plan.protection_text}")
         yield snapshot
         SIGTERM_HANDLER.has_ended = True  # set before trio stops handling signals
         nursery.cancel_scope.cancel()

@@ -111,6 +111,7 @@ _TABLES: tuple[tuple[str, Callable[[dict[str, Any]], Rows], tuple[tuple[str, int
         ("stream", 0, _name),
         ("tsi", 5, _key("tsi")),
         ("state", 0, _key("state")),
+        ("protection", 1, lambda session: session.get("protection", {}).get("text", "-")),
         ("window", 0, lambda session: f"{session['trail']:,} to {session['lead']:,}"),
         ("missing", 0, _key("missing_sqns", ",")),
         ("owed", 2, _key("pending_sqns", ",")),

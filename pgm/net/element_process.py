@@ -18,7 +18,6 @@ from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
-from pgm.net.keys.stream_readers import sealing_text
 from pgm.net.link.node_links import open_links
 from pgm.net.wall_clock import wall_offset_ns
 from pgm.telemetry.observer import observing
@@ -80,7 +79,7 @@ async def run_element(
                 await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
                 nursery.start_soon(driver.run)
                 await nursery.start(cancel_on_signal, nursery.cancel_scope)
-                log("ready", f"{plan.role.value} {plan.name} runs{sealing_text(plan)}")
+                log("ready", f"{plan.role.value} {plan.name} runs{plan.protection_text}")
         return snapshot_of(plan, driver, started_ns)
     finally:
         links.leave(driver)

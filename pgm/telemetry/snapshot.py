@@ -18,7 +18,7 @@ from pgm.core.interface import Core
 from pgm.core.status import SessionStatus
 from pgm.deprecated import KEYS, with_former_names
 from pgm.telemetry.rates import Rates
-from pgm.topology.node_plan import NodePlan
+from pgm.topology.node_plan import CLEAR, NodePlan
 
 Snapshot = dict[str, Any]
 
@@ -66,7 +66,8 @@ def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
     """Return a session with the name and framing of its stream."""
     stream = next((stream for stream in plan.streams if stream.data_port == row.data_port), None)
     names = ("", "") if stream is None else (stream.name, stream.framing)
-    values = {"stream": names[0], "framing": names[1], **attrs.asdict(row)}
+    protection = CLEAR if stream is None else stream.protection
+    values = {"stream": names[0], "framing": names[1], "protection": protection.row(), **attrs.asdict(row)}
     values["askers"] = [with_former_names(asker, KEYS) for asker in values["askers"]]
     return values
 

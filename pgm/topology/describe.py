@@ -12,8 +12,8 @@ from pgm.impairments import Impairment
 from pgm.parameters import ROWS
 from pgm.topology.check import CheckReport
 from pgm.topology.model import NodeTable, SegmentTable, StreamTable, Topology
-from pgm.topology.node_plan import Address, NodePlan, Role
-from pgm.topology.plan import checked_tree, plan_entry
+from pgm.topology.node_plan import CLEAR, Address, NodePlan, Role
+from pgm.topology.plan import checked_tree, plan_entry, protection_of
 from pgm.topology.problems import Problem
 from pgm.topology.rules.sources import ANY_SOURCE, default_sources
 from pgm.topology.tree import Tree
@@ -164,7 +164,7 @@ def topology_lines(topology: Topology) -> list[str]:
     for stream in topology.streams.values():
         lines.append(
             f"stream {stream.name}: data port {stream.data_port}{_pace(stream)}, {stream.order}, flow {stream.flow}, "
-            f"from {', '.join(permitted_of(tree, stream)) or 'any sender'}" + _security(stream)
+            f"from {', '.join(permitted_of(tree, stream)) or 'any sender'}" + _security(tree, stream)
         )
     names: dict[Address, str] = {
         place.address: node.name for node in tree.nodes for place in node.places if place.address
@@ -183,12 +183,9 @@ def permitted_of(tree: Tree, stream: StreamTable) -> list[str]:
     return [*stream.sources] or [node.name for node in default_sources(tree, stream)]
 
 
-def _security(stream: StreamTable) -> str:
-    requests = ", authenticated control" if stream.authenticated else ""
-    if stream.sealed:
-        return f", signed and sealed for {', '.join(stream.readers) or 'all receivers with keys'}{requests}"
-    late = ", verified after delivery" if stream.verify == "after" else ""
-    return (f", signed SPMs{late}" if stream.signed else "") + requests
+def _security(tree: Tree, stream: StreamTable) -> str:
+    protection = protection_of(tree, stream)
+    return "" if protection == CLEAR else f", {protection.text}"
 
 
 def _pace(stream: StreamTable) -> str:

@@ -69,6 +69,44 @@ class SegmentPlan:
         return spell_where(self.group, self.port, self.transport)
 
 
+_MOST_READERS = 4  # named in a description
+
+
+@attrs.frozen
+class Protection:
+    """Protection of a stream by keys, as all descriptions tell it."""
+
+    signed: Literal["", "SPMs", "packets"] = ""
+    readers: tuple[str, ...] | None = None  # names of the nodes that may read a sealed stream; None: all nodes may
+    is_authenticated: bool = False
+    verify: str = "before"  # or "after": packets are delivered before their proof
+
+    @property
+    def text(self) -> str:
+        """Return the protection as text for people."""
+        words = {"": "clear", "SPMs": "signed SPMs", "packets": "signed"}[self.signed]
+        if self.readers is not None:
+            more = len(self.readers) - _MOST_READERS
+            named = ", ".join(self.readers[:_MOST_READERS]) + (f" and {more} more" if more > 0 else "")
+            words += f" and sealed for {named or 'no node'}"
+        words += ", verified after delivery" if self.verify == "after" else ""
+        return words + (", authenticated control" if self.is_authenticated else "")
+
+    def row(self) -> dict[str, str | bool | int | None]:
+        """Return the protection for scripts. `readers` is a number, None for a stream that all nodes may read."""
+        return {
+            "text": self.text,
+            "signed": self.signed,
+            "sealed": self.readers is not None,
+            "readers": None if self.readers is None else len(self.readers),
+            "authenticated": self.is_authenticated,
+            "verify": self.verify,
+        }
+
+
+CLEAR = Protection()
+
+
 @attrs.frozen
 class StreamPlan:
     """One stream as a node uses it."""
@@ -87,6 +125,7 @@ class StreamPlan:
     # Keys of all nodes of the file by their addresses, if requests need codes; None: they need none.
     known_keys: Mapping[Address, tuple[PublicKeys, ...]] | None = attrs.field(default=None, hash=False, repr=False)
     parameters: Parameters | None = None  # for a source with several streams: the parameters of this stream
+    protection: Protection = CLEAR  # for descriptions
 
     @property
     def is_proved(self) -> bool:
@@ -162,6 +201,13 @@ class NodePlan:
     def reads(self, stream: StreamPlan) -> bool:
         """Return whether the node gets a stream in the clear: the stream is not sealed, or the node is a reader."""
         return stream.readers is None or not set(self.identity.listed).isdisjoint(stream.readers)
+
+    @property
+    def protection_text(self) -> str:
+        """Return the end of the node's start line: the protection of each stream. Empty if all streams are clear."""
+        if all(stream.protection == CLEAR for stream in self.streams):
+            return ""
+        return "".join(f"; stream {stream.name}: {stream.protection.text}" for stream in self.streams)
 
     def parameters_of(self, stream: StreamPlan) -> Parameters:
         """Return the parameters of a stream, which only a source with several streams has apart from its node."""

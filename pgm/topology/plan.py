@@ -12,7 +12,7 @@ from pgm.topology.addresses import AddressPool
 from pgm.topology.check import check
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Count, NodePlace, NodeTable, StreamTable, Topology
-from pgm.topology.node_plan import Address, ChildrenPlan, LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
+from pgm.topology.node_plan import Address, ChildrenPlan, LinePlan, NodePlan, Protection, Role, SegmentPlan, StreamPlan
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules.sealing import readers_of
@@ -245,6 +245,17 @@ def _readers(tree: Tree, stream: StreamTable) -> tuple[PublicKeys, ...] | None:
     return _keys_of(tree.topology, readers_of(tree, stream)) if stream.sealed else None
 
 
+def protection_of(tree: Tree, stream: StreamTable) -> Protection:
+    """Return the protection of a stream. Its readers are the nodes with keys that are not revoked."""
+    readers = None
+    if stream.sealed:
+        readers = tuple(name for name in readers_of(tree, stream) if _keys_of(tree.topology, [name]))
+    is_proved = stream.signed and stream.order == "ordered"
+    return Protection(
+        "packets" if is_proved else "SPMs" if stream.signed else "", readers, stream.authenticated, stream.verify
+    )
+
+
 def _keys_of(topology: Topology, names: Iterable[str]) -> tuple[PublicKeys, ...]:
     """Return the current and the next keys of some nodes, without revoked ones."""
     listed = (keys for name in names for keys in topology.keys.get(name, ()))
@@ -267,6 +278,7 @@ def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -
         readers=_readers(tree, stream),
         known_keys=tree.keys_at if stream.authenticated else None,
         parameters=own,
+        protection=protection_of(tree, stream),
     )
 
 

@@ -50,14 +50,6 @@ def members_of(stream: StreamPlan) -> tuple[PublicKeys, ...]:
     return tuple(keys for keys in stream.readers or () if day < keys.end_day)
 
 
-def sealing_text(plan: NodePlan) -> str:
-    """Return the end of a node's start line: the sealed streams, and how many keys may read each. Empty without any."""
-    sealed = [stream for stream in plan.streams if stream.readers is not None]
-    return "".join(
-        f"; stream {stream.name}: signed and sealed, keys of readers: {len(stream.readers or ())}" for stream in sealed
-    )
-
-
 def change_readers(core: SourceCore, target: str | Path | Topology) -> int:
     """Seal later messages by a new secret, for the readers that a topology names. Return the first sqn of the secret.
 

@@ -44,7 +44,7 @@ def test_elements_hold_neither_secret_nor_plaintext(
     write_private_file(place_of(tree, "source"), PrivateFile(tree, "source", KEYS["source"]))
     with processes(sealed_text(place, "desk-1"), tree) as nodes:
         started = nodes.start_all(ELEMENTS)
-        assert "stream s: signed and sealed, keys of readers: 1" in started[0].log
+        assert "stream s: signed and sealed for desk-1" in started[0].log
         with pgm.blocking.open_source(nodes.file, node="source") as source:
             source.send_batch([MARKER * 40] * 100)
             core = source.internals[0]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pgm.archive.recording.node_recording import names_of
 from pgm.topology.check import check
+from pgm.topology.describe import topology_lines
 from pgm.topology.load import loads
-from pgm.topology.node_plan import StreamPlan
+from pgm.topology.node_plan import Protection, StreamPlan
 from pgm.topology.plan import plan_node
 from tests.unit.topology.trees import GOOD
 from tests.unit.trust.keys import private_keys
@@ -52,3 +53,18 @@ def test_recorder_takes_ciphertext_for_no_batches() -> None:
 
 def test_clear_stream_has_no_readers() -> None:
     assert stream_of(text_of().replace("sealed = true", "")).readers is None
+
+
+def test_all_descriptions_tell_the_protection_in_the_same_words() -> None:
+    text = text_of()
+    told = "signed and sealed for " + ", ".join(stream_of(text).protection.readers or ())
+    assert stream_of(text).protection.text == told
+    assert plan_node(loads(text), "exchange").protection_text == f"; stream quotes: {told}"
+    assert f", {told}" in topology_lines(loads(text))[1]
+    signed = text.replace("sealed = true", "")
+    assert stream_of(signed).protection.text == "signed"
+    unordered = signed.replace("signed = true", 'signed = true\norder = "unordered"')
+    assert stream_of(unordered).protection.text == "signed SPMs"
+    clear = signed.replace("signed = true", "")
+    assert (stream_of(clear).protection.text, plan_node(loads(clear), "exchange").protection_text) == ("clear", "")
+    assert Protection("", (), True).text == "clear and sealed for no node, authenticated control"
