@@ -18,7 +18,7 @@ import pytest
 
 from deploy.doctor import readings
 from deploy.doctor.findings import Level
-from deploy.doctor.machine import free_memory
+from deploy.doctor.machine import aes_instructions, free_memory
 from deploy.doctor.readings import gives_memory_back
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
@@ -90,7 +90,7 @@ def test_doctor_page_lists_the_checks_there_are(tree: Path) -> None:
     told = set(re.findall(r"^\| ([A-Za-z0-9 ]+) \| .* \| .* \|$", PAGE, re.MULTILINE)) - {"check", "setting", "look at"}
     source = "".join(path.read_text() for path in (ROOT / "deploy/doctor").glob("*.py"))
     made = set(re.findall(r'(?:ok|advice|fault|judged|_buffer)\(\s*"([^"]+)"', source))
-    assert told == made | {"GSO", "GRO", "zfec", "pyarrow", "cryptography", "pyspark", "IP protocol 113"}
+    assert told == made | {"GSO", "GRO", "zfec", "pyarrow", "cryptography", "blake3", "pyspark", "IP protocol 113"}
     assert set(by_check(invoked("doctor", tree, "--json").json)) <= told
 
 
@@ -103,6 +103,11 @@ def test_doctor_checks_private_files_as_the_nodes_do(tree: Path, monkeypatch: py
     row = by_check(invoked("doctor", tree, "--json").json)["keys"]
     assert (row["level"], row["subject"]) == ("fault", "source")
     assert "is open to other users" in row["found"]
+
+
+def test_doctor_looks_for_aes_instructions() -> None:
+    assert aes_instructions("flags : fpu aes avx").level is Level.OK
+    assert aes_instructions("flags : fpu avx vaes").level is Level.ADVICE
 
 
 def test_the_examples_of_the_page(tree: Path) -> None:
