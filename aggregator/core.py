@@ -75,7 +75,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             return NOTHING
         if not self.sessions.has_room(now_ns):
             return NOTHING
-        context = self._context_of(item)
+        context = self._context_of(item, now_ns)
         new = AggregatorSession(context, self._setup, self._caches.open_session(context))
         evicted = self.sessions.add(item.tsi, new, peer, now_ns)
         self.counters.sessions_opened += 1

@@ -139,7 +139,7 @@ class RepairerCore(ElementCore[RepairerSession]):
         session = self.sessions.get(item.tsi)
         if session is not None or not self.sessions.has_room(now_ns):
             return session, NOTHING
-        session = RepairerSession(self._context_of(item), self._setup, self.cache.open_session(), self._pacers)
+        session = RepairerSession(self._context_of(item, now_ns), self._setup, self.cache.open_session(), self._pacers)
         session.state.heard_at_ns = now_ns
         self.counters.sessions_opened += 1
         evicted = self.sessions.add(item.tsi, session, peer, now_ns)

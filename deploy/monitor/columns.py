@@ -140,6 +140,13 @@ def _event(node: NodeRecord) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(event['at_s']))} {event['id']}: {event['text']}"
 
 
+def _protection(node: NodeRecord) -> str:
+    """Return the protection of each stream of the node that is known by name, once each."""
+    sessions = [] if node.snapshot is None else node.snapshot["sessions"]
+    texts = (session.get("protection", {}).get("text", "") for session in sessions if session["stream"])
+    return "; ".join(filter(None, dict.fromkeys(texts)))
+
+
 def span(seconds: float) -> str:
     """Return a duration in the largest unit of which it has at least one."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
@@ -172,6 +179,9 @@ COLUMNS = {
     ),
     "missing": MonitorColumn("missing", _missing, _number, "Packets missing now.", 4),
     "lost": MonitorColumn("lost", _lost, _number, "Packets reported to an application as lost."),
+    "protection": MonitorColumn(
+        "protection", _protection, _word, "Protection of the node's streams: clear, signed or sealed, and for whom.", 6
+    ),
     "event": MonitorColumn(
         "last event", _event, _word, "Last event of the node; docs/reference/events.md explains the events.", 7
     ),

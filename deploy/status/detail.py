@@ -59,6 +59,13 @@ def _name(session: dict[str, Any], *_: object) -> str:
     return f"{known or session['tsi']}"
 
 
+def _protection(session: dict[str, Any]) -> str:
+    """Return the protection of a session, and for how long its signatures have been verified."""
+    since_s = session.get("verified_ns", -1) / 1e9
+    text = str(session.get("protection", {}).get("text", "-"))
+    return text if since_s < 0 else f"{text}, for {since_s:,.0f} s"
+
+
 def _key(key: str, form: str = "") -> Callable[..., str]:
     """Return a function that formats a key of a row's last item."""
     return lambda *items: format(items[-1][key], form)
@@ -111,7 +118,7 @@ _TABLES: tuple[tuple[str, Callable[[dict[str, Any]], Rows], tuple[tuple[str, int
         ("stream", 0, _name),
         ("tsi", 5, _key("tsi")),
         ("state", 0, _key("state")),
-        ("protection", 1, lambda session: session.get("protection", {}).get("text", "-")),
+        ("protection", 1, _protection),
         ("window", 0, lambda session: f"{session['trail']:,} to {session['lead']:,}"),
         ("missing", 0, _key("missing_sqns", ",")),
         ("owed", 2, _key("pending_sqns", ",")),

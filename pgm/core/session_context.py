@@ -27,6 +27,7 @@ class SessionContext:
     rng: random.Random
     node_id: NodeId = attrs.field()
     is_signed: bool = False  # whether the SPMs of the stream are signed
+    opened_at_ns: int = 0  # a signed session opens with the first SPM whose signature is valid
 
     @node_id.default
     def _new_node_id(self) -> NodeId:

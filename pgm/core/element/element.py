@@ -66,7 +66,7 @@ class ElementCore(Generic[S]):
             (min(session.deadline_ns, session.state.used_at_ns + expiry) for session in self.sessions), default=NEVER
         )
 
-    def _context_of(self, item: Item) -> SessionContext:
+    def _context_of(self, item: Item, now_ns: int) -> SessionContext:
         tsi = self._setup.names.named(item.tsi, item.data_port)
         return SessionContext(
             tsi,
@@ -76,6 +76,7 @@ class ElementCore(Generic[S]):
             self._rng,
             self._node_id,
             self._signed.signs(item.data_port),
+            now_ns,
         )
 
     def _items_of(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> list[Item]:

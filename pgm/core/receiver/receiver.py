@@ -178,6 +178,7 @@ class ReceiverCore:
             self._rng,
             self._node_id,
             self._signed.signs(item.data_port),
+            now_ns,
         )
         session = ReceiverSession(context, self.setup, self._room, now_ns)
         restarted = restart_of_new_session(session, self._sessions)

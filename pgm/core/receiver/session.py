@@ -177,6 +177,7 @@ class ReceiverSession:
             held_octets=self.window.held_octets,
             parent=self.parents.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
+            verified_ns=self.state.verified_ns(now_ns),
             acked=self.feedback.status,
             lines=self.lines.status(now_ns),
         )

@@ -73,6 +73,10 @@ class SessionState:
         self._claims = LeadClaims(context)
         self._burst = min(context.parameters.jump_burst_sqns, context.parameters.rxw_sqns)
 
+    def verified_ns(self, now_ns: int) -> int:
+        """Return for how long the session is verified by signatures, in ns; -1 if it is not."""
+        return now_ns - self._context.opened_at_ns if self._is_signed else -1
+
     @property
     def path_nla(self) -> Nla | None:
         """Return the path address of the last SPM taken."""

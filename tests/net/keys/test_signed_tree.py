@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def _forgeries(tree: Tree, path: str) -> list[bytes]:
 
 
 async def test_forged_spms_end_at_the_first_node(topology: Topology, place: Place) -> None:
+    began_ns = time.monotonic_ns()
     async with running(topology, *BELOW, "source") as tree:
         with guns(place) as (stranger, *_):
             await deliver(tree, 100)
@@ -70,8 +72,9 @@ async def test_forged_spms_end_at_the_first_node(topology: Topology, place: Plac
                         await trio.testing.wait_all_tasks_blocked(0.01)
             await deliver(tree, 100)
         for name in BELOW:
-            row = next(row for row in tree.core(name).status(0) if row.data_port == 7500)
+            row = next(row for row in tree.core(name).status(time.monotonic_ns()) if row.data_port == 7500)
             assert row.lead == tree.core("source").window.lead
+            assert 0 <= row.verified_ns <= time.monotonic_ns() - began_ns
             assert tree.core(name).counters.lost_sqns == 0
         assert tree.core("desk-1").counters.forged_packets == 0
         [session] = tree.core("desk-1").sessions
