@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from pgm.trust.private_keys import PrivateFile
 from tests.net.keys.test_sealed_tree import KEYS, sealed_text
 from tests.net.support.places import Place
 from tests.net.support.processes import processes
+from tests.unit.trust.test_private_keys import spellings
 
 ELEMENTS = ("relay", "repairer")
 MARKER = os.urandom(16).hex().encode()
@@ -66,3 +69,35 @@ def test_elements_hold_neither_secret_nor_plaintext(
                     assert secret not in octets
                     assert MARKER not in octets
                 assert is_there, f"{element} does not hold the stream"
+
+
+def test_nodes_with_keys_tell_no_octet_of_them(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs, logs, status and telemetry of a reader and of a source that run."""
+    monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path / "keys"))
+    tree, telemetry = f"t{place.number}", tmp_path / "telemetry"
+    for name in ("source", "desk-1"):
+        write_private_file(place_of(tree, name), PrivateFile(tree, name, KEYS[name]))
+    with processes(sealed_text(place, "desk-1"), tree) as nodes:
+        nodes.start_all(ELEMENTS)
+        desk = nodes.start("desk-1", "--telemetry", str(telemetry))
+        desk.line_with("ready:")
+        source = nodes.start("source", "--telemetry", str(telemetry), stdin=subprocess.PIPE)
+        assert source.process.stdin is not None
+        source.process.stdin.write(b"a message\n" * 100)
+        source.process.stdin.flush()
+        snapshot = nodes.until("desk-1", lambda found: found["counters"].get("delivered_packets", 0) > 0)
+        told = [json.dumps([snapshot, nodes.status("source")]), desk.log, source.log]
+        source.process.stdin.close()
+        source.wait()
+        desk.process.terminate()
+        desk.wait()
+        told += [desk.log, source.log, json.dumps([desk.printed, source.printed])]
+    assert list(telemetry.rglob("*.parquet"))
+    octets = b"".join(
+        [*(text.encode() for text in told), *(path.read_bytes() for path in telemetry.rglob("*.parquet"))]
+    )
+    assert b"delivered" in octets
+    for name in ("source", "desk-1"):
+        secret = KEYS[name].secret_octets()
+        raw = [secret[:32], secret[32:]]
+        assert [one for one in [*raw, *map(str.encode, spellings(secret))] if one in octets] == []
