@@ -105,7 +105,9 @@ def up_to(nak: Nak, end: int, base: int) -> Nak | None:
     kept = [sqn for sqn in nak.sqns if base + ((sqn - nak.sqn + HALF) & MASK) - HALF < end]
     if not kept:
         return None
-    others = tuple(option for option in nak.options if not isinstance(option, NakList))
+    # A received packet may have options of other packets, which no encoder writes.
+    own = (option for option in nak.options if nak.kind in option.CARRIERS)
+    others = tuple(option for option in own if not isinstance(option, NakList))
     options = (NakList(sqns=tuple(kept[1:])), *others) if len(kept) > 1 else others
     return attrs.evolve(nak, sqn=kept[0], options=options, octets=b"")
 

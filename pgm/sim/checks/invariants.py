@@ -67,7 +67,10 @@ class NcfFirst(Checker):
 
     def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
         """Record the requested sqns."""
-        if node.is_receiver or channel.is_group or train.stride > _MAX_NAK_OCTETS:
+        if node.is_receiver or train.stride > _MAX_NAK_OCTETS:
+            return
+        if channel.is_group:
+            self._heard(node, train, channel)
             return
         self._refused, self._dropped = _refused(node), _dropped(node)
         for item in train.parse_untrusted()[0]:
@@ -80,6 +83,13 @@ class NcfFirst(Checker):
                     if sqn not in requested:
                         requested[sqn] = confirmed.get(sqn, -1) > recent_ns
                         self._requested_now.append((place, sqn))
+
+    def _heard(self, node: SimulatedNode, train: Train, channel: Channel) -> None:
+        """Count NCFs of other nodes on the segment: an on-LAN repairer repairs what its parent has confirmed."""
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Nak) and item.kind is PacketType.NCF:
+                requested = self._requested.get((node.index, channel.segment.index, item.tsi), {})
+                requested.update((sqn, True) for sqn in _requested_by(item, node) if sqn in requested)
 
     def called(self, node: SimulatedNode) -> None:
         """Forget requests that the node refused. To the node, an NCF that the line dropped counts as sent."""

@@ -119,7 +119,7 @@ def test_blocking_calls_raise_in_the_thread_that_called(place: Place) -> None:
     topology = loads(one_segment(place))
     with pytest.raises(pgm.TopologyError, match="no node 'nobody'"), pgm.blocking.open_source(topology, node="nobody"):
         pass
-    with pytest.raises(pgm.UsageError, match="is a receiver"), pgm.blocking.open_source(topology, node="desk-1"):
+    with pytest.raises(pgm.UsageError, match="is receiver"), pgm.blocking.open_source(topology, node="desk-1"):
         pass
     with pgm.blocking.open_source(topology, node="source", max_apdu=1000) as source:
         with pytest.raises(pgm.UsageError):

@@ -88,14 +88,14 @@ class Storm(Checker):
 
 
 @pytest.mark.slow
-def test_scale_storm_of_250_receivers_stays_within_its_share():
+def test_scale_storm_of_150_receivers_stays_within_its_share():
     """All receivers are deaf for five seconds, then miss the same 1,500 packets.
 
     Repairs may take 75 kB/s in each subnet, so they take two and a half seconds. The RateLimits checker enforces that
     for every repairer over every interval. This test checks the end. All packets are repaired, no loss is reported, and
     each packet was repaired about once in each subnet, not once per receiver.
     """
-    tree = campus(250, txw_max_rte=300_000)
+    tree = campus(150, txw_max_rte=300_000)
     offered = Traffic(3000, size=100, rate=300, burst=20, start_ns=SECOND, close_at_ns=16 * SECOND)
     world = world_of(tree, offered, {})
     storm = Storm()

@@ -26,7 +26,10 @@ REMEMBERED = {
 }
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *REMEMBERED])
+SLOW = {1123, 1001485}  # of the campaign: `python -m tests.sim.campaigns.run_seeds --first SEED --seeds 1`
+
+
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *REMEMBERED} - SLOW))
 def test_everything_arrives_whatever_happens(seed):
     run(seed, build_core)
 

@@ -103,9 +103,11 @@ def test_repairers_keep_requests_from_the_source(mode):
     assert at_source < 0.5 * asked
 
 
-@pytest.mark.parametrize("seed", [0, 1, 7, 503, 4000132, 4000249, 7000080, 7000295, 7000372, 7000401, 7003327])
+@pytest.mark.parametrize("seed", [0, 1, 7, 503, 7000295, 7000372, 7000401, 7003327])
 def test_everything_arrives_with_parity_whatever_happens(seed):
     """More seeds: `python -m tests.sim.campaigns.run_seeds --kind parity --seeds 200`.
+
+    The campaign alone has three slow ones: 4000132, 4000249 and 7000080 (`--first`).
 
     Seed 7: the sqns that a short group left out were reported nowhere. Seed 503: a repair that waited for a slow line
     was taken for a very fast one. Seed 4000132: parity of a hundred groups was requested, and of four kept.

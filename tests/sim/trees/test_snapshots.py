@@ -21,7 +21,7 @@ def check_state_and_stream(got: DeliveryCheck) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05])
-@pytest.mark.parametrize("joiners", [1, 10, 100])
+@pytest.mark.parametrize("joiners", [1, 30])
 def test_joiners_at_once_share_one_state(joiners: int, loss: float) -> None:
     world, tap, names = joined(joiners, loss, state_octets=50 * KIB)
     finish(world)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from pgm.wire import checksum
 from pgm.wire.control_packets import Nak, decode_control_untrusted, encode, ncf_for, with_addresses
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.naks import LIST_SQNS, Naks, full_lists, nak_rows, ncf_rows_for, rows_with_addresses
-from pgm.wire.options import NakBoIvl
+from pgm.wire.naks import LIST_SQNS, Naks, full_lists, nak_rows, ncf_rows_for, rows_with_addresses, up_to
+from pgm.wire.options import NakBoIvl, NakList, ParityPrm
 from pgm.wire.sequence_numbers import SPACE, spans_of, wrap
 from pgm.wire.train import Train
+from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import nak_packet, ncf_packet
 
 KINDS = (PacketType.NAK, PacketType.NNAK, PacketType.NCF)
@@ -125,3 +126,15 @@ def test_sqns_of_spans_are_full_lists_and_a_rest() -> None:
     made, rest = full_lists([(10, 100), (200, 240)])
     assert made.tolist() == [list(range(10, 73)), [*range(73, 100), *range(200, 236)]]
     assert rest == [236, 237, 238, 239]
+
+
+def test_part_of_a_nak_has_no_options_of_other_packets() -> None:
+    """An attacker can send any option, and no encoder writes an option on another packet."""
+    options = (NakList(sqns=(6, 7)), ParityPrm(tgsize=8))
+    nak = Nak(
+        tsi=TSI, data_port=DATA_PORT, sqn=5, source_nla="10.0.0.1", group_nla="239.0.0.1", options=options,
+        kind=PacketType.NNAK,
+    )  # fmt: skip
+    part = up_to(nak, 7, 5)
+    assert part is not None
+    assert decode_control_untrusted(encode(part)).options == (NakList(sqns=(6,)),)
