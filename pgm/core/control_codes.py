@@ -119,9 +119,8 @@ class ControlCodes:
         self._counters = counters
         self._named: set[Nla] = set()  # peers with a notice
         self._given: set[Nla] = set()  # nodes of the file that have this node's segment key
-        self._asked: dict[
-            Nla, tuple[int, int]
-        ] = {}  # when a node may be asked for its key again, and the wait until then
+        # when a node may be asked for its key again, and the wait until then
+        self._asked: dict[Nla, tuple[int, int]] = {}
         self._effects: list[Effect] = []
 
     def checked(self, item: Packet, segment: Segment, peer: Nla, now_ns: int) -> Packet | None:

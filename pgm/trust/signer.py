@@ -12,9 +12,8 @@ from pgm.trust.proofs import FIRST_PREVIOUS, MOST_SPANS, Proof, Span, hash_of_pr
 from pgm.units import NEVER
 from pgm.wire.packet_run import Run
 
-SPAN_OCTETS = (
-    256 << 10
-)  # of the packets of a span: BLAKE3 is then near its full speed, and the octets stay in the cache
+# Octets of the packets of a span: BLAKE3 is then near its full speed, and the octets stay in the cache.
+SPAN_OCTETS = 256 << 10
 # Intervals after a proof of several packets, and after one of many octets. Single messages do not wait long, and the
 # verifications of fast streams stay a few percent of a core.
 SEVERAL_IVLS = 2

@@ -154,7 +154,7 @@ class SealedSessionCheck:
         return self._proofs.digest(runs)
 
     def take_record_untrusted(self, octets: bytes) -> bool:
-        """Take key records. Return whether the source has signed them for this session. Never raises."""
+        """Take key records. Return whether the source has signed them for the stream's session. Never raises."""
         head = SecretHead.of_untrusted(octets)
         if head is None or head.terms.session != self._session:
             return False

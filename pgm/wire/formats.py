@@ -239,6 +239,12 @@ def _decode_special_untrusted(kind: Kind, octets: memoryview, at: int, end: int)
     return bytes(rest), end
 
 
+def companion_tsi(tsi: Tsi, bit: int) -> Tsi:
+    """Return the TSI of a session that goes with a stream, or that of the stream: the source port differs in `bit`."""
+    port = int.from_bytes(tsi[-2:], "big")
+    return tsi[:-2] + (port ^ bit).to_bytes(2, "big")
+
+
 def tsi_text(tsi: Tsi) -> str:
     """Return the usual spelling of a TSI (INT-U14): six decimal octets of the GSI, and the data-source port."""
     return ".".join(str(octet) for octet in tsi[:6]) + f".{int.from_bytes(tsi[6:], 'big')}"

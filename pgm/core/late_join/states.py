@@ -16,7 +16,7 @@ import attrs
 
 from pgm.parameters import Parameters
 from pgm.units import KIB
-from pgm.wire.formats import Tsi
+from pgm.wire.formats import Tsi, companion_tsi
 from pgm.wire.sequence_numbers import wrap
 
 _BIT = 0x8000  # by which ports of states differ from those of their stream
@@ -61,8 +61,7 @@ def state_port(data_port: int) -> int:
 
 def state_tsi(tsi: Tsi) -> Tsi:
     """Return the TSI of the states of a session, or of the session of states."""
-    port = int.from_bytes(tsi[-2:], "big")
-    return tsi[:-2] + (port ^ _BIT).to_bytes(2, "big")
+    return companion_tsi(tsi, _BIT)
 
 
 def most_octets(parameters: Parameters) -> int:

@@ -76,7 +76,7 @@ class StreamJudge:
         self._spans: deque[ProvedSpan] = deque()
 
     def take_untrusted(self, octets: bytes) -> bool:
-        """Take a proof. Return whether it is one of this session."""
+        """Take a proof. Return whether the proof belongs to the session of the judge."""
         check = self._current_check()
         proof = None if check is None else check.proof_of_untrusted(octets)
         if proof is None:
@@ -375,12 +375,11 @@ class ProvedReceiver(ReceiverCore):
 
     def _give_up(self, tsi: Tsi, judge: StreamJudge) -> list[Effect]:
         """Close a session whose source has given this receiver no secret."""
-        judge.waits_since_ns = NEVER
         session = self._sessions.get(tsi)
-        if session is None or not session.delivery.is_receiving:
-            return []
-        effects = [*session.delivery.end(CloseCause.NO_SECRET)]
-        judge.waits_since_ns = NEVER
+        effects: list[Effect] = []
+        if session is not None and session.delivery.is_receiving:
+            effects += session.delivery.end(CloseCause.NO_SECRET)
+        judge.waits_since_ns = NEVER  # also if the end has asked for the secret once more
         return effects
 
     def _request(self, tsi: Tsi, sqns: Sequence[int]) -> list[Effect]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from pgm.wire.formats import KEY_RECORDS_BIT, Tsi
+from pgm.wire.formats import KEY_RECORDS_BIT, Tsi, companion_tsi
 from pgm.wire.train import Octets
 
 
@@ -21,8 +21,7 @@ def key_port(data_port: int) -> int:
 
 def key_tsi(tsi: Tsi) -> Tsi:
     """Return the TSI of the key records of a session, or of the session of key records."""
-    port = int.from_bytes(tsi[-2:], "big")
-    return tsi[:-2] + (port ^ KEY_RECORDS_BIT).to_bytes(2, "big")
+    return companion_tsi(tsi, KEY_RECORDS_BIT)
 
 
 class PayloadSealer(Protocol):

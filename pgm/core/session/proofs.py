@@ -4,8 +4,9 @@ The data port of the proofs and the source port of their TSI differ from those o
 without keys never take a proof. Otherwise the session is ordinary PGM: relays pass it on, and repairers cache it. Each
 proof is one packet. Cores know no cryptography: what makes and checks proofs is given to them.
 
-A receiver that lacks a packet for good, or has a wrong one, requests the details of its group: the digest of each packet. The request is an SPMR of the session of proofs with `StateOffer`, from hop to hop up to the source. The
-source sends details as further packets of the session of proofs, so all receivers have them, and repairers cache them.
+A receiver that lacks a packet for good, or has a wrong one, requests the details of its group: the digest of each packet.
+The request is an SPMR of the session of proofs with `StateOffer`, from hop to hop up to the source. The source sends
+details as further packets of the session of proofs, so all receivers have them, and repairers cache them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from pgm.wire.formats import DATA_HEADER_OCTETS, PROOFS_BIT, Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, PROOFS_BIT, Tsi, companion_tsi
 from pgm.wire.train import Run
 
 DETAIL_GROUP = 32  # packets of a request for details: their digests fill two packets
@@ -26,8 +27,7 @@ def proof_port(data_port: int) -> int:
 
 def proof_tsi(tsi: Tsi) -> Tsi:
     """Return the TSI of the proofs of a session, or of the session of proofs."""
-    port = int.from_bytes(tsi[-2:], "big")
-    return tsi[:-2] + (port ^ PROOFS_BIT).to_bytes(2, "big")
+    return companion_tsi(tsi, PROOFS_BIT)
 
 
 def detail_group(sqn: int) -> int:

@@ -105,6 +105,7 @@ class ProvedSource(SourceCore):
             session = SourceCore(own, record_parameters(parameters), now_ns, counters=self.counters)
             self._seconds.append(session)
             self._records = RecordSchedule(setup.sealer, session, parameters.key_record_ivl)
+        self._by_tsi = {session.setup.tsi: session for session in self._seconds}
 
     @property
     def tsis(self) -> tuple[Tsi, ...]:
@@ -138,7 +139,7 @@ class ProvedSource(SourceCore):
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take requests for proofs and key records; everything else is for the stream."""
         items, rejects = train.parse_scattered_untrusted()
-        by_tsi = {session.setup.tsi: session for session in self._seconds}
+        by_tsi = self._by_tsi
         if all(item.tsi not in by_tsi for item in items):
             return super().receive(train, channel, peer, now_ns)
         effects: list[Effect] = []
@@ -185,7 +186,7 @@ class ProvedSource(SourceCore):
         prover_ns = NEVER if self._proofs.window.has_unsent else self._prover.deadline_ns
         at = min(super().deadline_ns, self._proofs.deadline_ns, prover_ns)
         if self._records is not None:
-            at = min(at, self._seconds[1].deadline_ns, self._records.deadline_ns)
+            at = min(at, self._records.session.deadline_ns, self._records.deadline_ns)
         return at
 
     def handle_deadline(self, now_ns: int) -> Effects:
@@ -221,8 +222,8 @@ class ProvedSource(SourceCore):
             self._is_proved = True
             self._proofs.close()
         if self._records is not None and not self._records.is_busy:
+            self._records.session.close()
             self._records = None
-            self._seconds[1].close()
 
     def _may_send_records(self, now_ns: int) -> bool:
         """Take the next key record. Return whether records may leave: a round of them takes turns with the stream."""

@@ -14,7 +14,7 @@ class RecordSchedule:
 
     def __init__(self, sealer: PayloadSealer, session: SourceCore, ivl: int) -> None:
         self._sealer = sealer
-        self._session = session
+        self.session = session
         self._ivl = ivl
         self._next_ns = 0  # when the next round begins
         self._round: Iterator[bytes] | None = None
@@ -31,7 +31,7 @@ class RecordSchedule:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        if self._session.window.has_unsent:
+        if self.session.window.has_unsent:
             return NEVER
         return self._next_ns if self._round is None else 0
 
@@ -45,4 +45,4 @@ class RecordSchedule:
         if record is None:
             self._round = None
         else:
-            self._session.submit((record,))
+            self.session.submit((record,))
