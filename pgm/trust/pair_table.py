@@ -3,8 +3,8 @@
 The keys of a pair take an X25519 agreement, some 0.1 ms, and are computed once, at the first packet. The file bounds their
 number. A node is known by address and id of keys together, so a node cannot speak from the address of another one.
 
-What a node says to all has a code of its segment key. A process makes a new one at its start, so a revoked node does not
-keep it. Processes of one node have different ones, so an address may have several.
+Packets for all nodes carry a code of the sender's segment key. A process makes a new key at its start, so a revoked node
+has no valid one. Processes of one node have different keys, so an address may have several.
 """
 
 from __future__ import annotations

@@ -18,7 +18,11 @@ TABLE = Path(__file__).parent / "lines.toml"
 PAGE = ROOT / "docs" / "reference" / "attacks.md"
 LISTS = {
     "field": ("Seen in the field", "An ordinary UDP sender tried these attacks against real processes.", 9),
-    "design": ("Of the design", "These attacks are known from other implementations of PGM, and from their code.", 15),
+    "design": (
+        "Attacks on the design",
+        "These attacks are known from other implementations of PGM, and from their code.",
+        15,
+    ),
 }
 
 
