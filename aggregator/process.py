@@ -9,8 +9,9 @@ from functools import partial
 from aggregator.core import AggregatorCore
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
+from pgm.net.control.operated_process import Log
 from pgm.net.core_factory import element_setup
-from pgm.net.element_process import Log, run_element
+from pgm.net.element_process import run_element
 from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.telemetry.snapshot import Snapshot

@@ -21,9 +21,10 @@ from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.session.state import SessionState
 from pgm.core.structures.arena import PROCESS_MEMORY
 from pgm.net.cache_file import CacheFile
+from pgm.net.control.operated_process import Log
 from pgm.net.core_factory import element_setup
 from pgm.net.durable.archive_memory import ArchiveMemory
-from pgm.net.element_process import Log, run_element
+from pgm.net.element_process import run_element
 from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.stream_signatures import signers_of
 from pgm.telemetry.snapshot import Snapshot

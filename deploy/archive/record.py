@@ -41,14 +41,13 @@ from pgm.core.effects import (
 )
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.errors import UsageError
-from pgm.net.control.serve import start_answering
+from pgm.net.control.operated_process import start_operating
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.core_factory import receiver_core, stream_of
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.durable.archive_memory import ArchiveMemory
-from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import driven, receiving_driver, resolve
 from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.kept_companions import keeping_companions
@@ -162,12 +161,8 @@ async def _until_done(
     plan: NodePlan, driver: TrioDriver, application: _RecordingApplication, meter: ProgressLine
 ) -> Snapshot:
     started_ns = driver.now_ns()
-    for link in driver.links:
-        if link.sockets.buffers.complaint:
-            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     async with open_plain_nursery() as nursery:
-        await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
-        await nursery.start(cancel_on_signal, nursery.cancel_scope)
+        await start_operating(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns), log)
         nursery.start_soon(_show_progress, application, meter)
         log("ready", f"{plan.name} is recording{plan.protection_text}")
         await application.has_ended.wait()

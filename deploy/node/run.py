@@ -27,10 +27,9 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost
 from pgm.core.effects import Snapshot as ApplicationState
 from pgm.errors import PayloadTooLarge, UsageError
-from pgm.net.control.serve import start_answering
+from pgm.net.control.operated_process import start_operating
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import open_receiver, open_source
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
@@ -64,12 +63,8 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
     def snapshot() -> Snapshot:
         return snapshot_of(plan, node.driver, started_ns)
 
-    for link in node.links:
-        if link.sockets.buffers.complaint:
-            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     async with open_plain_nursery() as nursery:
-        await start_answering(nursery, plan, node.driver, snapshot)
-        await nursery.start(cancel_on_signal, nursery.cancel_scope)
+        await start_operating(nursery, plan, node.driver, snapshot, log)
         log("ready", f"{plan.role.value} {plan.name} runs{plan.protection_text}")
         yield snapshot
         SIGTERM_HANDLER.has_ended = True  # set before trio stops handling signals

@@ -62,11 +62,19 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
         file=file,
         command=" ".join(_quoted(word) for word in (executable, verb, str(file), "--node", plan.name)),
         capabilities="CAP_NET_RAW" if needs_raw else "",
+        private_users="no" if needs_raw else "yes",  # a capability of a user namespace opens no raw socket
+        home="read-only" if _is_at_home(executable, str(file)) else "yes",
+        watchdog=plan.parameters.watchdog_ivl // SECOND,
         usage=EXIT_USAGE,
         stop_s=stop_s,
         memory=f"{memory_of(plan) // MIB + 1}M",
         folders=_folders_of(plan),
     )
+
+
+def _is_at_home(*paths: str) -> bool:
+    """Return whether a path lies where `ProtectHome` hides everything."""
+    return any(path.startswith(("/home/", "/root/", "/run/user/")) for path in paths)
 
 
 def _folders_of(plan: NodePlan) -> str:

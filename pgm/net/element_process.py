@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gc
-import signal
 from collections.abc import Callable, Sequence
-
-import trio
 
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
 from pgm.core.structures.arena import PROCESS_MEMORY, READING_OCTETS, Arena, ChunkMemory
-from pgm.net.control.serve import start_answering
+from pgm.net.control.operated_process import Log, start_operating
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.rest_settings import element_read_settings
@@ -23,8 +20,6 @@ from pgm.net.wall_clock import wall_offset_ns
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
-
-Log = Callable[[str, str], None]  # code, text
 
 
 class _Element:
@@ -70,29 +65,12 @@ async def run_element(
     # Loaded objects stay: a full collection that visits them takes 25 ms, in which 17 MB arrive at 700 MB/s.
     gc.freeze()
     started_ns = driver.now_ns()
-    for link in links:
-        if link.sockets.buffers.complaint:
-            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     try:
         with observing(plan, driver.core, started_ns, wall_offset_ns) as driver.observer:
             async with open_plain_nursery() as nursery:
-                await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
                 nursery.start_soon(driver.run)
-                await nursery.start(cancel_on_signal, nursery.cancel_scope)
+                await start_operating(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns), log)
                 log("ready", f"{plan.role.value} {plan.name} runs{plan.protection_text}")
         return snapshot_of(plan, driver, started_ns)
     finally:
         links.leave(driver)
-
-
-async def cancel_on_signal(
-    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Cancel a scope on SIGTERM, SIGINT, SIGHUP (if not ignored, as by nohup). Report the start once none is missed."""
-    wanted = {signal.SIGTERM, signal.SIGINT}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        wanted.add(signal.SIGHUP)
-    with trio.open_signal_receiver(*wanted) as signals:
-        task_status.started()
-        async for _ in signals:
-            scope.cancel()

@@ -56,10 +56,23 @@ def test_systemd_accepts_every_unit_of_an_example(tmp_path: Path) -> None:
     assert verify(tmp_path) == ""
 
 
+def test_units_expose_little(tmp_path: Path) -> None:
+    """The score of systemd-analyze runs from 0 to 10. Its largest parts are the network and the sockets of a node."""
+    rendered(tmp_path, FLOOR, "--node", "desk-1", "--node", "floor-2-repairer")
+    units = sorted(tmp_path.glob("*.service"))
+    assert verify(tmp_path) == ""
+    judged = ["systemd-analyze", "security", "--offline=true", "--threshold=15", *units]
+    done = subprocess.run(judged, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr
+    home = tmp_path / "units"
+    invoked("render", FLOOR, "--node", "desk-1", "--output", home, "--command", "/home/op/bin/pgm")
+    assert "ProtectHome=read-only\n" in next(home.glob("*.service")).read_text()
+
+
 def test_systemd_reports_a_broken_unit(tmp_path: Path) -> None:
     rendered(tmp_path, FLOOR, "--node", "desk-1")
     unit = tmp_path / "pgm-trading-floor-desk-1.service"
-    unit.write_text(unit.read_text().replace("Type=exec", "Type=exce"))
+    unit.write_text(unit.read_text().replace("Type=notify", "Type=notifie"))
     assert "Failed to parse service type" in verify(tmp_path)
 
 
@@ -71,7 +84,11 @@ def test_a_path_that_means_something_to_systemd_is_quoted(tmp_path: Path) -> Non
     units = tmp_path / "units"
     rendered(units, file, "--node", "desk-1")
     assert verify(units) == ""
-    (line,) = [one for one in (units / "pgm-trading-floor-desk-1.service").read_text().splitlines() if "Exec" in one]
+    (line,) = [
+        one
+        for one in (units / "pgm-trading-floor-desk-1.service").read_text().splitlines()
+        if one.startswith("ExecStart")
+    ]
     path = str(file).replace("%", "%%").replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
     assert line == f'ExecStart={sys.executable} run "{path}" --node desk-1'
 

@@ -39,6 +39,8 @@ class CommonParameters(TypedDict, total=False):
     telemetry_sample_ivl: Quantity
     telemetry_queue: int
     telemetry_bytes: Quantity
+    ready_ivl: Quantity
+    watchdog_ivl: Quantity
 
 
 class SourceParameters(CommonParameters, total=False):

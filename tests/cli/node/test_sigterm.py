@@ -11,7 +11,7 @@ import pytest
 _PROGRAM = """
 import os, signal, trio
 from deploy.node.sigterm import SIGTERM_HANDLER
-from pgm.net.element_process import cancel_on_signal
+from pgm.net.control.operated_process import cancel_on_signal
 
 async def run():
     async with trio.open_nursery() as nursery:

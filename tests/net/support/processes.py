@@ -118,7 +118,7 @@ class Processes:
         """Start a node, by `pgm run` or another command, without waiting for it."""
         arguments = [verb, str(self.file), "--node", node, "--json", *options]
         environment = {"PGM_RUNTIME_DIR": str(self.folder)}
-        process = Process(node, arguments, host, env=environment, **settings)
+        process = Process(node, arguments, host, env=environment | settings.pop("env", {}), **settings)
         self.running[node] = process
         self.all.append(process)
         return process

@@ -1,0 +1,44 @@
+"""Process that an operator or a service manager runs: it answers questions, ends on a signal, and reports its state."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import trio
+
+from pgm.net.control.serve import start_answering
+from pgm.net.control.service_manager import report_to_managers
+from pgm.net.driver.node_driver import NodeDriver
+from pgm.telemetry.snapshot import Snapshot
+from pgm.topology.node_plan import NodePlan
+
+Log = Callable[[str, str], None]  # code, text
+
+
+async def start_operating(
+    nursery: trio.Nursery, plan: NodePlan, driver: NodeDriver, snapshot: Callable[[], Snapshot], log: Log
+) -> None:
+    """Answer for a node, report to the service manager, and cancel `nursery` on a signal.
+
+    Complaints about socket buffers go to `log`. Returns once no signal is missed. Raises `ProcessError`.
+    """
+    for link in driver.links:
+        if link.sockets.buffers.complaint:
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+    await start_answering(nursery, plan, driver, snapshot)
+    nursery.start_soon(report_to_managers, driver, plan.parameters.ready_ivl)
+    await nursery.start(cancel_on_signal, nursery.cancel_scope)
+
+
+async def cancel_on_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Cancel a scope on SIGTERM, SIGINT, SIGHUP (if not ignored, as by nohup). Report the start once none is missed."""
+    wanted = {signal.SIGTERM, signal.SIGINT}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.add(signal.SIGHUP)
+    with trio.open_signal_receiver(*wanted) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
