@@ -287,6 +287,10 @@ class Counters:
     unlisted_packets: int = _count(
         "packets", "Data packets and SPMs from addresses that are not among a stream's sources."
     )
+    kernel_refused_packets: int = _count(
+        "packets",
+        "Packets of unlisted senders that the kernel dropped before the process read them (kernel_refusal_after).",
+    )
     foreign_packets: int = _count("packets", "Packets for another port, stream or role.")
     # changes by an operator
     settings_changed: int = _count(

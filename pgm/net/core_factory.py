@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import TypeVar
+from collections.abc import Sequence
 
 import attrs
 
@@ -23,7 +21,6 @@ from pgm.core.segment import Segment
 from pgm.core.session.key_records import PayloadSealer, key_port
 from pgm.core.session.proofs import Prover, proof_port
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
-from pgm.core.session.source_filter import AllowedSources
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.proved import ProvedMultiLineSource, ProvedSnapshotSource, ProvedSource
@@ -32,11 +29,10 @@ from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import SourceNames, gsi_of
 from pgm.errors import UsageError
+from pgm.net.link.permitted import allowed_sources, with_companions
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
 from pgm.wire.signed_spm import SpmSigner
-
-V = TypeVar("V")
 
 _ANY_ADDRESS = {False: "0.0.0.0", True: "::"}  # by whether it is IPv6
 
@@ -183,20 +179,6 @@ def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ..
     return tuple(LineSetup(by_name[line.segment], line.parents, line.repairers) for line in plan.lines)
 
 
-def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> AllowedSources:
-    """Return the allowed senders of each stream: those of its list, and the elements that answer this node."""
-    near = (*plan.parents, *plan.keepers, *plan.siblings, *plan.partners, *chain.from_iterable(plan.repairers))
-    return _with_companions(
-        {stream.data_port: stream.allowed.union(near) for stream in streams if stream.allowed is not None}
-    )
-
-
-def _with_companions(by_port: Mapping[int, V]) -> dict[int, V]:
-    """Return values by data port that hold for states, proofs and key records of the streams, too."""
-    others = {of(port): value for port, value in by_port.items() for of in (state_port, proof_port, key_port)}
-    return {**others, **by_port}
-
-
 def gsi_name(plan: NodePlan, stream: StreamPlan, node: str) -> str:
     """Return the name from which a node of the topology derives the global source id of a stream."""
     return f"{stream.name}.{node}.{plan.topology}"
@@ -245,7 +227,7 @@ def receiver_core(
         keepers=plan.keepers,
         asks_below_trail=plan.asks_below_trail,
         unordered_ports=unordered_ports(streams),
-        allowed=_allowed(plan, streams),
+        allowed=allowed_sources(plan, streams),
         unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
         late_ports=frozenset(stream.data_port for stream in streams if stream.verify == "after")
         if starts is BY_PARAMETERS  # a saved position must be proved
@@ -255,7 +237,7 @@ def receiver_core(
         starts=starts,
         signers=attrs.evolve(
             signers,
-            by_port=_with_companions(signers.by_port),
+            by_port=with_companions(signers.by_port),
             proofs={} if wants_state else signers.proofs,  # a start in the middle of a block cannot be proved yet
         ),
     )
@@ -273,8 +255,8 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSi
         partners=plan.partners,
         lines=lines_of(plan, segments),
         is_standby=plan.is_standby,
-        allowed=_allowed(plan, plan.streams),
-        signers=attrs.evolve(signers, by_port=_with_companions(signers.by_port)),
+        allowed=allowed_sources(plan, plan.streams),
+        signers=attrs.evolve(signers, by_port=with_companions(signers.by_port)),
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
         siblings=plan.siblings,

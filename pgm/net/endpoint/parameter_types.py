@@ -17,6 +17,7 @@ class CommonParameters(TypedDict, total=False):
     snapshot_bytes: Quantity
     signature_age: Quantity
     details_ivl: Quantity
+    kernel_refusal_after: int
     nak_bo_ivl_min: Quantity
     nak_bo_ivl_max: Quantity
     excess_nak_window_ivl: Quantity

@@ -18,7 +18,9 @@ from pgm.core.structures.arena import Arena
 from pgm.impairments import Injector
 from pgm.net.link.group_sender import GroupSender
 from pgm.net.link.reader import BUSY, SegmentReader
+from pgm.net.link.socket_drops import SocketDrops
 from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT, block_echo, open_sockets, socket_name
+from pgm.net.sockets.packet_filter import ALL_SENDERS, SenderLists
 from pgm.net.sockets.raw_ip import ROUTER_ALERT, Ancillary
 from pgm.net.sockets.shared_address import Concerns
 from pgm.parameters import Parameters
@@ -57,9 +59,13 @@ class Link(SegmentReader):
         arena: Arena,
         injector: Injector | None,
         *,
+        lists: SenderLists = ALL_SENDERS,
         may_share: bool = False,
     ) -> None:
-        """Open the sockets. With `may_share` other processes of this user may have the same address and port."""
+        """Open the sockets. With `may_share` other processes of this user may have the same address and port.
+
+        The kernel drops packets of senders that are not in `lists` after `kernel_refusal_after` of them.
+        """
         self.plan = plan
         # Draws losses on the way out, which leave holes in trains. A topology file's impairments are losses on the way
         # in.
@@ -76,7 +82,10 @@ class Link(SegmentReader):
             plan.peers,
             interface.network,
         )
-        super().__init__(sockets, segment, arena, injector, is_raw=plan.transport == "ip")
+        is_raw = plan.transport == "ip"
+        after_packets = 0 if is_raw else parameters.kernel_refusal_after  # a raw socket has IP headers in its packets
+        drops = SocketDrops(interface.address, lists, after_packets)
+        super().__init__(sockets, segment, arena, injector, drops, is_raw=is_raw)
         self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
         self.to_group = None if sockets.to_group is None else GroupSender(sockets.to_group)
         self._passes_echo = False
@@ -103,6 +112,8 @@ class Link(SegmentReader):
         """
         is_shared = any(shared.has_company or not shared.was_first for shared in self.sockets.shared)
         self._hear_itself(self._passes_echo or is_shared)
+        for shared in self.sockets.shared if is_shared else ():
+            self._drops.release(shared.own)
 
     def concern(self, concerns: Concerns) -> None:
         """Take the packets of these sources and data ports, if other processes share the address."""

@@ -20,6 +20,7 @@ from pgm.core.structures.arena import Arena
 from pgm.impairments import Injector
 from pgm.net.keys.start_check import own_keys
 from pgm.net.link.link import Link
+from pgm.net.link.permitted import sender_lists
 from pgm.net.link.reader import SocketRead
 from pgm.net.sockets.inputs import Input
 from pgm.net.sockets.shared_address import Concerns
@@ -217,13 +218,13 @@ def open_links(
     receiver, whose core is the only user of the memory read until another endpoint joins.
     """
     own_keys(plan)
-    links: list[Link] = []
+    lists, links = sender_lists(plan), list[Link]()
     try:
         for index, segment in enumerate(plan.segments):
             injector = None
             if not segment.impairment.is_lossless:
                 injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
-            link = Link(segment, index, plan.parameters, arena, injector, may_share=plan.may_share_address)
+            link = Link(segment, index, plan.parameters, arena, injector, lists=lists, may_share=plan.may_share_address)
             link.has_single_consumer = has_single_consumer
             links.append(link)
     except BaseException:

@@ -19,6 +19,7 @@ from pgm.core.counters import Counters
 from pgm.core.segment import Channel, Segment
 from pgm.core.structures.arena import READING_OCTETS, ROOM, Arena
 from pgm.impairments import Injector
+from pgm.net.link.socket_drops import SocketDrops
 from pgm.net.sockets.inputs import Input
 from pgm.net.sockets.msghdr import CONTROL_OCTETS
 from pgm.net.sockets.open import SO_MEMINFO, SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
@@ -32,7 +33,6 @@ from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, Octets, Train
 
 _INT = struct.Struct("=i")
 _U32 = struct.Struct("=I")
-_MASK = 0xFFFFFFFF
 _TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # plain ints: enum operators run in Python
 # Errors of a network driver with a full queue.
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
@@ -94,7 +94,14 @@ class SegmentReader:
     """Read side of the sockets of one segment of one node."""
 
     def __init__(
-        self, sockets: SegmentSockets, segment: Segment, arena: Arena, injector: Injector | None, *, is_raw: bool
+        self,
+        sockets: SegmentSockets,
+        segment: Segment,
+        arena: Arena,
+        injector: Injector | None,
+        drops: SocketDrops,
+        *,
+        is_raw: bool,
     ) -> None:
         # Whether one receiver's core is the only user of the memory read, so that it may leave room for gaps.
         self.has_single_consumer = False
@@ -111,7 +118,7 @@ class SegmentReader:
         self._own_name: tuple[str, int] = sockets.own.getsockname()[:2]
         self._group_channel = Channel(segment, True)
         self._unicast_channel = Channel(segment, False)
-        self._kernel_drops: dict[Input, int] = {}
+        self._drops = drops
         self._held: dict[Input, deque[tuple[Octets, _ReadResult]]] = {}
         self._recvmmsg = None if is_raw else Recvmmsg.or_none()
         self._batch_size = _FIRST_BATCH  # datagrams of the next `recvmmsg`
@@ -134,6 +141,10 @@ class SegmentReader:
         octets in the arena, unless `keep` is called. A single packet is first offered to `take`; None is returned if
         `take` takes it.
         """
+        counters = self.counters
+        if counters.unlisted_packets + counters.uncoded_packets >= self._drops.watch_from:
+            shared = self._shared.get(sock)
+            self._drops.watch(sock, counters, is_shared=shared is not None and shared.has_company)
         while True:
             chunk, at, room = self.arena.reading_room(self._room_behind)
             read = self._receive(sock, chunk, at, room)
@@ -481,7 +492,4 @@ class SegmentReader:
         return stride
 
     def _note_drops(self, sock: Input, total: int) -> None:
-        more = (total - self._kernel_drops.get(sock, 0)) & _MASK
-        if more <= _MASK >> 1:  # else the number came with a packet older than the newest number
-            self.counters.socket_drops += more
-            self._kernel_drops[sock] = total
+        self.counters.socket_drops += self._drops.more(sock, total)

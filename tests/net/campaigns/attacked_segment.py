@@ -251,7 +251,7 @@ def _cost_us(node: str, calm: list[Turn], attacked_turns: list[Turn]) -> float:
 
 
 def _tells_of_attack(name: str) -> bool:
-    return any(part in name for part in ("forged", "unlisted", "foreign", "braked", "unproved", "unverified", "stale", "lost", "socket", "missing", "jumps", "sessions", "rejects"))  # fmt: skip
+    return any(part in name for part in ("forged", "unlisted", "refused", "uncoded", "foreign", "braked", "unproved", "unverified", "stale", "lost", "socket", "missing", "jumps", "sessions", "rejects"))  # fmt: skip
 
 
 if __name__ == "__main__":
