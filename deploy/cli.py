@@ -37,6 +37,7 @@ _COMMANDS = {
     "bench": ("deploy.bench.command", "Measure the speed on this machine, beside plain sockets, OpenPGM and ZeroMQ."),
     "status": ("deploy.status.status", "Show the counters of the running nodes of a topology."),
     "top": ("deploy.monitor.top", "Watch the running nodes on a live screen."),
+    "agent": ("deploy.monitor.agent", "Serve the state of this host to the commands with --fleet."),
     "monitor": ("deploy.monitor.monitor", "Serve the counters of running nodes over HTTP, to browsers and Prometheus."),
     "ctl": ("deploy.status.ctl", "Change settings of running nodes: rate, injected losses, reduced budgets."),
     "doctor": (

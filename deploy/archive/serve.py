@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from deploy.terminal.log import log
 from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.target import require_node
+from deploy.terminal.tls_files import certificate_of
 from deploy.terminal.token_file import read_token
 from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.core_factory import stream_of
@@ -178,20 +178,8 @@ def _require_address(listen: str) -> None:
 
 
 def _certificate(certificate: Path | None, key: Path | None) -> tuple[bytes, bytes] | None:
-    if certificate is None and key is None:
-        return None
-    if certificate is None or key is None:
-        raise UsageError("a certificate and its key go together", remedy="give --tls-cert and --tls-key")
-    octets = certificate.read_bytes(), key.read_bytes()
-    try:
-        # An encrypted key gets an empty password, because gRPC could not ask for one either.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=bytes)
-    except ssl.SSLError as error:
-        raise UsageError(
-            f"{certificate} and {key} are no certificate with its key: {error.reason or error}",
-            remedy="use PEM files, the key without a password, the server's certificate before the certificates of its issuers",
-        ) from None
-    return octets
+    files = certificate_of(certificate, key)
+    return None if files is None else (files.certificate.read_bytes(), files.key.read_bytes())
 
 
 def _parameters(overrides: Sequence[str]) -> Parameters:

@@ -21,7 +21,6 @@ import trio
 from deploy.archive.record import need_arrow
 from deploy.demo.account import build_account
 from deploy.demo.tree import DemoTree, demo_topology
-from deploy.node.runtime_folders import DEMO_PREFIX
 from deploy.node.sample_messages import digest
 from deploy.node.supervisor import ChildProcess, Supervisor, heed_signals
 from deploy.node.up import start_order
@@ -29,6 +28,7 @@ from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import FOLDER, NEW_FILE, option, parsed, telemetry_folder
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
+from pgm.fleet.runtime_folders import DEMO_PREFIX
 from pgm.net.control.status_socket import ask_status
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS

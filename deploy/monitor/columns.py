@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from deploy.monitor.nodes import NodeRecord
+from pgm.fleet.nodes import NodeRecord
 
 Value: TypeAlias = float | str | None  # None: the role has no such number, or the node has not answered
 _NOW = "1s"  # window of the rates

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlencode
 
 from deploy.monitor.columns import COLUMNS, lost_of, total_of
-from deploy.monitor.nodes import NodeRecord, NodeState, TreeView
 from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
+from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 
 _SHOWN = [key for key in COLUMNS if key != "topology"]
 _DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is

@@ -7,7 +7,8 @@ import binascii
 import hmac
 import importlib.resources
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import trio
 from starlette.applications import Starlette
@@ -19,9 +20,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deploy.monitor.html_page import one_node, overview
-from deploy.monitor.nodes import NodeState, NodeWatch, TreeView
 from deploy.monitor.prometheus import Metrics
 from pgm.errors import PgmError
+from pgm.fleet.nodes import TreeView
 
 FRESH_S = 0.5  # age up to which one view answers all requests
 MOST_REQUESTS = 32  # in progress at a time; further requests get status 503
@@ -35,10 +36,17 @@ _HEADERS = {
 }
 
 
+class Watch(Protocol):
+    """Nodes of this host, or of a fleet."""
+
+    def look(self) -> TreeView:
+        """Ask every node and return the table."""
+
+
 class PageService:
     """Pages made of the nodes' snapshots. The nodes are asked once in `FRESH_S`, for any number of requests."""
 
-    def __init__(self, nodes: NodeWatch) -> None:
+    def __init__(self, nodes: Watch) -> None:
         self._nodes = nodes
         self._metrics = Metrics()
         self._lock = trio.Lock()
@@ -64,13 +72,7 @@ class PageService:
 
     async def status(self, request: Request) -> Response:
         """Return the snapshots of `pgm status --json`, as one object."""
-        view = await self.view()
-        others = {
-            state.name.lower(): [[node.topology, node.name] for node in view.nodes if node.state is state]
-            for state in NodeState
-            if state is not NodeState.UP
-        }
-        return JSONResponse({"nodes": view.snapshots, **others, "left_out": view.left_out})
+        return JSONResponse((await self.view()).row())
 
     async def overview(self, request: Request) -> Response:
         """Return the page of all nodes."""
@@ -158,8 +160,10 @@ def _carries(token: str, headers: Headers) -> bool:
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(nodes: NodeWatch, token: str | None) -> ASGIApp:
-    """Return the ASGI application."""
+def application(
+    nodes: Watch, token: str | None, more: Callable[[PageService], Sequence[Route]] = lambda _: ()
+) -> ASGIApp:
+    """Return the ASGI application: the pages, and what `more` makes of them."""
     pages = PageService(nodes)
     endpoints: dict[str, Endpoint] = {
         "/": pages.overview,
@@ -171,7 +175,7 @@ def application(nodes: NodeWatch, token: str | None) -> ASGIApp:
     }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
     return Starlette(
-        routes=routes,
+        routes=[*routes, *more(pages)],
         middleware=[Middleware(AccessControl, token=token)],
         exception_handlers={OSError: _no_room, PgmError: _no_room},
     )

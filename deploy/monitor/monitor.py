@@ -6,28 +6,57 @@ import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 import trio
 
 from deploy.monitor.extra import need
-from deploy.monitor.nodes import NodeWatch
 from deploy.node.supervisor import heed_signals
 from deploy.terminal.log import log
 from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.tls_files import CertificateFiles, certificate_of
 from deploy.terminal.token_file import read_token
 from pgm.errors import TransportError, UsageError
+from pgm.fleet.nodes import NodeWatch
 from pgm.net.driver.nurseries import open_plain_nursery
 
 DEFAULT_PORT = 9764
-_BACKLOG = 64
+_BACKLOG = 128  # agents of a large fleet are asked at once
+_HANDSHAKE_S = 5  # until a connection without a complete TLS handshake is closed
 _REST_S = 0.5  # for answers in progress after SIGTERM
 _IDLE_S = 10  # until a connection without a complete request is closed
 _STUCK_MS = 5_000  # until a connection whose client does not read its answer is closed
+
+
+@attrs.frozen
+class Access:
+    """Conditions for clients: a token, and TLS with a certificate."""
+
+    token: str | None = attrs.field(default=None, repr=False)
+    certificate: CertificateFiles | None = None
+
+
+def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --token-file, --tls-cert and --tls-key to a command, which gets them as one `access`."""
+
+    @click.option(
+        "--token-file",
+        type=PATH,
+        help="Answer only requests with the token in this file: as bearer token, or as the password in a browser.",
+    )
+    @click.option("--tls-cert", type=PATH, help="Certificate as PEM; clients then use https://.")
+    @click.option("--tls-key", type=PATH, help="Private key of the certificate as PEM.")
+    @wraps(function)
+    def wrapper(*args: Any, token_file: Path | None, tls_cert: Path | None, tls_key: Path | None, **kwargs: Any) -> Any:
+        access = Access(read_token(token_file), certificate_of(tls_cert, tls_key))
+        return function(*args, access=access, **kwargs)
+
+    return wrapper
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -52,31 +81,34 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def warn_of_others(address: ipaddress.IPv4Address | ipaddress.IPv6Address, token: str | None) -> None:
+def warn_of_others(access: Access, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     """Warn of other hosts' access if they can reach the address."""
     if address.is_loopback:
         return
-    if token is None:
+    if access.token is None:
         warn(f"any host that reaches {address} can read the numbers: give --token-file, or bind to 127.0.0.1")
-    else:
-        warn("the token travels in clear text: put a proxy with TLS in front")
+    elif access.certificate is None:
+        warn("the token travels in clear text: give --tls-cert and --tls-key, or put a proxy with TLS in front")
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, access: Access) -> str:
     """Return the URL for a browser."""
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if access.certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-async def serve(nodes: NodeWatch, sock: socket.socket, token: str | None, say: Callable[[], None]) -> None:
-    """Serve requests until a signal; call `say` as soon as the service answers."""
+async def serve(serving: Any, sock: socket.socket, access: Access, say: Callable[[], None]) -> None:
+    """Serve requests by an ASGI application until a signal; call `say` as soon as the service answers."""
     from hypercorn.config import Config
     from hypercorn.trio import serve as serve_http
 
-    from deploy.monitor.http_service import application
-
     config = Config()
     config.bind = [f"fd://{os.dup(sock.fileno())}"]
+    if access.certificate is not None:
+        config.certfile, config.keyfile = str(access.certificate.certificate), str(access.certificate.key)
+        config.alpn_protocols = ["http/1.1"]
+        config.ssl_handshake_timeout = _HANDSHAKE_S
     config.backlog = _BACKLOG
     config.loglevel = "ERROR"
     config.graceful_timeout = _REST_S
@@ -87,7 +119,6 @@ async def serve(nodes: NodeWatch, sock: socket.socket, token: str | None, say: C
     async with open_plain_nursery() as nursery:
         await nursery.start(heed_signals, is_running, stop)
         nursery.start_soon(_end, stop)
-        serving: Any = application(nodes, token)  # Starlette and Hypercorn have different types for one protocol
         await _serve_http(partial(serve_http, serving, config, shutdown_trigger=stop.wait), say)
         nursery.cancel_scope.cancel()
 
@@ -110,17 +141,21 @@ async def _end(stop: trio.Event) -> None:
     os._exit(0)
 
 
+def run_service(serving: Any, host: str, port: int, access: Access, say: Callable[[str, socket.socket], None]) -> None:
+    """Serve an ASGI application at an address until a signal. `say` gets its URL and socket when it answers."""
+    with listen(host, port) as sock:
+        address = ipaddress.ip_address(sock.getsockname()[0])
+        warn_of_others(access, address)
+        trio.run(serve, serving, sock, access, lambda: say(url_of(sock, access), sock))
+
+
 @click.command()
 @click.argument("topologies", metavar="[TOPOLOGY]...", nargs=-1)
 @option("--bind", "host", default="127.0.0.1", help="Address to listen on.")
 @option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="Port; 0 for any free one.")
-@click.option(
-    "--token-file",
-    type=PATH,
-    help="Answer only requests with the token in this file: as bearer token, or as the password in a browser.",
-)
 @command
-def monitor(topologies: tuple[str, ...], host: str, port: int, token_file: Path | None, as_json: bool) -> None:
+@access_options
+def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, as_json: bool) -> None:
     """Serve the numbers of this machine's nodes over HTTP, until Ctrl-C or SIGTERM.
 
     / is a page for people, and /metrics is for Prometheus. /status.json has the output of `pgm status FILE --json`.
@@ -136,16 +171,11 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, token_file: Path 
     after a signal.
     """
     need("pgm monitor", "hypercorn", "starlette", "prometheus_client")
-    token = read_token(token_file)
-    nodes = NodeWatch(topologies)
-    with listen(host, port) as sock:
-        address = ipaddress.ip_address(sock.getsockname()[0])
-        warn_of_others(address, token)
+    from deploy.monitor.http_service import application
 
-        def say() -> None:
-            url = url_of(sock)
-            if as_json:
-                print_json({"url": url, "host": str(address), "port": sock.getsockname()[1]})
-            log("ready", f"{url}/ for people, {url}/metrics for Prometheus")
+    def say(url: str, sock: socket.socket) -> None:
+        if as_json:
+            print_json({"url": url, "host": sock.getsockname()[0], "port": sock.getsockname()[1]})
+        log("ready", f"{url}/ for people, {url}/metrics for Prometheus")
 
-        trio.run(serve, nodes, sock, token, say)
+    run_service(application(NodeWatch(topologies), access.token), host, port, access, say)

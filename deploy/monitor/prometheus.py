@@ -16,10 +16,10 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from deploy.monitor.nodes import NodeRecord, NodeState, TreeView
 from pgm.core.counters import ROWS
 from pgm.core.session.session_counters import SESSION_COUNTERS
 from pgm.deprecated import COUNTERS
+from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 from pgm.wire.rejects import REASONS
 
 _NODE = ("topology", "node", "role")

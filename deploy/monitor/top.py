@@ -8,9 +8,9 @@ import sys
 import click
 
 from deploy.monitor.extra import need
-from deploy.monitor.nodes import NodeWatch
 from deploy.terminal.output import command, print_json
 from pgm.errors import ProcessError, UsageError
+from pgm.fleet.nodes import NodeWatch
 
 
 @click.command()

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from deploy.node.runtime_folders import folder_of, is_file, sockets_in
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tables import TableColumn, console, table
 from pgm.errors import ProcessError, UsageError
+from pgm.fleet.runtime_folders import folder_of, is_file, sockets_in
 from pgm.net.control.control_socket import Request, ask_control
 from pgm.topology.check import load_checked
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from deploy.node.runtime_folders import folder_of, is_file, sockets_in
 from deploy.status.detail import print_details
+from deploy.status.fleet import only, print_fleet, problems_of
+from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
 from pgm.errors import ProcessError
+from pgm.fleet.runtime_folders import folder_of, is_file, sockets_in
 from pgm.net.control.status_socket import ask_status, status_path
 from pgm.topology.check import load_checked
 from pgm.topology.plan import plan_all, plan_node
+
+if TYPE_CHECKING:
+    from pgm.fleet.watch import FleetWatch
 
 _SOCKETS = "*.sock"
 
@@ -69,20 +76,31 @@ def _requested_nodes(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]
 )
 @click.option("--watch", is_flag=True, help="Show the status again every second until Ctrl-C.")
 @command
-def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool) -> None:
-    """Show the counters of the running nodes of a topology, given by FILE or name, on this machine.
+@fleet_options()
+def status(
+    where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool, fleet: FleetAccess | None
+) -> None:
+    """Show the counters of the running nodes of a topology, given by FILE or name, on this machine or on all hosts.
 
     \b
     pgm status tree.toml --watch
     pgm status tree.toml --node desk-7 --detail
     pgm status tree.toml --node desk-7 --json | jq .counters
     pgm status demo                         # a running tree, by name
+    pgm status tree.toml --fleet            # of all hosts that run pgm agent
 
     The command finds a node by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID. Run
     the command as the user of the node, or name that user in $PGM_RUNTIME_USER. The counters are described in
     docs/reference/counters.md. With --json there is one object per node and line, with every counter, session and segment. Exits
     with 1 if no node answers.
+
+    With --fleet the command asks the agents of all hosts, and also tells hosts that do not answer, nodes that do not run,
+    and hosts with another topology file. With --json there is one object. Exits with 1 if a host or a node is missing.
+    docs/guide/monitoring.md explains fleets.
     """
+    if fleet is not None:
+        _fleet_status(fleet.watch(where), nodes, detail=detail, watch=watch, as_json=as_json)
+        return
     if not watch:
         rows, silent, stuck = gather(where, nodes)
         if not rows:
@@ -96,6 +114,25 @@ def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_jso
             time.sleep(1)
     except KeyboardInterrupt:  # the normal end of --watch
         return
+
+
+def _fleet_status(fleet: FleetWatch, nodes: tuple[str, ...], *, detail: bool, watch: bool, as_json: bool) -> None:
+    while True:
+        try:
+            view = only(fleet.look(), nodes)
+            if as_json:
+                print_json(view.row())
+            elif detail:
+                print_details(view.snapshots, clear=watch)
+            else:
+                print_fleet(view, lambda rows: _print(rows, clear=False), clear=watch)
+            if not watch:
+                break
+            time.sleep(1)
+        except KeyboardInterrupt:  # the normal end of --watch
+            return
+    if problems_of(view):
+        sys.exit(EXIT_FAILED)
 
 
 def _show(

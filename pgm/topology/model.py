@@ -22,6 +22,7 @@ from pgm.units import MILLISECOND, SECOND
 
 VERSION = 1
 DEFAULT_PORT = 3056
+DEFAULT_AGENT_PORT = 9765
 
 Port = NewType("Port", int)
 Count = NewType("Count", int)
@@ -279,6 +280,14 @@ class NodeTable:
 
 
 @attrs.frozen
+class FleetTable:
+    """Agents of the hosts, which `pgm status --fleet` and other commands ask."""
+
+    port: Port = _key("9765", "TCP port of the agent of each host.", default=Port(DEFAULT_AGENT_PORT))
+    agents: tuple[Host, ...] = _key('["192.0.2.11", "192.0.2.12"]', "Addresses of agents beside those of the nodes: of hosts whose receivers have no address in the file, or of a network for management.", default=())
+
+
+@attrs.frozen
 class Topology:
     """A complete tree."""
 
@@ -295,6 +304,7 @@ class Topology:
     keys: KeyLists = _key('{ exchange = ["pgm1 ID 2026-12-01 2028-12-01 KEYS"] }', "Public keys of nodes by name, as `pgm keys` prints them (docs/guide/security.md). A node has one line, and during a rotation a second one for the next keys.", default=KeyLists({}))
     revoked: Revocations = _key('{ ks3gq6lrbv4cm2ya = "2026-12-01 exchange: stolen" }', "Ids of revoked keys, each with the reason. A node whose keys are revoked does not start.", default=Revocations({}))
     key_directory: str = _key('"/var/lib/pgm/keys"', "Folder of the private keys on each host. The default is `pgm/keys` in the user's folder of configurations (`~/.config`). PGM_KEY_DIR overrides it.", default="")
+    fleet: FleetTable = _key("{ port = 9765 }", "Agents of the hosts (docs/guide/monitoring.md).", default=FleetTable())
     path: str = "<topology>"
     lines: KeyLines = attrs.field(factory=KeyLines, eq=False, repr=False)
 

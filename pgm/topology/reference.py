@@ -11,6 +11,7 @@ import attrs
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
 from pgm.topology.model import (
     CacheTable,
+    FleetTable,
     LineTable,
     NodePlace,
     NodeTable,
@@ -90,6 +91,7 @@ _TABLES: tuple[tuple[str, str, type[attrs.AttrsInstance]], ...] = (
     ("Lines", "Each entry of `lines`.", LineTable),
     ("Cache", "`cache` of a repairer.", CacheTable),
     ("Record", "`record` of a repairer or a receiver.", RecordTable),
+    ("Fleet", "`[fleet]`: the agents of the hosts.", FleetTable),
 )
 
 

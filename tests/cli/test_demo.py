@@ -20,8 +20,8 @@ from rich.console import Console
 from deploy.demo.account import find_problems
 from deploy.demo.tree import DemoTree, demo_topology
 from deploy.demo.view import account_view
-from deploy.node.runtime_folders import sockets_in, tree_folders
 from deploy.node.sample_messages import digest
+from pgm.fleet.runtime_folders import sockets_in, tree_folders
 from pgm.impairments import Impairment, Injector
 from pgm.topology.load import loads
 from pgm.topology.node_plan import Role

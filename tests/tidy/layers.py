@@ -45,6 +45,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "wire", "messages", "core", "net"),
         ("attrs", "numpy", "trio", "cbor2"),
     ),
+    "fleet": (
+        ("pgm.fleet",),
+        ("errors, units", "parameters", "topology", "telemetry", "net"),
+        ("attrs", "trio", "h11"),
+    ),
     "sim": (
         ("pgm.sim",),
         ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
@@ -64,7 +69,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("deploy",),
         (
             "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology",
-            "telemetry", "elements", "net", "files", "sim", "spark", "processes", "archive",
+            "telemetry", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
         ),
         (
             "attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark",

@@ -25,7 +25,7 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.monitor.http_service import MOST_REQUESTS, AccessControl
-from deploy.monitor.monitor import DEFAULT_PORT, warn_of_others
+from deploy.monitor.monitor import DEFAULT_PORT, Access, warn_of_others
 from pgm.core.counters import ROWS
 from pgm.deprecated import COUNTERS
 from tests.cli.command import invoked
@@ -259,6 +259,6 @@ def test_monitor_requests_over_the_limit_are_refused() -> None:
 def test_monitor_warns_when_bound_beyond_loopback(
     capsys: pytest.CaptureFixture[str], address: str, token: str | None, says: str
 ) -> None:
-    warn_of_others(ipaddress.ip_address(address), token)
+    warn_of_others(Access(token), ipaddress.ip_address(address))
     told = capsys.readouterr().err
     assert says in told if says else not told

@@ -26,10 +26,10 @@ from textual.widgets import DataTable, Footer, Static
 from deploy.monitor import top_screen as screen
 from deploy.monitor.columns import COLUMNS, as_markdown, span
 from deploy.monitor.listen_commands import command_lines
-from deploy.monitor.nodes import NodeRecord, NodeState, NodeWatch
 from deploy.monitor.top_screen import NodeScreen, TopApp, chosen_columns, in_order
 from pgm import Message, blocking
 from pgm.errors import ProcessError
+from pgm.fleet.nodes import NodeRecord, NodeState, NodeWatch
 from tests.cli.command import command, environment, invoked
 from tests.net.support.lab import ROOT
 from tests.net.support.places import Place, one_segment
@@ -167,7 +167,7 @@ async def _run_out_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
         for missing in ("sockets", "files"):
             with monkeypatch.context() as patch:
                 if missing == "sockets":
-                    patch.setattr("deploy.monitor.nodes.ask_status", _no_answer)
+                    patch.setattr("pgm.fleet.nodes.ask_status", _no_answer)
                 else:
                     patch.setattr("pathlib.Path.glob", _no_files)
                 await until(pilot, lambda: "cannot be asked now: Too many open files; raise" in text_of(head))
@@ -192,7 +192,7 @@ def _no_answer(path: Path) -> NoReturn:
 
 @pytest.mark.usefixtures("tree")
 def test_top_json_at_the_limit_of_files_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.monitor.nodes.ask_status", _no_answer)
+    monkeypatch.setattr("pgm.fleet.nodes.ask_status", _no_answer)
     found = invoked("top", "--json")
     assert found.code == 1
     error = found.json["error"]

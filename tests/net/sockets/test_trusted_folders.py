@@ -21,8 +21,8 @@ import pytest
 
 from deploy.doctor.findings import HostFinding, Level
 from deploy.doctor.machine import check_machine
-from deploy.node.runtime_folders import tree_folders
 from pgm.errors import ProcessError, UsageError
+from pgm.fleet.runtime_folders import tree_folders
 from pgm.net.control.control_socket import ask_control
 from pgm.net.control.status_socket import ask_status, serve_status
 from pgm.net.sockets.trusted_folders import check_folder, make_folder

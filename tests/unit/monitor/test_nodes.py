@@ -12,9 +12,9 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.monitor import nodes as watched
-from deploy.monitor.nodes import GONE_KEPT_S, NodeRecord, NodeState, NodeWatch, TreeView
 from deploy.monitor.prometheus import Metrics
+from pgm.fleet import nodes as watched
+from pgm.fleet.nodes import GONE_KEPT_S, NodeRecord, NodeState, NodeWatch, TreeView
 from pgm.net.control.status_socket import serve_status, status_path
 from tests.folders import short_folder
 

@@ -13,10 +13,10 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from deploy.monitor import http_service as service
-from deploy.monitor import nodes
 from deploy.monitor.http_service import PageService
-from deploy.monitor.nodes import TreeView
 from pgm.errors import ProcessError
+from pgm.fleet import nodes
+from pgm.fleet.nodes import TreeView
 from tests.folders import short_folder
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from deploy.monitor.html_page import one_node, overview
-from deploy.monitor.nodes import NodeAddress, NodeRecord, NodeState, NodeWatch, TreeView
 from deploy.monitor.prometheus import Metrics
 from deploy.monitor.tree import in_tree
+from pgm.fleet.nodes import NodeAddress, NodeRecord, NodeState, NodeWatch, TreeView
 from tests.net.support.lab import ROOT
 
 

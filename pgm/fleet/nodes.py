@@ -1,4 +1,4 @@
-"""Nodes that run on this machine, with their last snapshots.
+"""Nodes of one view, and those that run on this machine, with their last snapshots.
 
 Nodes are found by their status sockets and asked in parallel. The table is bounded by `MOST_NODES`. A node that stops
 answering is kept as gone for `GONE_KEPT_S`, or until it runs again anywhere on this machine.
@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import attrs
 
-from deploy.node.runtime_folders import OWN_LIMITS, folder_of, sockets_in, tree_folders
 from pgm.errors import ProcessError, UsageError
+from pgm.fleet.runtime_folders import OWN_LIMITS, folder_of, sockets_in, tree_folders
 from pgm.net.control.status_socket import ask_status
 from pgm.net.sockets.interfaces import is_own_address
 from pgm.telemetry.snapshot import Snapshot
@@ -42,6 +43,7 @@ class NodeState(enum.Enum):
     GONE = "gone"  # the node has answered before
     ABSENT = "not running"  # a topology file places the node on this host, and it has never answered
     ELSEWHERE = "elsewhere"  # a topology file places the node on no address of this host, and it has never answered
+    UNREACHABLE = "unreachable"  # of a fleet: the agent of the node's host does not answer
 
 
 @attrs.frozen
@@ -66,6 +68,7 @@ class NodeRecord:
     planned_parents: tuple[str, ...] = ()  # addresses, from a topology file
     planned_places: tuple[NodeAddress, ...] = ()
     unseen: NodeState = NodeState.ABSENT  # the state until the first answer
+    host: str = ""  # of a fleet: name of the host
 
     @property
     def is_up(self) -> bool:
@@ -92,6 +95,28 @@ class NodeRecord:
 
 
 @attrs.frozen
+class HostRecord:
+    """Host of a fleet. `problem` is the reason why its agent does not answer; empty if it does.
+
+    `differing` has the entries of the topology file whose plans are others on that host. `file` is the digest of its file.
+    """
+
+    name: str
+    address: str
+    problem: str = ""
+    remedy: str = ""
+    version: str = ""
+    file: str = ""
+    has_other_file: bool = False
+    differing: tuple[str, ...] = ()
+    took_s: float = 0.0
+
+    def row(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {**attrs.asdict(self), "differing": list(self.differing), "took_s": round(self.took_s, 4)}
+
+
+@attrs.frozen
 class TreeView:
     """All nodes at one moment, by topology and name. `left_out` counts nodes beyond `MOST_NODES`, never asked."""
 
@@ -99,11 +124,25 @@ class TreeView:
     at_s: float
     took_s: float
     left_out: int = 0
+    hosts: tuple[HostRecord, ...] = ()  # of a fleet
 
     @property
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots of nodes that answer, as `pgm status --json` prints them."""
         return [node.snapshot for node in self.nodes if node.is_up and node.snapshot is not None]
+
+    def row(self) -> dict[str, Any]:
+        """Return plain values for JSON: snapshots, names of nodes by state, and of a fleet the hosts."""
+        others = {
+            state.name.lower(): [[node.topology, node.name] for node in self.nodes if node.state is state]
+            for state in NodeState
+            if state is not NodeState.UP and (self.hosts or state is not NodeState.UNREACHABLE)
+        }
+        if not self.hosts:
+            return {"nodes": self.snapshots, **others, "left_out": self.left_out}
+        up = [node for node in self.nodes if node.is_up and node.snapshot is not None]
+        nodes = [{**(node.snapshot or {}), "host": node.host} for node in up]
+        return {"nodes": nodes, **others, "left_out": self.left_out, "hosts": [host.row() for host in self.hosts]}
 
 
 class NodeWatch:
@@ -132,16 +171,7 @@ class NodeWatch:
                 path = _socket(folder, name)
                 self._expected.add(path)
                 unseen = NodeState.ABSENT if _is_here(plan) else NodeState.ELSEWHERE
-                self._seen[path] = NodeRecord(
-                    topology.name,
-                    name,
-                    plan.role.value,
-                    unseen,
-                    since_s=self._clock(),
-                    planned_parents=plan.parents,
-                    planned_places=tuple(NodeAddress(one.name, one.side, one.address) for one in plan.segments),
-                    unseen=unseen,
-                )
+                self._seen[path] = planned(plan, unseen, self._clock())
         else:
             folder = folder_of(wanted, _SOCKETS)
             if not folder.is_dir():
@@ -171,7 +201,7 @@ class NodeWatch:
             if path not in answers and node.state in (NodeState.UP, NodeState.STUCK):
                 node.state, node.since_s = NodeState.GONE, now
         self._forget(now)
-        nodes = sorted(map(attrs.evolve, self._seen.values()), key=_order)
+        nodes = sorted(map(attrs.evolve, self._seen.values()), key=order_of)
         return TreeView(tuple(nodes), now, now - began, left_out=len(paths) - len(asked))
 
     def _note(self, path: Path, answer: Snapshot | NodeState, now: float) -> None:
@@ -204,12 +234,26 @@ class NodeWatch:
                 del self._seen[path]
 
 
+def planned(plan: NodePlan, state: NodeState, since_s: float) -> NodeRecord:
+    """Return the record of a node that has never answered."""
+    return NodeRecord(
+        plan.topology,
+        plan.name,
+        plan.role.value,
+        state,
+        since_s=since_s,
+        planned_parents=plan.parents,
+        planned_places=tuple(NodeAddress(one.name, one.side, one.address) for one in plan.segments),
+        unseen=state,
+    )
+
+
 def _most_askers() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _ASKERS if soft == resource.RLIM_INFINITY else min(_ASKERS, soft // _SHARE)
 
 
-def _order(node: NodeRecord) -> tuple[str, int, list[tuple[int, str]]]:
+def order_of(node: NodeRecord) -> tuple[str, int, list[tuple[int, str]]]:
     """Return a sort key by topology, role and name, with 9 before 10 in names."""
     role = _ROLES.index(node.role) if node.role in _ROLES else len(_ROLES)
     parts = re.split(r"([0-9]+)", node.name)

@@ -1,0 +1,64 @@
+"""`pgm agent`: the state of this host's nodes, for the fleet view of other hosts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deploy.monitor.extra import need
+from deploy.monitor.monitor import Access, access_options, run_service
+from deploy.terminal.log import log
+from deploy.terminal.options import option, topology_file
+from deploy.terminal.output import command, print_json
+from pgm.fleet.nodes import NodeWatch
+from pgm.topology.load import load_checked
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+    from deploy.monitor.http_service import PageService
+
+
+@click.command()
+@topology_file
+@option("--bind", "host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all of this machine.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port; by default `port` of [fleet] in FILE. 0 for any free one."
+)
+@command
+@access_options
+def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool) -> None:
+    """Serve the state of this machine's nodes of FILE to the commands with --fleet, until Ctrl-C or SIGTERM.
+
+    Each host of the tree runs one agent. Any host then sees all nodes: pgm status FILE --fleet, and top, ctl, monitor
+    and doctor with the same option. The agent has the pages of pgm monitor too, for this host.
+
+    \b
+    pgm agent tree.toml
+    pgm agent tree.toml --bind 0.0.0.0 --token-file /etc/pgm/token
+    pgm agent tree.toml --tls-cert agent.pem --tls-key agent-key.pem
+
+    Without --token-file the agent changes no settings. The certificate must have the addresses of this host. docs/guide/monitoring.md shows
+    a fleet, and docs/reference/agent.md each resource. Install the packages by
+    pip install 'pgm-repair-network[monitor]'. The exit status is 0 after a signal.
+    """
+    need("pgm agent", "hypercorn", "starlette", "prometheus_client")
+    from deploy.monitor.agent_service import AgentService
+    from deploy.monitor.http_service import application
+
+    topology = load_checked(file)
+
+    def resources(pages: PageService) -> Sequence[Route]:
+        return AgentService(pages, file.resolve(), topology.name, access.token is not None).routes()
+
+    def say(url: str, sock: socket.socket) -> None:
+        if as_json:
+            print_json({"url": url, "host": sock.getsockname()[0], "port": sock.getsockname()[1]})
+        log("ready", f"the agent of this host answers at {url}")
+
+    serving = application(NodeWatch([str(file)]), access.token, resources)
+    run_service(serving, host, topology.fleet.port if port is None else port, access, say)

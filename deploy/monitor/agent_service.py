@@ -1,0 +1,122 @@
+"""Resources of an agent, beside the pages of the monitor: state of the host, and settings of its nodes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deploy.monitor.http_service import PageService
+from deploy.terminal.version import VERSION
+from pgm.errors import PgmError, UsageError
+from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
+from pgm.fleet.nodes import NodeRecord, NodeState
+from pgm.fleet.paths import CONTROL_PATH, STATE_PATH
+from pgm.net.control.control_socket import ask_control, control_path
+
+_MOST_BODY = 8192  # octets: a request to a node has 4096 at most
+
+
+@attrs.define
+class AgentService:
+    """Resources of the agent of one topology file. Without a token the agent changes nothing."""
+
+    pages: PageService
+    file: Path
+    topology: str
+    may_change: bool
+    _id: str = attrs.field(init=False, factory=lambda: secrets.token_hex(8))
+    _known: tuple[int, Fingerprint] | None = attrs.field(init=False, default=None)
+
+    def routes(self) -> Sequence[Route]:
+        """Return the resources. A further resource of agents is one more line."""
+        return [
+            Route(STATE_PATH, self.state, methods=["GET"]),
+            Route(CONTROL_PATH, self.control, methods=["POST"]),
+        ]
+
+    async def state(self, request: Request) -> Response:
+        """Return the state of the host: its file, and its nodes with their snapshots."""
+        view = await self.pages.view()
+        here = (node for node in view.nodes if node.state is not NodeState.ELSEWHERE)
+        value = {
+            "agent": self._id,
+            "host": socket.gethostname(),
+            "version": VERSION,
+            "time_s": time.time(),
+            "topology": {"name": self.topology, "file": str(self.file), **self._fingerprint()},
+            "nodes": [_row(node, view.at_s) for node in here],
+            "left_out": view.left_out,
+        }
+        return JSONResponse(value)
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """Return the fingerprint of the file as it is now; without `hash` if the file cannot be read."""
+        try:
+            changed_ns = self.file.stat().st_mtime_ns
+            if self._known is None or self._known[0] != changed_ns:
+                self._known = changed_ns, fingerprint_of(self.file)
+        except (PgmError, OSError) as error:
+            return {"problem": str(error).splitlines()[0]}
+        return self._known[1].row()
+
+    async def control(self, request: Request) -> Response:
+        """Pass a request to the control socket of a node, and return its answer."""
+        if not self.may_change:
+            return _refusal(403, "an agent without --token-file changes nothing", "start the agent with --token-file")
+        try:
+            wanted = await _body_of(request)
+            name, asked = wanted.get("node"), wanted.get("request")
+            if not isinstance(name, str) or not isinstance(asked, dict):
+                raise UsageError(
+                    "`node` or `request` is missing", remedy='send {"node": NAME, "request": {"do": "get"}}'
+                )
+            if not any(node.name == name for node in (await self.pages.view()).nodes):
+                raise UsageError(f"no node {name[:80]!r} runs on this host", remedy="see pgm status FILE --fleet")
+            path = control_path(self.topology, name)
+            return JSONResponse(await trio.to_thread.run_sync(ask_control, path, asked))
+        except UsageError as error:
+            return _refusal(400, error.message, error.remedy)
+        except PgmError as error:
+            return _refusal(502, error.message, error.remedy)
+
+
+def _row(node: NodeRecord, now_s: float) -> dict[str, Any]:
+    return {
+        "topology": node.topology,
+        "node": node.name,
+        "role": node.role,
+        "state": node.state.name.lower(),
+        "for_s": round(now_s - node.since_s, 3),
+        "snapshot": node.snapshot,
+    }
+
+
+async def _body_of(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a request. Raises `UsageError`."""
+    octets = bytearray()
+    async for chunk in request.stream():
+        octets += chunk
+        if len(octets) > _MOST_BODY:
+            raise UsageError(f"a request of more than {_MOST_BODY} octets", remedy="ask for less at a time")
+    try:
+        value = json.loads(octets)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError("the request is no JSON object", remedy='send {"node": NAME, "request": {"do": "get"}}')
+    return value
+
+
+def _refusal(status: int, message: str, remedy: str) -> Response:
+    return JSONResponse({"error": {"message": message, "remedy": remedy}}, status)

@@ -1,0 +1,73 @@
+"""Options of the commands that show all hosts of a tree: --fleet, and the access to the agents."""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from deploy.terminal.options import PATH
+from deploy.terminal.tls_files import trusted_by
+from deploy.terminal.token_file import read_token
+from deploy.terminal.version import VERSION
+from pgm.errors import UsageError
+
+if TYPE_CHECKING:
+    from pgm.fleet.watch import FleetWatch
+
+
+@attrs.frozen
+class FleetAccess:
+    """Access to the agents of a fleet."""
+
+    token: str | None = attrs.field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+
+    def watch(self, file: str | Path) -> FleetWatch:
+        """Return the nodes of a topology file, on all of its hosts. Raises `TopologyError`, and `UsageError` without h11."""
+        try:
+            importlib.import_module("h11")
+        except ImportError:
+            raise UsageError(
+                "--fleet needs h11, which is not installed", remedy="pip install 'pgm-repair-network[monitor]'"
+            ) from None
+        from pgm.fleet.watch import FleetWatch
+
+        return FleetWatch(Path(file), VERSION, self.token, self.tls)
+
+
+def fleet_options(token_option: str = "--token-file") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --fleet and the files for it. The command gets them as one `fleet`, which is None without --fleet.
+
+    `token_option` is another name for the token's file where a command has a token of its own.
+    """
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--fleet", is_flag=True, help="All hosts of the topology file, by their agents (pgm agent).")
+        @click.option(
+            token_option,
+            "agents_token",
+            type=PATH,
+            envvar="PGM_TOKEN_FILE",
+            help="With --fleet: file with the agents' token.  [env: PGM_TOKEN_FILE]",
+        )
+        @click.option(
+            "--ca-file",
+            type=PATH,
+            envvar="PGM_CA_FILE",
+            help="With --fleet: certificate of the authority of the agents' certificates; requests then use TLS.  [env: PGM_CA_FILE]",
+        )
+        @wraps(function)
+        def wrapper(*args: Any, fleet: bool, agents_token: Path | None, ca_file: Path | None, **kwargs: Any) -> Any:
+            access = FleetAccess(read_token(agents_token), trusted_by(ca_file)) if fleet else None
+            return function(*args, fleet=access, **kwargs)
+
+        return wrapper
+
+    return add

@@ -1,0 +1,6 @@
+"""Paths of an agent's resources, which docs/reference/agent.md describes."""
+
+from __future__ import annotations
+
+STATE_PATH = "/fleet/v1/state"
+CONTROL_PATH = "/fleet/v1/control"

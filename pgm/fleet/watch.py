@@ -1,0 +1,216 @@
+"""Nodes of a fleet: what the agents of all hosts tell, as one view."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from pgm.errors import ProcessError
+from pgm.fleet.agent_client import AgentClient
+from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
+from pgm.fleet.hosts import FleetHost, hosts_of
+from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
+from pgm.fleet.paths import STATE_PATH
+from pgm.topology.load import load_checked
+from pgm.topology.plan import plan_all
+
+_MOST_AT_ONCE = 128  # requests in progress: each has a connection, and 1,024 open files are usual
+_MOST_DIFFERING = 64  # entries of a file
+_STATES = {state.name.lower(): state for state in NodeState}
+_SNAPSHOT: Mapping[str, type | tuple[type, ...]] = {  # keys of a snapshot that every view reads
+    "topology": str,
+    "node": str,
+    "role": str,
+    "pid": int,
+    "uptime_s": (int, float),
+    "rss_bytes": int,
+    "cpu_s": (int, float),
+    "counters": dict,
+    "rates": dict,
+    "sessions": list,
+    "segments": list,
+}
+
+
+@attrs.frozen
+class HostAnswer:
+    """Answer of a host's agent: its state and the address that answered, or the reason why there is none."""
+
+    host: FleetHost
+    address: str
+    took_s: float
+    state: Mapping[str, Any] | None = None
+    problem: ProcessError | None = None
+
+
+async def ask_host(client: AgentClient, host: FleetHost) -> HostAnswer:
+    """Ask the agent of a host at all of its addresses at once, and return the first answer."""
+    began = trio.current_time()
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    problems: dict[str, ProcessError] = {}
+
+    async def ask(address: str, scope: trio.CancelScope) -> None:
+        try:
+            state = await client.get(address, STATE_PATH)
+        except ProcessError as error:
+            problems[address] = error
+        else:
+            found.append((address, state))
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for address in host.addresses:
+            nursery.start_soon(ask, address, nursery.cancel_scope)
+    took_s = trio.current_time() - began
+    if found:
+        return HostAnswer(host, found[0][0], took_s, found[0][1])
+    first = host.addresses[0]
+    return HostAnswer(host, first, took_s, problem=problems[first])
+
+
+async def ask_hosts(client: AgentClient, hosts: Iterable[FleetHost]) -> list[HostAnswer]:
+    """Ask the agents of all hosts at once, within bounds. One answer for each agent, and those that do not answer."""
+    limit = trio.CapacityLimiter(_MOST_AT_ONCE)
+    answers: dict[str, HostAnswer] = {}
+
+    async def ask(host: FleetHost) -> None:
+        async with limit:
+            answers[host.name] = await ask_host(client, host)
+
+    hosts = list(hosts)
+    async with trio.open_nursery() as nursery:
+        for host in hosts:
+            nursery.start_soon(ask, host)
+    return _merged([answers[host.name] for host in hosts])
+
+
+def _merged(answers: Iterable[HostAnswer]) -> list[HostAnswer]:
+    """Return one answer for each agent: a host with several addresses may look like several hosts in the file."""
+    merged: dict[str, HostAnswer] = {}
+    for answer in answers:
+        agent = answer.address if answer.state is None else str(answer.state.get("agent"))
+        known = merged.get(agent)
+        if known is not None:
+            host = attrs.evolve(known.host, nodes=(*known.host.nodes, *answer.host.nodes))
+            answer = attrs.evolve(known, host=host)
+        merged[agent] = answer
+    return list(merged.values())
+
+
+class FleetWatch:
+    """Nodes of all hosts of a topology file, asked by their agents.
+
+    `version` is that of this command: plans of the file are compared only with agents of the same version. Raises
+    `TopologyError` for an invalid file.
+    """
+
+    def __init__(self, file: Path, version: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        topology = load_checked(file)
+        self.client = AgentClient(topology.fleet.port, token, tls)
+        self._version = version
+        self.name = topology.name
+        self._plans = plan_all(topology)
+        self.hosts = hosts_of(topology, self._plans)
+        self._own = fingerprint_of(file)
+        now = time.monotonic()
+        self._records = {name: planned(plan, NodeState.ELSEWHERE, now) for name, plan in self._plans.items()}
+
+    def look(self) -> TreeView:
+        """Ask the agents of all hosts and return the nodes. Call it in a thread without an event loop."""
+        return trio.run(self.ask)
+
+    async def ask(self) -> TreeView:
+        """Ask the agents of all hosts and return the nodes."""
+        began = time.monotonic()
+        answers = await ask_hosts(self.client, self.hosts)
+        return self.merge(answers, began, time.monotonic())
+
+    def merge(self, answers: Iterable[HostAnswer], began_s: float, now_s: float) -> TreeView:
+        """Return the nodes that `answers` tell of, and those of the file that no answer tells of."""
+        hosts: list[HostRecord] = []
+        nodes: list[NodeRecord] = []
+        silent: list[tuple[HostAnswer, HostRecord]] = []
+        left_out = 0
+        for answer in answers:
+            record = self._host(answer)
+            if answer.state is None:
+                silent.append((answer, record))
+                continue
+            hosts.append(record)
+            told = [_record_untrusted(row, record.name, now_s) for row in _list(answer.state.get("nodes"))]
+            nodes += [node for node in told if node is not None and node.topology == self.name]
+            left_out += _whole(answer.state.get("left_out"))
+            seen = {node.name for node in nodes}
+            nodes += [
+                self._unheard(name, record.name, NodeState.ABSENT, now_s)
+                for name in answer.host.nodes
+                if name not in seen
+            ]
+        seen = {node.name for node in nodes}
+        for answer, record in silent:
+            unseen = [name for name in answer.host.nodes if name not in seen]
+            if unseen or not answer.host.nodes:  # else another address of the same host has told of all
+                hosts.append(record)
+                nodes += [self._unheard(name, record.name, NodeState.UNREACHABLE, now_s) for name in unseen]
+        seen = {node.name for node in nodes}
+        nodes += [self._unheard(name, "", NodeState.ELSEWHERE, now_s) for name in self._plans if name not in seen]
+        self._records = {node.name: node for node in nodes}
+        return TreeView(tuple(sorted(nodes, key=order_of)), now_s, now_s - began_s, left_out, tuple(hosts))
+
+    def _unheard(self, name: str, host: str, state: NodeState, now_s: float) -> NodeRecord:
+        """Return a node that no agent tells of, with its last numbers if there are any."""
+        known = self._records.get(name)
+        if known is None or (known.state is NodeState.ELSEWHERE and known.snapshot is None):
+            known = planned(self._plans[name], state, now_s)
+        since_s = known.since_s if known.state is state else now_s
+        return attrs.evolve(known, state=state, since_s=since_s, unseen=state, host=host)
+
+    def _host(self, answer: HostAnswer) -> HostRecord:
+        name = answer.host.name
+        if answer.state is None:
+            assert answer.problem is not None
+            problem, remedy = answer.problem.message, answer.problem.remedy
+            return HostRecord(name, answer.address, problem, remedy, took_s=answer.took_s)
+        name, version = (str(answer.state.get(key, ""))[:64] for key in ("host", "version"))
+        record = HostRecord(name or answer.host.name, answer.address, version=version, took_s=answer.took_s)
+        try:
+            theirs = Fingerprint.of_row(answer.state["topology"])
+        except (KeyError, TypeError, AttributeError):
+            return record
+        if theirs.file == self._own.file:
+            return attrs.evolve(record, file=theirs.file)
+        differing = self._own.differing(theirs) if version == self._version else []
+        return attrs.evolve(record, file=theirs.file, has_other_file=True, differing=tuple(differing[:_MOST_DIFFERING]))
+
+
+def _record_untrusted(row: Any, host: str, now_s: float) -> NodeRecord | None:
+    """Return the record of a node that an agent tells of; None for a row without the form of one."""
+    if not isinstance(row, dict):
+        return None
+    state, snapshot = _STATES.get(str(row.get("state"))), row.get("snapshot")
+    if state is None or (snapshot is not None and not _is_snapshot(snapshot)):
+        return None
+    if state is NodeState.UP and snapshot is None:
+        return None
+    topology, name, role = (str(row.get(key, ""))[:256] for key in ("topology", "node", "role"))
+    for_s = row.get("for_s")
+    since_s = now_s - (for_s if isinstance(for_s, int | float) else 0.0)
+    return NodeRecord(topology, name, role, state, since_s, snapshot, unseen=state, host=host)
+
+
+def _is_snapshot(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), kind) for key, kind in _SNAPSHOT.items())
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,180 @@
+"""`pgm agent` beside running nodes: the fleet view of them, TLS, and clients without rights."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.cli.command import CommandResult, invoked
+from tests.cli.test_json import documented
+from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import Process, Processes, processes
+
+TOKEN = "a-token-of-many-characters"
+
+
+def certificate(folder: Path, *addresses: str) -> tuple[Path, Path]:
+    """Write a certificate for some addresses and its key, which is its own authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "agent")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(a)) for a in addresses]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    files = folder / "agent.pem", folder / "agent-key.pem"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    return files
+
+
+@contextmanager
+def open_port() -> Iterator[int]:
+    """Yield a port that is free."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as sock:
+        port = sock.getsockname()[1]
+    yield port
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Processes, Process, int]]:
+    """Run a source and an agent with a token and TLS; the file names a receiver that does not run."""
+    place = Place.new()
+    with open_port() as port, processes(f"{one_segment(place)}\n[fleet]\nport = {port}\n", f"t{place.number}") as tree:
+        tree.start("source", "--idle")
+        token = tree.folder / "token"
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        cert, key = certificate(tree.folder, "127.0.0.1")
+        options = ["--token-file", token, "--tls-cert", cert, "--tls-key", key]
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(tree.folder))
+        agent = Process(
+            "agent",
+            ["agent", str(tree.file), *map(str, options), "--json"],
+            env={"PGM_RUNTIME_DIR": str(tree.folder)},
+        )
+        tree.all.append(agent)
+        tree.running["source"].line_with("ready:")
+        agent.first_printed()
+        yield tree, agent, port
+
+
+def fleet(tree: Processes, *words: str) -> CommandResult:
+    verb, *more = words
+    access = ("--fleet", "--token-file", tree.folder / "token", "--ca-file", tree.folder / "agent.pem")
+    return invoked(verb, tree.file, *more, *access)
+
+
+def test_agent_tells_the_fleet_and_withstands_others(running: tuple[Processes, Process, int]) -> None:
+    tree, agent, port = running
+    documented("agent", agent.first_printed())
+    told = fleet(tree, "status", "--json")
+    assert told.code == 1, told  # desk-1 does not run
+    documented("status --fleet", told.json)
+    documented("status --fleet, each of hosts[]", told.json["hosts"][0])
+    assert [(node["node"], node["host"]) for node in told.json["nodes"]] == [("source", socket.gethostname())]
+    assert told.json["absent"] == [[tree.name, "desk-1"]]
+    assert told.json["hosts"][0]["problem"] == ""
+    text = fleet(tree, "status")
+    assert "source @" in text.out
+    assert "not running: desk-1" in text.err
+    _refuses_others(tree)
+    _withstands_the_hostile(port)
+    again = fleet(tree, "status", "--json")
+    assert again.json["nodes"][0]["pid"] == told.json["nodes"][0]["pid"]
+    assert agent.process.poll() is None
+
+
+def _refuses_others(tree: Processes) -> None:
+    """Assert the reasons without TLS, with another authority, and without the token."""
+    plain = invoked("status", tree.file, "--fleet")
+    assert "if the agent has --tls-cert, give --ca-file" in plain.err
+    other = tree.folder / "other"
+    other.mkdir()
+    cert, _ = certificate(other, "127.0.0.1")
+    assert "self-signed certificate" in invoked("status", tree.file, "--fleet", "--ca-file", cert).err
+    tokenless = invoked("status", tree.file, "--fleet", "--ca-file", tree.folder / "agent.pem")
+    assert "the agent refuses the token" in tokenless.err
+    wrong = other / "token"
+    wrong.write_text(f"{TOKEN}x")
+    wrong.chmod(0o600)
+    refused = invoked(
+        "status", tree.file, "--fleet", "--ca-file", tree.folder / "agent.pem", "--token-file", wrong, "--json"
+    )
+    assert "refuses the token" in refused.json["hosts"][0]["problem"]
+
+
+def _request(port: int, octets: bytes) -> bytes:
+    """Send octets over TLS. Return what comes until the agent closes."""
+    context = ssl.create_default_context()
+    found = bytearray()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+    with closing(plain), context.wrap_socket(plain) as secure, contextlib.suppress(ConnectionError, ssl.SSLError):
+        secure.sendall(octets)
+        while chunk := secure.recv(65_536):
+            found += chunk
+    return bytes(found)
+
+
+def _asked(method: str, path: str, *headers: str, body: bytes = b"") -> bytes:
+    access = f"Authorization: Bearer {TOKEN}"
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", "Connection: close", access, *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _status(answer: bytes) -> int:
+    return int(answer.split()[1])
+
+
+def _withstands_the_hostile(port: int) -> None:
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]  # no handshake
+    for path in (
+        "/fleet/v1/../../etc/passwd",
+        "/fleet/v1/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/fleet/v1/state/",
+    ):
+        assert _status(_request(port, _asked("GET", path))) in (307, 404)
+    assert _status(_request(port, _asked("POST", "/fleet/v1/state"))) == 405
+    assert _status(_request(port, b"GET /fleet/v1/state HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 401
+    huge = b"x" * 1_000_000
+    answer = _request(port, _asked("POST", "/fleet/v1/control", "Content-Length: 1000000", body=huge))
+    assert not answer or _status(answer) == 400
+    assert not _request(port, b"GET / HTTP/1.1\r\nX: " + huge).startswith(b"HTTP/1.1 2")
+    for value in (
+        {},
+        [],
+        {"node": "../source", "request": {"do": "get"}},
+        {"node": "source", "request": {"do": "sing"}},
+    ):
+        body = json.dumps(value).encode()
+        answer = _request(port, _asked("POST", "/fleet/v1/control", f"Content-Length: {len(body)}", body=body))
+        assert _status(answer) == 400
+        problem: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert set(problem["error"]) == {"message", "remedy"}
+    for sock in silent:
+        sock.close()
