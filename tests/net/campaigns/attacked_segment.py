@@ -36,7 +36,7 @@ from tests.unit.trust.keys import private_keys
 SIZE = 1400
 DESKS = ("desk-1", "desk-2")
 NODES = ("relay", "repairer", *DESKS, "source")
-_KEYS = private_keys(1)
+KEYS = private_keys(1)
 _SENDERS = {"own": (66,), "member": (102,), "forged": (66, 1, 3, 4, 100, 101)}  # hosts whose addresses the attacker has
 _MEMBERS = (3, 4, 100, 101)
 _PATIENCE_S = 300.0  # on a busy machine
@@ -46,7 +46,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def text_of(place: Place, folder: Path, rate: str, *, is_signed: bool = True) -> str:
     """Return the topology."""
-    signed = f'[keys]\nsource = ["{_KEYS.public.line}"]' if is_signed else ""
+    signed = f'[keys]\nsource = ["{KEYS.public.line}"]' if is_signed else ""
     return f"""
 version = 1
 name = "t{place.number}"
@@ -190,7 +190,7 @@ def attacked(rate: str, messages: int, *, is_signed: bool = True) -> Iterator[Se
         if is_signed:
             name = loads(text).name
             os.environ["PGM_KEY_DIR"] = str(folder / "keys")
-            write_private_file(place_of(name, "source"), PrivateFile(name, "source", _KEYS))
+            write_private_file(place_of(name, "source"), PrivateFile(name, "source", KEYS))
         tree = Processes(folder, text, f"t{place.number}")
         try:
             segment = Segment(tree, place, host, messages)
