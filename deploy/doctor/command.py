@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
 
 from deploy.doctor.findings import HostFinding, Level, lines_of
+from deploy.doctor.fleet import fleet_findings
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import SegmentUse, check_interfaces, check_nodes, has_interface, runs_here, uses_of
 from deploy.doctor.probe import probe
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.options import PATH
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
@@ -69,8 +73,15 @@ def nodes_to_check(file: Path, nodes: tuple[str, ...]) -> NodesToCheck:
     help="With --probe: listen for this long, or until Ctrl-C, and report other machines that run --probe meanwhile.",
 )
 @command
+@fleet_options()
 def doctor(
-    file: Path | None, nodes: tuple[str, ...], shows_all: bool, probes: bool, listen: float, as_json: bool
+    file: Path | None,
+    nodes: tuple[str, ...],
+    shows_all: bool,
+    probes: bool,
+    listen: float,
+    as_json: bool,
+    fleet: FleetAccess | None,
 ) -> None:
     """Check this machine for the nodes of a topology FILE whose addresses this machine has.
 
@@ -79,6 +90,7 @@ def doctor(
     pgm doctor tree.toml
     pgm doctor tree.toml --node desk-7 --all
     pgm doctor tree.toml --probe --listen 10 # on several machines
+    pgm doctor tree.toml --fleet            # on all hosts that run pgm agent
     pgm doctor tree.toml --json | jq '.checks[] | select(.level != "ok")'
 
     The command opens each node's sockets as the node would, and closes them. The network checks cover interfaces, MTU,
@@ -87,8 +99,17 @@ def doctor(
     command that corrects the reading. With --probe the command sends multicast on the segments. Running nodes count these packets as rejected.
     An advice concerns speed or rare losses. With a fault, a node does not start, or loses packets.
 
+    With --fleet the agents of all hosts run these checks, and a host that does not answer, has another topology file or
+    another time is a finding too.
+
     The exit status is 0 without a fault, else 1.
     """
+    if fleet is not None:
+        if file is None or nodes or probes:
+            raise UsageError("--fleet needs a file, and no --node or --probe", remedy="pgm doctor tree.toml --fleet")
+        found = fleet_findings(fleet.watch(file))
+        _end(NodesToCheck([], [], {}), found, as_json=as_json, shows_all=shows_all)
+        return
     if listen and not probes:
         raise UsageError("--listen needs --probe", remedy="for example: pgm doctor tree.toml --probe --listen 10")
     if file is None and (nodes or probes):
@@ -100,6 +121,10 @@ def doctor(
     findings += check_nodes(checked.plans, checked.uses) if file else check_interfaces(multicast_interfaces())
     if probes:
         findings += _run_probe(checked, listen)
+    _end(checked, findings, as_json=as_json, shows_all=shows_all)
+
+
+def _end(checked: NodesToCheck, findings: list[HostFinding], *, as_json: bool, shows_all: bool) -> None:
     faults = sum(finding.level is Level.FAULT for finding in findings)
     if as_json:
         print_json(_as_json(checked, findings))
@@ -123,8 +148,13 @@ def _heard(segment: str, host: str) -> None:
     warn(f"heard {host} on {segment}")
 
 
+def rows_of(findings: Iterable[HostFinding]) -> list[dict[str, Any]]:
+    """Return findings as plain values for JSON."""
+    return [{**attrs.asdict(finding), "level": finding.level.value} for finding in findings]
+
+
 def _as_json(checked: NodesToCheck, findings: list[HostFinding]) -> dict[str, object]:
-    rows = [{**attrs.asdict(finding), "level": finding.level.value} for finding in findings]
+    rows = rows_of(findings)
     return {
         "ok": all(finding.level is not Level.FAULT for finding in findings),
         "nodes": [plan.name for plan in checked.plans],

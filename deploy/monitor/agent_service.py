@@ -16,14 +16,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deploy.doctor.command import nodes_to_check, rows_of
+from deploy.doctor.machine import check_machine
+from deploy.doctor.network import check_nodes
 from deploy.monitor.http_service import PageService
 from deploy.terminal.version import VERSION
 from pgm.errors import PgmError, UsageError
 from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.nodes import NodeRecord, NodeState
-from pgm.fleet.paths import CONTROL_PATH, STATE_PATH
+from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, STATE_PATH
 from pgm.net.control.control_socket import ask_control, control_path
 
+_DOCTOR_FRESH_S = 10.0  # checks read the kernel and open sockets; a fleet asks rarely
 _MOST_BODY = 8192  # octets: a request to a node has 4096 at most
 
 
@@ -36,6 +40,8 @@ class AgentService:
     topology: str
     may_change: bool
     _id: str = attrs.field(init=False, factory=lambda: secrets.token_hex(8))
+    _doctoring: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    _found: tuple[float, list[dict[str, Any]]] | None = attrs.field(init=False, default=None)
     _known: tuple[int, Fingerprint] | None = attrs.field(init=False, default=None)
 
     def routes(self) -> Sequence[Route]:
@@ -43,6 +49,7 @@ class AgentService:
         return [
             Route(STATE_PATH, self.state, methods=["GET"]),
             Route(CONTROL_PATH, self.control, methods=["POST"]),
+            Route(DOCTOR_PATH, self.doctor, methods=["GET"]),
         ]
 
     async def state(self, request: Request) -> Response:
@@ -70,6 +77,17 @@ class AgentService:
             return {"problem": str(error).splitlines()[0]}
         return self._known[1].row()
 
+    async def doctor(self, request: Request) -> Response:
+        """Return the findings of `pgm doctor` for the nodes of this host, at most `_DOCTOR_FRESH_S` old."""
+        async with self._doctoring:
+            if self._found is None or time.monotonic() - self._found[0] > _DOCTOR_FRESH_S:
+                try:
+                    rows = await trio.to_thread.run_sync(_checked, self.file, abandon_on_cancel=True)
+                except PgmError as error:
+                    return _refusal(502, error.message, error.remedy)
+                self._found = time.monotonic(), rows
+            return JSONResponse({"checks": self._found[1]})
+
     async def control(self, request: Request) -> Response:
         """Pass a request to the control socket of a node, and return its answer."""
         if not self.may_change:
@@ -89,6 +107,11 @@ class AgentService:
             return _refusal(400, error.message, error.remedy)
         except PgmError as error:
             return _refusal(502, error.message, error.remedy)
+
+
+def _checked(file: Path) -> list[dict[str, Any]]:
+    checked = nodes_to_check(file, ())
+    return rows_of([*check_machine(checked.plans), *check_nodes(checked.plans, checked.uses)])
 
 
 def _row(node: NodeRecord, now_s: float) -> dict[str, Any]:

@@ -157,6 +157,7 @@ def span(seconds: float) -> str:
 
 COLUMNS = {
     "topology": MonitorColumn("topology", lambda node: node.topology, _word, "Tree of the node, if several trees run."),
+    "host": MonitorColumn("host", lambda node: node.host, _word, "Host of the node, with --fleet.", 4),
     "node": MonitorColumn("node", lambda node: node.name, _word, "Name of the node in the topology."),
     "role": MonitorColumn("role", lambda node: node.role, _word, "Role of the node.", 3),
     "state": MonitorColumn(

@@ -12,7 +12,7 @@ from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 
-_SHOWN = [key for key in COLUMNS if key != "topology"]
+_SHOWN = [key for key in COLUMNS if key not in ("topology", "host")]
 _DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is
 _REFRESH_S = 5  # of a page without scripts
 _HEAD = """<!doctype html>

@@ -8,7 +8,6 @@ import hmac
 import importlib.resources
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 import trio
 from starlette.applications import Starlette
@@ -22,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.prometheus import Metrics
 from pgm.errors import PgmError
-from pgm.fleet.nodes import TreeView
+from pgm.fleet.nodes import TreeView, Watch
 
 FRESH_S = 0.5  # age up to which one view answers all requests
 MOST_REQUESTS = 32  # in progress at a time; further requests get status 503
@@ -34,13 +33,6 @@ _HEADERS = {
     b"content-security-policy": b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
-
-
-class Watch(Protocol):
-    """Nodes of this host, or of a fleet."""
-
-    def look(self) -> TreeView:
-        """Ask every node and return the table."""
 
 
 class PageService:

@@ -16,13 +16,14 @@ import trio
 
 from deploy.monitor.extra import need
 from deploy.node.supervisor import heed_signals
+from deploy.terminal.fleet_options import FleetAccess, fleet_options, one_file
 from deploy.terminal.log import log
 from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tls_files import CertificateFiles, certificate_of
 from deploy.terminal.token_file import read_token
 from pgm.errors import TransportError, UsageError
-from pgm.fleet.nodes import NodeWatch
+from pgm.fleet.nodes import NodeWatch, Watch
 from pgm.net.driver.nurseries import open_plain_nursery
 
 DEFAULT_PORT = 9764
@@ -155,8 +156,11 @@ def run_service(serving: Any, host: str, port: int, access: Access, say: Callabl
 @option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="Port; 0 for any free one.")
 @command
 @access_options
-def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, as_json: bool) -> None:
-    """Serve the numbers of this machine's nodes over HTTP, until Ctrl-C or SIGTERM.
+@fleet_options("--agents-token-file")
+def monitor(
+    topologies: tuple[str, ...], host: str, port: int, access: Access, as_json: bool, fleet: FleetAccess | None
+) -> None:
+    """Serve the numbers of this machine's nodes, or of all hosts, over HTTP, until Ctrl-C or SIGTERM.
 
     / is a page for people, and /metrics is for Prometheus. /status.json has the output of `pgm status FILE --json`.
     /healthz reports that the monitor itself runs. TOPOLOGY is a topology file, or the name of a running topology.
@@ -165,6 +169,7 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, a
     \b
     pgm monitor
     pgm monitor tree.toml --port 9000 --token-file /etc/pgm/token
+    pgm monitor tree.toml --fleet           # of all hosts that run pgm agent
 
     The command reads the nodes' status sockets and sends no other packets. docs/guide/monitoring.md has the configuration of
     Prometheus and alarms. Install the packages by pip install 'pgm-repair-network[monitor]'. The exit status is 0
@@ -178,4 +183,5 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, a
             print_json({"url": url, "host": sock.getsockname()[0], "port": sock.getsockname()[1]})
         log("ready", f"{url}/ for people, {url}/metrics for Prometheus")
 
-    run_service(application(NodeWatch(topologies), access.token), host, port, access, say)
+    nodes: Watch = NodeWatch(topologies) if fleet is None else fleet.watch(one_file(topologies))
+    run_service(application(nodes, access.token), host, port, access, say)

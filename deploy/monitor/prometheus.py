@@ -65,7 +65,8 @@ class Metrics:
     def render(self, view: TreeView, accept: str = "") -> tuple[bytes, str]:
         """Return the text and its content type: OpenMetrics if `accept` allows it, else Prometheus text."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_FamilyCollector(self._families(_without_namesakes(view))))
+        view = _without_namesakes(view)
+        registry.register(_FamilyCollector(_with_hosts(self._families(view), view)))
         encoder, content_type = choose_encoder(accept)
         return encoder(registry), content_type
 
@@ -120,6 +121,16 @@ def _without_namesakes(view: TreeView) -> TreeView:
     return attrs.evolve(view, nodes=tuple(chosen.values()), left_out=left_out)
 
 
+def _with_hosts(families: list[Metric], view: TreeView) -> list[Metric]:
+    """Add the label `host` to each sample of a node of a fleet."""
+    hosts = {(node.topology, node.name): node.host for node in view.nodes} if view.hosts else {}
+    for family in families:
+        for sample in family.samples if hosts else ():
+            if "node" in sample.labels:
+                sample.labels["host"] = hosts[sample.labels["topology"], sample.labels["node"]]
+    return families
+
+
 def _labels(node: NodeRecord) -> _Labels:
     return node.topology, node.name, node.role
 
@@ -138,12 +149,19 @@ def _filled(family: _Family, samples: Iterable[tuple[_Labels, float]]) -> _Famil
 
 def _states(view: TreeView) -> Iterator[Metric]:
     doc = "1 for a node that answers, 0 for a node of this host that does not."
-    here = (node for node in view.nodes if node.state is not NodeState.ELSEWHERE)
+    unknown = (NodeState.ELSEWHERE, NodeState.UNREACHABLE)
+    here = (node for node in view.nodes if node.state not in unknown)
     up = ((_labels(node), float(node.is_up)) for node in here)
     yield _filled(GaugeMetricFamily("pgm_up", doc, labels=_NODE), up)
     family = GaugeMetricFamily("pgm_monitor_nodes", "Nodes that the monitor knows.", labels=("state",))
     counts = (((state.value,), sum(node.state is state for node in view.nodes)) for state in NodeState)
     yield _filled(family, [*counts, (("left out",), view.left_out)])
+    agents = (((host.name,), float(not host.problem)) for host in view.hosts)
+    doc = "1 for a host of a fleet whose agent answers, else 0."
+    yield _filled(GaugeMetricFamily("pgm_agent_up", doc, labels=("host",)), agents)
+    files = (((host.name,), float(host.has_other_file)) for host in view.hosts)
+    doc = "1 for a host of a fleet with another topology file."
+    yield _filled(GaugeMetricFamily("pgm_agent_other_file", doc, labels=("host",)), files)
     took = "Time needed to ask all nodes."
     yield GaugeMetricFamily("pgm_monitor_look_seconds", took, value=view.took_s)
 

@@ -19,9 +19,10 @@ from textual.widgets import DataTable, Footer, Static
 from deploy.monitor.columns import COLUMNS, Value, lost_of, span
 from deploy.monitor.listen_commands import command_lines
 from deploy.status.detail import details
+from deploy.status.fleet import joined
 from deploy.terminal.output import refused
 from pgm.errors import PgmError
-from pgm.fleet.nodes import NodeRecord, NodeState, NodeWatch, TreeView
+from pgm.fleet.nodes import NodeRecord, NodeState, TreeView, Watch
 
 EVERY_S = 1.0  # nodes update their rates at this interval
 _PADDING = 2  # characters of a cell around its text
@@ -35,6 +36,7 @@ _STYLES = {
     NodeState.GONE: "dim red",
     NodeState.ABSENT: "dim",
     NodeState.ELSEWHERE: "dim",
+    NodeState.UNREACHABLE: "yellow",
 }
 
 
@@ -43,7 +45,7 @@ def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
     widths = {
         key: max([len(column.heading) + 1, *(len(column.text(node)) for node in nodes)])
         for key, column in COLUMNS.items()
-        if key != "topology" or len({node.topology for node in nodes}) > 1
+        if key not in ("topology", "host") or len({getattr(node, key) for node in nodes}) > 1
     }
     widths["event"] = _LEAST_EVENT
     while sum(widths.values()) + _PADDING * len(widths) > width:
@@ -143,7 +145,7 @@ class TopApp(App[None]):
         Binding("space", "pause", "pause"),
     ]
 
-    def __init__(self, nodes: NodeWatch) -> None:
+    def __init__(self, nodes: Watch) -> None:
         super().__init__()
         self.view: TreeView | None = None
         self._refusal: PgmError | None = None  # the reason why the last attempt to ask the nodes failed
@@ -205,6 +207,10 @@ class TopApp(App[None]):
         parts += [f"{lost:,.0f} packets lost", f"asked at {time.strftime('%H:%M:%S')}"]
         if view.left_out:
             parts.append(f"{view.left_out:,} more not asked")
+        silent = [host.name for host in view.hosts if host.problem]
+        other = [host.name for host in view.hosts if host.has_other_file]
+        parts += [f"silent hosts: {joined(silent)}"] if silent else []
+        parts += [f"another file: {joined(other)}"] if other else []
         return ("paused: " if self._paused else "") + ", ".join(parts)
 
     @property

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from deploy.status.fleet import problems_of
+from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tables import TableColumn, console, table
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.runtime_folders import folder_of, is_file, sockets_in
-from pgm.net.control.control_socket import Request, ask_control
+from pgm.net.control.control_socket import Answer, Request, ask_control
 from pgm.topology.check import load_checked
+
+Ask = Callable[[], Answer]  # asks one node
 
 _SOCKETS = "*.ctl"
 _COLUMNS = (TableColumn("setting"), TableColumn("segment", 1), TableColumn("in force"), TableColumn("at the start", 2))
@@ -73,16 +79,9 @@ def request_of(action: str, words: tuple[str, ...], stream: str | None, segment:
     "--segment", help="set: only the injected losses of this segment; by default of all segments with losses."
 )
 @command
-def ctl(
-    where: str,
-    action: str,
-    words: tuple[str, ...],
-    nodes: tuple[str, ...],
-    stream: str | None,
-    segment: str | None,
-    as_json: bool,
-) -> None:
-    """Print and change settings of running nodes on this machine.
+@fleet_options()
+def ctl(where: str, action: str, words: tuple[str, ...], nodes: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Print and change settings of running nodes on this machine, or on all hosts.
 
     \b
     pgm ctl tree.toml                                       # of all nodes
@@ -93,21 +92,24 @@ def ctl(
     pgm ctl tree.toml --node floor-2-repairer release 10.0.2.7
     pgm ctl tree.toml --node exchange get rate txw_secs
     pgm ctl demo                                            # of a running demo
+    pgm ctl tree.toml --fleet --node exchange set rate=20Mbit/s   # on its host
 
     `set` changes the rate of a source, up to the rate in the file, and the injected losses of a node. `release`
     returns the normal budget to a child with excessive NAKs. All other parameters are fixed at the start: `get` with
     the name of a parameter prints its value and the reason. A node logs and counts each change. `pgm ctl` finds nodes
-    like `pgm status`. With --json there is one object per node and line. See docs/guide/operations.md.
+    like `pgm status`. With --fleet the agents of all hosts pass on the request; they need a token for it. With --json there is one object per node and line. See docs/guide/operations.md.
 
     Exits with 0 if every node did the action, with 1 if a node does not answer, with 2 if a node refuses.
     """
-    request = request_of(action, words, stream, segment)
+    request = request_of(action, words, options["stream"], options["segment"])
     if action != "get" and not nodes:
         raise UsageError(f"`{action}` needs --node", remedy="--node NAME, or --node '*' for all running nodes")
+    fleet: FleetAccess | None = options["fleet"]
+    running = _asked_here(where, request) if fleet is None else _asked_by_agents(fleet, where, request)
     silent = []
-    for name, path in _chosen(where, sockets_of(where), nodes).items():
+    for name in chosen(where, list(running), nodes):
         try:
-            answer = ask_control(path, request)
+            answer = running[name]()
         except ProcessError:
             silent.append(name)
             continue
@@ -124,19 +126,36 @@ def ctl(
         )
 
 
-def _chosen(where: str, sockets: dict[str, Path], nodes: tuple[str, ...]) -> dict[str, Path]:
+def _asked_here(where: str, request: Request) -> dict[str, Ask]:
+    return {name: partial(ask_control, path, request) for name, path in sockets_of(where).items()}
+
+
+def _asked_by_agents(access: FleetAccess, where: str, request: Request) -> dict[str, Ask]:
+    """Return the nodes of all hosts, each with a function that asks it. Raises `ProcessError` if no node runs."""
+    fleet = access.watch(where)
+    view = fleet.look()
+    running: dict[str, Ask] = {
+        node.name: partial(fleet.control, node, view, request) for node in view.nodes if node.is_up
+    }
+    if not running:
+        problem = next(iter(problems_of(view)), (f"no node of {where} runs on any host", ""))
+        raise ProcessError(problem[0], remedy=problem[1])
+    return running
+
+
+def chosen(where: str, running: list[str], nodes: tuple[str, ...]) -> list[str]:
+    """Return the running nodes that match patterns, or all. Raises `ProcessError` for a pattern without a match."""
     if not nodes:
-        return sockets
-    chosen: dict[str, Path] = {}
+        return running
+    found: dict[str, None] = {}
     for pattern in nodes:
-        names = fnmatch.filter(sockets, pattern.replace("/", "_"))
+        names = fnmatch.filter(running, pattern) or fnmatch.filter(running, pattern.replace("/", "_"))
         if not names:
-            running = ", ".join(list(sockets)[:12])
             raise ProcessError(
-                f"no node {pattern} of {where} runs on this machine", remedy=f"these nodes run: {running}"
+                f"no node {pattern} of {where} runs here", remedy=f"these nodes run: {', '.join(running[:12])}"
             )
-        chosen |= {name: sockets[name] for name in names}
-    return chosen
+        found |= dict.fromkeys(names)
+    return list(found)
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,13 @@ class FleetAccess:
         from pgm.fleet.watch import FleetWatch
 
         return FleetWatch(Path(file), VERSION, self.token, self.tls)
+
+
+def one_file(topologies: Sequence[str]) -> str:
+    """Return the only topology file of a command line. Raises `UsageError` for none or several."""
+    if len(topologies) != 1:
+        raise UsageError("--fleet needs one topology file", remedy="as in: pgm top tree.toml --fleet")
+    return topologies[0]
 
 
 def fleet_options(token_option: str = "--token-file") -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -15,13 +15,14 @@ import attrs
 import h11
 import trio
 
-from pgm.errors import ProcessError
+from pgm.errors import ProcessError, UsageError
 from pgm.topology.node_plan import Address
 
 TIMEOUT_S = 2.0  # of a request with its connection; `pgm status` waits as long for a node of this host
 MOST_OCTETS = 1 << 26  # of an answer: 1,024 nodes with 64 KiB each
 _CHUNK = 1 << 16
-_DENIED = (401, 403)
+_DENIED = 401
+_REFUSED = 400
 _START = "run pgm agent FILE on that host, and let TCP to its port pass"
 
 
@@ -39,7 +40,10 @@ class AgentClient:
         return await self._request(address, "GET", path, b"")
 
     async def post(self, address: Address, path: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON object that answers another one. Raises `ProcessError` with the reason."""
+        """Return the JSON object that answers another one.
+
+        Raises `ProcessError` with the reason, and `UsageError` if the agent or a node refuses the request.
+        """
         return await self._request(address, "POST", path, json.dumps(value).encode())
 
     async def _request(self, address: Address, method: str, path: str, body: bytes) -> dict[str, Any]:
@@ -118,7 +122,7 @@ def _broken(where: str, error: Exception, *, has_tls: bool) -> ProcessError:
 
 
 def _object_of(where: str, status: int, octets: bytes) -> dict[str, Any]:
-    if status in _DENIED:
+    if status == _DENIED:
         raise ProcessError(f"{where}: the agent refuses the token", remedy="give the agents' token by --token-file")
     try:
         value = json.loads(octets)
@@ -126,7 +130,12 @@ def _object_of(where: str, status: int, octets: bytes) -> dict[str, Any]:
         value = None
     if isinstance(value, dict) and isinstance(value.get("error"), dict):
         problem = value["error"]
-        raise ProcessError(f"{where}: {problem.get('message')}", remedy=str(problem.get("remedy", "")))
+        message, remedy = str(problem.get("message")), str(problem.get("remedy", ""))
+        raise (
+            UsageError(message, remedy=remedy)
+            if status == _REFUSED
+            else ProcessError(f"{where}: {message}", remedy=remedy)
+        )
     if status != 200 or not isinstance(value, dict):
         raise ProcessError(
             f"{where}: no answer of an agent (status {status})",

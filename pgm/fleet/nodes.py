@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -98,7 +98,7 @@ class NodeRecord:
 class HostRecord:
     """Host of a fleet. `problem` is the reason why its agent does not answer; empty if it does.
 
-    `differing` has the entries of the topology file whose plans are others on that host. `file` is the digest of its file.
+    `ahead_s` is the clock of the host less that of this one. `differing` has the entries of the topology file whose plans are others on that host. `file` is the digest of its file.
     """
 
     name: str
@@ -110,10 +110,16 @@ class HostRecord:
     has_other_file: bool = False
     differing: tuple[str, ...] = ()
     took_s: float = 0.0
+    ahead_s: float = 0.0  # of the host's clock, less half of `took_s`
 
     def row(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {**attrs.asdict(self), "differing": list(self.differing), "took_s": round(self.took_s, 4)}
+        return {
+            **attrs.asdict(self),
+            "differing": list(self.differing),
+            "took_s": round(self.took_s, 4),
+            "ahead_s": round(self.ahead_s, 3),
+        }
 
 
 @attrs.frozen
@@ -143,6 +149,13 @@ class TreeView:
         up = [node for node in self.nodes if node.is_up and node.snapshot is not None]
         nodes = [{**(node.snapshot or {}), "host": node.host} for node in up]
         return {"nodes": nodes, **others, "left_out": self.left_out, "hosts": [host.row() for host in self.hosts]}
+
+
+class Watch(Protocol):
+    """Nodes of this host, or of a fleet."""
+
+    def look(self) -> TreeView:
+        """Ask every node and return the table."""
 
 
 class NodeWatch:

@@ -4,3 +4,4 @@ from __future__ import annotations
 
 STATE_PATH = "/fleet/v1/state"
 CONTROL_PATH = "/fleet/v1/control"
+DOCTOR_PATH = "/fleet/v1/doctor"

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
 
-from pgm.errors import ProcessError
+from pgm.errors import ProcessError, UsageError
 from pgm.fleet.agent_client import AgentClient
 from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.hosts import FleetHost, hosts_of
 from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
-from pgm.fleet.paths import STATE_PATH
+from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, STATE_PATH
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 
 _MOST_AT_ONCE = 128  # requests in progress: each has a connection, and 1,024 open files are usual
+_DOCTOR_S = 30.0  # for all checks of a host
 _MOST_DIFFERING = 64  # entries of a file
 _STATES = {state.name.lower(): state for state in NodeState}
 _SNAPSHOT: Mapping[str, type | tuple[type, ...]] = {  # keys of a snapshot that every view reads
@@ -47,6 +48,7 @@ class HostAnswer:
     took_s: float
     state: Mapping[str, Any] | None = None
     problem: ProcessError | None = None
+    at_s: float = 0.0  # clock of this host at the answer
 
 
 async def ask_host(client: AgentClient, host: FleetHost) -> HostAnswer:
@@ -58,8 +60,8 @@ async def ask_host(client: AgentClient, host: FleetHost) -> HostAnswer:
     async def ask(address: str, scope: trio.CancelScope) -> None:
         try:
             state = await client.get(address, STATE_PATH)
-        except ProcessError as error:
-            problems[address] = error
+        except (ProcessError, UsageError) as error:
+            problems[address] = ProcessError(error.message, remedy=error.remedy)
         else:
             found.append((address, state))
             scope.cancel()
@@ -69,7 +71,7 @@ async def ask_host(client: AgentClient, host: FleetHost) -> HostAnswer:
             nursery.start_soon(ask, address, nursery.cancel_scope)
     took_s = trio.current_time() - began
     if found:
-        return HostAnswer(host, found[0][0], took_s, found[0][1])
+        return HostAnswer(host, found[0][0], took_s, found[0][1], at_s=time.time())
     first = host.addresses[0]
     return HostAnswer(host, first, took_s, problem=problems[first])
 
@@ -125,6 +127,33 @@ class FleetWatch:
         """Ask the agents of all hosts and return the nodes. Call it in a thread without an event loop."""
         return trio.run(self.ask)
 
+    def control(self, node: NodeRecord, view: TreeView, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of a node of a view to a request of `pgm ctl`.
+
+        Raises `UsageError` if the node refuses, and `ProcessError` if the node or its agent does not answer.
+        """
+        address = next(host.address for host in view.hosts if host.name == node.host)
+        return trio.run(self.client.post, address, CONTROL_PATH, {"node": node.name, "request": request})
+
+    def doctor(self, view: TreeView) -> dict[str, list[dict[str, Any]] | ProcessError]:
+        """Return the findings of `pgm doctor` of each host whose agent answers, by the host's name."""
+        return trio.run(self._doctor, [host for host in view.hosts if not host.problem])
+
+    async def _doctor(self, hosts: Sequence[HostRecord]) -> dict[str, list[dict[str, Any]] | ProcessError]:
+        client = attrs.evolve(self.client, timeout_s=_DOCTOR_S)
+        found: dict[str, list[dict[str, Any]] | ProcessError] = {}
+
+        async def ask(host: HostRecord) -> None:
+            try:
+                found[host.name] = _list((await client.get(host.address, DOCTOR_PATH)).get("checks"))
+            except (ProcessError, UsageError) as error:
+                found[host.name] = ProcessError(error.message, remedy=error.remedy)
+
+        async with trio.open_nursery() as nursery:
+            for host in hosts:
+                nursery.start_soon(ask, host)
+        return {host.name: found[host.name] for host in hosts}
+
     async def ask(self) -> TreeView:
         """Ask the agents of all hosts and return the nodes."""
         began = time.monotonic()
@@ -178,7 +207,11 @@ class FleetWatch:
             problem, remedy = answer.problem.message, answer.problem.remedy
             return HostRecord(name, answer.address, problem, remedy, took_s=answer.took_s)
         name, version = (str(answer.state.get(key, ""))[:64] for key in ("host", "version"))
-        record = HostRecord(name or answer.host.name, answer.address, version=version, took_s=answer.took_s)
+        told_s = answer.state.get("time_s")
+        ahead_s = told_s - answer.at_s + answer.took_s / 2 if isinstance(told_s, int | float) else 0.0
+        record = HostRecord(
+            name or answer.host.name, answer.address, version=version, took_s=answer.took_s, ahead_s=ahead_s
+        )
         try:
             theirs = Fingerprint.of_row(answer.state["topology"])
         except (KeyError, TypeError, AttributeError):

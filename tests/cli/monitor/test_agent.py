@@ -84,8 +84,8 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Processes, Proces
 
 def fleet(tree: Processes, *words: str) -> CommandResult:
     verb, *more = words
-    access = ("--fleet", "--token-file", tree.folder / "token", "--ca-file", tree.folder / "agent.pem")
-    return invoked(verb, tree.file, *more, *access)
+    words = ("--fleet", "--token-file", tree.folder / "token", "--ca-file", tree.folder / "agent.pem")
+    return invoked(verb, tree.file, *more, *words)
 
 
 def test_agent_tells_the_fleet_and_withstands_others(running: tuple[Processes, Process, int]) -> None:
@@ -101,11 +101,33 @@ def test_agent_tells_the_fleet_and_withstands_others(running: tuple[Processes, P
     text = fleet(tree, "status")
     assert "source @" in text.out
     assert "not running: desk-1" in text.err
+    _changes_settings(tree)
+    _checks_hosts(tree)
     _refuses_others(tree)
     _withstands_the_hostile(port)
     again = fleet(tree, "status", "--json")
     assert again.json["nodes"][0]["pid"] == told.json["nodes"][0]["pid"]
     assert agent.process.poll() is None
+
+
+def _changes_settings(tree: Processes) -> None:
+    done = fleet(tree, "ctl", "set", "rate=20Mbit/s", "--node", "source")
+    assert (done.code, done.out) == (0, "source: rate = 20Mbit/s, was 400Mbit/s\n")
+    refused = fleet(tree, "ctl", "set", "rate=900Gbit/s", "--node", "sou*")
+    refused.complains(2, "source: rate = 900Gbit/s is out of range")
+    fleet(tree, "ctl", "get", "--node", "desk-1").complains(1, "these nodes run: source")
+    documented("ctl get", fleet(tree, "ctl", "--json").json)
+    rows = fleet(tree, "top", "--json").json
+    assert (rows["node"], rows["role"]) == ("source", "source")
+
+
+def _checks_hosts(tree: Processes) -> None:
+    checks = fleet(tree, "doctor", "--json").json["checks"]
+    assert ["topology file", socket.gethostname(), "ok"] in [
+        [row["check"], row["subject"], row["level"]] for row in checks
+    ]
+    assert any(row["subject"].startswith(f"{socket.gethostname()}: ") for row in checks)
+    invoked("doctor", tree.file, "--fleet", "--node", "source").complains(2, "no --node")
 
 
 def _refuses_others(tree: Processes) -> None:

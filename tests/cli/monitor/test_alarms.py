@@ -47,6 +47,8 @@ CASES = [
     ),
     Case("SourceAskedForTooMuch", {"pgm_rate_cuts_total": "0x10 1x110"}, SOURCE),
     Case("KernelDropsPackets", {"pgm_socket_drops_total": "0x10 45x110"}, DESK),
+    Case("HostSilent", {"pgm_agent_up": "1x10 0x110"}, {"host": "floor-2"}),
+    Case("TopologyFilesDiffer", {"pgm_agent_other_file": "0x10 1x110"}, {"host": "floor-2"}),
 ]
 AT_REST = [
     Case("PacketsLost", {"pgm_lost_sqns_total": "7x120"}, DESK),  # an old loss
@@ -59,6 +61,8 @@ AT_REST = [
     Case("RepairsFromFarAway", {"pgm_repaired_sqns_total": CALM, "pgm_repaired_locally_total": CALM}, DESK),
     Case("SourceAskedForTooMuch", {"pgm_rate_cuts_total": CALM}, SOURCE),
     Case("KernelDropsPackets", {"pgm_socket_drops_total": CALM}, DESK),
+    Case("HostSilent", {"pgm_agent_up": "1x120"}, {"host": "floor-2"}),
+    Case("TopologyFilesDiffer", {"pgm_agent_other_file": "0x120"}, {"host": "floor-2"}),
 ]
 
 
