@@ -157,7 +157,7 @@ def events_page() -> str:
         "",
         "Printed from `pgm/core/events.py`. Every event of a session has an id that does not change. Programs get `Opened`, `Closed` and `Lost` in",
         "the stream, and notices by `on_notice`; `pgm.event_of(item)` returns the row of any of these events. `pgm run`, `pgm up`, `pgm send` and",
-        "`pgm recv` print events on standard error as the events happen. A line begins with the id, or with the part of the id before the cause.",
+        "`pgm recv` print events on standard error as the events happen. After time and level a line has the id.",
         "With `--json` the account of these commands has `events`: a row for each id that occurred, with the count, the last text and the remedy.",
         "[receiving.md](../guide/receiving.md) has examples.",
         "",

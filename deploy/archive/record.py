@@ -18,7 +18,7 @@ from deploy.node.supervisor import end_with_supervisor
 from deploy.stream.receive_output import ProgressLine
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
-from deploy.terminal.log import log
+from deploy.terminal.log import log, log_format, name_log
 from deploy.terminal.options import PATH, loss_seed
 from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
@@ -191,6 +191,7 @@ def account_text(account: dict[str, Any]) -> str:
 @click.option("--dir", "directory", type=PATH, help="Directory of the archive; created if missing.")
 @click.option("--until-closed", is_flag=True, help="End when every received stream has ended.")
 @loss_seed
+@log_format
 @command
 def record(
     file: str,
@@ -219,6 +220,7 @@ def record(
     archive_directory = directory or (Path(plan.record_directory) if plan.record_directory is not None else None)
     if archive_directory is None:
         raise UsageError(f"node {plan.name} has no directory to record into", remedy="name one with --dir DIRECTORY")
+    name_log(plan.name)
     end_with_supervisor()
 
     async def run() -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from deploy.terminal.log import log
+from deploy.terminal.log import end_log, log, log_format, name_log
 from deploy.terminal.options import PATH, option
-from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
 from deploy.terminal.tls_files import certificate_of
 from deploy.terminal.token_file import read_token
@@ -71,6 +71,7 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
     metavar="KEY=VALUE",
     help=f"A parameter: {', '.join(_PARAMETERS)}. May be repeated.",
 )
+@log_format
 @command
 def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_json: bool, **options: Any) -> None:
     """Serve the archive in DIRECTORY, or the archives in its subdirectories, to Arrow Flight clients such as Spark.
@@ -83,12 +84,14 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     service sends the data that clients put, as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
     _require_address(listen)
+    name_log(node)
     archives = _open(directory)
     with ExitStack() as stack, _blocked_signals():
         target = _target(stack, options, archives.directory)
         is_over = _serve(archives, listen, node, _parameters(overrides), options, target, as_json)
     if not is_over:
-        warn("open calls of clients were cut off")
+        log("calls-cut", "open calls of clients were cut off")
+        end_log()
         sys.stdout.flush()
         os._exit(0)  # a normal exit would wait for the threads of these calls in the Flight library
 
@@ -139,7 +142,7 @@ def _serve(
     if as_json:
         print_json({"location": location, "directory": str(archives.directory)})
     if not archives.readers and target is None:
-        warn(f"{_no_archive_text(archives.directory)}: later recordings will be served")
+        log("no-archive", f"{_no_archive_text(archives.directory)}: later recordings will be served")
     log("ready", f"serves {archives.directory} on {location}")
     signal.sigwait(_END_SIGNALS)
     return service.end()

@@ -183,8 +183,8 @@ class Demo:
                     await child.done.wait()
 
 
-def _ignore_log(_node: str, _line: str) -> None:
-    """Ignore a log line. The supervisor keeps the last lines and shows these when a node fails."""
+def _ignore_log(_: object) -> None:
+    """Ignore a row of a log. The supervisor keeps the last lines and shows these when a node fails."""
 
 
 def _raise_if_failed(children: list[ChildProcess]) -> None:

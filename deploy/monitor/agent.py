@@ -11,7 +11,7 @@ import click
 
 from deploy.monitor.extra import need
 from deploy.monitor.monitor import Access, access_options, run_service
-from deploy.terminal.log import log
+from deploy.terminal.log import log, log_format
 from deploy.terminal.options import option, topology_file
 from deploy.terminal.output import command, print_json
 from pgm.fleet.nodes import NodeWatch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port; by default `port` of [fleet] in FILE. 0 for any free one."
 )
+@log_format
 @command
 @access_options
 def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool) -> None:

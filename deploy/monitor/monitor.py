@@ -17,9 +17,9 @@ import trio
 from deploy.monitor.extra import need
 from deploy.node.supervisor import heed_signals
 from deploy.terminal.fleet_options import FleetAccess, fleet_options, one_file
-from deploy.terminal.log import log
+from deploy.terminal.log import log, log_format
 from deploy.terminal.options import PATH, option
-from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.output import command, print_json
 from deploy.terminal.tls_files import CertificateFiles, certificate_of
 from deploy.terminal.token_file import read_token
 from pgm.errors import TransportError, UsageError
@@ -87,9 +87,15 @@ def warn_of_others(access: Access, address: ipaddress.IPv4Address | ipaddress.IP
     if address.is_loopback:
         return
     if access.token is None:
-        warn(f"any host that reaches {address} can read the numbers: give --token-file, or bind to 127.0.0.1")
+        log(
+            "open-access",
+            f"any host that reaches {address} can read the numbers: give --token-file, or bind to 127.0.0.1",
+        )
     elif access.certificate is None:
-        warn("the token travels in clear text: give --tls-cert and --tls-key, or put a proxy with TLS in front")
+        log(
+            "clear-token",
+            "the token travels in clear text: give --tls-cert and --tls-key, or put a proxy with TLS in front",
+        )
 
 
 def url_of(sock: socket.socket, access: Access) -> str:
@@ -154,6 +160,7 @@ def run_service(serving: Any, host: str, port: int, access: Access, say: Callabl
 @click.argument("topologies", metavar="[TOPOLOGY]...", nargs=-1)
 @option("--bind", "host", default="127.0.0.1", help="Address to listen on.")
 @option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="Port; 0 for any free one.")
+@log_format
 @command
 @access_options
 @fleet_options("--agents-token-file")

@@ -20,7 +20,7 @@ from deploy.node.sample_messages import Account, generate, payloads_of
 from deploy.node.sigterm import SIGTERM_HANDLER
 from deploy.node.supervisor import end_with_supervisor
 from deploy.terminal.event_log import EventPrinter
-from deploy.terminal.log import JSON, TEXT, log, set_log_format
+from deploy.terminal.log import log, log_format, name_log
 from deploy.terminal.options import generated_messages, loss_seed, message_size, option, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.core.counters import Counters
@@ -260,7 +260,7 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
 @click.option("--until-closed", is_flag=True, help="Receiver: end when the first stream ends.")
 @loss_seed
 @telemetry_folder
-@option("--log-format", type=click.Choice([TEXT, JSON]), default=TEXT, help="Lines of the log on standard error.")
+@log_format
 @command
 def run(
     file: Path,
@@ -268,7 +268,6 @@ def run(
     stream: str | None,
     seed: str | None,
     telemetry: Path | None,
-    log_format: str,
     as_json: bool,
     **work: Any,
 ) -> None:
@@ -276,8 +275,7 @@ def run(
 
     A source sends the lines of standard input, or test messages in each of its streams. A receiver counts messages and logs openings, losses and closings.
     An aggregator or repairer relays and repairs. Logs go to standard error. `pgm status FILE` shows the counters of
-    a running node. With --log-format json each line of the log is an object: time, level, code, node, stream, tsi,
-    segment, text, remedy.
+    a running node. docs/reference/command.md describes the log.
 
     \b
     pgm run tree.toml --node floor-2-repairer
@@ -287,7 +285,7 @@ def run(
     Exits with 0 when the work is done or a signal stopped the node.
     """
     plan = plan_node(load_checked(file), node)
-    set_log_format(log_format, plan.name)
+    name_log(plan.name)
     if telemetry is not None:
         plan = attrs.evolve(plan, telemetry=str(telemetry))
     test_work = TestWork(**work)

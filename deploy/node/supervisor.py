@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from deploy.terminal.exit_codes import SIGNALLED
+from deploy.terminal.log import JSON, Row, plain_row, text_of
 from pgm.errors import ProcessError
 from pgm.net.driver.nurseries import open_plain_nursery
 
@@ -54,10 +55,10 @@ class ChildProcess:
 
 
 class Supervisor:
-    """Supervisor that starts, watches and stops nodes. `on_log(node, line)` gets every line of the logs."""
+    """Supervisor that starts, watches and stops nodes. `on_log` gets every row of the nodes' logs."""
 
     def __init__(
-        self, file: Path, nursery: trio.Nursery, runtime_dir: Path | None, on_log: Callable[[str, str], None]
+        self, file: Path, nursery: trio.Nursery, runtime_dir: Path | None, on_log: Callable[[Row], None]
     ) -> None:
         self._file = file
         self._nursery = nursery
@@ -78,9 +79,20 @@ class Supervisor:
 
         Raises `ProcessError` with the node's message if the node fails or does not start in time.
         """
-        command = [sys.executable, "-m", "deploy", verb, str(self._file), "--node", node, "--json", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "deploy",
+            verb,
+            str(self._file),
+            "--node",
+            node,
+            "--json",
+            "--log-format",
+            JSON,
+        ]
         process = await trio.lowlevel.open_process(
-            command,
+            [*command, *options],
             stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -112,16 +124,17 @@ class Supervisor:
             nursery.start_soon(self._read_result, child)
         code = await child.process.wait()
         if child.has_failed and child.ready.is_set():  # before `ready`, `start` raises the failure
-            self._on_log(child.node, f"ended with code {code}")
+            self._on_log(plain_row(child.node, "node-ended", f"the process ended with code {code}", "error"))
         child.done.set()
         child.ready.set()  # `start` must not wait for a node that has ended
 
     async def _read_log(self, child: ChildProcess) -> None:
         assert child.process.stderr is not None
         async for line in lines_of(child.process.stderr):
-            child.tail.append(line)
-            self._on_log(child.node, line)
-            if line.startswith("ready:"):
+            row = _row_of(child.node, line)
+            child.tail.append(text_of(row))
+            self._on_log(row)
+            if row["code"] == "ready":
                 child.ready.set()
 
     async def _read_result(self, child: ChildProcess) -> None:
@@ -129,7 +142,7 @@ class Supervisor:
         async for line in lines_of(child.process.stdout):
             value = object_in(line)
             if value is None:
-                self._on_log(child.node, line)
+                self._on_log(_row_of(child.node, line))
             elif "error" in value:
                 child.error = value["error"]
             else:
@@ -160,6 +173,12 @@ class Supervisor:
                 child.process.kill()
         os.close(self._life)
         os.close(self._own_life)
+
+
+def _row_of(node: str, line: str) -> Row:
+    """Return the row in a line of a node's log. Other lines, as those of a traceback, become rows of the code `output`."""
+    row = object_in(line)
+    return row if row is not None and "code" in row else plain_row(node, "output", line)
 
 
 def end_with_supervisor() -> None:

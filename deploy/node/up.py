@@ -14,6 +14,7 @@ import trio
 from deploy.node.run import FAULTS, account_text
 from deploy.node.supervisor import Supervisor, heed_signals
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.log import log, log_format, plain_row, print_row_of
 from deploy.terminal.options import generated_messages, message_size, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
@@ -57,14 +58,14 @@ async def run_tree(
     telemetry_options = ["--telemetry", str(telemetry)] if telemetry is not None else []
     work = ["--generate", str(messages), "--size", str(size)] if messages else []
     async with open_plain_nursery() as nursery:
-        supervisor = Supervisor(file, nursery, None, _print_log)
+        supervisor = Supervisor(file, nursery, None, print_row_of)
         is_running, stop = trio.Event(), trio.Event()
         await nursery.start(heed_signals, is_running, stop)
         try:
             await supervisor.start_all(elements, telemetry_options)
             await supervisor.start_all(receivers, [*work, *telemetry_options])
             await supervisor.start_all(sources, [*(work or ["--idle"]), *telemetry_options])
-            warn(f"{len(plans)} nodes run; Ctrl-C stops all; to see the counters: pgm status {file}")
+            log("ready", f"{len(plans)} nodes run; Ctrl-C stops all; to see the counters: pgm status {file}")
             is_running.set()
             await stop.wait()
             await supervisor.stop_all(sources)
@@ -90,6 +91,7 @@ async def run_tree(
 @click.option("--only", multiple=True, metavar="PATTERN", help="Run only the nodes whose names match; may be repeated.")
 @click.option("--except", "excepted", multiple=True, metavar="PATTERN", help="Leave out these nodes; may be repeated.")
 @telemetry_folder
+@log_format
 @command
 def up(
     file: Path,
@@ -103,7 +105,7 @@ def up(
     """Run every node of a topology FILE on this machine until Ctrl-C.
 
     A pattern starts as many nodes as its `count`. The addresses in the file must be addresses of this machine;
-    127.x.y.z always are. Logs go to standard error; each line begins with the node's name.
+    127.x.y.z always are. Logs go to standard error; each line names its node.
 
     \b
     pgm demo --write tree.toml && pgm up tree.toml --generate 10000
@@ -126,7 +128,7 @@ def up(
         print_json(accounts)
     else:
         for row in accounts["nodes"]:
-            _print_log(row["node"], f"account: {account_text(row)}")
+            print_row_of(plain_row(row["node"], "account", account_text(row)))
     faulty = [row["node"] for row in accounts["nodes"] if any(row.get(key) for key in FAULTS)]
     if accounts["failed"]:
         warn(f"these nodes ended by themselves: {', '.join(accounts['failed'])}")
@@ -134,7 +136,3 @@ def up(
         warn(f"these receivers lost, duplicated, reordered or damaged messages: {', '.join(faulty)}")
     if accounts["failed"] or faulty:
         sys.exit(EXIT_FAILED)
-
-
-def _print_log(node: str, line: str) -> None:
-    print(f"{node} | {line}", file=sys.stderr, flush=True)

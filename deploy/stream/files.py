@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from deploy.terminal.event_log import EventPrinter
-from deploy.terminal.output import warn
+from deploy.terminal.log import log
 from pgm.core.effects import CloseCause
 from pgm.errors import ProcessError, UsageError
 from pgm.files.receiving import FileReceiver, Progress
@@ -40,7 +40,7 @@ def complain(links: Sequence[Link]) -> None:
     """Warn of socket buffers that are smaller than requested."""
     for link in links:
         if link.sockets.buffers.complaint:
-            warn(link.sockets.buffers.complaint)
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
 
 
 async def first_item(receiver: Receiver, wait_s: float) -> BatchItem | None:
@@ -110,7 +110,7 @@ async def send_files(
                 progress=show,
             )
         for path in account["skipped"]:
-            warn(f"{path} was not sent, because it is a link or a device")
+            log("skipped", f"{path} was not sent, because it is a link or a device")
         account["seconds"] = round(trio.current_time() - began, 3)
         account["tsi"] = tsi_text(source.tsi)
     account["events"] = events.rows()
@@ -121,15 +121,16 @@ async def send_files(
 def print_sent(account: dict[str, Any]) -> None:
     """Print the account of a source of files as text."""
     answers = len(account["receivers"])
-    warn(
+    log(
+        "account",
         f"{account['files']:,} files, {account['octets']:,} octets in {account['seconds']} s and {account['rounds']} rounds; "
-        f"{account['complete']} of {answers} receivers that answered have everything"
+        f"{account['complete']} of {answers} receivers that answered have everything",
     )
     for name, receiver in account["receivers"].items():
         if receiver["state"] != "done":
-            warn(f"{name} lacks {receiver['missing']:,} octets ({receiver['state']})")
+            log("account", f"{name} lacks {receiver['missing']:,} octets ({receiver['state']})")
     if not answers:
-        warn("no receiver has answered, so that deliveries are unknown")
+        log("account", "no receiver has answered, so that deliveries are unknown")
 
 
 @attrs.frozen
@@ -168,7 +169,7 @@ async def receive_files(
                     account["cut_short"] = files.close_cause not in (None, CloseCause.FIN)
                     accounts.append(account)
             if files.unanswerable:
-                warn(f"the source's requests could not be answered: {files.unanswerable}")
+                log("unanswerable", f"the source's requests could not be answered: {files.unanswerable}")
             print_received(account, destination.into)
             first = None
             if not destination.follow:
@@ -179,15 +180,21 @@ def print_received(account: dict[str, Any], into: Path) -> None:
     """Print the account of a receiver of files as text."""
     if account["done"]:
         kept = f", {account['octets_resumed']:,} of them from an earlier run" if account["octets_resumed"] else ""
-        warn(f"{account['files']:,} files, {account['octets']:,} octets in {into}{kept}")
+        log("account", f"{account['files']:,} files, {account['octets']:,} octets in {into}{kept}")
         return
     if not account["octets"] and not account["files"]:
-        warn("no files came: a source sends files with --file or --folder")
+        log("account", "no files came: a source sends files with --file or --folder")
         return
-    warn(f"{account['incomplete']:,} of {account['files']:,} files are incomplete; {into} keeps the received parts")
+    log(
+        "account",
+        f"{account['incomplete']:,} of {account['files']:,} files are incomplete; {into} keeps the received parts",
+    )
     for name in account["incomplete_names"]:
-        warn(f"  {name}")
-    warn("run this command again while the source sends with --resume: the source then sends only the missing parts")
+        log("incomplete", name)
+    log(
+        "account",
+        "run this command again while the source sends with --resume: the source then sends only the missing parts",
+    )
 
 
 def offer_of(

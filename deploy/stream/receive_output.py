@@ -13,13 +13,11 @@ import attrs
 from deploy.stream.formats import Writer
 from deploy.stream.line_template import LineTemplate, messages_in
 from deploy.terminal.event_log import EventPrinter
-from deploy.terminal.output import warn
+from deploy.terminal.log import log
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Conflict, Forged, Lost, Notice, Opened, Snapshot
-from pgm.core.events import id_of, text_of
 from pgm.messages.objects import BadObject
 from pgm.net.framing.items import AnyBatch, Batch, BatchItem, Message, MultipartBatch
-from pgm.wire.formats import tsi_text
 
 _SHOW_S = 0.5
 
@@ -101,31 +99,24 @@ class ReceiveOutput:
 
     def _print_event(self, item: Lost | Conflict | Forged | Opened | Closed) -> bool:
         self.meter.leave()
-        self.events.note(id_of(item), text_of(item))
-        session = tsi_text(item.tsi)
+        self.events.say(item)
         if isinstance(item, Opened):
             self.open.add(item.tsi)
-            how = "resumes" if item.resumed else "begins"
-            warn(f"session {session} of {item.source} {how} at sqn {item.first}, from {item.peer}")
         elif isinstance(item, Lost):
             self.lost += item.count
-            warn(f"session {session} lost sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
-        elif isinstance(item, (Conflict, Forged)):
-            self.forged += item.count if isinstance(item, Forged) else 0
-            warn(text_of(item))
-        elif isinstance(item, Closed):
-            warn(f"session {session} {_ENDINGS[item.cause]} at sqn {item.next_sqn}")
-            if item.cause is not CloseCause.SILENT:
-                self.open.discard(item.tsi)
-                self.has_closed = True
-                self.cut_short += item.cause is not CloseCause.FIN
+        elif isinstance(item, Forged):
+            self.forged += item.count
+        elif isinstance(item, Closed) and item.cause is not CloseCause.SILENT:
+            self.open.discard(item.tsi)
+            self.has_closed = True
+            self.cut_short += item.cause is not CloseCause.FIN
         return self.keeps_on or not self.has_closed or bool(self.open)
 
     def _state(self, snapshot: Snapshot) -> bytes:
         """Return a state in the form of a message."""
         payload = bytes(snapshot.payload)
         self.meter.leave()
-        warn(f"a snapshot of {len(payload)} octets from {snapshot.source}, before sqn {snapshot.position}")
+        log("snapshot", f"{len(payload)} octets from {snapshot.source}, before sqn {snapshot.position}")
         self.octets += len(payload)
         if self.writer is not None:
             return self._converted(self.writer.text, [payload])
@@ -154,7 +145,7 @@ class ReceiveOutput:
         except BadObject as error:
             self.unreadable += 1
             self.meter.leave()
-            warn(f"a message is not in this format: {error.message}")
+            log("unreadable", f"a message is not in this format: {error.message}")
             return b""
 
     def end(self) -> None:
@@ -187,16 +178,3 @@ class ReceiveOutput:
             "events": self.events.rows(),
             "counters": self.counters.snapshot(),
         }
-
-
-_ENDINGS = {
-    CloseCause.FIN: "ends",
-    CloseCause.RESET: "is reset by its source",
-    CloseCause.UNPROVEN: "ends by an announcement that nothing else confirms",
-    CloseCause.SILENT: "is silent for now",
-    CloseCause.EXPIRED: "is closed after a long silence",
-    CloseCause.EVICTED: "is closed to make room for newer sessions",
-    CloseCause.EXCESS_NAKS: "is closed because it needs too many repairs here",
-    CloseCause.NO_SECRET: "is closed because its source gives this receiver no secret",
-    CloseCause.OVERRUN: "is closed because its messages are not read fast enough",
-}

@@ -21,8 +21,9 @@ from deploy.stream.formats import FORMATS, writer_of
 from deploy.stream.line_template import PLACEHOLDERS, LineTemplate
 from deploy.stream.receive_output import ReceiveOutput
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.log import end_log, log, log_format
 from deploy.terminal.options import option
-from deploy.terminal.output import data_command, print_json, warn
+from deploy.terminal.output import data_command, print_json
 from deploy.terminal.target import require_node
 from pgm.errors import UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
@@ -201,6 +202,7 @@ def _octets_of(item: BatchItem) -> int:
     default="block",
     help="If standard output is slower than the stream: wait while buffers have room, drop the oldest data, drop the newest, or end.",
 )
+@log_format
 @data_command
 def recv(
     target: str,
@@ -257,9 +259,10 @@ def recv(
     reception.end()
     account = reception.account()
     if as_json:
+        end_log()
         print_json(account, sys.stderr)
     else:
-        warn(f"{account['messages']:,} messages, {account['octets']:,} octets, {account['lost']:,} lost")
+        log("account", f"{account['messages']:,} messages, {account['octets']:,} octets, {account['lost']:,} lost")
     sys.exit(code or (EXIT_FAILED if reception.has_flaws else 0))
 
 
@@ -272,6 +275,7 @@ def _receive_files(
         trio.run(_until_signalled, receive_files, target, node, stream, destination, wait_s, accounts)
     except SystemExit as signalled:
         code = signalled.code
+    end_log()
     for account in accounts if as_json else ():
         print_json(account, sys.stderr)
     sys.exit(code or (0 if accounts and all(account["done"] for account in accounts) else EXIT_FAILED))

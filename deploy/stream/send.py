@@ -20,8 +20,9 @@ from deploy.stream.receive_output import ProgressLine
 from deploy.stream.recv import _form, _until_signalled
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.log import log, log_format
 from deploy.terminal.options import option
-from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
 from pgm.net.endpoint.open import open_source
 from pgm.net.endpoint.source import Source
@@ -51,7 +52,7 @@ async def _send(target: str, node: str | None, stream: str | None, offer: _Offer
         await source.flush()
         if sys.stderr.isatty():
             meter.leave()
-            warn("all messages are sent; serving repairs until no more NAKs come")
+            log("serving", "all messages are sent; serving repairs until no more NAKs come")
     return {
         "messages": messages,
         "octets": octets,
@@ -143,6 +144,7 @@ async def _send_octets(source: Source, offer: _Offer, meter: ProgressLine) -> tu
 @option(
     "--settle", default="500ms", metavar="DURATION", help="Announce the stream for this long before the first message."
 )
+@log_format
 @command
 def send(
     target: str,
@@ -182,7 +184,7 @@ def send(
     if as_json:
         print_json(account)
     else:
-        warn(f"{account['messages']:,} messages, {account['octets']:,} octets in {account['seconds']} s")
+        log("account", f"{account['messages']:,} messages, {account['octets']:,} octets in {account['seconds']} s")
 
 
 def _send_files(

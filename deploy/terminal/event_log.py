@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from deploy.terminal.log import log
-from pgm.core.effects import Notice
 from pgm.core.events import EVENTS, Happening, id_of, text_of
 from pgm.telemetry.snapshot import event_row
 
@@ -29,23 +28,21 @@ class EventPrinter:
     _last: dict[str, Any] | None = None
 
     def say(self, item: Happening) -> None:
-        """Log an event, with the remedy if the event is the first with its id."""
-        event_id = id_of(item)
-        self.log(event_id if isinstance(item, Notice) else event_id.partition("-")[0], text_of(item), event_id)
+        """Log an event."""
+        self.log(id_of(item), text_of(item))
 
-    def log(self, code: str, text: str, event_id: str = "") -> None:
-        """Log a line. The line counts as an event if `event_id`, or else `code`, is the id of an event."""
+    def log(self, code: str, text: str) -> None:
+        """Log a line. The line counts as an event if `code` is the id of an event."""
         self.before()
-        event = EVENTS.get(event_id or code)
-        is_first = event is not None and self.note(event.id, text) == 1
-        log(code, text, event_id, is_first=is_first)
+        if code in EVENTS:
+            self.note(code, text)
+        log(code, text)
 
-    def note(self, event_id: str, text: str) -> int:
-        """Count an event and return the number of its occurrences."""
+    def note(self, event_id: str, text: str) -> None:
+        """Count an event."""
         count = self._counts.setdefault(event_id, _Count())
         count.times, count.text = count.times + 1, text
         self._last = event_row(event_id, text, time.time())
-        return count.times
 
     def last(self) -> dict[str, Any] | None:
         """Return the row of the last event, for the node's status; None before the first event."""

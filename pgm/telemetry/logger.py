@@ -21,7 +21,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 # Attributes of each record: empty if the event has no such thing.
 FIELDS = ("code", "node", "stream", "tsi", "segment", "text", "remedy")
-_ERRORS = ("archive-corrupt", "recorder-failed", "closed-reset")
+_ERRORS = ("archive-corrupt", "recorder-failed", "closed-reset", "publish-again")
 _SESSION = re.compile(r"\bsession ([0-9]+(?:\.[0-9]+)+)")
 _SEGMENT = re.compile(r"\bsegment ([^\s:]+)")
 
@@ -34,16 +34,15 @@ def level_of(event_id: str) -> int:
     return logging.WARNING if event is not None and event.remedy else logging.INFO
 
 
-def log_line(code: str, text: str, event_id: str = "", *, node: str = "", stream: str = "", tsi: str = "") -> None:
-    """Log a code and a sentence. `event_id` is the id of the event if the code is only its beginning."""
-    event_id = event_id or code
-    level = level_of(event_id)
+def log_line(code: str, text: str, *, node: str = "", stream: str = "", tsi: str = "") -> None:
+    """Log a code, mostly the id of an event, and a sentence."""
+    level = level_of(code)
     if not LOGGER.isEnabledFor(level):
         return
-    event = EVENTS.get(event_id)
+    event = EVENTS.get(code)
     session, segment = _SESSION.search(text), _SEGMENT.search(text)
     fields = {
-        "code": event_id,
+        "code": code,
         "node": node,
         "stream": stream,
         "tsi": tsi or (session[1] if session else ""),

@@ -47,7 +47,7 @@ class CommandResult:
         """Assert that the command ended with one message and its remedy, and printed nothing else."""
         assert self.code == code, self
         assert "Traceback" not in self.out + self.err, self.err
-        lines = [line for line in self.err.splitlines() if not line.startswith("pgm: the kernel grants")]
+        lines = [line for line in self.err.splitlines() if " rcvbuf: " not in line]
         assert lines, self
         *messages, last = lines
         # A remedy has a line of its own, or follows in brackets after each problem of the file.

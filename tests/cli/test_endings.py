@@ -90,7 +90,7 @@ def test_up_stopped_tree_ends_in_order(tree: Path, number: signal.Signals) -> No
     with marked() as mark, running(mark, "up", tree) as up:
         up.line_with("nodes run; Ctrl-C stops all")
         ends(up, number, 0, mark)
-        up.line_with("desk-1 | closed: session")  # the source has announced its end before the receiver was stopped
+        up.line_with("desk-1 | closed-fin: session")  # the source has announced its end before the receiver was stopped
         up.line_with("desk-1 | account: 0 delivered, 0 lost")
 
 
@@ -121,7 +121,7 @@ def test_up_reports_a_dead_node_at_once_and_at_the_end(tree: Path) -> None:
         up.line_with("nodes run; Ctrl-C stops all")
         victim = next(pid for pid in mark.running() if b"desk-1" in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(victim, signal.SIGKILL)
-        up.line_with(f"desk-1 | ended with code {-signal.SIGKILL}")
+        up.line_with(f"desk-1 | node-ended: the process ended with code {-signal.SIGKILL}")
         ends(up, signal.SIGINT, 1, mark)
         up.line_with("these nodes ended by themselves: desk-1")
 
@@ -158,11 +158,11 @@ def test_send_aborted_stream_is_reported_by_recv(tree: Path, place: Place, numbe
     with marked() as mark, piped(mark, tree, place, "--json") as (receiver, sender):
         sender.process.stdin.write(b"a line\n")
         sender.process.stdin.flush()
-        receiver.line_with("begins at sqn 0")
+        receiver.line_with("opened: ")
         sender.process.send_signal(number)
         assert sender.wait() == code, sender.log
         assert receiver.wait() == 1
-        receiver.line_with("is reset by its source at sqn")
+        receiver.line_with("closed-reset: ")
         receiver.line_with('"cut_short":1')
         assert "Traceback" not in sender.log + receiver.log
         mark.until_nothing_runs()
@@ -174,7 +174,7 @@ def test_recv_stopped_prints_its_account(tree: Path, place: Place, number: signa
         sender.process.stdin.write(b"one\ntwo\n")
         sender.process.stdin.close()
         assert sender.wait() == 0, sender.log
-        receiver.line_with("ends at sqn 2")
+        receiver.line_with("at sqn 2: fin")
         ends(receiver, number, code, mark)
         receiver.line_with("2 messages, 6 octets, 0 lost")
         assert receiver.printed == ["one", "two"]
@@ -211,7 +211,7 @@ def test_recv_with_a_closed_output_ends_silently(tree: Path, place: Place) -> No
             assert receiver.wait(PATIENCE_S) == 1
             said = receiver.stderr.read()
             receiver.stderr.close()
-            assert [line for line in said.splitlines() if "begins at sqn 0" not in line and "kernel" not in line] == []
+            assert [line for line in said.splitlines() if "opened: " not in line and "kernel" not in line] == []
             ends(source, signal.SIGTERM, 0, mark)
 
 

@@ -94,12 +94,12 @@ async def run_tree(
     """
     closed = trio.Event()
 
-    def on_line(node: str, line: str) -> None:
-        if node == "desk" and line.startswith("closed:"):
+    def on_row(row: dict[str, Any]) -> None:
+        if row["node"] == "desk" and row["code"].startswith("closed-"):
             closed.set()
 
     async with open_plain_nursery() as nursery:
-        supervisor = Supervisor(file, nursery, folder, on_line)
+        supervisor = Supervisor(file, nursery, folder, on_row)
         try:
             await supervisor.start_all(elements)
             desk = await supervisor.start("desk", ["--until-closed", *options], verb=verb)

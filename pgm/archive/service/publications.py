@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
 from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISHED
 from pgm.archive.service.publication_journal import PendingPublication, PublicationJournal, PublicationStep
 from pgm.parameters import Parameters
+from pgm.telemetry.logger import log_line
 
 Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; blocks while the source is busy
 # Blocks until all messages have left; returns the session (TSI) and the next sqn.
@@ -58,7 +58,7 @@ class _Attempt:
 
 
 def _warn(text: str) -> None:
-    print(f"publish-again: {text}", file=sys.stderr, flush=True)
+    log_line("publish-again", text)
 
 
 class Publications:

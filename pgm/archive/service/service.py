@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import json
 import socket
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -40,6 +39,7 @@ from pgm.archive.session import COMPANIONS
 from pgm.archive.store.reader import RangeRead
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
+from pgm.telemetry.logger import log_line
 from pgm.units import SECOND
 
 _MAX_RANGES = 4096  # in one answer: about 100 KB of JSON
@@ -329,7 +329,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         try:
             publications.finish()
         except (PgmError, OSError) as error:  # the next publication tries again, and its client gets the error
-            print(f"publish-again: {error}", file=sys.stderr, flush=True)
+            log_line("publish-again", str(error))
 
     def _publishing(self) -> Publications:
         if self._publications is None:

@@ -235,7 +235,7 @@ def test_command_goes_on_where_it_was_killed(place: Place, tmp_path: Path) -> No
         with pgm.blocking.open_source(nodes.file, node="source") as source:
             nodes.until("repairer", lambda snapshot: snapshot["sessions"])
             first = nodes.start("desk-1", "--lines", "--durable", str(tmp_path / "desk"), verb="recv")
-            first.line_with("begins at sqn")
+            first.line_with(" opened: ")
             source.send_batch(LINES[:50], flush=True)
             printed = until_printed(first, 50)
             first.kill()

@@ -268,7 +268,7 @@ def transfer(net: Net, case: Case, patience_s: float = PATIENCE_S, watch: Callab
         ended = _wait(receivers, deadline, lambda: watch(min(one.stat().st_size for one in outputs)))
         done = _wait([source], deadline, lambda: None)
         exits = _close([*receivers, source, relay])
-        first = min((at for one in receivers for at, line in one.lines if " begins at " in line), default=begun)
+        first = min((at for one in receivers for at, line in one.lines if " opened: " in line), default=begun)
         counters = {one.name: _counters(one) for one in (*receivers, source, relay)}
         return Outcome(
             case=case,

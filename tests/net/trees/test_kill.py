@@ -275,7 +275,7 @@ def test_kill_packets_behind_the_window_are_lost_in_order(place: Place) -> None:
         assert row["lost"] > 0
         assert row["delivered"] + row["lost"] == stream.messages
         assert (row["duplicates"], row["out_of_order"], row["damaged"]) == (0, 0, 0)
-        lost = re.findall(r"lost: session \S+ sqns (\d+) to (\d+): window", receiver.log)
+        lost = re.findall(r"lost-window: session \S+ sqns (\d+) to (\d+): window", receiver.log)
         spans = [(int(first), int(last)) for first, last in lost]
         assert spans == sorted(spans)
         assert sum(last - first + 1 for first, last in spans) == row["lost"]

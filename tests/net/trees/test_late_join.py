@@ -124,7 +124,7 @@ def test_by_the_command(place: Place) -> None:
             stream.until_delivered(2000)
             late = tree.start("desk-2", "--lines", "--from", "oldest", verb="recv")
             late.line_with("late-join: session")
-            late.line_with("begins at sqn 0,")
+            late.line_with("at sqn 0")
         finally:
             stream.stop()
         stream.end_whole()
