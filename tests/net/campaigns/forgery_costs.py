@@ -34,7 +34,7 @@ from tests.net.support.places import Place
 
 NODES = ("relay", "repairer", "desk-1")
 SENDERS = {"unlisted": 66, "parent": 3}
-MIXED = Forgery("all kinds, mixed", "", lambda mint: b"")
+MIXED = Forgery("all kinds, mixed", "", lambda _: b"")
 _MESSAGES = 400
 
 
@@ -100,7 +100,7 @@ async def measure(place: Place, folder: Path, count: int, kinds: Sequence[Forger
         ear = guns["unlisted"]
         for number in range(_MESSAGES):
             await tree.sources["source"].send(b"%08d" % number * (SIZE // 8))
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
             ear.listen()
         with trio.fail_after(10):
             while tree.core("desk-1").counters.delivered_packets < _MESSAGES:
@@ -109,7 +109,7 @@ async def measure(place: Place, folder: Path, count: int, kinds: Sequence[Forger
         print("us to read + us to refuse a forgery; columns: " + ", ".join(f"{s} {n}" for n in NODES for s in SENDERS))
         for row in kinds:
             made, costs = _forged(ear, row, count), collections.defaultdict[str, list[str]](list)
-            for name, gun in guns.items():
+            for gun in guns.values():
                 barrel = gun.barrels[0]
                 for octets in made:
                     barrel.sendto(octets, (heard.group, place.port))
