@@ -45,7 +45,11 @@ _COMMANDS = {
         "Check this machine for the nodes of a topology: kernel, interfaces, installed packages.",
     ),
     "keys": ("deploy.keys.command", "Make, check, show, rotate and revoke the keys of nodes."),
-    "render": ("deploy.topology.render", "Write systemd units and kernel settings for the nodes of a topology."),
+    "render": (
+        "deploy.render.command",
+        "Write systemd units, Kubernetes manifests, alarms or a dashboard for a topology.",
+    ),
+    "manual": ("deploy.terminal.manual", "Write man pages."),
 }
 
 

@@ -16,6 +16,7 @@ import trio
 
 from deploy.node.supervisor import end_with_supervisor
 from deploy.stream.receive_output import ProgressLine
+from deploy.terminal.completion import node_names
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.log import log, log_format, name_log
@@ -186,7 +187,7 @@ def account_text(account: dict[str, Any]) -> str:
 
 @click.command()
 @click.argument("file")
-@click.option("--node", help="Record as this receiver of the file.")
+@click.option("--node", shell_complete=node_names, help="Record as this receiver of the file.")
 @click.option("--stream", help="Record this stream; by default all streams of the node.")
 @click.option("--dir", "directory", type=PATH, help="Directory of the archive; created if missing.")
 @click.option("--until-closed", is_flag=True, help="End when every received stream has ended.")

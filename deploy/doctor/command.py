@@ -15,6 +15,7 @@ from deploy.doctor.fleet import fleet_findings
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import SegmentUse, check_interfaces, check_nodes, has_interface, runs_here, uses_of
 from deploy.doctor.probe import probe
+from deploy.terminal.completion import node_names
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.options import PATH
@@ -60,7 +61,13 @@ def nodes_to_check(file: Path, nodes: tuple[str, ...]) -> NodesToCheck:
 
 @click.command()
 @click.argument("file", type=PATH, required=False)
-@click.option("--node", "nodes", multiple=True, help="Check only this node; may be given several times.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    shell_complete=node_names,
+    help="Check only this node; may be given several times.",
+)
 @click.option("--all", "shows_all", is_flag=True, help="Show the checks without a finding as well.")
 @click.option(
     "--probe", "probes", is_flag=True, help="Also send a few packets on each segment, and check that they return."

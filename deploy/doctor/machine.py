@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deploy.doctor import readings
 from deploy.doctor.findings import HostFinding, advice, fault, judged, ok
-from deploy.topology.render import memory_of
+from deploy.render.systemd import memory_of
 from pgm.errors import ProcessError, TransportError, UsageError
 from pgm.net.control.control_socket import control_path
 from pgm.net.control.status_socket import runtime_dir

@@ -10,6 +10,7 @@ import click
 
 from deploy.keys.changes import KeyChange, apply, finished_rotation, new_keys, next_keys, revocation
 from deploy.keys.inspection import KeyReport, NodeReport, half_secured, inspect_nodes
+from deploy.terminal.completion import node_names
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import FOLDER, option, topology_file
 from deploy.terminal.output import command, print_json, warn
@@ -31,7 +32,11 @@ _SPELLING = {"finish": "--finish", "key_id": "--key", "reason": "--reason", "wri
 @click.command()
 @click.argument("action", type=click.Choice(["new", "check", "show", "rotate", "revoke"]))
 @topology_file
-@click.option("--node", help="Name of the node in the file, or of one node of a pattern, such as desk-7.")
+@click.option(
+    "--node",
+    shell_complete=node_names,
+    help="Name of the node in the file, or of one node of a pattern, such as desk-7.",
+)
 @click.option("--write", is_flag=True, help="Change FILE, instead of printing the lines to paste.")
 @click.option("--key-dir", type=FOLDER, help="Folder of the private files, instead of the usual one.")
 @option("--days", type=click.IntRange(1, _MOST_DAYS), default=_DAYS, help="new, rotate: validity in days, from today.")

@@ -19,6 +19,7 @@ import repairer.process
 from deploy.node.sample_messages import Account, generate, payloads_of
 from deploy.node.sigterm import SIGTERM_HANDLER
 from deploy.node.supervisor import end_with_supervisor
+from deploy.terminal.completion import node_names
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.log import log, log_format, name_log
 from deploy.terminal.options import generated_messages, loss_seed, message_size, option, telemetry_folder, topology_file
@@ -250,7 +251,7 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
 
 @click.command()
 @topology_file
-@click.option("--node", required=True, help="Name of the node in the file.")
+@click.option("--node", required=True, shell_complete=node_names, help="Name of the node in the file.")
 @click.option("--stream", help="The only stream of the node to run; all by default.")
 @generated_messages("Source: send N test messages instead of standard input. Receiver: check them.")
 @message_size

@@ -18,8 +18,10 @@ from deploy.terminal.log import log, log_format, plain_row, print_row_of
 from deploy.terminal.options import generated_messages, message_size, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
+from pgm.fleet.nodes import is_here
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.topology.check import load_checked
+from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
 from pgm.topology.problems import suggestion
@@ -90,6 +92,7 @@ async def run_tree(
 @message_size
 @click.option("--only", multiple=True, metavar="PATTERN", help="Run only the nodes whose names match; may be repeated.")
 @click.option("--except", "excepted", multiple=True, metavar="PATTERN", help="Leave out these nodes; may be repeated.")
+@click.option("--here", is_flag=True, help="Run only the nodes with an address of this host.")
 @telemetry_folder
 @log_format
 @command
@@ -97,10 +100,9 @@ def up(
     file: Path,
     messages: int,
     size: int,
-    only: tuple[str, ...],
-    excepted: tuple[str, ...],
     telemetry: Path | None,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Run every node of a topology FILE on this machine until Ctrl-C.
 
@@ -119,10 +121,13 @@ def up(
     seq 100000 | pgm run tree.toml --node source
     pgm up tree.toml --only 'subnet-1-*' --only source --except '*-repairer'
 
+    With --here each host of a tree runs the same command.
+
     Without --generate, sources send only SPMs. Exits with 0 after Ctrl-C or SIGTERM. Exits with 1 if a node cannot start or ends
     by itself, or if a receiver has lost, duplicate, reordered or damaged messages.
     """
-    plans = select_nodes(plan_all(load_checked(file)), only, excepted)
+    plans = _on_this_host(load_checked(file)) if chosen["here"] else plan_all(load_checked(file))
+    plans = select_nodes(plans, chosen["only"], chosen["excepted"])
     accounts = trio.run(run_tree, file, plans, messages, size, None if telemetry is None else telemetry.resolve())
     if as_json:
         print_json(accounts)
@@ -136,3 +141,13 @@ def up(
         warn(f"these receivers lost, duplicated, reordered or damaged messages: {', '.join(faulty)}")
     if accounts["failed"] or faulty:
         sys.exit(EXIT_FAILED)
+
+
+def _on_this_host(topology: Topology) -> dict[str, NodePlan]:
+    """Return the plans of the nodes with an address of this host. Raises `UsageError` if there is none."""
+    plans = {name: plan for name, plan in plan_all(topology).items() if is_here(plan)}
+    if not plans:
+        raise UsageError(
+            "no node has an address of this host", remedy="compare the addresses of the file with: ip address"
+        )
+    return plans

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from deploy.status.fleet import problems_of
+from deploy.terminal.completion import node_names
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tables import TableColumn, console, table
@@ -72,6 +73,7 @@ def request_of(action: str, words: tuple[str, ...], stream: str | None, segment:
     "--node",
     "nodes",
     multiple=True,
+    shell_complete=node_names,
     help="This node, or all nodes that match a pattern such as 'desk-*'; may be repeated.",
 )
 @click.option("--stream", help="Only if the process sends or receives this stream.")

@@ -12,6 +12,7 @@ import click
 
 from deploy.status.detail import print_details
 from deploy.status.fleet import only, print_fleet, problems_of
+from deploy.terminal.completion import node_names
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.output import command, print_json, warn
@@ -68,7 +69,7 @@ def _requested_nodes(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]
 
 @click.command()
 @click.argument("where", metavar="TOPOLOGY|FILE")
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be repeated.")
+@click.option("--node", "nodes", multiple=True, shell_complete=node_names, help="Only this node; may be repeated.")
 @click.option(
     "--detail",
     is_flag=True,

@@ -20,6 +20,7 @@ from deploy.stream.files import FileDestination, complain, first_item, receive_f
 from deploy.stream.formats import FORMATS, writer_of
 from deploy.stream.line_template import PLACEHOLDERS, LineTemplate
 from deploy.stream.receive_output import ReceiveOutput
+from deploy.terminal.completion import node_names
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.log import end_log, log, log_format
 from deploy.terminal.options import option
@@ -143,7 +144,7 @@ def _octets_of(item: BatchItem) -> int:
 
 @click.command()
 @click.argument("target")
-@click.option("--node", help="Node of the topology file to receive as.")
+@click.option("--node", shell_complete=node_names, help="Node of the topology file to receive as.")
 @click.option("--stream", help="Stream to receive; by default all streams of the node.")
 @option(
     "--format",

@@ -18,6 +18,7 @@ from deploy.stream.files import FileOffer, complain, offer_of, print_sent, send_
 from deploy.stream.formats import FORMATS, CborSequence, arrow_messages, json_message
 from deploy.stream.receive_output import ProgressLine
 from deploy.stream.recv import _form, _until_signalled
+from deploy.terminal.completion import node_names
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.log import log, log_format
@@ -115,7 +116,7 @@ async def _send_octets(source: Source, offer: _Offer, meter: ProgressLine) -> tu
 
 @click.command()
 @click.argument("target")
-@click.option("--node", help="Node of the topology file to send as.")
+@click.option("--node", shell_complete=node_names, help="Node of the topology file to send as.")
 @click.option("--stream", help="Stream to send, if the node has several.")
 @option(
     "--format",

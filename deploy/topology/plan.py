@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from deploy.terminal.completion import node_names
 from deploy.terminal.options import topology_file
 from deploy.terminal.output import command, print_json
 from pgm.topology.check import load_checked
@@ -16,7 +17,9 @@ from pgm.topology.plan import plan_node
 @click.command()
 @topology_file
 @click.option(
-    "--node", help="Print only this node, with every parameter that its role uses and that differs from the default."
+    "--node",
+    shell_complete=node_names,
+    help="Print only this node, with every parameter that its role uses and that differs from the default.",
 )
 @command
 def plan(file: Path, node: str | None, as_json: bool) -> None:

@@ -183,7 +183,7 @@ class NodeWatch:
             for name, plan in plan_all(topology).items():
                 path = _socket(folder, name)
                 self._expected.add(path)
-                unseen = NodeState.ABSENT if _is_here(plan) else NodeState.ELSEWHERE
+                unseen = NodeState.ABSENT if is_here(plan) else NodeState.ELSEWHERE
                 self._seen[path] = planned(plan, unseen, self._clock())
         else:
             folder = folder_of(wanted, _SOCKETS)
@@ -273,7 +273,7 @@ def order_of(node: NodeRecord) -> tuple[str, int, list[tuple[int, str]]]:
     return node.topology, role, [(int(part) if part.isdigit() else 0, part) for part in parts]
 
 
-def _is_here(plan: NodePlan) -> bool:
+def is_here(plan: NodePlan) -> bool:
     """Return whether an address of a node is one of this host's. A node without an address may run on any host."""
     return any(one.address is not None and is_own_address(one.address) for one in plan.segments)
 

@@ -73,7 +73,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ),
         (
             "attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark",
-            "textual", "starlette", "hypercorn", "prometheus_client",
+            "textual", "starlette", "hypercorn", "prometheus_client", "click_man",
         ),
     ),
 }  # fmt: skip
@@ -91,7 +91,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.spark": ("", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),
     "deploy": (
-        "reference", "terminal", "node", "report", "topology", "keys", "doctor", "simulation", "status", "stream", "archive",
+        "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "stream", "archive",
         "monitor", "tune", "bench", "demo", "cli", "__main__",
     ),
     "deploy.bench": (

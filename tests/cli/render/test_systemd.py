@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from deploy.topology.render import memory_of, unit_text
+from deploy.render.systemd import memory_of, unit_text
 from pgm.topology.check import load_checked
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_all, plan_node

@@ -1,22 +1,15 @@
-"""The command `pgm render`: systemd units and kernel settings from a topology."""
+"""Systemd units and kernel settings of the nodes of a topology."""
 
 from __future__ import annotations
 
 import importlib.resources
 import re
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-import click
-
 from deploy.terminal.exit_codes import EXIT_USAGE
-from deploy.terminal.options import FOLDER, topology_file
-from deploy.terminal.output import command, print_json, warn
-from pgm.errors import UsageError
-from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.topology.plan import plan_all, plan_node
 from pgm.units import MIB, SECOND
 
 _BASE_OCTETS = 192 * MIB  # interpreter, libraries, socket buffers and the first chunks of the arena
@@ -25,7 +18,8 @@ _STOP_SLACK_S = 10
 _STATE = "/var/lib/"  # systemd creates folders below it for a service without a permanent user
 
 
-def _template(name: str) -> Template:
+def template(name: str) -> Template:
+    """Return a file of deploy/templates."""
     return Template(importlib.resources.files("deploy").joinpath("templates", name).read_text())
 
 
@@ -45,6 +39,11 @@ def memory_of(plan: NodePlan) -> int:
     return _BASE_OCTETS + held + held // 4
 
 
+def stop_seconds(plan: NodePlan) -> int:
+    """Return how long a node may take to stop: a source serves repairs for a while before it leaves."""
+    return _STOP_SLACK_S + (plan.parameters.txw_secs // SECOND if plan.role is Role.SOURCE else 0)
+
+
 def unit_name(plan: NodePlan) -> str:
     """Return the file name of a node's unit."""
     return f"pgm-{plan.topology}-{plan.name}.service"
@@ -52,10 +51,9 @@ def unit_name(plan: NodePlan) -> str:
 
 def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
     """Return the text of the systemd unit of one node."""
-    stop_s = _STOP_SLACK_S + (plan.parameters.txw_secs // SECOND if plan.role is Role.SOURCE else 0)
     needs_raw = any(segment.transport == "ip" for segment in plan.segments)
     verb = "record" if plan.role is Role.RECEIVER and plan.record_directory is not None else "run"
-    return _template("node.service").substitute(
+    return template("node.service").substitute(
         node=plan.name,
         topology=plan.topology,
         role=plan.role.value,
@@ -66,7 +64,7 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
         home="read-only" if _is_at_home(executable, str(file)) else "yes",
         watchdog=plan.parameters.watchdog_ivl // SECOND,
         usage=EXIT_USAGE,
-        stop_s=stop_s,
+        stop_s=stop_seconds(plan),
         memory=f"{memory_of(plan) // MIB + 1}M",
         folders=_folders_of(plan),
     )
@@ -100,15 +98,9 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _own_command() -> str:
-    """Return the path of this command: the script beside the interpreter, or else the path of this call."""
-    beside = Path(sys.executable).with_name("pgm")
-    return str(beside if beside.exists() else Path(sys.argv[0]).resolve())
-
-
-def sysctl_text(plans: list[NodePlan], file: Path) -> str:
+def sysctl_text(plans: Sequence[NodePlan], file: Path) -> str:
     """Return the kernel settings for the largest socket buffers of the nodes."""
-    return _template("sysctl.conf").substitute(
+    return template("sysctl.conf").substitute(
         topology=plans[0].topology,
         file=file,
         rmem=max(plan.parameters.so_rcvbuf for plan in plans),
@@ -116,46 +108,7 @@ def sysctl_text(plans: list[NodePlan], file: Path) -> str:
     )
 
 
-@click.command()
-@topology_file
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be repeated.")
-@click.option("--output", type=FOLDER, help="Write files into this folder instead of printing them.")
-@click.option(
-    "--command",
-    "executable",
-    default=_own_command,
-    show_default="this one",
-    metavar="PATH",
-    help="Path of the pgm command on the hosts.",
-)
-@command
-def render(file: Path, nodes: tuple[str, ...], output: Path | None, executable: str, as_json: bool) -> None:
-    """Write a systemd unit for each element and receiver of a topology FILE, and the kernel settings for all.
-
-    \b
-    pgm render tree.toml --node floor-2-repairer
-    pgm render tree.toml --output units && systemd-analyze verify units/*.service
-
-    Sources are usually applications, so that a source has no unit unless it is named with --node. The unit of a receiver
-    counts and logs messages; an application uses pgm.open_receiver instead. The topology file must have the same path on
-    all hosts.
-    """
-    topology = load_checked(file)
-    plans = [plan_node(topology, node) for node in nodes] or [
-        plan for plan in plan_all(topology).values() if plan.role is not Role.SOURCE
-    ]
-    if not plans:
-        raise UsageError(f"{file} has nothing but sources", remedy="name them with --node")
-    absolute = file.resolve()
-    files = {unit_name(plan): unit_text(plan, absolute, executable) for plan in plans}
-    files["60-pgm.conf"] = sysctl_text(plans, absolute)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (output / name).write_text(text)
-        warn(f"wrote {len(files)} files to {output}; check the units with: systemd-analyze verify {output}/*.service")
-    if as_json:
-        print_json(files if output is None else {"written": [str(output / name) for name in files]})
-    elif output is None:
-        for name, text in files.items():
-            print(f"### {name}\n{text}")
+def systemd_files(plans: Sequence[NodePlan], file: Path, executable: str) -> dict[str, str]:
+    """Return the units of nodes and the kernel settings, by file name."""
+    units = {unit_name(plan): unit_text(plan, file, executable) for plan in plans}
+    return units | {"60-pgm.conf": sysctl_text(plans, file)}
