@@ -64,6 +64,16 @@ class KeyRefused(UsageError):
     code = "PGM-USE-KEY"
 
 
+class PeerRefused(PgmError):
+    """The other end of a TLS connection is no node that may connect. `reason` is one of `pgm.mutual_tls.refusals.REASONS`."""
+
+    code = "PGM-PEER"
+
+    def __init__(self, reason: str, message: str, *, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.reason = reason
+
+
 class TopologyError(PgmError):
     """A topology file with one or more problems.
 

@@ -15,6 +15,7 @@ import attrs
 import click
 
 from deploy.terminal.log import end_log, log, log_format, name_log
+from deploy.terminal.mutual_tls import mutual_tls_options
 from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
@@ -30,6 +31,7 @@ from pgm.topology.url import is_url
 if TYPE_CHECKING:
     from pgm.archive.service.collection import Archives
     from pgm.archive.service.publications import PublicationTarget
+    from pgm.mutual_tls.gate import PeerGate
 from deploy.archive.inspect import _no_archive_text, _open
 
 _PARAMETERS = tuple(name for name in ROWS if name.startswith("archive_"))
@@ -73,12 +75,14 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 )
 @log_format
 @command
+@mutual_tls_options
 def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_json: bool, **options: Any) -> None:
     """Serve the archive in DIRECTORY, or the archives in its subdirectories, to Arrow Flight clients such as Spark.
 
     \b
     pgm serve archive --listen 0.0.0.0:3057 --token-file token
     pgm serve archive --tls-cert cert.pem --tls-key key.pem
+    pgm serve archive --mutual-tls tree.toml --identity recorder --client 'desk-*'
 
     The service reads an archive during its recording or afterwards; docs/guide/archive.md describes requests and answers. With --publish the
     service sends the data that clients put, as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
@@ -120,10 +124,12 @@ def _serve(
 
     from pgm.archive.service.service import RangeService, ServiceAccess
 
-    access = ServiceAccess(
-        certificate=_certificate(options["tls_cert"], options["tls_key"]), token=read_token(options["token_file"])
-    )
-    scheme = "grpc" if access.certificate is None else "grpc+tls"
+    gate = options["gate"]
+    if gate is not None:
+        _require_no_other_access(options)
+    certificate = _certificate(options["tls_cert"], options["tls_key"])
+    access = ServiceAccess(certificate=certificate, token=read_token(options["token_file"]), gate=gate)
+    scheme = access.scheme
     if reason := _listen_error(listen):  # gRPC would report the same problem less clearly
         raise _listen_failure(listen, reason)
     try:
@@ -143,9 +149,22 @@ def _serve(
         print_json({"location": location, "directory": str(archives.directory)})
     if not archives.readers and target is None:
         log("no-archive", f"{_no_archive_text(archives.directory)}: later recordings will be served")
-    log("ready", f"serves {archives.directory} on {location}")
+    log("ready", f"serves {archives.directory} on {location}{_clients_text(gate)}")
     signal.sigwait(_END_SIGNALS)
     return service.end()
+
+
+def _require_no_other_access(options: dict[str, Any]) -> None:
+    for key in ("tls_cert", "tls_key", "token_file"):
+        if options[key] is not None:
+            raise UsageError(
+                f"--mutual-tls and --{key.replace('_', '-')} exclude each other",
+                remedy="leave out one of them: with --mutual-tls the keys of nodes stand for certificates and tokens",
+            )
+
+
+def _clients_text(gate: PeerGate | None) -> str:
+    return "" if gate is None else f", to {', '.join(gate.names) or 'all nodes with keys'}"
 
 
 def _listen_failure(listen: str, reason: str) -> ProcessError:

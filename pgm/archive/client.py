@@ -58,8 +58,12 @@ class ArchivedLoss:
 class RangeClient:
     """Connection to one range service."""
 
-    def __init__(self, location: str, patience_s: float) -> None:
-        """Connect to `grpc://HOST:PORT`. A call fails after `patience_s`, even if rows have come. Raises `ArchiveError` if pyarrow is missing."""
+    def __init__(self, location: str, patience_s: float, tls: Mapping[str, Any] | None = None) -> None:
+        """Connect to `grpc://HOST:PORT`, or to `grpc+tls://HOST:PORT` with the arguments `tls` of a client of Flight.
+
+        `pgm.mutual_tls.flight.flight_client_options` makes them for mutual TLS. A call fails after `patience_s`, even if rows
+        have come. Raises `ArchiveError` if pyarrow is missing.
+        """
         try:
             import pyarrow.flight as flight
         except ImportError as error:
@@ -67,7 +71,7 @@ class RangeClient:
                 "reading an archive needs pyarrow", remedy="pip install 'pgm-repair-network[arrow]'"
             ) from error
         self._flight = flight
-        self._client = flight.connect(location)
+        self._client = flight.connect(location, **(tls or {}))
         self._options = flight.FlightCallOptions(timeout=patience_s)
 
     def holdings(self, tsi: str) -> list[SessionExtent]:

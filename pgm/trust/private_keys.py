@@ -14,6 +14,7 @@ from typing import NoReturn
 import attrs
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.x509 import Certificate, CertificateBuilder
 
 from pgm.errors import KeyRefused, UnitError
 from pgm.trust.public_keys import KEY_OCTETS, PublicKeys, parse_line
@@ -51,6 +52,10 @@ class PrivateKeys:
     def sign(self, message: bytes) -> bytes:
         """Return the Ed25519 signature of a message, 64 octets."""
         return self._signing.sign(message)
+
+    def sign_certificate(self, builder: CertificateBuilder) -> Certificate:
+        """Return an X.509 certificate (RFC 8410) with the Ed25519 signature. No other signed message begins like one."""
+        return builder.sign(self._signing, None)
 
     def agree(self, x25519: bytes) -> bytes:
         """Return the secret shared with the owner of an X25519 key. Raises `ValueError` for a key of low order."""

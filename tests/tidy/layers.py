@@ -17,6 +17,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "impairments", "trust"),
         ("attrs", "cattrs"),
     ),
+    "mutual_tls": (
+        ("pgm.mutual_tls",),
+        ("errors, units", "trust", "topology"),
+        ("attrs", "cryptography"),
+    ),
     "telemetry": (
         ("pgm.telemetry",),
         ("errors, units", "parameters", "wire", "core", "topology"),
@@ -29,14 +34,14 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "archive": (
         ("pgm.archive",),
-        ("errors, units", "parameters", "wire", "trust", "messages", "core", "topology", "telemetry"),
+        ("errors, units", "parameters", "wire", "trust", "messages", "core", "topology", "telemetry", "mutual_tls"),
         ("attrs", "numpy", "pyarrow"),
     ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
         (
             "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "telemetry",
-            "archive",
+            "archive", "mutual_tls",
         ),
         ("attrs", "numpy", "sniffio", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
@@ -57,7 +62,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "spark": (
         ("pgm.spark",),
-        ("errors, units", "parameters", "impairments", "wire", "trust", "core", "topology", "telemetry", "archive"),
+        (
+            "errors, units", "parameters", "impairments", "wire", "trust", "core", "topology", "telemetry", "archive",
+            "mutual_tls",
+        ),
         ("attrs", "numpy", "py4j", "pyarrow", "pyspark"),
     ),
     "processes": (
@@ -70,6 +78,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         (
             "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology",
             "telemetry", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
+            "mutual_tls",
         ),
         (
             "attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark",

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import attrs
@@ -37,17 +37,24 @@ from pgm.archive.service.pace import RowPace
 from pgm.archive.service.publications import Publications, PublicationTarget
 from pgm.archive.session import COMPANIONS
 from pgm.archive.store.reader import RangeRead
-from pgm.errors import PgmError
+from pgm.errors import PeerRefused, PgmError
 from pgm.parameters import Parameters
 from pgm.telemetry.logger import log_line
 from pgm.units import SECOND
+
+if TYPE_CHECKING:
+    from pgm.mutual_tls.gate import PeerGate
 
 _MAX_RANGES = 4096  # in one answer: about 100 KB of JSON
 _TOKEN_SCHEME = "Bearer "
 
 
 def _flight_error(error: PgmError) -> Exception:
-    kind = flight.FlightUnavailableError if isinstance(error, TooManyStreams) else flight.FlightServerError
+    kind = flight.FlightServerError
+    if isinstance(error, TooManyStreams):
+        kind = flight.FlightUnavailableError
+    elif isinstance(error, PeerRefused):
+        kind = flight.FlightUnauthenticatedError
     flight_error: Exception = kind(f"{error.code}: {error}")
     return flight_error
 
@@ -93,12 +100,35 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         return hmac.compare_digest(value if isinstance(value, bytes) else value.encode(), self._wanted)
 
 
+def _name_of_client(context: Any) -> str:
+    """Return the first name of the verified certificate of a client."""
+    name = context.peer_identity()
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
 @attrs.frozen(kw_only=True)
 class ServiceAccess:
-    """Protection of a service: its certificate and key as PEM, and the token that clients must send."""
+    """Protection of a service: its certificate and key as PEM, and the token that clients must send.
+
+    With `gate` the service has a certificate of its node instead, and takes calls of the permitted nodes alone.
+    """
 
     certificate: tuple[bytes, bytes] | None = None
     token: str | None = None
+    gate: PeerGate | None = None
+
+    @property
+    def scheme(self) -> str:
+        """Return the scheme of the service's address."""
+        return "grpc" if self.certificate is None and self.gate is None else "grpc+tls"
+
+    def server_options(self) -> dict[str, Any]:
+        """Return the arguments of a server of Flight."""
+        if self.gate is not None:
+            from pgm.mutual_tls.flight import flight_server_options
+
+            return flight_server_options(self.gate.identity)
+        return {} if self.certificate is None else {"tls_certificates": [self.certificate]}
 
 
 _OPEN_ACCESS = ServiceAccess()
@@ -108,7 +138,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     """Service of one archive, or of several.
 
     `port` is the port in use; `shutdown()` ends the service. `location` is `grpc://HOST:PORT`, or `grpc+tls://` with a
-    certificate and its key as PEM.
+    certificate or with a gate.
     """
 
     def __init__(
@@ -130,6 +160,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         self._archives = archives
         self._parameters = parameters
         self._node = node
+        self._gate = access.gate
         self._tells_files = files
         self._publications = Publications(target, parameters) if target is not None else None
         self._lock = threading.Lock()
@@ -138,7 +169,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         self._pace = RowPace(parameters.archive_rte, self._ends)
         super().__init__(
             location,
-            tls_certificates=[access.certificate] if access.certificate is not None else None,
+            **access.server_options(),
             middleware={"token": _TokenCheck(access.token)} if access.token is not None else None,
         )
         if self._publications is not None:  # a client that publishes meanwhile waits for this thread
@@ -156,11 +187,19 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         stopping.join(self._parameters.archive_end_ivl / SECOND)
         return not stopping.is_alive()
 
+    @contextmanager
+    def _call(self, context: Any) -> Iterator[None]:
+        """Admit the client of a call for a block, and convert errors."""
+        with _flight_errors():
+            if self._gate is not None:
+                self._gate.admit_untrusted(_name_of_client(context))
+            yield
+
     # Holdings
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
         """Perform one of `list_actions`."""
-        with _flight_errors():
+        with self._call(context):
             body = self._bounded(action.body)
             request = read_json(body)
             self._archives.refresh()
@@ -185,12 +224,16 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             elif action.type in (ACTION_PUBLISH, ACTION_DISCARD, ACTION_PUBLISHED):
                 answer = self._publishing().do(action.type, request)
             else:
-                known = ", ".join(name for name, _ in self.list_actions(context))
+                known = ", ".join(name for name, _ in self._actions(context))
                 raise BadRequest(f"there is no action {action.type!r} here", remedy=f"ask for one of {known}")
         yield json.dumps(answer).encode()
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """Return the actions of `do_action`, with descriptions."""
+        with self._call(context):
+            return self._actions(context)
+
+    def _actions(self, context: Any) -> list[tuple[str, str]]:
         files = [(ACTION_FILES, "where the rows of a ticket lie, for clients on this machine")]
         return [
             (ACTION_HOLDINGS, "extent of every recorded session, as JSON"),
@@ -228,7 +271,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         """Yield a flight for each session."""
-        with _flight_errors():
+        with self._call(context):
             criterion = read_json(self._bounded(criteria))
             self._archives.refresh()
             for holding in self._archives.holdings():
@@ -237,7 +280,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         """Return the tickets of a range."""
-        with _flight_errors():
+        with self._call(context):
             self._archives.refresh()
             return self._info(RangeRequest.from_bytes(self._bounded(descriptor.command or b"")))
 
@@ -277,7 +320,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Return the rows of a ticket."""
-        with _flight_errors():
+        with self._call(context):
             request = RangeRequest.from_bytes(self._bounded(ticket.ticket))
             self._archives.refresh()
             range_read = self._archives.read(request)
@@ -291,6 +334,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             while is_tail and not range_read.is_over and not context.is_cancelled():
                 if self._ends.wait(self._parameters.archive_poll_ivl / SECOND):
                     return
+                if self._gate is not None:  # the keys of the client may be revoked meanwhile
+                    self._gate.admit_untrusted(_name_of_client(context))
                 if self._archives.refresh():
                     yield from joined(range_read.batches())
 
@@ -341,7 +386,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Publish the column `value`, or stage it for an attempt at a batch."""
-        with _flight_errors():
+        with self._call(context):
             publications = self._publishing()
             request = read_json(self._bounded(descriptor.command or b""))
             for name in request:

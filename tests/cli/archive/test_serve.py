@@ -10,9 +10,13 @@ import pytest
 
 from deploy.archive.serve import _target
 from pgm.archive.errors import BadRequest
+from pgm.net.keys.key_directory import place_of
+from pgm.net.keys.key_files import write_private_file
 from pgm.parameters import ROWS
+from pgm.trust.private_keys import PrivateFile
 from tests.cli.command import invoked
 from tests.net.support.places import Place, one_segment
+from tests.unit.mutual_tls.parties import forest
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,9 @@ from tests.net.support.places import Place, one_segment
         (["--set", "archive_streams=\u00b2"], "--set archive_streams=\u00b2: "),
         (["--set", "archive_poll_ivl=soon"], "--set archive_poll_ivl=soon: 'soon' is not a duration"),
         (["--tls-cert", "cert.pem"], "go together"),
+        (["--client", "desk-1"], "--client needs --mutual-tls"),
+        (["--identity", "exchange"], "--identity needs --mutual-tls"),
+        (["--mutual-tls", "tree.toml"], "name the node whose keys are on this host: --identity NODE"),
     ],
 )
 def test_serve_refuses_conflicting_options_and_bad_addresses(
@@ -81,6 +88,25 @@ def test_serve_empty_directory_is_served_with_a_warning(tmp_path: Path, monkeypa
     done = invoked("serve", tmp_path, "--listen", "127.0.0.1:0")
     assert done.code == 0
     assert f"{tmp_path} holds no archive, or nothing was recorded there yet" in done.err
+
+
+def test_serve_mutual_tls_names_nodes_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = forest(tmp_path)
+    monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path / "keys"))
+    line = ("serve", tmp_path, "--listen", "127.0.0.1:0", "--mutual-tls", tree.file, "--identity")
+    invoked(*line, "recorder").complains(2, "has no private file for them")
+    place = place_of("forest", "recorder")
+    write_private_file(place, PrivateFile("forest", "recorder", tree.listed["recorder"][0]))
+    invoked(*line, "desk-3").complains(2, f"desk-3 has no keys in {tree.file}", "pgm keys new")
+    invoked(*line, "recorder", "--client", "hall-*").complains(2, "hall-* is no node with keys of the tree forest")
+    invoked(*line, "recorder", "--token-file", tmp_path / "token").complains(
+        2, "--mutual-tls and --token-file exclude each other"
+    )
+    monkeypatch.setattr("signal.sigwait", lambda _: None)
+    done = invoked(*line, "recorder", "--client", "desk-*")
+    assert done.code == 0
+    assert "on grpc+tls://127.0.0.1:" in done.err
+    assert done.err.rstrip().endswith(", to desk-*")
 
 
 def test_serve_help_names_every_archive_parameter() -> None:
