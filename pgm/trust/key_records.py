@@ -13,7 +13,6 @@ members. A record that is moved to another session or generation therefore does 
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Sequence
 
@@ -25,7 +24,7 @@ from pgm.trust.blocks import SignedSession
 from pgm.trust.hpke import ENC_OCTETS, TAG_OCTETS, Sealer, open_untrusted
 from pgm.trust.private_keys import PrivateKeys
 from pgm.trust.proofs import SIGNATURE_OCTETS
-from pgm.trust.public_keys import PublicKeys
+from pgm.trust.public_keys import PublicKeys, octets_of_key_id, text_of_key_id
 from pgm.trust.sealing import SECRET_OCTETS, SealTerms
 
 MOST_MEMBERS = 512  # of a message of 30 KB; a stream with more members has several messages
@@ -49,7 +48,7 @@ class SecretHead:
         """Return the head of a message."""
         terms = self.terms
         session = terms.session
-        number = base64.b32decode(self.key_id.upper())
+        number = octets_of_key_id(self.key_id)
         return _HEAD.pack(
             _VERSION, 0, members, number, session.tsi, session.epoch, terms.generation, terms.blocks, self.first_sqn
         )
@@ -65,7 +64,7 @@ class SecretHead:
             return None
         if size != members * _ENTRY_OCTETS:
             return None
-        key_id = base64.b32encode(number).decode().lower()
+        key_id = text_of_key_id(number)
         return cls(key_id, SealTerms(SignedSession(tsi, epoch), generation, blocks), first_sqn)
 
     @property
@@ -121,5 +120,5 @@ def verify_records_untrusted(octets: bytes, source: PublicKeys) -> KeyRecords | 
     except (InvalidSignature, ValueError):
         return None
     entries = [octets[at : at + _ENTRY_OCTETS] for at in range(begin, size, _ENTRY_OCTETS)]
-    sealed = {base64.b32encode(one[:_ID_OCTETS]).decode().lower(): one[_ID_OCTETS:] for one in entries}
+    sealed = {text_of_key_id(one[:_ID_OCTETS]): one[_ID_OCTETS:] for one in entries}
     return KeyRecords(head, octets[_HEAD.size : begin], sealed)

@@ -15,7 +15,7 @@ modulo 256: a receiver thereby knows that a secret has changed.
 
 from __future__ import annotations
 
-import base64
+import functools
 import struct
 
 import attrs
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pgm.trust.blocks import DIGEST_OCTETS, SignedSession
 from pgm.trust.private_keys import PrivateKeys
-from pgm.trust.public_keys import PublicKeys
+from pgm.trust.public_keys import PublicKeys, octets_of_key_id, text_of_key_id
 
 MOST_SPANS = 1024  # of a proof: 44 KiB
 SIGNATURE_OCTETS = 64
@@ -36,6 +36,7 @@ _DOMAIN = b"pgm proof 1\0"
 _HEAD = struct.Struct(">BBH10s8sQQ32s")
 _SPAN = struct.Struct(">QI32s")
 _MOST_SQN = 1 << 63
+_MOST_KEPT = 64  # keys of sources that are kept ready
 
 
 @attrs.frozen
@@ -73,7 +74,7 @@ class Proof:
             _VERSION,
             self.generation % GENERATIONS << 1 | self.has_details,
             len(self.spans),
-            base64.b32decode(self.key_id.upper()),
+            octets_of_key_id(self.key_id),
             self.session.tsi,
             self.session.epoch,
             self.number,
@@ -106,8 +107,7 @@ def decode_proof_untrusted(octets: bytes) -> Proof | None:
     spans = tuple(Span(*row) for row in _SPAN.iter_unpack(octets[_HEAD.size : size]))
     if _flaw(spans):
         return None
-    name = base64.b32encode(key_id).decode().lower()
-    return Proof(name, SignedSession(tsi, epoch), number, previous, spans, bool(kind & 1), kind >> 1)
+    return Proof(text_of_key_id(key_id), SignedSession(tsi, epoch), number, previous, spans, bool(kind & 1), kind >> 1)
 
 
 def is_signed_untrusted(octets: bytes, keys: PublicKeys) -> bool:
@@ -116,11 +116,15 @@ def is_signed_untrusted(octets: bytes, keys: PublicKeys) -> bool:
     The caller decodes the proof, and compares its session, number, previous hash and key id with its own.
     """
     try:
-        public = Ed25519PublicKey.from_public_bytes(keys.ed25519)
-        public.verify(octets[-SIGNATURE_OCTETS:], _DOMAIN + octets[:-SIGNATURE_OCTETS])
+        _verifier_of(keys.ed25519).verify(octets[-SIGNATURE_OCTETS:], _DOMAIN + octets[:-SIGNATURE_OCTETS])
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _verifier_of(ed25519: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(ed25519)
 
 
 def _flaw(spans: tuple[Span, ...]) -> str:

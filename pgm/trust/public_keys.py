@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import functools
 import hashlib
 import re
 from collections.abc import Collection
@@ -27,6 +28,7 @@ _ID_OCTETS = 10  # 80 bits: another pair of keys with a given id takes 2^80 atte
 _ID = re.compile(r"[a-z2-7]{16}")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _REMEDY = "paste the line that `pgm keys show` prints on the node's host"
+_MOST_KEPT = 64  # ids that are kept in both forms: each proof and key record has one
 _MOST_SHOWN = 40  # characters of a wrong word in a message
 
 
@@ -44,6 +46,23 @@ def is_key_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+@functools.lru_cache(_MOST_KEPT)
+def text_of_key_id(octets: bytes) -> str:
+    """Return an id of keys in base32."""
+    return base64.b32encode(octets).decode().lower()
+
+
+@functools.lru_cache(_MOST_KEPT)
+def octets_of_key_id(text: str) -> bytes:
+    """Return an id of keys as octets. Raises `ValueError` for a text that is not base32."""
+    return base64.b32decode(text.upper())
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _id_octets_of(ed25519: bytes, x25519: bytes) -> bytes:
+    return hashlib.sha256(_DOMAIN + ed25519 + x25519).digest()[:_ID_OCTETS]
+
+
 @attrs.frozen
 class PublicKeys:
     """Ed25519 key and X25519 key of a node, with the days of their validity.
@@ -59,12 +78,12 @@ class PublicKeys:
     @property
     def id_octets(self) -> bytes:
         """Return the id as 10 octets: 80 bits of a SHA-256 of both keys."""
-        return hashlib.sha256(_DOMAIN + self.ed25519 + self.x25519).digest()[:_ID_OCTETS]
+        return _id_octets_of(self.ed25519, self.x25519)
 
     @property
     def id(self) -> str:
         """Return the id in base32."""
-        return base64.b32encode(self.id_octets).decode().lower()
+        return text_of_key_id(self.id_octets)
 
     @property
     def line(self) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable
 from datetime import date
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pgm.trust.public_keys import KeyState, PublicKeys
+from pgm.trust.public_keys import KeyState, PublicKeys, octets_of_key_id
 
 
 class SignatureCheck:
@@ -21,7 +20,7 @@ class SignatureCheck:
 
     def keys_of(self, key_id: str) -> PublicKeys | None:
         """Return the keys with an id if they are valid today."""
-        known = self._keys.get(base64.b32decode(key_id.upper()))
+        known = self._keys.get(octets_of_key_id(key_id))
         return known[0] if known is not None and known[0].state_on(self._today()) is KeyState.VALID else None
 
     def __call__(self, key_id: bytes, signature: bytes, octets: bytes) -> bool:

@@ -19,7 +19,6 @@ from pgm.core.session.table import HasState, SessionTable
 from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
-from pgm.units import NEVER
 from pgm.wire.control_packets import Packet
 from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.train import Item, Train
@@ -61,10 +60,10 @@ class ElementCore(Generic[S]):
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        expiry = self._parameters.session_expiry
-        return min(
-            (min(session.deadline_ns, session.state.used_at_ns + expiry) for session in self.sessions), default=NEVER
-        )
+        return self.sessions.earliest_ns(self._deadline_of)
+
+    def _deadline_of(self, session: S) -> int:
+        return min(session.deadline_ns, session.state.used_at_ns + self._parameters.session_expiry)
 
     def _context_of(self, item: Item, now_ns: int) -> SessionContext:
         tsi = self._setup.names.named(item.tsi, item.data_port)

@@ -24,7 +24,6 @@ from pgm.core.session_context import SessionContext
 from pgm.core.status import SessionStatus
 from pgm.core.window.receive_window import DeliveryBudget
 from pgm.parameters import Parameters
-from pgm.units import NEVER
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import HeldHistory, find
@@ -72,8 +71,7 @@ class ReceiverCore:
 
         A packet of the single-packet lane without its `commit` can only move the deadline back, so a driver may wake early.
         """
-        deadline_ns: int = min(map(_DEADLINE_NS, self._sessions), default=NEVER)
-        return deadline_ns
+        return self._sessions.earliest_ns(_DEADLINE_NS)
 
     @property
     def parameters(self) -> Parameters:

@@ -17,6 +17,7 @@ from pgm.core.session.session_counters import SessionCounts
 from pgm.core.session.state import SessionState
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
+from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
 
 
@@ -49,8 +50,10 @@ class SessionTable(Generic[S]):
         self._senders: dict[Tsi, Nla] = {}  # of the first packet
         self._shares: SessionCounts[Tsi] = SessionCounts(counters)
         self.turn: S | None = None  # the session that has the turn
+        self._others_ns = 0  # earliest deadline of the sessions without the turn; 0: compute it again
 
     def __iter__(self) -> Iterator[S]:
+        self._others_ns = 0  # the caller may change any session
         return iter(self._by_tsi.values())
 
     def __len__(self) -> int:
@@ -65,7 +68,19 @@ class SessionTable(Generic[S]):
 
     def _give_turn(self, tsi: Tsi, session: S) -> None:
         self.turn = session
+        self._others_ns = 0
         self._shares.turn(tsi)
+
+    def earliest_ns(self, deadline_of: Callable[[S], int]) -> int:
+        """Return the earliest deadline of all sessions; NEVER without sessions.
+
+        A driver asks after each read. A session changes only while it has the turn, so the others are asked once.
+        """
+        turn = self.turn
+        if not self._others_ns:
+            others = [deadline_of(session) for session in self._by_tsi.values() if session is not turn]
+            self._others_ns = min(others, default=NEVER)
+        return self._others_ns if turn is None else min(self._others_ns, deadline_of(turn))
 
     def in_turn(self, sessions: Iterable[S] | None = None) -> Iterator[S]:
         """Yield all sessions, or the given ones, and give each the turn."""
@@ -134,7 +149,7 @@ class SessionTable(Generic[S]):
         return tsi if now_ns - heard_at_ns >= self._parameters.peer_expiry else None
 
     def _forget(self, tsi: Tsi) -> None:
-        self.turn = None
+        self.turn, self._others_ns = None, 0
         self._shares.forget(tsi)
         del self._senders[tsi]
 

@@ -9,7 +9,7 @@ import random
 
 import attrs
 
-from pgm.core.effects import Effect, Effects, Send
+from pgm.core.effects import NOTHING, Effect, Effects, Send
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.segment import Channel
 from pgm.core.session.key_records import key_port, key_tsi
@@ -106,6 +106,7 @@ class ProvedSource(SourceCore):
             self._seconds.append(session)
             self._records = RecordSchedule(setup.sealer, session, parameters.key_record_ivl)
         self._by_tsi = {session.setup.tsi: session for session in self._seconds}
+        self._seconds_ns = 0  # when the other sessions have something to do; 0: compute it again
 
     @property
     def tsis(self) -> tuple[Tsi, ...]:
@@ -143,6 +144,7 @@ class ProvedSource(SourceCore):
         if all(item.tsi not in by_tsi for item in items):
             return super().receive(train, channel, peer, now_ns)
         effects: list[Effect] = []
+        self._seconds_ns = 0
         for tsi, session in by_tsi.items():
             own = [item for item in items if item.tsi == tsi]
             if session is self._proofs:
@@ -184,40 +186,69 @@ class ProvedSource(SourceCore):
         """When `handle_deadline` has something to do."""
         # A proof waits until the one before has left, so a low rate gets fewer and larger proofs.
         prover_ns = NEVER if self._proofs.window.has_unsent else self._prover.deadline_ns
-        at = min(super().deadline_ns, self._proofs.deadline_ns, prover_ns)
+        return min(super().deadline_ns, prover_ns, self._seconds_ns or self._compute_seconds())
+
+    def _compute_seconds(self) -> int:
+        """Return when the other sessions have something to do. Data of the stream brings it no nearer."""
+        at = self._proofs.deadline_ns
         if self._records is not None:
             at = min(at, self._records.session.deadline_ns, self._records.deadline_ns)
+        self._seconds_ns = at
         return at
+
+    def _invalidate_deadline(self) -> None:
+        super()._invalidate_deadline()
+        self._seconds_ns = 0
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Send what is due of proofs and key records, then of the stream, and prove it."""
-        proofs = self._proofs
-        if not proofs.window.has_unsent:
+        if not self._proofs.window.has_unsent:
             self._submit(self._prover.handle_deadline(now_ns))
-        effects: list[Effect] = []
-        for session in self._seconds:
-            if session is not proofs and not self._may_send_records(now_ns):
-                continue
-            if session.deadline_ns <= now_ns:
-                effects += session.handle_deadline(now_ns)
-                if effects and isinstance(last := effects[-1], Send) and last.is_data:
-                    self._sending.pacer.data_sent(len(last.octets), now_ns, len(last.octets) // last.stride)
-                    return effects  # one train of data in a call
+        effects = self._serve_seconds(now_ns)
+        if effects and _is_data(effects[-1]):
+            return effects  # one train of data in a call, and its proof
         lead, spm_sqn = self.window.lead, self._spms.spm_sqn
         effects += super().handle_deadline(now_ns)
         if self._spms.spm_sqn != spm_sqn:  # all sessions of a joiner begin at one time
             effects[:0] = [session.spm(now_ns) for session in self._seconds]
+            self._seconds_ns = 0
         if self.window.lead > lead:
             self._proved_end = self.window.lead + 1
             self._submit(self._prover.take(self.window.parts(lead + 1, self.window.lead + 1)))
-            if not proofs.window.has_unsent:
+            if not self._proofs.window.has_unsent:
                 self._submit(self._prover.handle_deadline(now_ns))
+            if not self.window.has_unsent:  # nothing waits for the link behind the proof
+                effects += self._serve(self._proofs, now_ns)
         if self._closing.has_begun:
             self._close_seconds()
         return effects
 
+    def _serve_seconds(self, now_ns: int) -> list[Effect]:
+        """Return what is due of the other sessions, one train of data at most."""
+        effects: list[Effect] = []
+        if (self._seconds_ns or self._compute_seconds()) > now_ns:
+            return effects
+        self._seconds_ns = 0
+        for session in self._seconds:
+            if session is self._proofs or self._may_send_records(now_ns):
+                effects += self._serve(session, now_ns)
+                if effects and _is_data(effects[-1]):
+                    break
+        return effects
+
+    def _serve(self, session: SourceCore, now_ns: int) -> Effects:
+        """Return what is due of another session. Its data count against the rate of the stream."""
+        if session.deadline_ns > now_ns:
+            return NOTHING
+        self._seconds_ns = 0
+        effects = session.handle_deadline(now_ns)
+        if effects and isinstance(last := effects[-1], Send) and last.is_data:
+            self._sending.pacer.data_sent(len(last.octets), now_ns, len(last.octets) // last.stride)
+        return effects
+
     def _close_seconds(self) -> None:
         """Close the other sessions once they have told all."""
+        self._seconds_ns = 0
         if not self._is_proved and self._prover.deadline_ns == NEVER:
             self._is_proved = True
             self._proofs.close()
@@ -235,11 +266,15 @@ class ProvedSource(SourceCore):
     def _submit(self, proofs: list[bytes]) -> None:
         if proofs and not self._is_proved:
             self._proofs.submit(proofs)
-            self._invalidate_deadline()
+            self._seconds_ns = 0
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return the rows of all sessions."""
         return [*super().status(now_ns), *(row for session in self._seconds for row in session.status(now_ns))]
+
+
+def _is_data(effect: Effect) -> bool:
+    return isinstance(effect, Send) and effect.is_data
 
 
 def _second(setup: SourceSetup, tsi: Tsi, data_port: int, join_back_ivl: int) -> SourceSetup:
