@@ -270,6 +270,10 @@ class Counters:
         "packets",
         "Key records of sealed streams that their source has not signed for the session. Dropped, and requested again.",
     )
+    unchecked_proofs: int = _count(
+        "packets",
+        "Proofs and key records dropped without a check, because wrong signatures had used the budget (false_proof_rte).",
+    )
     unopened_key_records: int = _count(
         "packets",
         "Valid key records for this receiver that its private keys do not open. The receiver gets no secret by them.",

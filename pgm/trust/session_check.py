@@ -25,11 +25,17 @@ class SessionCheck:
         _is_no_record  # of the source; a recorder keeps key records that it cannot open
     )
     unopened = 0  # key records
+    _wrong_records: int = 0
 
     def proof_of_untrusted(self, octets: bytes) -> Proof | None:
         """Return a proof that continues the chain, or has details; None for other octets. Never raises."""
         proof = self._chain.take_untrusted(octets)
         return proof if isinstance(proof, Proof) else None
+
+    @property
+    def wrong_signatures(self) -> int:
+        """Return how many proofs and key records had a wrong signature, which was checked."""
+        return self._chain.wrong_signatures + self._wrong_records
 
     def block_start(self, sqn: int) -> int:
         """Return the first sqn of the block of a packet."""
@@ -41,7 +47,9 @@ class SessionCheck:
 
     def take_record_untrusted(self, octets: bytes) -> bool:
         """Return whether key records are kept here, and are those of the source. Never raises."""
-        return self._is_record(octets)
+        is_valid = self._is_record(octets)
+        self._wrong_records += not is_valid
+        return is_valid
 
     def may_open(self, _first: int, _end: int) -> bool:
         """Return True: packets are delivered as they are."""

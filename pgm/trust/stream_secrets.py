@@ -119,6 +119,7 @@ class SealedSessionCheck:
         keys_of: Callable[[str], PublicKeys | None],
         keys: PrivateKeys,
     ) -> None:
+        self._wrong_records = 0
         self.unopened = 0  # valid records for the own keys that did not open
         self._proofs = proofs
         self._session = session
@@ -133,6 +134,11 @@ class SealedSessionCheck:
         if proof is not None:
             self._note(proof.spans[0].first, proof.generation)
         return proof
+
+    @property
+    def wrong_signatures(self) -> int:
+        """Return how many proofs and key records had a wrong signature, which was checked."""
+        return self._proofs.wrong_signatures + self._wrong_records
 
     def _note(self, first: int, tag: int) -> None:
         """Note that packets from a sqn on may have the secret of a generation, if that is newer than was told before.
@@ -164,6 +170,7 @@ class SealedSessionCheck:
         source = self._keys_of(head.key_id)
         records = None if source is None else verify_records_untrusted(octets, source)
         if records is None:
+            self._wrong_records += source is not None
             return False
         if self._keys.public.id in records.sealed:
             secret = records.secret_for_untrusted(self._keys)

@@ -37,6 +37,7 @@ class ProofChain:
     keys_of: Callable[[str], PublicKeys | None]
     _previous: bytes | None = FIRST_PREVIOUS
     lost: int = 0
+    wrong_signatures: int = 0  # that were checked
     _number: int = 0  # of the next proof
 
     def take_untrusted(self, octets: bytes) -> Proof | ProofReject:
@@ -47,17 +48,19 @@ class ProofChain:
         if proof.session != self.session:
             return ProofReject.OTHER_SESSION
         if not proof.has_details and proof.number < self._number:
-            return ProofReject.REPLAYED  # before the signature, whose check costs the most
+            return ProofReject.REPLAYED
         keys = self.keys_of(proof.key_id)
         if keys is None:
             return ProofReject.UNKNOWN_KEYS
+        is_next = not proof.has_details and proof.number == self._number and self._previous is not None
+        if is_next and proof.previous != self._previous:
+            return ProofReject.FORK  # before the signature, whose check costs the most
         if not is_signed_untrusted(octets, keys):
+            self.wrong_signatures += 1
             return ProofReject.SIGNATURE
         if proof.has_details:
             return proof
         if self._previous is not None:
-            if proof.number == self._number and proof.previous != self._previous:
-                return ProofReject.FORK
             self.lost += proof.number - self._number
         self._number, self._previous = proof.number + 1, hash_of_proof(octets)
         return proof

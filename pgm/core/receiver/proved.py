@@ -15,6 +15,7 @@ import attrs
 from pgm.core.acked.ack_bound import AT_ONCE
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Evidence, Lost, Notice, Send, control
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import NewTrial, ReceiverSetup
 from pgm.core.recovery.parents import Parents
@@ -35,7 +36,7 @@ from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState
 from pgm.core.structures.ranges import Span
 from pgm.core.window.proved_window import Arrival, Trial
 from pgm.parameters import Parameters
-from pgm.units import NEVER
+from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Packet, Spmr, encode
 from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.options import StateOffer
@@ -57,6 +58,7 @@ class StreamJudge:
         arrival: Arrival,
         counters: Counters,
         requests: DetailRequests,
+        false_proofs: TokenBucket,
         *,
         may_begin_later: bool,
     ) -> None:
@@ -64,6 +66,7 @@ class StreamJudge:
         self.has_news = False  # a proof or a key record has come since the last delivery, or details will not come
         self.waits_since_ns = NEVER  # when the next packets began to wait for their secret
         self.unopened = 0  # key records for this receiver that did not open
+        self._false_proofs = false_proofs
         self.requests = requests  # by the first sqn of a group, in the source's numbers
         self._details: dict[int, bytes] = {}  # digests of packets by sqn, in the source's numbers
         self._head = 0  # the first sqn that is not judged, in the source's numbers
@@ -78,8 +81,12 @@ class StreamJudge:
     def take_untrusted(self, octets: bytes) -> bool:
         """Take a proof. Return whether the proof belongs to the session of the judge."""
         check = self._current_check()
-        proof = None if check is None else check.proof_of_untrusted(octets)
+        if check is None or not self._may_check():
+            return False
+        wrong_before = check.wrong_signatures
+        proof = check.proof_of_untrusted(octets)
         if proof is None:
+            self._charge(check.wrong_signatures - wrong_before)
             return False
         if proof.has_details:
             self._take_details(proof.spans)
@@ -90,6 +97,17 @@ class StreamJudge:
                 self._spans.popleft()
         self.has_news = True
         return True
+
+    def _may_check(self) -> bool:
+        """Return whether forgeries have left budget for the check of a signature; count the packet if not."""
+        if self._false_proofs.ready_at(1) <= self._arrival.now_ns:
+            return True
+        self._counters.unchecked_proofs += 1
+        return False
+
+    def _charge(self, wrong_signatures: int) -> None:
+        if wrong_signatures:
+            self._false_proofs.charge(wrong_signatures, self._arrival.now_ns)
 
     def _take_details(self, spans: Sequence[ProvedSpan]) -> None:
         details = self._details
@@ -124,10 +142,11 @@ class StreamJudge:
     def take_record_untrusted(self, octets: bytes) -> bool:
         """Take key records. Return whether they are those of the source."""
         check = self._current_check()
-        if check is None:
+        if check is None or not self._may_check():
             return False
-        unopened = check.unopened
+        unopened, wrong_before = check.unopened, check.wrong_signatures
         is_valid = check.take_record_untrusted(octets)
+        self._charge(check.wrong_signatures - wrong_before)
         self.unopened += check.unopened - unopened
         self._counters.unopened_key_records += check.unopened - unopened
         self._counters.forged_key_records += not is_valid
@@ -304,8 +323,9 @@ class ProvedReceiver(ReceiverCore):
         if new_check is None:
             return None
         requests = DetailRequests(self._parameters, self._rng)
+        budget = TokenBucket(self._parameters.false_proof_rte, SECOND)
         judge = StreamJudge(
-            state, new_check, self._arrival, self._counters, requests, may_begin_later=not self._is_exact
+            state, new_check, self._arrival, self._counters, requests, budget, may_begin_later=not self._is_exact
         )
         self._judges[bytes(state.tsi)] = judge
         is_late = state.data_port in self.setup.late_ports

@@ -91,6 +91,10 @@ class ProofCheck(Protocol):
     def proof_of_untrusted(self, octets: bytes) -> TakenProof | None:
         """Return a valid proof; None for other octets. Never raises."""
 
+    @property
+    def wrong_signatures(self) -> int:
+        """How many proofs and key records had a wrong signature, which was checked."""
+
     def block_start(self, sqn: int) -> int:
         """Return the first sqn of the block of a packet. No span begins in one block and ends in another."""
 

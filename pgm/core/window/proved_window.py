@@ -94,6 +94,7 @@ class _Suspect:
     """Span that was wrong, how often, and who is accused."""
 
     tries: int = 0
+    tried_ns: int = -NEVER
     accused: set[Nla] = attrs.field(factory=set)
 
 
@@ -405,7 +406,9 @@ class ProvedWindow(ReceiveWindow):
         lost, again = [], []
         for span in spans:
             suspect = self._suspects.setdefault(span, _Suspect())
-            suspect.tries += 1
+            # Copies that come sooner than a repair are forgeries that nobody asked for, and use up no try.
+            if self._arrival.now_ns - suspect.tried_ns >= self._parameters.nak_rdata_min_ivl:
+                suspect.tries, suspect.tried_ns = suspect.tries + 1, self._arrival.now_ns
             self._accuse(span, suspect)
             self._cut(*span)
             if suspect.tries > self._parameters.forged_retries or self._is_ending:

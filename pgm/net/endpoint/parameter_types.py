@@ -184,6 +184,7 @@ class ReceiverParameters(CommonParameters, total=False):
     secret_wait: Quantity
     details_retries: int
     spm_verify_rte: int
+    false_proof_rte: int
     session_expiry: Quantity
     inbox_bytes: Quantity
     honour_redirects: bool

@@ -193,7 +193,10 @@ def test_chain_refuses_replays_forks_and_strangers() -> None:
     assert chain.take_untrusted(octets[1][:-1]) is ProofReject.MALFORMED
     assert chain.take_untrusted(octets[1][:-1] + b"\0") is ProofReject.SIGNATURE
     fork = attrs.evolve(first, number=1, previous=bytes(32)).signed_by(KEYS)
+    assert chain.wrong_signatures == 1
     assert chain.take_untrusted(fork) is ProofReject.FORK
+    assert chain.take_untrusted(fork[:-1] + bytes([fork[-1] ^ 1])) is ProofReject.FORK
+    assert chain.wrong_signatures == 1  # the check costs the most, and was not needed
     other = attrs.evolve(first, number=1, session=SignedSession(bytes(8), 7)).signed_by(KEYS)
     assert chain.take_untrusted(other) is ProofReject.OTHER_SESSION
     stranger = attrs.evolve(first, number=1, key_id=OTHERS.public.id).signed_by(OTHERS)

@@ -114,9 +114,9 @@ class Receiver:
         self.notices: list[str] = []
         self.forged: dict[int, LossCause] = {}
 
-    def get(self, sqns: Iterable[int], peer: str = RELAY, *, false: Iterable[int] = ()) -> None:
+    def get(self, sqns: Iterable[int], peer: str = RELAY, *, false: Iterable[int] = (), after_ns: int = SECOND) -> None:
         """Take packets of a peer, of which some are false."""
-        self.arrival.peer, self.arrival.now_ns = peer, self.arrival.now_ns + SECOND
+        self.arrival.peer, self.arrival.now_ns = peer, self.arrival.now_ns + after_ns
         for sqn in sqns:
             run = run_of(sqn, 1)
             if sqn in false:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import LossCause
+from pgm.units import MICROSECOND
 from tests.unit.core.makers import run_of
 from tests.unit.core.window.judged import FIRST_REPAIRER, PARENTS, RELAY, SECOND_REPAIRER, SIZE, Receiver
 
@@ -167,6 +168,16 @@ def test_packets_that_stay_wrong_are_lost_after_retries(has_details):
     wrong = [6] if has_details else list(range(8))
     assert receiver.lost == dict.fromkeys(wrong, LossCause.FORGED)
     assert receiver.delivered == [sqn for sqn in range(8) if sqn not in wrong]
+
+
+def test_flood_of_forgeries_uses_up_no_retries():
+    receiver = Receiver(retries=2)
+    receiver.prove(*((sqn, sqn + 1) for sqn in range(8)))
+    for number in range(100):
+        receiver.get([0], f"10.0.1.{number}", false=[0], after_ns=MICROSECOND)
+    assert receiver.missing == [0]
+    receiver.get([0], after_ns=MICROSECOND)
+    assert (receiver.delivered, receiver.lost) == ([0], {})
 
 
 def test_rebuilt_packets_are_counted_to_nobody():
