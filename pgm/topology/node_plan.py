@@ -76,7 +76,7 @@ _MOST_READERS = 4  # named in a description
 class Protection:
     """Protection of a stream by keys, as all descriptions tell it."""
 
-    signed: Literal["", "SPMs", "packets"] = ""
+    signed: Literal["", "packets"] = ""
     readers: tuple[str, ...] | None = None  # names of the nodes that may read a sealed stream; None: all nodes may
     is_authenticated: bool = False
     verify: str = "before"  # or "after": packets are delivered before their proof
@@ -84,7 +84,7 @@ class Protection:
     @property
     def text(self) -> str:
         """Return the protection as text for people."""
-        words = {"": "clear", "SPMs": "signed SPMs", "packets": "signed"}[self.signed]
+        words = "signed" if self.signed else "clear"
         if self.readers is not None:
             more = len(self.readers) - _MOST_READERS
             named = ", ".join(self.readers[:_MOST_READERS]) + (f" and {more} more" if more > 0 else "")
@@ -129,8 +129,8 @@ class StreamPlan:
 
     @property
     def is_proved(self) -> bool:
-        """Whether the packets of the stream are proved: only a stream with an order can wait for proofs."""
-        return self.signers is not None and self.order == "ordered"
+        """Whether the packets of the stream are proved."""
+        return self.signers is not None
 
 
 @attrs.frozen

@@ -250,10 +250,7 @@ def protection_of(tree: Tree, stream: StreamTable) -> Protection:
     readers = None
     if stream.sealed:
         readers = tuple(name for name in readers_of(tree, stream) if _keys_of(tree.topology, [name]))
-    is_proved = stream.signed and stream.order == "ordered"
-    return Protection(
-        "packets" if is_proved else "SPMs" if stream.signed else "", readers, stream.authenticated, stream.verify
-    )
+    return Protection("packets" if stream.signed else "", readers, stream.authenticated, stream.verify)
 
 
 def _keys_of(topology: Topology, names: Iterable[str]) -> tuple[PublicKeys, ...]:

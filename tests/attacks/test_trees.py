@@ -24,6 +24,7 @@ PLAIN = Attack(
     sender=Sender.OWN,
     is_flat=False,
     is_acked=False,
+    order="ordered",
     sources=2,
     hostility="",
     loss=0.01,
@@ -50,8 +51,9 @@ def test_attackers_on_both_segments_send_every_forgery_in_vain() -> None:
         attrs.evolve(PLAIN, sources=1, is_acked=True, segments=("core",), attack_rate=20_000),
         attrs.evolve(PLAIN, sender=Sender.MEMBER, hostility="alters", segments=("floor",), attack_rate=20_000),
         attrs.evolve(PLAIN, sender=Sender.FORGED, sources=1, segments=("floor",), attack_rate=20_000),
+        attrs.evolve(PLAIN, sender=Sender.FORGED, order="unordered", hostility="alters", attack_rate=20_000),
     ],
-    ids=["acked", "hostile-repairer-and-member", "forged-addresses"],
+    ids=["acked", "hostile-repairer-and-member", "forged-addresses", "unordered"],
 )
 def test_no_forgery_is_delivered_and_none_ends_a_stream(attack: Attack) -> None:
     run_attack(attack, FEW)

@@ -6,7 +6,7 @@ python -m tests.sim.campaigns.run_seeds --spark --kind attacks --packets 1000000
 A seed is a drawn tree with signed streams, and attackers that send `PACKETS` forgeries of all kinds: on the segment of the
 receivers, on that of the source, or on both. A repairer may be hostile, too. These rules hold:
 
-* nothing is delivered but messages of the source, octet for octet, in order and once;
+* nothing is delivered but messages of the source, octet for octet, once, and in order in ordered streams;
 * no forged session opens, no session opens twice, and none ends before its source has closed;
 * every message is delivered or reported lost;
 * without forged addresses and without a hostile repairer nothing is lost, and all sessions end;
@@ -34,7 +34,7 @@ from pgm.sim.node import SimulatedNode
 from pgm.sim.runs.swarm import repeat_command
 from pgm.sim.trees import DATA_PORT, TreeBuilder
 from pgm.sim.world import World
-from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.node_plan import NodePlan, Order, Role
 from pgm.units import SECOND
 from pgm.wire.control_packets import Spm
 from pgm.wire.formats import Tsi, tsi_text
@@ -65,6 +65,7 @@ class Attack:
     sender: Sender
     is_flat: bool
     is_acked: bool
+    order: Order
     sources: int
     hostility: str  # name of the repairer's hostility; empty: it is honest
     loss: float
@@ -80,12 +81,14 @@ class Attack:
         sender = rng.choice((Sender.OWN, Sender.OWN, Sender.MEMBER, Sender.FORGED))
         hostility = "" if is_flat else rng.choice(("", "", *HOSTILITIES))
         is_acked = sender is Sender.OWN and not hostility and rng.random() < 0.3
+        order: Order = "ordered" if is_acked else rng.choice(("ordered", "ordered", "unordered"))
         return cls(
             seed=seed,
             segments=("core",) if is_flat else rng.choice((("floor",), ("core",), ("core", "floor"))),
             sender=sender,
             is_flat=is_flat,
             is_acked=is_acked,
+            order=order,
             sources=1 if is_acked else rng.choice((1, 1, 2)),
             hostility=hostility,
             loss=rng.choice((0.0, 0.01, 0.05)),
@@ -102,7 +105,7 @@ class Attack:
     def tree(self) -> TreeBuilder:
         """Return the tree: receivers beside the source, or behind a relay with two repairers."""
         common = parameters(fin_quiet_ivl=2 * SECOND, ack_expiry=2 * SECOND)
-        tree = TreeBuilder(common, flow="acked" if self.is_acked else "rate")
+        tree = TreeBuilder(common, flow="acked" if self.is_acked else "rate", order=self.order)
         names = [tree.source("source" if not number else f"source-{number}", "core") for number in range(self.sources)]
         if self.is_flat:
             tree.repairer("repairer", "core", parents=("source",))

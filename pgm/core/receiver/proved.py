@@ -6,7 +6,9 @@ Packets of sealed streams wait for their secrets, too, and are decrypted when th
 
 from __future__ import annotations
 
+import operator
 import random
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
@@ -46,6 +48,7 @@ from pgm.wire.train import Data, DataWithGaps, Run, Train
 _MOST_SPANS = 1 << 16  # that wait for their packets; the oldest ones are forgotten first
 _MOST_DETAILS = 1 << 14  # packets with a digest of their own; the oldest ones are forgotten first
 _MOST_GROUPS = 32  # whose details are requested together
+_END = operator.attrgetter("end")
 
 
 class StreamJudge:
@@ -63,7 +66,8 @@ class StreamJudge:
         may_begin_later: bool,
     ) -> None:
         self.may_begin_later = may_begin_later
-        self.has_news = False  # a proof or a key record has come since the last delivery, or details will not come
+        self.news = 0  # proofs and key records that came, and groups of details that will not come
+        self._told_news = 0
         self.waits_since_ns = NEVER  # when the next packets began to wait for their secret
         self.unopened = 0  # key records for this receiver that did not open
         self._false_proofs = false_proofs
@@ -76,7 +80,7 @@ class StreamJudge:
         self._counters = counters
         self._epoch: SessionEpoch = NO_EPOCH
         self._check: ProofCheck | None = None
-        self._spans: deque[ProvedSpan] = deque()
+        self._spans: deque[ProvedSpan] = deque()  # ascending
 
     def take_untrusted(self, octets: bytes) -> bool:
         """Take a proof. Return whether the proof belongs to the session of the judge."""
@@ -95,7 +99,7 @@ class StreamJudge:
             self._spans.extend(span for span in proof.spans if span.first >= least)
             while len(self._spans) > _MOST_SPANS:
                 self._spans.popleft()
-        self.has_news = True
+        self.news += 1
         return True
 
     def _may_check(self) -> bool:
@@ -122,22 +126,41 @@ class StreamJudge:
             return sqn
         return max(check.block_start(sqn + shift) - shift, min(sqn, self._state.oldest))
 
+    def take_news(self) -> bool:
+        """Return whether there were news since the last call."""
+        told, self._told_news = self._told_news, self.news
+        return told != self.news
+
     def span_at(self, sqn: int) -> Span | None:
         """Return the first span that ends after a sqn."""
-        shift, spans = self._state.epoch.shift, self._spans
-        self._head = sqn + shift
-        while spans and spans[0].end <= self._head:
+        shift = self._state.epoch.shift
+        span = self._named(sqn + shift)
+        return None if span is None else (span.first - shift, span.end - shift)
+
+    def _named(self, sqn: int) -> ProvedSpan | None:
+        """Return the first span that ends after a sqn in the source's numbers."""
+        spans = self._spans
+        if not spans or spans[0].end > sqn:
+            return spans[0] if spans else None
+        index = bisect_right(spans, sqn, key=_END)
+        return spans[index] if index < len(spans) else None
+
+    def forget_before(self, sqn: int) -> None:
+        """Forget spans and details before a sqn."""
+        spans, head = self._spans, sqn + self._state.epoch.shift
+        self._head = head
+        while spans and spans[0].end <= head:
             spans.popleft()
             if self._details:
-                self._details = {at: digest for at, digest in self._details.items() if at >= self._head}
-        return (spans[0].first - shift, spans[0].end - shift) if spans else None
+                self._details = {at: digest for at, digest in self._details.items() if at >= head}
 
     def fits(self, runs: Sequence[Run]) -> bool:
-        """Return whether packets have the digest of the first span."""
+        """Return whether the packets of a span have its digest."""
         check, shift = self._current_check(), self._state.epoch.shift
-        if check is None:
+        span = self._named(runs[0].first + shift)
+        if check is None or span is None:
             return False
-        return check.digest([_moved(run, shift) for run in runs]) == self._spans[0].digest
+        return check.digest([_moved(run, shift) for run in runs]) == span.digest
 
     def take_record_untrusted(self, octets: bytes) -> bool:
         """Take key records. Return whether they are those of the source."""
@@ -150,7 +173,7 @@ class StreamJudge:
         self.unopened += check.unopened - unopened
         self._counters.unopened_key_records += check.unopened - unopened
         self._counters.forged_key_records += not is_valid
-        self.has_news = True
+        self.news += 1
         return is_valid
 
     def may_open(self, first: int, end: int) -> bool:
@@ -206,7 +229,7 @@ class StreamJudge:
         """Return sqns, in the source's numbers, of which the details are requested now."""
         self.requests.drop_before(detail_group(self._head))
         due, has_failed = self.requests.handle_deadline(now_ns)
-        self.has_news = self.has_news or has_failed
+        self.news += has_failed
         return [group for group in due if any(sqn not in self._details for sqn in range(group, group + DETAIL_GROUP))]
 
     def _current_check(self) -> ProofCheck | None:
@@ -230,6 +253,7 @@ class PacketJudge:
 
     take_untrusted: Callable[[bytes], bool]  # of the judge of the stream
     may_begin_later = False
+    news = 0
 
     def start_for(self, sqn: int) -> int:
         """Return a sqn: no packet needs another."""
@@ -238,6 +262,9 @@ class PacketJudge:
     def span_at(self, sqn: int) -> Span | None:
         """Return the span of one packet."""
         return sqn, sqn + 1
+
+    def forget_before(self, sqn: int) -> None:
+        """Do nothing: no packet is remembered."""
 
     def fits(self, runs: Sequence[Run]) -> bool:
         """Return whether a packet is a message of the source, and hand the message on."""
@@ -328,8 +355,15 @@ class ProvedReceiver(ReceiverCore):
             state, new_check, self._arrival, self._counters, requests, budget, may_begin_later=not self._is_exact
         )
         self._judges[bytes(state.tsi)] = judge
-        is_late = state.data_port in self.setup.late_ports
-        return Trial(judge, self._arrival, parents, is_whole=self.setup.signers.keeps_proofs, is_late=is_late)
+        port = state.data_port
+        return Trial(
+            judge,
+            self._arrival,
+            parents,
+            is_whole=self.setup.signers.keeps_proofs,
+            is_late=port in self.setup.late_ports,
+            is_ordered=port not in self.setup.unordered_ports,
+        )
 
     def _trial_of_proofs(self, state: SessionState, parents: Parents) -> Trial | None:
         return Trial(PacketJudge(self._judges[proof_tsi(state.tsi)].take_untrusted), self._arrival, parents)
@@ -426,8 +460,7 @@ class ProvedReceiver(ReceiverCore):
         if self.setup.signers.keeps_proofs:
             out += [Evidence(effect) for effect in effects if isinstance(effect, (Deliver, Lost, Closed))]
         for tsi, judge in self._judges.items():
-            if judge.has_news:
-                judge.has_news = False
+            if judge.take_news():
                 session = self._sessions.get(tsi)
                 if session is None:
                     continue

@@ -19,10 +19,8 @@ from pgm.core.session_context import SessionContext
 from pgm.core.source_names import source_of
 from pgm.core.status import SessionStatus
 from pgm.core.timers import Timers
-from pgm.core.window.late_proved_window import LateProvedWindow
-from pgm.core.window.proved_window import ProvedWindow
+from pgm.core.window.proved_windows import proved_window
 from pgm.core.window.receive_window import DeliveryBudget, ReceiveWindow
-from pgm.core.window.unordered_window import UnorderedWindow
 from pgm.wire.control_packets import Spm
 from pgm.wire.formats import Nla, tsi_text
 from pgm.wire.train import Data, DataWithGaps
@@ -43,11 +41,10 @@ class ReceiverSession:
         self.recovery = Recovery(context, self.parents.response_timeout, setup.repair_table)
         trial = setup.new_trial(self.state, self.parents)
         if trial is not None:
-            proved = LateProvedWindow if trial.is_late else ProvedWindow
-            self.window: ReceiveWindow = proved(context, self.recovery, room, trial)
+            self.window = proved_window(context, self.recovery, room, trial)
         else:
-            window = UnorderedWindow if context.data_port in setup.unordered_ports else ReceiveWindow
-            self.window = window(context, self.recovery, room)
+            is_ordered = context.data_port not in setup.unordered_ports
+            self.window = ReceiveWindow(context, self.recovery, room, is_ordered=is_ordered)
         lines = lines_of(setup.segment, setup.parents, setup.lines)
         self.lines = RedundantLines(context, lines, self.state, self.recovery)
         self.feedback = Feedback(context, self.state, self.parents, setup, self.recovery.is_missing, self.lines)

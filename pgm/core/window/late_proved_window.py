@@ -26,7 +26,7 @@ class LateProvedWindow(ReceiveWindow):
     """Receive window that delivers at once. Its judge decides about packets that were delivered."""
 
     def __init__(self, context: SessionContext, recovery: Recovery, room: DeliveryBudget, trial: Trial) -> None:
-        super().__init__(context, recovery, room)
+        super().__init__(context, recovery, room, is_ordered=trial.is_ordered)
         self._judge = trial.judge
         self._arrival = trial.arrival
         self._unproved = RunStore()  # delivered
@@ -90,7 +90,7 @@ class LateProvedWindow(ReceiveWindow):
         while (at := self._settled) < self.next_sqn:
             oldest = self._unproved.oldest
             if oldest is None or oldest.first > at:  # these sqns were reported lost
-                self._settled = self.next_sqn if oldest is None else oldest.first
+                self._settled = self.next_sqn if oldest is None else min(self.next_sqn, oldest.first)
                 continue
             found = self._judged(at, self._judge.span_at(at))
             if found is None:
@@ -105,6 +105,7 @@ class LateProvedWindow(ReceiveWindow):
                     reports.append(Forged(self._tsi, first, stop - first, cause))
             self._settled, self._mismatch = end, None
             self._unproved.drop_before(end)
+            self._judge.forget_before(end)
         return reports
 
     def _judged(self, at: int, span: Span | None) -> tuple[int, Sequence[Span], LossCause] | None:

@@ -38,15 +38,19 @@ class Judge(Protocol):
     """Verdicts about the packets of one window, in its numbers."""
 
     may_begin_later: bool  # packets before the first span are no loss: the session begins with the span
+    news: int  # proofs, details and key records that came, and requests for details that got no answer
 
     def start_for(self, sqn: int) -> int:
         """Return where reception begins, such that the packets from a sqn on can be proved."""
 
     def span_at(self, sqn: int) -> Span | None:
-        """Return the first span that ends after a sqn, and forget those before it. None: no proof has come."""
+        """Return the first span that ends after a sqn. None: no proof has come."""
+
+    def forget_before(self, sqn: int) -> None:
+        """Forget spans and details before a sqn."""
 
     def fits(self, runs: Sequence[Run]) -> bool:
-        """Return whether the packets of the span that `span_at` returned fit its proof."""
+        """Return whether the packets of a span that `span_at` returned fit its proof."""
 
     def may_open(self, first: int, end: int) -> bool:
         """Return whether proved packets can be decrypted now, or are in the clear."""
@@ -87,6 +91,7 @@ class Trial:
     parents: Parents
     is_whole: bool = False  # the application gets the packets before its start that are there for proofs
     is_late: bool = False  # packets are delivered before they are proved
+    is_ordered: bool = True  # packets are delivered in the order of their sqns
 
 
 @attrs.define(eq=False)
@@ -145,7 +150,7 @@ class ProvedWindow(ReceiveWindow):
     """Receive window that delivers what its judge has found right. Everything else waits, within `rxw_bytes`."""
 
     def __init__(self, context: SessionContext, recovery: Recovery, room: DeliveryBudget, trial: Trial) -> None:
-        super().__init__(context, recovery, room)
+        super().__init__(context, recovery, room, is_ordered=trial.is_ordered)
         self._judge = trial.judge
         self._arrival = trial.arrival
         self._parents = trial.parents
@@ -315,9 +320,14 @@ class ProvedWindow(ReceiveWindow):
             if not goes_on:
                 break
         if self._checked_end > begun_at:
-            self._givers.forget_before(self._checked_end)
-            if self._suspects:
-                self._suspects = {span: one for span, one in self._suspects.items() if span[1] > self._checked_end}
+            self._forget_before(self._checked_end)
+
+    def _forget_before(self, sqn: int) -> None:
+        """Forget what is known about packets that are judged."""
+        self._judge.forget_before(sqn)
+        self._givers.forget_before(sqn)
+        if self._suspects:
+            self._suspects = {span: one for span, one in self._suspects.items() if span[1] > sqn}
 
     def _judge_whole(self, span: Span) -> bool:
         """Compare the packets of a span with its proof. Return whether the check goes on."""

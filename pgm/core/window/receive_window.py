@@ -3,6 +3,10 @@
 Each sqn from `next_sqn` to the newest is in exactly one of three places: held, in recovery, or given up. Delivery takes
 runs and losses alternately from the front, as long as the application has room. A held run may have room for packets
 that are in recovery (`pgm.core.window.held_runs`).
+
+A window without order (`order = "unordered"` or `"unreliable"`) delivers packets as they arrive, and holds them only while
+the application has no room. Its `next_sqn` is the first sqn that was neither delivered nor reported lost, with all sqns
+below it settled. Every sqn is delivered or reported lost exactly once, as in ordered streams.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
 from pgm.wire.train import DataWithGaps, Run
 
+# A held run may have room for missing packets, because delivery ends before the first of them. That needs an order.
 # Reserve memory for at most one missing packet per this many received packets. With more missing, the runs between the
 # gaps are long enough by themselves.
 _ROOM_SHARE = 8
@@ -46,9 +51,10 @@ class LostSpan(SqnRange):
 class ReceiveWindow:
     """The receive window of one session."""
 
-    _HAS_HOLES = True  # a held run may have room for missing packets, because delivery ends before the first of them
-
-    def __init__(self, context: SessionContext, recovery: Recovery, room: DeliveryBudget) -> None:
+    def __init__(
+        self, context: SessionContext, recovery: Recovery, room: DeliveryBudget, *, is_ordered: bool = True
+    ) -> None:
+        self.is_ordered = is_ordered
         self._tsi = context.tsi
         self._recovery = recovery
         self._room = room
@@ -161,7 +167,7 @@ class ReceiveWindow:
         self.gap_detector.end = known_end
         self._counters.received_packets += pieces.count
         self._counters.received_octets += pieces.count * pieces.data.stride
-        if self._HAS_HOLES and self.kept is None and pieces.open_gaps(pieces.count // _ROOM_SHARE):
+        if self.is_ordered and self.kept is None and pieces.open_gaps(pieces.count // _ROOM_SHARE):
             self._held.add(pieces.spread_run(first))
         else:
             self._held.extend(runs := pieces.runs(first))
@@ -364,7 +370,10 @@ class ReceiveWindow:
         """
         while self.next_sqn != self.gap_detector.end:
             if self.is_open:
-                self._deliver(is_last=is_last)
+                if self.is_ordered:
+                    self._deliver(is_last=is_last)
+                else:
+                    self._deliver_on_arrival(is_last=is_last)
             if self._held.pinned_octets <= self._parameters.rxw_bytes or not self._held.packets:
                 break
             self._give_up_oldest()
@@ -396,6 +405,29 @@ class ReceiveWindow:
             self.next_sqn = gap.end
             self._report(gap)
 
+    def _deliver_on_arrival(self, *, is_last: bool) -> None:
+        """Deliver and report everything that came or was given up."""
+        if self._conflicts.has_disputes:
+            self._report_conflicts(self.gap_detector.end)
+        while self._room.octets > 0 or is_last:
+            oldest = self._held.oldest
+            if oldest is None:
+                break
+            most = oldest.count if is_last else max(1, self._room.octets // oldest.stride)
+            self._hand_over(self._held.cut_oldest(most))
+        self._report_given_up()
+        self._settle_on_arrival()
+
+    def _report_given_up(self) -> None:
+        while (gap := self._given_up.oldest) is not None:
+            self._given_up.remove(gap)
+            self._report(gap)
+
+    def _settle_on_arrival(self) -> None:
+        """Set the next sqn to the first one about which something may still be told."""
+        waiting = (self._held.oldest, self._recovery.missing.oldest, self._given_up.oldest)
+        self.next_sqn = min((span.first for span in waiting if span is not None), default=self.gap_detector.end)
+
     def _report_conflicts(self, sqn: int) -> int:
         """Report the conflicts that delivery has reached. Return the sqn of the next one."""
         conflicts, stop = self._conflicts.reach(sqn)
@@ -420,8 +452,12 @@ class ReceiveWindow:
         self._effects.append(Deliver(self._tsi, run))
 
     def _give_up_oldest(self) -> None:
-        """Give up the gap that holds up delivery; without one, the oldest octets, with the cause OVERRUN."""
-        held, missing = self._held.oldest, self._recovery.missing.oldest
+        """Give up the gap that holds up delivery; without one, the oldest octets, with the cause OVERRUN.
+
+        Without an order no gap holds up delivery.
+        """
+        held = self._held.oldest
+        missing = self._recovery.missing.oldest if self.is_ordered else None
         assert held is not None
         if missing is not None and missing.first <= held.first:
             self._give_up_oldest_gap()

@@ -110,13 +110,15 @@ def prover_of(
         return None
     keys = own_keys(plan)
     assert keys is not None, "a rule of the topology file demands keys of every source of a signed stream"
-    from pgm.trust.blocks import SignedSession
+    from pgm.trust.blocks import BLOCK_BITS, SignedSession
     from pgm.trust.proofs import spans_within
     from pgm.trust.signer import BlockSigner
 
     parameters = plan.parameters_of(stream)
     most = spans_within(most_proof_octets(parameters.max_tpdu))
-    signer = BlockSigner(keys, SignedSession(bytes(tsi), started_at_ns), parameters.proof_ivl, most_spans=most)
+    bits = 0 if stream.order == "unreliable" else BLOCK_BITS  # a lost packet stays lost: no other must wait for it
+    session = SignedSession(bytes(tsi), started_at_ns)
+    signer = BlockSigner(keys, session, parameters.proof_ivl, bits, most)
     if sealer is not None:
         signer.generation_at = sealer.generation_at
     return signer

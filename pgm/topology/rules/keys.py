@@ -79,9 +79,9 @@ def _verified_late(tree: Tree) -> Iterator[RuleFinding]:
         if stream.verify == "before":
             continue
         path = ("streams", stream.name, "verify")
-        if not stream.signed or stream.order != "ordered":
+        if not stream.signed:
             message = f"the stream {stream.name!r} has verify = {stream.verify!r}, and its packets are not proved"
-            yield RuleFinding(path, message, 'write signed = true and order = "ordered", or leave out verify')
+            yield RuleFinding(path, message, "write signed = true, or leave out verify")
         elif stream.sealed:
             message = f"the stream {stream.name!r} has verify = {stream.verify!r}, and a proof tells the secret of its packets"
             yield RuleFinding(path, message, "leave out verify: packets of sealed streams wait for their proofs")
@@ -114,7 +114,7 @@ RULES = (
     Rule("key-owner", "Keys belong to a node of the file, or to one node of a pattern.", _owners),
     Rule("key-shared", "No two nodes have a key in common.", _shared),
     Rule("key-gap", "The next keys of a node are valid before the current ones end.", _gap),
-    Rule("stream-verify", "A stream that is verified after delivery is signed and ordered, and not sealed.", _verified_late),
+    Rule("stream-verify", "A stream that is verified after delivery is signed, and not sealed.", _verified_late),
     Rule("stream-signed", "Every source of a signed stream has keys.", _signers),
     Rule("stream-authenticated", "Every node of an authenticated stream has keys and an address.", _authenticated),
     Rule("key-revoked", "No node lists revoked keys.", _revoked),

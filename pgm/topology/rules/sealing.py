@@ -51,11 +51,6 @@ def _sealed(tree: Tree) -> Iterator[RuleFinding]:
         if not stream.signed:
             message = f"the stream {stream.name!r} is sealed, and not signed: anybody could change its messages"
             yield RuleFinding(path, message, "write signed = true, too")
-        if stream.order != "ordered":
-            message = (
-                f"the stream {stream.name!r} is sealed, and its packets are not proved with order = {stream.order!r}"
-            )
-            yield RuleFinding(path, message, 'write order = "ordered", or leave out sealed')
         if not readers_of(tree, stream):
             message = f"the stream {stream.name!r} is sealed, and no node that may read it has keys"
             remedy = f"make keys on the host of each receiver: pgm keys new {tree.topology.path} --node NAME --write"
@@ -114,7 +109,7 @@ def _instances(node: NodeTable) -> list[str]:
 
 # fmt: off
 RULES = (
-    Rule("stream-sealed", "A sealed stream is signed and ordered, and has readers.", _sealed),
+    Rule("stream-sealed", "A sealed stream is signed, and has readers.", _sealed),
     Rule("stream-readers", "Readers of a sealed stream are receivers or sources of the file that take it.", _readers),
     Rule("reader-keys", "Every receiver that may read a sealed stream has keys.", _keys),
 )

@@ -22,7 +22,7 @@ from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.session.state import SessionState
 from pgm.net.core_factory import SourceStart, receiver_core, segments_of, source_core
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.trust.blocks import SignedSession
+from pgm.trust.blocks import BLOCK_BITS, SignedSession
 from pgm.trust.proofs import spans_within
 from pgm.trust.public_keys import PublicKeys
 from pgm.trust.session_check import SessionCheck
@@ -78,7 +78,8 @@ def proving(
         return receiver_core(plan, plan.streams, segments_of(plan), rng, starts=starts, signers=signers)
     parameters = plan.parameters_of(stream)
     most = spans_within(most_proof_octets(parameters.max_tpdu))
-    prover = BlockSigner(KEYS, SignedSession(bytes(tsi), now_ns), parameters.proof_ivl, most_spans=most)
+    bits = 0 if stream.order == "unreliable" else BLOCK_BITS
+    prover = BlockSigner(KEYS, SignedSession(bytes(tsi), now_ns), parameters.proof_ivl, bits, most)
     signer = SpmSigner(KEYS.public.id_octets, KEYS.sign)
     return source_core(plan, stream, segments_of(plan), SourceStart(tsi, now_ns, now_ns, rng, signer, prover))
 

@@ -5,13 +5,17 @@ Every sqn is delivered once, and sqns without a repair are reported.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pgm.core.effects import LossCause
+from pgm.core.interface import Core
 from pgm.sim.delivery_check import UnorderedDeliveryCheck
 from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
-from tests.sim.support.worlds import finish, lossy, make_world, parameters, stream, traffic
+from tests.sim.support.signed import Sealing, proving, proving_late
+from tests.sim.support.worlds import finish, lossy, make_world, parameters, stream, streams, traffic
 
 
 def relayed(order: str) -> TreeBuilder:
@@ -90,3 +94,31 @@ def test_packets_that_overtake_each_other_are_not_lost() -> None:
     one = stream(world, "receiver-0")
     assert one.is_complete
     assert one.messages == 1000
+
+
+@pytest.mark.parametrize("factory", [proving, proving_late, Sealing()], ids=["before", "after", "sealed"])
+def test_signed_unordered_streams_are_whole_and_overtake(factory: Callable[..., Core]) -> None:
+    offered = traffic(messages=1000, close_at_ns=2 * SECOND)
+    wirings = {"receiver": lossy(0.05), "relay": lossy(0.02), "repairer": lossy(0.02)}
+    world = make_world(relayed("unordered"), offered, wirings=wirings, factory=factory)
+    finish(world)
+    for one in streams(world):
+        assert isinstance(one, UnorderedDeliveryCheck)
+        assert one.is_complete, one.lost
+        assert not one.forged
+        assert one.overtakings > 10
+    for index in range(3):
+        assert world.core_of(f"receiver-{index}").counters.forged_packets == 0
+
+
+def test_signed_unreliable_streams_deliver_all_that_comes() -> None:
+    tree = TreeBuilder(parameters(), order="unreliable")
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    offered = traffic(messages=2000, size=200, close_at_ns=2 * SECOND)
+    world = make_world(tree, offered, wirings={"receiver": lossy(0.05)}, factory=proving)
+    finish(world, may_lose={"receiver": (LossCause.UNREPAIRED,)})
+    one = stream(world, "receiver")
+    assert set(one.lost) == {LossCause.UNREPAIRED}
+    assert one.delivered_sqns > 1800
+    assert world.core_of("receiver").counters.detail_requests == 0

@@ -8,7 +8,7 @@ from pgm.core.effects import LossCause
 from pgm.core.window.late_proved_window import LateProvedWindow
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
-from pgm.topology.node_plan import Flow
+from pgm.topology.node_plan import Flow, Order
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.sim.support.signed import Altering, deaf_from, hostile, proving, proving_late, withholding
@@ -52,9 +52,9 @@ def test_every_packet_is_proved_through_lossy_elements(size: int, changes: dict[
     assert sum(forged_at(world, f"receiver-{index}") for index in range(3)) == 0
 
 
-def with_two_repairers() -> TreeBuilder:
+def with_two_repairers(order: Order = "ordered") -> TreeBuilder:
     """Return a tree whose receivers have two repairers on their segment, behind a relay."""
-    tree = TreeBuilder(parameters())
+    tree = TreeBuilder(parameters(), order=order)
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",))
     tree.repairer("repairer", "floor", parents=("relay",))
@@ -64,11 +64,11 @@ def with_two_repairers() -> TreeBuilder:
     return tree
 
 
-@pytest.mark.parametrize("share", [0.2, 1.0])
-def test_no_alteration_of_a_repairer_is_delivered(share: float) -> None:
+@pytest.mark.parametrize(("share", "order"), [(0.2, "ordered"), (1.0, "ordered"), (0.5, "unordered")])
+def test_no_alteration_of_a_repairer_is_delivered(share: float, order: Order) -> None:
     found: list[Altering] = []
     world = make_world(
-        with_two_repairers(),
+        with_two_repairers(order),
         traffic(MESSAGES, close_at_ns=20 * SECOND),
         wirings={"receiver": lossy(0.05)},
         factory=hostile("repairer", share, found),

@@ -159,7 +159,6 @@ CASES = [
     case("stream-verify", ("data_port = 7500", 'data_port = 7500\nverify = "after" # late'), mark="# late", says=("'quotes' has verify = 'after', and its packets are not proved",), remedy="signed = true"),
     case("stream-verify", (SEALED[0], SEALED[1] + '\nverify = "after" # late'), ("count = 4", "count = 1"), KEYED, mark="# late", says=("and a proof tells the secret of its packets",), remedy="leave out verify"),
     case("stream-sealed", ("data_port = 7500", "data_port = 7500\nsealed = true # yes"), ("count = 4", "count = 1"), KEYED, mark="# yes", says=("the stream 'quotes' is sealed, and not signed",), remedy="signed = true"),
-    case("stream-sealed", (SEALED[0], SEALED[1] + '\norder = "unordered"'), ("count = 4", "count = 1"), KEYED, mark="# yes", says=("sealed, and its packets are not proved with order = 'unordered'",), remedy='order = "ordered"'),
     case("stream-sealed", (SEALED[0], SEALED[1] + '\nreaders = ["exchange"]'), (KEYS_AT, f'name = "good"\nkeys.desk-1 = ["{KEYS_ONE}"]\n'), mark="# yes", says=("is sealed, and no node that may read it has keys",), remedy="pgm keys new tree.toml --node NAME"),
     case("stream-sealed", ("data_port = 7500", 'data_port = 7500\nreaders = ["desk-*"] # list'), mark="# list", says=("'quotes' has readers, and is not sealed",), remedy="sealed = true"),
     case("stream-readers", (SEALED[0], SEALED[1] + '\nreaders = ["desk-1", "dask-2"] # list'), KEYED, mark="# list", says=("the reader 'dask-2' of 'quotes' is no node of the file",), remedy="did you mean 'desk-*'?"),

@@ -64,7 +64,7 @@ def test_all_descriptions_tell_the_protection_in_the_same_words() -> None:
     signed = text.replace("sealed = true", "")
     assert stream_of(signed).protection.text == "signed"
     unordered = signed.replace("signed = true", 'signed = true\norder = "unordered"')
-    assert stream_of(unordered).protection.text == "signed SPMs"
+    assert stream_of(unordered).protection.text == "signed"
     clear = signed.replace("signed = true", "")
     assert (stream_of(clear).protection.text, plan_node(loads(clear), "exchange").protection_text) == ("clear", "")
     assert Protection("", (), True).text == "clear and sealed for no node, authenticated control"

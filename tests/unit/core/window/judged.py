@@ -13,8 +13,8 @@ from pgm.core.effects import Deliver, Forged, LossCause, Lost, Notice, Opened
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.structures.ranges import Span
-from pgm.core.window.late_proved_window import LateProvedWindow
-from pgm.core.window.proved_window import Arrival, ProvedWindow, Trial
+from pgm.core.window.proved_window import Arrival, Trial
+from pgm.core.window.proved_windows import proved_window
 from pgm.core.window.receive_window import DeliveryBudget
 from pgm.units import SECOND
 from pgm.wire.train import Run
@@ -42,17 +42,20 @@ class KnownTruth:
     vain: set[int] = attrs.field(factory=set)
     compared: int = 0
     sealed_from: int = 1 << 62  # no secret is there for packets from here on
+    news: int = 0
 
     def start_for(self, sqn: int) -> int:
         return sqn // SIZE * SIZE
 
     def span_at(self, sqn: int) -> Span | None:
+        return next((span for span in self.spans if span[1] > sqn), None)
+
+    def forget_before(self, sqn: int) -> None:
         self.spans = [span for span in self.spans if span[1] > sqn]
-        return self.spans[0] if self.spans else None
 
     def fits(self, runs: Sequence[Run]) -> bool:
         self.compared += 1
-        assert (runs[0].first, runs[-1].end) == self.spans[0]
+        assert (runs[0].first, runs[-1].end) == self.span_at(runs[0].first)
         return all(is_true(run) for run in runs)
 
     def detailed_until(self, first: int, end: int) -> int:
@@ -91,6 +94,7 @@ class Receiver:
         is_late: bool = False,
         start: int = 0,
         is_whole: bool = False,
+        is_ordered: bool = True,
         **changes: object,
     ) -> None:
         self.counters = Counters()
@@ -101,11 +105,10 @@ class Receiver:
         self.recovery = Recovery(context, self.parents.response_timeout)
         self.judge = KnownTruth(may_begin_later)
         self.arrival = Arrival()
-        trial = Trial(self.judge, self.arrival, self.parents, is_late=is_late, is_whole=is_whole)
+        trial = Trial(self.judge, self.arrival, self.parents, is_late=is_late, is_whole=is_whole, is_ordered=is_ordered)
         self.is_late = is_late
-        self.window = (LateProvedWindow if is_late else ProvedWindow)(
-            context, self.recovery, DeliveryBudget(1 << 30), trial
-        )
+        self.room = DeliveryBudget(1 << 30)
+        self.window = proved_window(context, self.recovery, self.room, trial)
         self.window.begin(start)
         self.window.opening(Opened(TSI, 0, RELAY, DATA_PORT))
         self.window.open()
@@ -129,15 +132,18 @@ class Receiver:
 
     def prove(self, *spans: Span) -> None:
         self.judge.spans += spans
+        self.judge.news += 1
         self.go_on()
 
     def detail(self, sqns: Iterable[int]) -> None:
         self.judge.details.update(sqns)
+        self.judge.news += 1
         self.go_on()
 
     def fail(self, sqns: Iterable[int]) -> None:
         """No answer came to requests for details."""
         self.judge.vain.update(sqns)
+        self.judge.news += 1
         self.go_on()
 
     def lose(self, *sqns: int) -> None:
