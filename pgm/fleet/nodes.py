@@ -170,6 +170,7 @@ class NodeWatch:
         self._folders: list[Path] | None = [] if wanted else None
         self._seen: dict[Path, NodeRecord] = {}  # by socket
         self._expected: set[Path] = set()
+        self._askers = ThreadPoolExecutor(max(1, _most_askers()))  # kept: new threads cost more than the questions
         for topology in wanted:
             self._add_wanted(topology)
         if not wanted:
@@ -205,8 +206,7 @@ class NodeWatch:
         folders = tree_folders() if self._folders is None else self._folders
         paths = sorted({path for folder in folders for path in sockets_in(folder, _SOCKETS)})
         asked = paths[:MOST_NODES]
-        with ThreadPoolExecutor(max(1, min(_most_askers(), len(asked)))) as pool:
-            answers = dict(zip(asked, pool.map(_ask, asked), strict=True))
+        answers = dict(zip(asked, self._askers.map(_ask, asked), strict=True))
         now = self._clock()
         for path, answer in answers.items():
             self._note(path, answer, now)

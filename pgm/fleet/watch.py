@@ -20,7 +20,7 @@ from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, STATE_PATH
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 
-_MOST_AT_ONCE = 128  # requests in progress: each has a connection, and 1,024 open files are usual
+_MOST_AT_ONCE = 512  # hosts asked at a time: each has a connection, and 1,024 open files are usual
 _DOCTOR_S = 30.0  # for all checks of a host
 _MOST_DIFFERING = 64  # entries of a file
 _STATES = {state.name.lower(): state for state in NodeState}
@@ -49,6 +49,11 @@ class HostAnswer:
     state: Mapping[str, Any] | None = None
     problem: ProcessError | None = None
     at_s: float = 0.0  # clock of this host at the answer
+
+    @property
+    def found(self) -> FleetHost:
+        """Return the host with the address that answered alone, which the next request needs."""
+        return self.host if self.state is None else attrs.evolve(self.host, addresses=(self.address,))
 
 
 async def ask_host(client: AgentClient, host: FleetHost) -> HostAnswer:
@@ -119,6 +124,7 @@ class FleetWatch:
         self.name = topology.name
         self._plans = plan_all(topology)
         self.hosts = hosts_of(topology, self._plans)
+        self._found = self.hosts  # one entry for each agent that answered last time
         self._own = fingerprint_of(file)
         now = time.monotonic()
         self._records = {name: planned(plan, NodeState.ELSEWHERE, now) for name, plan in self._plans.items()}
@@ -157,7 +163,10 @@ class FleetWatch:
     async def ask(self) -> TreeView:
         """Ask the agents of all hosts and return the nodes."""
         began = time.monotonic()
-        answers = await ask_hosts(self.client, self.hosts)
+        answers = await ask_hosts(self.client, self._found)
+        if any(answer.state is None and answer.host not in self.hosts for answer in answers):
+            answers = await ask_hosts(self.client, self.hosts)  # the agent may answer at another address of the file
+        self._found = [answer.found for answer in answers]
         return self.merge(answers, began, time.monotonic())
 
     def merge(self, answers: Iterable[HostAnswer], began_s: float, now_s: float) -> TreeView:

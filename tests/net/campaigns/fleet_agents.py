@@ -1,0 +1,202 @@
+"""Many agents in namespaces, asked by one fleet view: the time of a refresh, and the processor time of an agent.
+
+    python -m tests.net.campaigns.fleet_agents --hosts 100 --nodes 10 --seconds 60
+
+Each host is a namespace with a real `pgm agent` with TLS and a token. One process answers at the status sockets of all nodes
+with the snapshot of a real receiver, because a thousand real nodes do not fit into one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cbor2
+import trio
+
+from deploy.terminal.tls_files import trusted_by
+from pgm.fleet.watch import FleetWatch
+from tests.cli.monitor.certificates import certificate
+from tests.folders import short_folder
+from tests.net.support.lab import ROOT, Host, lab
+from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import processes
+
+TOKEN = "a-token-of-many-characters"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PATIENCE_S = 300.0
+
+
+def address(host: int, end: int = 1) -> str:
+    """Return an address on the link between a host and the operator."""
+    return f"10.77.{host}.{end}"
+
+
+def text_of(hosts: int, nodes: int) -> str:
+    """Return a topology file with receivers on each host."""
+    lines = [
+        'version = 1\nname = "fleet"\n[streams.s]\ndata_port = 7500\nrate = "8Mbit/s"',
+        '[segments.lan]\ngroup = "239.192.9.1"\ninterface = "10.77.0.0/16"',
+        '[nodes.source]\nrole = "source"\nsegment = "lan"\naddress = "10.77.1.254"\nstreams = ["s"]',
+    ]
+    for host in range(1, hosts + 1):
+        for node in range(1, nodes + 1):
+            keys = f'role = "receiver"\nsegment = "lan"\naddress = "{address(host)}"\nparents = ["source"]'
+            lines.append(f"[nodes.h{host}-{node}]\n{keys}")
+    return "\n".join(lines)
+
+
+def real_snapshot() -> dict[str, Any]:
+    """Return the snapshot of a receiver that has received messages with losses."""
+    place = Place.new()
+    with processes(one_segment(place, loss='{ loss = "5%" }'), f"t{place.number}") as tree:
+        tree.start("desk-1").line_with("ready:")
+        tree.start("source", "--generate", "2000")
+        return tree.until("desk-1", lambda snapshot: snapshot["counters"].get("delivered_packets", 0) >= 2000)
+
+
+async def answer_for_nodes(folder: Path, hosts: int, nodes: int) -> None:
+    """Answer at the status sockets of all nodes of all hosts, until cancelled."""
+    snapshot = json.loads((folder / "snapshot.json").read_text())
+    async with trio.open_nursery() as nursery:
+        for host in range(1, hosts + 1):
+            for node in range(1, nodes + 1):
+                name = f"h{host}-{node}"
+                octets = cbor2.dumps({**snapshot, "topology": "fleet", "node": name})
+                path = folder / str(host) / "fleet" / f"{name}.sock"
+                sock = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+                await sock.bind(str(path))
+                sock.listen(16)
+                nursery.start_soon(_serve, trio.SocketListener(sock), octets)
+        (folder / "ready").touch()
+
+
+async def _serve(listener: trio.SocketListener, octets: bytes) -> None:
+    while True:
+        async with await listener.accept() as stream:
+            await stream.send_all(octets)
+
+
+def refresh(folder: Path, seconds: float) -> dict[str, Any]:
+    """Refresh the fleet view every two seconds. Return the times, and the nodes that were seen."""
+    fleet = FleetWatch(folder / "tree.toml", "", TOKEN, trusted_by(folder / "agent.pem"))
+    fleet.look()  # the agents' first answers make their fingerprints
+    until, took, cpu = time.monotonic() + seconds, [], time.process_time()
+    up = hosts = 0
+    while (began := time.monotonic()) < until:
+        view = fleet.look()
+        took.append(view.took_s)
+        up, hosts = len(view.snapshots), sum(not host.problem for host in view.hosts)
+        time.sleep(max(0.0, 2.0 - (time.monotonic() - began)))
+    octets = len(json.dumps(view.row()))
+    return {"up": up, "hosts": hosts, "octets": octets, "took_s": took, "cpu_s": time.process_time() - cpu}
+
+
+def cpu_of(pid: int) -> float:
+    """Return the processor time of a process in seconds."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / _TICKS
+
+
+@attrs.frozen
+class Campaign:
+    """Agents that run, and the host from which they are asked."""
+
+    folder: Path
+    operator: Host
+    agents: list[subprocess.Popen[bytes]]
+
+
+@contextmanager
+def running(hosts: int, nodes: int) -> Iterator[Campaign]:
+    """Run the agents of all hosts, beside one process for their nodes."""
+    with short_folder() as folder, lab() as made:
+        (folder / "tree.toml").write_text(text_of(hosts, nodes))
+        (folder / "snapshot.json").write_text(json.dumps(real_snapshot()))
+        certificate(folder, *(address(host) for host in range(1, hosts + 1)))
+        (folder / "token").write_text(TOKEN)
+        (folder / "token").chmod(0o600)
+        operator = made.host("operator")
+        started: list[subprocess.Popen[bytes]] = []
+        try:
+            for host in range(1, hosts + 1):
+                (folder / str(host) / "fleet").mkdir(parents=True)
+            words = [sys.executable, "-m", __spec__.name, "--serve", str(folder), "--hosts", str(hosts)]
+            started.append(subprocess.Popen([*words, "--nodes", str(nodes)], cwd=ROOT))
+            agents = []
+            for number in range(1, hosts + 1):
+                host = made.host(f"h{number}")
+                made.join(operator, f"{address(number, 254)}/24", host, f"{address(number)}/24")
+                agents.append(_agent(folder, host, number))
+            started += agents
+            for agent in agents:
+                assert agent.stdout is not None
+                assert agent.stdout.readline(), "an agent has ended"
+            yield Campaign(folder, operator, agents)
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+
+
+def _agent(folder: Path, host: Host, number: int) -> subprocess.Popen[bytes]:
+    access = ("--token-file", "token", "--tls-cert", "agent.pem", "--tls-key", "agent-key.pem")
+    words = [word if word.startswith("--") else str(folder / word) for word in access]
+    line = ["env", f"PGM_RUNTIME_DIR={folder / str(number)}", sys.executable, "-m", "deploy", "agent"]
+    return host.start(
+        *line, str(folder / "tree.toml"), "--bind", address(number), *words, "--json",
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def campaign(hosts: int, nodes: int, seconds: float) -> dict[str, Any]:
+    """Return what a campaign has measured."""
+    with running(hosts, nodes) as made:
+        before = [cpu_of(agent.pid) for agent in made.agents]
+        began = time.monotonic()
+        words = [sys.executable, "-m", __spec__.name, "--ask", str(made.folder), "--seconds", str(seconds)]
+        asked = made.operator.start(*words, stdout=subprocess.PIPE)
+        octets, _ = asked.communicate(timeout=seconds + _PATIENCE_S)
+        lasted = time.monotonic() - began
+        shares = [(cpu_of(agent.pid) - was) / lasted for agent, was in zip(made.agents, before, strict=True)]
+        told: dict[str, Any] = json.loads(octets)
+    took = sorted(told.pop("took_s"))
+    return {
+        **told,
+        "refreshes": len(took),
+        "median_s": round(took[len(took) // 2], 3),
+        "slowest_s": round(took[-1], 3),
+        "agent_core_share_mean": round(sum(shares) / len(shares), 5),
+        "agent_core_share_most": round(max(shares), 5),
+        "operator_core_share": round(told["cpu_s"] / lasted, 3),
+    }
+
+
+def main() -> None:
+    """Run the campaign, or one of its parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=100)
+    parser.add_argument("--nodes", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--serve", type=Path)
+    parser.add_argument("--ask", type=Path)
+    options = parser.parse_args()
+    if options.serve is not None:
+        trio.run(answer_for_nodes, options.serve, options.hosts, options.nodes)
+    elif options.ask is not None:
+        print(json.dumps(refresh(options.ask, options.seconds)))
+    else:
+        print(json.dumps(campaign(options.hosts, options.nodes, options.seconds)))
+
+
+if __name__ == "__main__":
+    main()
