@@ -61,7 +61,7 @@ def real_snapshot() -> dict[str, Any]:
     with processes(one_segment(place, loss='{ loss = "5%" }'), f"t{place.number}") as tree:
         tree.start("desk-1").line_with("ready:")
         tree.start("source", "--generate", "2000")
-        return tree.until("desk-1", lambda snapshot: snapshot["counters"].get("delivered_packets", 0) >= 2000)
+        return tree.until("desk-1", lambda snapshot: snapshot["rates"].get("delivered_packets"))
 
 
 async def answer_for_nodes(folder: Path, hosts: int, nodes: int) -> None:
