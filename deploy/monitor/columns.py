@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from pgm.fleet.nodes import NodeRecord
+from pgm.fleet.nodes import NodeRecord, NodeState
+
+SOME_LOSS, MUCH_LOSS = 0.005, 0.05  # share of packets that did not reach a node at first: a link to look at, a bad link
 
 Value: TypeAlias = float | str | None  # None: the role has no such number, or the node has not answered
-_NOW = "1s"  # window of the rates
+_NOW, _MINUTE, _FIVE_MINUTES = "1s", "1min", "5min"  # windows of the rates
 
 
 @attrs.frozen
@@ -72,12 +74,43 @@ def total_of(nodes: Iterable[NodeRecord], name: str) -> float:
     return sum(_counter(node, name) or 0.0 for node in nodes if node.role == "receiver")
 
 
-def _rate(node: NodeRecord, *names: str) -> float | None:
+def _rate(node: NodeRecord, *names: str, window: str = _NOW) -> float | None:
     """Return the highest rate of several counters, a second; 0 for an absent node."""
     if node.snapshot is None:
         return None
     rates: dict[str, Any] = node.snapshot["rates"] if node.is_up else {}
-    return max(float(rates[name][_NOW]["per_s"]) if name in rates else 0.0 for name in names)
+    return max(float(rates[name][window]["per_s"]) if name in rates else 0.0 for name in names)
+
+
+def flow_of(node: NodeRecord, window: str = _NOW) -> float:
+    """Return the data packets that a node receives, relays or sends, a second."""
+    return (
+        _rate(node, "received_packets" if node.role in ("receiver", "repairer") else "sent_packets", window=window) or 0
+    )
+
+
+def loss_of(node: NodeRecord) -> float:
+    """Return the share of packets that did not reach a node at first, over the last minute."""
+    missing = _rate(node, "missing_sqns", window=_MINUTE) or 0.0
+    return missing / (flow_of(node, _MINUTE) + missing) if missing else 0.0
+
+
+def losing(node: NodeRecord) -> bool:
+    """Return whether a node has reported packets as lost in the last five minutes."""
+    return bool(node.role == "receiver" and _rate(node, "lost_sqns", window=_FIVE_MINUTES))
+
+
+def health_of(node: NodeRecord) -> str:
+    """Return the class of a node on the page: ok, odd (look at it), bad (act now) or away (nobody can tell)."""
+    if not node.is_up:
+        kinds = {NodeState.STUCK: "odd", NodeState.UNREACHABLE: "odd", NodeState.ELSEWHERE: "away"}
+        return kinds.get(node.state, "bad")
+    return "bad" if losing(node) else "odd" if lost_of(node) or loss_of(node) >= MUCH_LOSS else "ok"
+
+
+def missing_of(node: NodeRecord) -> float:
+    """Return the packets that a node is missing now."""
+    return _missing(node) or 0.0
 
 
 def _taken(node: NodeRecord) -> float | None:
@@ -131,6 +164,12 @@ def _state(node: NodeRecord) -> str:
     if node.is_up and node.snapshot is not None:
         return f"up {span(node.snapshot['uptime_s'])}"
     return node.state.value if node.state is node.unseen else f"{node.state.value} {span(seconds)}"
+
+
+def event_at(node: NodeRecord) -> float:
+    """Return the time of a node's last event, in seconds since 1970; 0 without an event."""
+    event = node.snapshot.get("last_event") if node.snapshot is not None else None
+    return float(event["at_s"]) if event else 0.0
 
 
 def _event(node: NodeRecord) -> str:

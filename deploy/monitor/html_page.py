@@ -5,21 +5,25 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Iterable, Sequence
-from urllib.parse import urlencode
 
-from deploy.monitor.columns import COLUMNS, lost_of, total_of
+from deploy.monitor.columns import COLUMNS, event_at, health_of, lost_of, total_of
+from deploy.monitor.history import SERIES, History
+from deploy.monitor.pictures import anchor_of, chart, page_of, tree_pictures
 from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
+from deploy.status.fleet import problems_of
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 
-_SHOWN = [key for key in COLUMNS if key not in ("topology", "host")]
+_SMALL = ("node", "in", "out", "missing", "lost")  # columns on a narrow screen
+_MOST_EVENTS = 12
+_HOUR = 360  # samples of a chart
 _DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is
 _REFRESH_S = 5  # of a page without scripts
 _HEAD = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="/monitor.css">
@@ -32,35 +36,95 @@ _HEAD = """<!doctype html>
 
 
 def overview(view: TreeView) -> str:
-    """Return the page of all nodes, with one table for each topology."""
+    """Return the page of all nodes: for each topology the picture of its tree, and one table."""
     names = list(dict.fromkeys(node.topology for node in view.nodes))
     parts = [_facts(view)]
+    if view.hosts:
+        parts += _problems(view)
     for name in names:
-        parts.append(f"<h2>{html.escape(name)}</h2>")
-        parts.append(_tree([node for node in view.nodes if node.topology == name]))
+        nodes = [node for node in view.nodes if node.topology == name]
+        parts += [f"<h2>{html.escape(name)}</h2>", tree_pictures(nodes), _tree(nodes, has_hosts=bool(view.hosts))]
     if not names:
         parts.append(
             "<p>No node runs on this machine as this user. Start one: <code>pgm run FILE --node NAME</code>.</p>"
         )
     if view.left_out:
         parts.append(f"<p class=bad>{view.left_out:,} more nodes were not asked.</p>")
+    parts += [*_events(view), *_hosts(view)]
     return _page("pgm monitor", "<h1>pgm monitor</h1>", parts, view)
 
 
-def one_node(view: TreeView, node: NodeRecord) -> str:
-    """Return the page of one node, with all tables of its snapshot."""
+def one_node(view: TreeView, node: NodeRecord, history: History) -> str:
+    """Return the page of one node: its last hour, and all tables of its snapshot."""
     title = f"{node.role} {node.name}"
-    head = f'<p><a href="/">all nodes</a> / {html.escape(node.topology)}</p><h1>{html.escape(title)}</h1>'
+    where = f" / {html.escape(node.host)}" if node.host else ""
+    head = f'<p><a href="/">all nodes</a> / {html.escape(node.topology)}{where}</p><h1>{html.escape(title)}</h1>'
     parts = [f"<p class={_kind(node)}>{html.escape(COLUMNS['state'].text(node))}</p>"]
     if node.snapshot is not None:
         event = COLUMNS["event"].text(node)
         memory, cpu = node.snapshot["rss_bytes"] / 1e6, node.snapshot["cpu_s"]
         parts.append(f"<p>{memory:.0f} MB, {cpu:,.1f} s of CPU time{html.escape(f'; {event}' if event else '')}</p>")
+        parts += _charts(node, history)
+        names = {place.address: other.name for other in view.nodes for place in other.places}
         for name, columns, cells in tables(node.snapshot):
             if cells:
                 words = (0, len(columns) - 1) if name == "counters" else (0,)
-                parts += [f"<h2>{html.escape(name)}</h2>", _table([column.heading for column in columns], cells, words)]
+                named = [[f"{names[cell]} ({cell})" if cell in names else cell for cell in row] for row in cells]
+                parts += [f"<h2>{html.escape(name)}</h2>", _table([column.heading for column in columns], named, words)]
     return _page(title, head, parts, view)
+
+
+def _charts(node: NodeRecord, history: History) -> list[str]:
+    times = history.times
+    if len(times) < 2:
+        return ["<p class=note>The last hour will be drawn here; a sample is taken every ten seconds.</p>"]
+    since, until = (time.strftime("%H:%M", time.localtime(at_s)) for at_s in (times[0], times[-1]))
+    cells = []
+    for name, series in SERIES.items():
+        values = history.of(node, name)
+        known = [value for value in values if value == value]  # without NaN
+        if any(known):
+            unit = f" {series.unit}" if series.unit else ""
+            text = f"<b>{known[-1]:,.4g}{unit}</b> {html.escape(series.heading)}, at most {max(known):,.4g}{unit}"
+            cells.append(f"<div><p>{text}</p>{chart(values, _HOUR)}</div>")
+    return [
+        f"<h2>last hour, since {since}</h2>" if since != until else "<h2>last hour</h2>",
+        f"<div id=charts>{''.join(cells)}</div>",
+    ]
+
+
+def _problems(view: TreeView) -> list[str]:
+    """Return a line for each thing that is wrong in a fleet."""
+    found = problems_of(view)
+    lines = (
+        f"<li>{html.escape(text)}{f' <i>({html.escape(advice)})</i>' if advice else ''}</li>" for text, advice in found
+    )
+    return [f"<ul class=problems>{''.join(lines)}</ul>"] if found else []
+
+
+def _hosts(view: TreeView) -> list[str]:
+    """Return the table of the hosts of a fleet."""
+    if not view.hosts:
+        return []
+    rows = []
+    for host in view.hosts:
+        nodes = [node for node in view.nodes if node.host == host.name]
+        file = "" if host.problem else "another" if host.has_other_file else "the same"
+        answer = host.problem or f"answers in {host.took_s * 1000:.0f} ms"
+        up = f"{sum(node.is_up for node in nodes)} of {len(nodes)}"
+        rows.append([host.name, host.address, up, file, host.version, answer])
+    heads = ("host", "agent", "nodes up", "file", "version", "state")
+    return ["<h2>hosts</h2>", _table(heads, rows, (0, 1, 3, 4, 5))]
+
+
+def _events(view: TreeView) -> list[str]:
+    """Return the newest of the nodes' last events."""
+    nodes = sorted(filter(event_at, view.nodes), key=event_at, reverse=True)[:_MOST_EVENTS]
+    lines = (
+        f'<li><a href="{html.escape(page_of(node))}">{html.escape(node.name)}</a> {html.escape(COLUMNS["event"].text(node))}</li>'
+        for node in nodes
+    )
+    return ["<h2>last events</h2>", f"<ul class=events>{''.join(lines)}</ul>"] if nodes else []
 
 
 def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:
@@ -71,7 +135,7 @@ def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:
 
 
 def _facts(view: TreeView) -> str:
-    """Return the summary of all nodes in five numbers."""
+    """Return the summary of all nodes in a few numbers."""
     up = [node for node in view.nodes if node.is_up]
     away = sum(not node.is_up and node.state is not NodeState.ELSEWHERE for node in view.nodes)
     repaired, local = total_of(up, "repaired_sqns"), total_of(up, "repaired_locally")
@@ -87,36 +151,42 @@ def _facts(view: TreeView) -> str:
         (f"{local / repaired:.0%}" if repaired else "-", "of repairs from the own segment", ""),
         (f"{lost:,.0f}", "packets lost", "bad" if lost else ""),
     ]
+    if view.hosts:
+        silent = sum(bool(host.problem) for host in view.hosts)
+        facts.insert(0, (f"{len(view.hosts) - silent} of {len(view.hosts)}", "hosts answer", "bad" if silent else ""))
     cells = (f'<div class="{kind}"><b>{value}</b>{name}</div>' for value, name, kind in facts)
     return f"<div id=facts>{''.join(cells)}</div>"
 
 
-def _tree(nodes: Sequence[NodeRecord]) -> str:
+def _tree(nodes: Sequence[NodeRecord], *, has_hosts: bool) -> str:
+    left_out = ("topology", "event") if has_hosts else ("topology", "event", "host")
+    keys = [key for key in COLUMNS if key not in left_out]
     heads = "".join(
-        f'<th title="{html.escape(COLUMNS[key].help)}"{_align(key)}>{COLUMNS[key].heading}</th>' for key in _SHOWN
+        f'<th title="{html.escape(COLUMNS[key].help)}"{_classes(key)}>{COLUMNS[key].heading}</th>' for key in keys
     )
-    rows = (_row(depth, node) for depth, node in in_tree(nodes))
+    rows = (_row(keys, depth, node) for depth, node in in_tree(nodes))
     return f"<div class=wide><table class=tree><thead><tr>{heads}</tr></thead><tbody>\n{''.join(rows)}</tbody></table></div>"
 
 
-def _row(depth: int, node: NodeRecord) -> str:
+def _row(keys: Sequence[str], depth: int, node: NodeRecord) -> str:
     cells = []
-    for key in _SHOWN:
+    for key in keys:
         text = html.escape(COLUMNS[key].text(node))
         if key == "node":
-            link = html.escape(f"/node?{urlencode({'topology': node.topology, 'name': node.name})}")
-            text = f'<span class="in d{min(depth, _DEEPEST)}"></span><a href="{link}">{text}</a>'
-        bad = " class=bad" if key == "lost" and lost_of(node) else _align(key)
-        cells.append(f"<td{bad}>{text}</td>")
-    return f'<tr class="{_kind(node)}">{"".join(cells)}</tr>\n'
+            text = f'<span class="in d{min(depth, _DEEPEST)}"></span><a href="{html.escape(page_of(node))}">{text}</a>'
+        cells.append(f"<td{_classes(key, 'bad' if key == 'lost' and lost_of(node) else '')}>{text}</td>")
+    return f'<tr class="{_kind(node)} {health_of(node)}" id="{html.escape(anchor_of(node))}">{"".join(cells)}</tr>\n'
 
 
 def _kind(node: NodeRecord) -> str:
     return node.state.name.lower()
 
 
-def _align(key: str) -> str:
-    return " class=t" if COLUMNS[key].is_text else ""
+def _classes(key: str, more: str = "") -> str:
+    """Return the class attribute of a cell: text, and columns that a narrow screen leaves out."""
+    kinds = ["t" if COLUMNS[key].is_text else "", "" if key in _SMALL else "opt", more]
+    named = " ".join(filter(None, kinds))
+    return f' class="{named}"' if named else ""
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int]) -> str:

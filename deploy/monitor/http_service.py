@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 import importlib.resources
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import trio
 from starlette.applications import Starlette
@@ -18,6 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deploy.monitor.history import SAMPLE_S, History
 from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.prometheus import Metrics
 from pgm.errors import PgmError
@@ -41,6 +43,7 @@ class PageService:
     def __init__(self, nodes: Watch) -> None:
         self._nodes = nodes
         self._metrics = Metrics()
+        self._history = History()
         self._lock = trio.Lock()
         self._view: TreeView | None = None
         self._writing = trio.Lock()
@@ -52,6 +55,21 @@ class PageService:
             if self._view is None or time.monotonic() - self._view.at_s > FRESH_S:
                 self._view = await trio.to_thread.run_sync(self._nodes.look, abandon_on_cancel=True)
             return self._view
+
+    async def keep_history(self) -> None:
+        """Take a sample of all nodes every `SAMPLE_S`, until cancelled."""
+        while True:
+            with contextlib.suppress(OSError, PgmError):  # the pages tell of it
+                self._history.sample(await self.view())
+            await trio.sleep(SAMPLE_S)
+
+    @contextlib.asynccontextmanager
+    async def running(self, _: Starlette) -> AsyncIterator[None]:
+        """Keep the history while the application runs."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.keep_history)
+            yield
+            nursery.cancel_scope.cancel()
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics for Prometheus, rendered once per view and format, since many nodes take seconds."""
@@ -77,7 +95,7 @@ class PageService:
         node = next((candidate for candidate in view.nodes if (candidate.topology, candidate.name) == wanted), None)
         if node is None:
             return PlainTextResponse("this node is unknown, or has been gone for too long\n", 404)
-        return HTMLResponse(one_node(view, node))
+        return HTMLResponse(one_node(view, node, self._history))
 
     async def file(self, request: Request) -> Response:
         """Return the style sheet or the script of the pages."""
@@ -168,6 +186,7 @@ def application(
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
     return Starlette(
         routes=[*routes, *more(pages)],
+        lifespan=pages.running,
         middleware=[Middleware(AccessControl, token=token)],
         exception_handlers={OSError: _no_room, PgmError: _no_room},
     )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from pgm.fleet.nodes import NodeRecord
+
+_Key: TypeAlias = tuple[str, str]  # topology, and a segment or an address
 
 
 def in_tree(nodes: Sequence[NodeRecord]) -> Iterator[tuple[int, NodeRecord]]:
     """Return every node once, after its parent, with its depth.
 
-    A node without a parent on this machine has depth 0. Siblings keep the order of `nodes`.
+    A node without a parent among `nodes` has depth 0. Siblings keep the order of `nodes`.
     """
-    above = {id(node): _parent(node, nodes) for node in nodes}
+    above = parents_of(nodes)
     below: dict[int, list[NodeRecord]] = defaultdict(list)
     for node in nodes:
         parent = above[id(node)]
@@ -39,21 +42,38 @@ def _walk(
             waiting += [(depth + 1, other) for other in reversed(below[id(node)])]
 
 
-def _parent(node: NodeRecord, nodes: Sequence[NodeRecord]) -> NodeRecord | None:
-    """Return the node's parent in the view, or None.
+def parents_of(nodes: Sequence[NodeRecord]) -> dict[int, NodeRecord | None]:
+    """Return the parent of each node among `nodes`, or None, by the `id` of the node.
 
     The parent must be on one of the node's upstream segments, because an aggregator also asks repairers below it. For a
     node without parents, the parent is a node that relays to its segment.
     """
+    at: dict[_Key, list[NodeRecord]] = defaultdict(list)
+    relays: dict[_Key, list[NodeRecord]] = defaultdict(list)
+    for node in nodes:
+        for place in node.places:
+            if place.address is not None:
+                at[node.topology, place.address].append(node)
+            if place.side == "down":
+                relays[node.topology, place.segment].append(node)
+    return {id(node): _parent(node, at, relays) for node in nodes}
+
+
+def upstream_of(node: NodeRecord) -> list[str]:
+    """Return the segments that bring a node its data."""
+    return [place.segment for place in node.places if place.side != "down"]
+
+
+def _parent(
+    node: NodeRecord, at: dict[_Key, list[NodeRecord]], relays: dict[_Key, list[NodeRecord]]
+) -> NodeRecord | None:
     if node.role == "source":
         return None
-    ups = {place.segment for place in node.places if place.side != "down"}
-    others = [other for other in nodes if other is not node and other.topology == node.topology]
+    ups = upstream_of(node)
     for address in node.parents:
-        for other in others:
-            if any(place.address == address and place.segment in ups for place in other.places):
+        for other in at.get((node.topology, address), ()):
+            if other is not node and any(place.address == address and place.segment in ups for place in other.places):
                 return other
-    carriers = (
-        other for other in others if any(place.side == "down" and place.segment in ups for place in other.places)
-    )
-    return None if node.parents else next(carriers, None)
+    if node.parents:
+        return None
+    return next((other for up in ups for other in relays.get((node.topology, up), ()) if other is not node), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pgm.topology.plan import plan_all
 _MOST_AT_ONCE = 512  # hosts asked at a time: each has a connection, and 1,024 open files are usual
 _DOCTOR_S = 30.0  # for all checks of a host
 _MOST_DIFFERING = 64  # entries of a file
+_SILENT_S = 10.0  # between questions to silent hosts, because each takes the full time of a request
 _STATES = {state.name.lower(): state for state in NodeState}
 _SNAPSHOT: Mapping[str, type | tuple[type, ...]] = {  # keys of a snapshot that every view reads
     "topology": str,
@@ -49,6 +51,12 @@ class HostAnswer:
     state: Mapping[str, Any] | None = None
     problem: ProcessError | None = None
     at_s: float = 0.0  # clock of this host at the answer
+
+    @property
+    def name(self) -> str:
+        """Return the name of the host, as its agent tells it."""
+        told = "" if self.state is None else str(self.state.get("host") or "")[:64]
+        return told or self.host.name
 
     @property
     def found(self) -> FleetHost:
@@ -81,14 +89,19 @@ async def ask_host(client: AgentClient, host: FleetHost) -> HostAnswer:
     return HostAnswer(host, first, took_s, problem=problems[first])
 
 
-async def ask_hosts(client: AgentClient, hosts: Iterable[FleetHost]) -> list[HostAnswer]:
-    """Ask the agents of all hosts at once, within bounds. One answer for each agent, and those that do not answer."""
+async def ask_hosts(
+    client: AgentClient, hosts: Iterable[FleetHost], known: Mapping[FleetHost, HostAnswer]
+) -> list[HostAnswer]:
+    """Ask the agents of all hosts at once, within bounds, except those with a known answer.
+
+    Return one answer for each agent, and the reasons of those that do not answer.
+    """
     limit = trio.CapacityLimiter(_MOST_AT_ONCE)
     answers: dict[str, HostAnswer] = {}
 
     async def ask(host: FleetHost) -> None:
         async with limit:
-            answers[host.name] = await ask_host(client, host)
+            answers[host.name] = known.get(host) or await ask_host(client, host)
 
     hosts = list(hosts)
     async with trio.open_nursery() as nursery:
@@ -121,6 +134,8 @@ class FleetWatch:
         topology = load_checked(file)
         self.client = AgentClient(topology.fleet.port, token, tls)
         self._version = version
+        self._silent: dict[FleetHost, HostAnswer] = {}
+        self._asked_silent_s = 0.0
         self.name = topology.name
         self._plans = plan_all(topology)
         self.hosts = hosts_of(topology, self._plans)
@@ -163,10 +178,14 @@ class FleetWatch:
     async def ask(self) -> TreeView:
         """Ask the agents of all hosts and return the nodes."""
         began = time.monotonic()
-        answers = await ask_hosts(self.client, self._found)
+        if began - self._asked_silent_s > _SILENT_S:
+            self._silent, self._asked_silent_s = {}, began
+        answers = await ask_hosts(self.client, self._found, self._silent)
         if any(answer.state is None and answer.host not in self.hosts for answer in answers):
-            answers = await ask_hosts(self.client, self.hosts)  # the agent may answer at another address of the file
+            # the agent may answer at another address of the file
+            answers = await ask_hosts(self.client, self.hosts, self._silent)
         self._found = [answer.found for answer in answers]
+        self._silent = {answer.host: answer for answer in answers if answer.state is None}
         return self.merge(answers, began, time.monotonic())
 
     def merge(self, answers: Iterable[HostAnswer], began_s: float, now_s: float) -> TreeView:
@@ -175,8 +194,12 @@ class FleetWatch:
         nodes: list[NodeRecord] = []
         silent: list[tuple[HostAnswer, HostRecord]] = []
         left_out = 0
+        answers = list(answers)
+        names = Counter(answer.name for answer in answers)
         for answer in answers:
             record = self._host(answer)
+            if names[answer.name] > 1:  # hosts that were never given names of their own
+                record = attrs.evolve(record, name=f"{answer.name} ({answer.address})")
             if answer.state is None:
                 silent.append((answer, record))
                 continue
@@ -210,17 +233,14 @@ class FleetWatch:
         return attrs.evolve(known, state=state, since_s=since_s, unseen=state, host=host)
 
     def _host(self, answer: HostAnswer) -> HostRecord:
-        name = answer.host.name
         if answer.state is None:
             assert answer.problem is not None
             problem, remedy = answer.problem.message, answer.problem.remedy
-            return HostRecord(name, answer.address, problem, remedy, took_s=answer.took_s)
-        name, version = (str(answer.state.get(key, ""))[:64] for key in ("host", "version"))
+            return HostRecord(answer.name, answer.address, problem, remedy, took_s=answer.took_s)
+        version = str(answer.state.get("version", ""))[:64]
         told_s = answer.state.get("time_s")
         ahead_s = told_s - answer.at_s + answer.took_s / 2 if isinstance(told_s, int | float) else 0.0
-        record = HostRecord(
-            name or answer.host.name, answer.address, version=version, took_s=answer.took_s, ahead_s=ahead_s
-        )
+        record = HostRecord(answer.name, answer.address, version=version, took_s=answer.took_s, ahead_s=ahead_s)
         try:
             theirs = Fingerprint.of_row(answer.state["topology"])
         except (KeyError, TypeError, AttributeError):

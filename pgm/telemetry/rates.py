@@ -26,6 +26,7 @@ SUMS: dict[str, tuple[str, ...]] = {
     "delivered_packets": ("delivered_packets",),
     "delivered_octets": ("delivered_octets",),
     "repairs_sent": ("rdata_packets", "rdata_forwarded"),
+    "missing_sqns": ("missing_sqns",),
     "repaired_sqns": ("repaired_sqns",),
     "lost_sqns": ("lost_sqns",),
     "asked_sqns": ("nak_sqns",),

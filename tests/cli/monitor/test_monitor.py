@@ -163,7 +163,7 @@ def _shows_people(tree: Processes, port: int) -> None:
     assert "default-src 'none'" in headers["content-security-policy"]
     page = text.decode()
     links = [html.unescape(one) for one in re.findall(r'<a href="(/node[^"]*)"', page)]
-    assert [re.sub(".*name=", "", one) for one in links] == ["source", "desk-1"]
+    assert list(dict.fromkeys(re.sub(".*name=", "", one) for one in links)) == ["source", "desk-1"]
     assert "//" not in page.replace("http-equiv", "")
     for name, kind in (("monitor.css", "text/css"), ("monitor.js", "text/javascript")):
         assert f'"/{name}"' in page

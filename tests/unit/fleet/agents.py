@@ -40,10 +40,10 @@ def row(name: str, role: str = "receiver", **counters: int) -> dict[str, Any]:
     }
 
 
-def answer(host: FleetHost, agent: str, *rows: Any, **more: Any) -> HostAnswer:
+def answer(at: FleetHost, agent: str, *rows: Any, **more: Any) -> HostAnswer:
     """Return the answer of an agent that tells of some nodes."""
     state = {"agent": agent, "host": f"host-{agent}", "version": "1", "nodes": list(rows), **more}
-    return HostAnswer(host, host.addresses[0], 0.01, state)
+    return HostAnswer(at, at.addresses[0], 0.01, state)
 
 
 def silence(host: FleetHost) -> HostAnswer:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from deploy.status.fleet import problems_of
+from pgm.fleet import watch
 from pgm.fleet.fingerprint import fingerprint_of
+from pgm.fleet.hosts import FleetHost
 from pgm.fleet.nodes import NodeState, TreeView
 from pgm.fleet.watch import FleetWatch, HostAnswer
 from tests.unit.fleet.agents import answer, row, silence, snapshot
@@ -96,6 +98,45 @@ def test_fleet_tells_files_that_differ(fleet: FleetWatch, tmp_path: Path) -> Non
     told = [message for message, _ in problems_of(view)]
     assert told[0] == "host host-b has another topology file, in which no node differs"
     assert told[1].endswith("in which these nodes differ: floor-2-aggregator, floor-2-repairer, desk-*")
+
+
+def test_fleet_hosts_of_one_name_are_told_apart(fleet: FleetWatch) -> None:
+    exchange, core, *_ = fleet.hosts
+    rows = row("exchange", "source"), row("core-repairer", "repairer")
+    answers = [answer(exchange, "a", rows[0], host="vm"), answer(core, "b", rows[1], host="vm")]
+    view = fleet.merge(answers, 0.0, 1.0)
+    assert [host.name for host in view.hosts] == ["vm (10.0.0.10)", "vm (10.0.0.11)"]
+    assert states(view)["core-repairer"] == ("UP", "vm (10.0.0.11)")
+
+
+async def test_fleet_asks_an_agent_once_and_silent_hosts_rarely(
+    fleet: FleetWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, core, relay, floor = fleet.hosts
+    asked: list[FleetHost] = []
+    silent = {relay}
+
+    async def ask_host(_: object, host: FleetHost) -> HostAnswer:
+        asked.append(host)
+        return silence(host) if host in silent else answer(host, "a" if host.name != floor.name else "c")
+
+    monkeypatch.setattr(watch, "ask_host", ask_host)
+    now = 1000.0
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    assert [host.name for host in (await fleet.ask()).hosts] == ["host-a", "host-c", "10.0.0.12"]
+    assert set(asked) == set(fleet.hosts)
+    asked.clear()
+    await fleet.ask()
+    both = FleetHost(("10.0.0.10",), ("exchange", "core-repairer"))
+    assert set(asked) == {both, floor}
+    asked.clear()
+    silent |= {both}
+    await fleet.ask()
+    assert set(asked) == {both, floor, exchange, core}
+    now += 11
+    asked.clear()
+    await fleet.ask()
+    assert relay in asked
 
 
 @pytest.mark.parametrize(

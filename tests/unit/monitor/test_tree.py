@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.monitor.history import History
 from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.prometheus import Metrics
 from deploy.monitor.tree import in_tree
@@ -66,7 +67,7 @@ def test_tree_circular_parents_are_shown_once() -> None:
 def test_tree_names_are_escaped(planned: TreeView) -> None:
     bad = NodeRecord('<script>"', "<b>'&", "receiver")
     view = TreeView((bad,), 0.0, 0.0)
-    for page in (overview(view), one_node(view, bad)):
+    for page in (overview(view), one_node(view, bad, History())):
         assert "<script>&" not in page
         assert '<script>"' not in page
         assert "<b>'" not in page
