@@ -78,6 +78,9 @@ class History:
         values, growth = list(rings[name]), SERIES[name].growth
         if not growth:
             return values
-        # A node that has started again counts from 0.
-        steps = ((later - earlier if later >= earlier else later) * growth for earlier, later in pairwise(values))
-        return [math.nan, *steps]
+        return [math.nan, *(_step(earlier, later) * growth for earlier, later in pairwise(values))]
+
+
+def _step(earlier: float, later: float) -> float:
+    """Return the growth between two samples. A node that has started again counts from 0."""
+    return later if later < earlier else later - earlier
