@@ -40,6 +40,7 @@ _COMMANDS = {
     "agent": ("deploy.monitor.agent", "Serve the state of this host to the commands with --fleet."),
     "monitor": ("deploy.monitor.monitor", "Serve the counters of running nodes over HTTP, to browsers and Prometheus."),
     "ctl": ("deploy.status.ctl", "Change settings of running nodes: rate, injected losses, reduced budgets."),
+    "explain": ("deploy.status.explain", "Explain what befell one packet: where it was lost, why its repair was late."),
     "doctor": (
         "deploy.doctor.command",
         "Check this machine for the nodes of a topology: kernel, interfaces, installed packages.",

@@ -16,8 +16,7 @@ from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.link.node_links import open_links
-from pgm.net.wall_clock import wall_offset_ns
-from pgm.telemetry.observer import observing
+from pgm.net.observing import observing
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 
@@ -66,7 +65,7 @@ async def run_element(
     gc.freeze()
     started_ns = driver.now_ns()
     try:
-        with observing(plan, driver.core, started_ns, wall_offset_ns) as driver.observer:
+        with observing(plan, driver):
             async with open_plain_nursery() as nursery:
                 nursery.start_soon(driver.run)
                 await start_operating(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns), log)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import attrs
 
 from pgm.core.effects import Closed, Conflict, Deliver, Effect, Forged, Lost, Opened, Send
-from pgm.core.interface import Core
 from pgm.core.loss_observer import MissingView
 from pgm.core.segment import Channel
 from pgm.telemetry.events import EventLog
@@ -67,6 +66,8 @@ class Observer:
     `wall_offset_ns` returns the wall clock minus the core's clock. The observer reads it once in the sample interval, so
     rows follow a clock that is set, and a step of the clock is a row of its own.
     """
+
+    sees_singles = True  # a row counts every packet
 
     def __init__(self, plan: NodePlan, log: EventLog, now_ns: int, wall_offset_ns: Callable[[], int]) -> None:
         self._plan = plan
@@ -224,6 +225,9 @@ class Observer:
                 for first, end in spans_of(item.sqns):
                     self._add("nak_in", channel.segment.name, _EventSqns(item.tsi, first, end - first), peer=peer)
 
+    def taken(self) -> None:
+        """Write nothing: all is written before the core takes a train."""
+
     def performed(self, effects: Sequence[Effect], now_ns: int) -> None:
         """Write the effects that the driver performs for the core."""
         self._see(now_ns)
@@ -292,8 +296,8 @@ class Observer:
 
 
 @contextmanager
-def observing(plan: NodePlan, core: Core, now_ns: int, wall_offset_ns: Callable[[], int]) -> Iterator[Observer | None]:
-    """Write the events of a node during a block. Yields None if the plan names no folder.
+def telling(plan: NodePlan, now_ns: int, wall_offset_ns: Callable[[], int]) -> Iterator[Observer | None]:
+    """Write the events of a node during a block. Yields None if the plan names no folder of telemetry.
 
     `now_ns` is the core's clock, and `wall_offset_ns` returns the time of day minus that clock, both in ns. Raises
     `UsageError` if pyarrow is missing, and `ProcessError` if the folder is not writable.
@@ -303,7 +307,6 @@ def observing(plan: NodePlan, core: Core, now_ns: int, wall_offset_ns: Callable[
         return
     log = EventLog(plan.telemetry, plan.name, plan.parameters)
     observer = Observer(plan, log, now_ns, wall_offset_ns)
-    core.counters.watch = observer
     try:
         yield observer
     finally:

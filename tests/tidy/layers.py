@@ -27,6 +27,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "wire", "core", "topology"),
         ("attrs", "pyarrow"),
     ),
+    "flight": (
+        ("pgm.flight",),
+        ("errors, units", "parameters", "wire", "core", "topology", "telemetry"),
+        ("attrs", "numpy"),
+    ),
     "elements": (
         ("aggregator", "repairer"),
         ("errors, units", "parameters", "wire", "fec", "core"),
@@ -41,7 +46,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("pgm.net", "pgm.blocking", "pgm"),
         (
             "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "telemetry",
-            "archive", "mutual_tls",
+            "archive", "mutual_tls", "flight",
         ),
         ("attrs", "numpy", "sniffio", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
@@ -57,7 +62,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "sim": (
         ("pgm.sim",),
-        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
+        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry", "flight"),
         ("attrs", "numpy"),
     ),
     "spark": (
@@ -77,7 +82,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("deploy",),
         (
             "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology",
-            "telemetry", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
+            "telemetry", "flight", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
             "mutual_tls",
         ),
         (

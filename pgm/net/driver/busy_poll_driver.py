@@ -76,7 +76,7 @@ class _Input:
         """Poll up to `most` times for a single packet of the fast path. Return the successful poll, 0 if none."""
         driver, link, sock = self.driver, self._link, self._sock
         take = driver.take_single
-        if take is None or driver.observer is not None or not link.polls_singles(sock):
+        if take is None or driver.sees_singles or not link.polls_singles(sock):
             return 0
         polls = link.poll_single(sock, take, most)
         if polls < 0:

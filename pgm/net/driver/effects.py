@@ -14,7 +14,7 @@ from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.net.sockets.inputs import Input
-from pgm.telemetry.observer import Observer
+from pgm.telemetry.observers import CoreObserver
 from pgm.units import MILLISECOND
 
 # Gathering reads in a row before only packets held back are read: two interleaved senders would otherwise keep the loop
@@ -48,7 +48,7 @@ class EffectPerformer:
     def __init__(self, core: Core, links: NodeLinks, application: Application) -> None:
         self.core = core
         self.links = links
-        self.observer: Observer | None = None  # writes telemetry
+        self.observer: CoreObserver | None = None  # writes telemetry and the flight recorder
         self.last_happening: tuple[Happening, float] | None = None  # and its time
         self._application = application
 
@@ -56,6 +56,11 @@ class EffectPerformer:
     def is_open(self) -> bool:
         """Return whether the driver may read its links; a handler may have closed it."""
         return True
+
+    @property
+    def sees_singles(self) -> bool:
+        """Return whether an observer needs each single packet, so that none may take a fast path."""
+        return self.observer is not None and self.observer.sees_singles
 
     @property
     def is_held_up(self) -> bool:
@@ -143,6 +148,8 @@ class EffectPerformer:
         if self.observer is not None:
             self.observer.received(train, arrival.channel, arrival.peer, now_ns)
         effects = self.core.receive(train, arrival.channel, arrival.peer, now_ns)
+        if self.observer is not None:
+            self.observer.taken()
         if train.keeping.is_kept:
             link.keep(train)
         return effects
@@ -159,7 +166,7 @@ class EffectPerformer:
 
         Returns the octets that `take` did not take, and whether the read gave at most one packet.
         """
-        take = take if self.observer is None else None
+        take = None if self.sees_singles else take
         octets, is_single = 0, True
         for reads in itertools.count():
             arrival = link.read(sock, gathers=gathers and reads < READS_IN_A_ROW, take=take)

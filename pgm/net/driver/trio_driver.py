@@ -122,7 +122,7 @@ class TrioDriver(NodeDriver):
         if (
             singles
             and not is_gather_due
-            and self.observer is None
+            and not self.sees_singles
             and link.polls_singles(sock)
             and not link.holds(sock)
         ):

@@ -32,9 +32,8 @@ from pgm.net.endpoint.source import SnapshotGiver, SnapshotState, SourceEndpoint
 from pgm.net.endpoint.start_position import Start, start_parameters
 from pgm.net.endpoint.threads import Runner, ThreadReceiver, ThreadSource
 from pgm.net.framing.items import BatchItem, Message
-from pgm.net.wall_clock import wall_offset_ns
+from pgm.net.observing import observing
 from pgm.telemetry.logger import handler_of
-from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
 
 P = ParamSpec("P")
@@ -236,7 +235,7 @@ def open_source(
             outbox = SourceOutbox(packer, handler_of(on_notice, plan.name, stream), giver=giver)
             driver = BusyPollDriver(core, opened.links, outbox)
         try:
-            with observing(plan, core, driver.now_ns(), wall_offset_ns) as driver.observer:
+            with observing(plan, driver):
                 endpoint = SourceEndpoint(core, driver, packer, BusyPollWaits(driver, driver.loop.turn), giver)
                 source = BusyPollSource(endpoint, _CallingThread(driver))
                 source.poll()  # the first SPM
@@ -283,7 +282,7 @@ def open_receiver(
             )
             driver = BusyPollDriver(core, opened.links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:
-            with observing(plan, core, driver.now_ns(), wall_offset_ns) as driver.observer:
+            with observing(plan, driver):
                 waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_block_ivl)
                 with resuming(life, core, inbox, positions) as queue:
                     endpoint = ReceiverEndpoint(core, driver, queue, waits, decoders, policies, positions)

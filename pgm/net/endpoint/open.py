@@ -60,10 +60,9 @@ from pgm.net.framing.zeromq import ZeromqSender
 from pgm.net.keys.control_keys import control_keys_of, with_codes
 from pgm.net.keys.stream_readers import require_reader
 from pgm.net.keys.stream_signatures import prover_of, sealer_of, signer_of, signers_of
-from pgm.net.wall_clock import wall_offset_ns
+from pgm.net.observing import observing
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.logger import handler_of
-from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan, Role, StreamPlan
@@ -256,9 +255,9 @@ async def driven(driver: NodeDriver, plan: NodePlan | None = None, answer: Answe
     ctl` meanwhile, as in `open_source`.
     """
     driver.plan = plan
-    observation = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), wall_offset_ns)
+    observation = nullcontext() if plan is None else observing(plan, driver)
     try:
-        with observation as driver.observer:
+        with observation:
             async with current_loop().open_background() as tasks:
                 if plan is not None and answer != "no":
                     await tasks.start(_answer, plan, driver, answer)

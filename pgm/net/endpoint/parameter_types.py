@@ -42,6 +42,9 @@ class CommonParameters(TypedDict, total=False):
     telemetry_bytes: Quantity
     ready_ivl: Quantity
     watchdog_ivl: Quantity
+    flight_bytes: Quantity
+    flight_rte: int
+    flight_sample_ivl: Quantity
 
 
 class SourceParameters(CommonParameters, total=False):

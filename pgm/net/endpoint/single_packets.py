@@ -44,7 +44,7 @@ class SinglePacketSender:
         if packet is None:
             return None
         try:
-            if driver.observer is not None or not self._link.send_packet(packet):
+            if driver.sees_singles or not self._link.send_packet(packet):
                 driver.send_now(alone(self._segment, packet))
         finally:  # also if a signal ends the call: data with its sqn can be repaired
             lane.commit(packet, now_ns)

@@ -1,0 +1,1 @@
+"""Flight recorder: format of its ring, reading, and explanations of made records."""
