@@ -20,6 +20,7 @@ import trio
 from deploy.terminal.exit_codes import SIGNALLED
 from deploy.terminal.log import JSON, Row, plain_row, text_of
 from pgm.errors import ProcessError
+from pgm.net.control.reload import has_terminal
 from pgm.net.driver.nurseries import open_plain_nursery
 
 LIFE = "PGM_SUPERVISOR_LIFE"  # environment variable with the descriptor that reaches its end when the supervisor ends
@@ -166,6 +167,12 @@ class Supervisor:
             for node in nodes if nodes is not None else list(self.children):
                 nursery.start_soon(self.stop, self.children[node])
 
+    def reload_all(self) -> None:
+        """Let all nodes read their topology file again, by SIGHUP."""
+        for child in self.children.values():
+            if child.process.returncode is None:
+                child.process.send_signal(signal.SIGHUP)
+
     def kill_all(self) -> None:
         """Kill all processes that still run, and close the life pipe. Call this at the end of every run."""
         for child in self.children.values():
@@ -194,22 +201,33 @@ def _await_end(life: int) -> None:
 
 
 async def heed_signals(
-    is_running: trio.Event, stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    is_running: trio.Event,
+    stop: trio.Event,
+    on_hangup: Callable[[], None] | None = None,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Set `stop` at the first signal while the tree runs.
+    """Set `stop` at the first SIGTERM or SIGINT while the tree runs. SIGHUP calls `on_hangup` then.
 
-    Raises `SystemExit` at an earlier or a later signal, so that no process is left running. An ignored SIGHUP stays ignored,
-    as under nohup. An ignored SIGINT does not, because shells start background commands with SIGINT ignored.
+    Raises `SystemExit` at an earlier or a later signal, so that no process is left running, and at SIGHUP without
+    `on_hangup` or without the terminal of the start. An ignored SIGHUP stays ignored, as under nohup. An ignored SIGINT does not, because shells start background commands with SIGINT ignored.
     """
     numbers = {signal.SIGINT, signal.SIGTERM}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.add(signal.SIGHUP)
+    had_terminal = has_terminal()
     with trio.open_signal_receiver(*numbers) as signals:
         task_status.started()
         async for number in signals:
+            is_hangup = number == signal.SIGHUP
             if stop.is_set() or not is_running.is_set():
                 raise SystemExit(SIGNALLED + number)
-            stop.set()
+            if is_hangup and (on_hangup is None or (had_terminal and not has_terminal())):
+                raise SystemExit(SIGNALLED + number)
+            if is_hangup and on_hangup is not None:
+                on_hangup()
+            else:
+                stop.set()
 
 
 def object_in(line: str) -> dict[str, Any] | None:

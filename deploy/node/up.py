@@ -62,7 +62,7 @@ async def run_tree(
     async with open_plain_nursery() as nursery:
         supervisor = Supervisor(file, nursery, None, print_row_of)
         is_running, stop = trio.Event(), trio.Event()
-        await nursery.start(heed_signals, is_running, stop)
+        await nursery.start(heed_signals, is_running, stop, supervisor.reload_all)
         try:
             await supervisor.start_all(elements, telemetry_options)
             await supervisor.start_all(receivers, [*work, *telemetry_options])
@@ -121,7 +121,7 @@ def up(
     seq 100000 | pgm run tree.toml --node source
     pgm up tree.toml --only 'subnet-1-*' --only source --except '*-repairer'
 
-    With --here each host of a tree runs the same command.
+    With --here each host of a tree runs the same command. SIGHUP lets all nodes read the file again.
 
     Without --generate, sources send only SPMs. Exits with 0 after Ctrl-C or SIGTERM. Exits with 1 if a node cannot start or ends
     by itself, or if a receiver has lost, duplicate, reordered or damaged messages.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from deploy.node.runtime_folders import is_file, tree_folders
 from deploy.status.explain_text import print_explanation, print_worst
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
+from pgm.fleet.runtime_folders import is_file, tree_folders
 from pgm.flight.contents import RingContents, read_ring, rings_in
 from pgm.flight.explanation import explain as explain_packet
 from pgm.flight.ladder import ladder_svg

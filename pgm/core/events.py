@@ -109,7 +109,10 @@ _ROWS = (
     EventKind("member-slow", "A member of an acknowledged stream held up its source and took less than ack_least_share. The member's parent no longer waits for it.", "Look at the member's application. Lower ack_least_share if a member may be this slow."),
     EventKind("member-unlisted", "An address that the topology does not name sends acks for an acknowledged stream. Its acks are refused.", "Add the node to the topology file, or find the sender."),
     EventKind("element-stuck", "An element's acks of an acknowledged stream stand still. The element's parent no longer waits for it.", "Look at that element and its children (pgm status), and look for a sender that forges acks in its name."),
-    EventKind("setting-changed", "`pgm ctl` changed a setting of this node while the node ran."),
+    EventKind("setting-changed", "`pgm ctl`, or a reload of the topology file, changed a setting of this node while the node ran."),
+    EventKind("reloaded", "The node has read its topology file again, on SIGHUP."),
+    EventKind("reload-restart", "The topology file differs from the running node in something that is read at the start alone.", "Restart the node."),
+    EventKind("reload-failed", "The node could not take over its topology file on SIGHUP, and runs on as before.", "Correct the file by pgm check, and send SIGHUP again."),
     EventKind("session-evicted", "An element had more sources than max_sessions. A newcomer, or a session that had been silent for peer_expiry, was evicted.", "Raise max_sessions."),
     EventKind("session-expired", "An element dropped the session of a source. The source was silent and no node requested repairs for session_expiry."),
 )  # fmt: skip

@@ -152,6 +152,7 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
     settings = tree.settings[node.name]
     parents = tree.named(node.parents)
     return NodePlan(
+        file=tree.topology.path,
         topology=tree.topology.name,
         name=node.name,
         role=node.role,

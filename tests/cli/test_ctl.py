@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import shlex
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -80,6 +82,29 @@ def test_ctl_changes_the_rate_of_a_sending_source(tree: Processes) -> None:
     documented("ctl.settings[]", again["settings"][0])
     tree.until("source", lambda one: count(one, "settings_changed") == 2)
     assert per_second(tree, 4 * slow / 8, "odata_octets") > 1.5 * slow
+
+
+def test_hangup_reloads_what_can_be_set_in_place(tree: Processes) -> None:
+    """The rest of the file needs a restart, and a wrong file changes nothing. None of them ends the node."""
+    source, before = tree.running["source"], tree.file.read_text()
+    hangup = functools.partial(source.process.send_signal, signal.SIGHUP)
+    try:
+        tree.file.write_text(before.replace(RATE, "4Mbit/s").replace("ihb_min", 'ihb_max = "1s", ihb_min'))
+        hangup()
+        source.line_with(f"setting-changed: rate = 4Mbit/s, was {RATE}, by a reload of the file")
+        source.line_with("a restart is needed for ihb_max")
+        source.line_with("settings changed: 1")
+        tree.file.write_text("nonsense")
+        hangup()
+        source.line_with("reload-failed: ")
+    finally:
+        tree.file.write_text(before)
+    hangup()
+    source.line_with(f"setting-changed: rate = {RATE}, was 4Mbit/s")
+    desk = tree.running["desk-1"]
+    desk.process.send_signal(signal.SIGHUP)
+    desk.line_with("reloaded: ")
+    assert (source.process.poll(), desk.process.poll()) == (None, None)
 
 
 def test_ctl_changes_and_ends_injected_losses(tree: Processes) -> None:

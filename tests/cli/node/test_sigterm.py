@@ -15,7 +15,7 @@ from pgm.net.control.operated_process import cancel_on_signal
 
 async def run():
     async with trio.open_nursery() as nursery:
-        await nursery.start(cancel_on_signal, nursery.cancel_scope)
+        await nursery.start(cancel_on_signal, nursery.cancel_scope, print)
         SIGTERM_HANDLER.has_ended = {has_ended}
         nursery.cancel_scope.cancel()
     os.kill(os.getpid(), signal.SIGTERM)
