@@ -42,6 +42,8 @@ PYTHON: Mapping[str, str] = {
     "pgm.spark.jobs.repairs.crying_babies": "pgm.spark.jobs.repairs.excess_naks",
 }
 
+OPTIONS = {"pgm render --output": "pgm render --out"}
+
 # title, how the former names still work, former name -> present name
 TABLES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     (
@@ -57,6 +59,7 @@ TABLES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         " telemetry that version 0.1 wrote keep the former cause, `nagging`.",
         EVENTS,
     ),
+    ("Options", "A command accepts the former name with a warning.", OPTIONS),
     ("Python", "Both names are one object.", PYTHON),
 )
 

@@ -50,7 +50,8 @@ def _own_image() -> str:
 @click.option(
     "--node", "nodes", multiple=True, shell_complete=node_names, help="Only the unit of this node; may be repeated."
 )
-@click.option("--output", type=FOLDER, help="Write files into this folder instead of printing them.")
+@click.option("--out", "output", type=FOLDER, help="Write files into this folder instead of printing them.")
+@click.option("--output", "former", type=FOLDER, hidden=True)
 @click.option(
     "--command",
     "executable",
@@ -75,6 +76,7 @@ def render(
     form: str,
     nodes: tuple[str, ...],
     output: Path | None,
+    former: Path | None,
     as_json: bool,
     **words: str,
 ) -> None:
@@ -82,8 +84,8 @@ def render(
 
     \b
     pgm render tree.toml --node floor-2-repairer
-    pgm render tree.toml --output units && systemd-analyze verify units/*.service
-    pgm render tree.toml --format prometheus --output /etc/prometheus
+    pgm render tree.toml --out units && systemd-analyze verify units/*.service
+    pgm render tree.toml --format prometheus --out /etc/prometheus
     pgm render tree.toml --format kubernetes | kubectl apply -f -
 
     systemd: a unit for each element and receiver, and the kernel settings for all. Sources are usually applications, so
@@ -95,6 +97,9 @@ def render(
     kubernetes: a DaemonSet that runs on each host the nodes with an address of that host, in the network of the host.
     kubernetes-multus: the same with an own interface of the pods in each segment.
     """
+    if former is not None:
+        warn("the option --output is now --out")
+    output = output or former
     files = _files(file, form, nodes, words)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)

@@ -16,14 +16,14 @@ _EXAMPLES = re.compile(r"\x08\n(.*?)\n(?=\.PP|\.SH)", re.DOTALL)  # blocks that 
 
 
 @click.command()
-@click.option("--output", type=FOLDER, default="man1", show_default=True, help="Folder of the pages.")
+@click.option("--out", "output", type=FOLDER, default="man1", show_default=True, help="Folder of the pages.")
 @click.pass_context
 @command
 def manual(context: click.Context, output: Path, as_json: bool) -> None:
     """Write a man page for pgm and for each of its commands.
 
     \b
-    pgm manual --output /usr/local/share/man/man1 && man pgm-run
+    pgm manual --out /usr/local/share/man/man1 && man pgm-run
 
     Install the package by pip install click-man.
     """

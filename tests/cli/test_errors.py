@@ -502,7 +502,7 @@ def test_errors_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
     CommandResult(done.returncode, "", done.stderr).complains(1, "No space left on device", "check the path")
 
 
-@pytest.mark.parametrize("arguments", [("render", "FILE", "--output"), ("demo", "--write")])
+@pytest.mark.parametrize("arguments", [("render", "FILE", "--out"), ("demo", "--write")])
 def test_errors_unwritable_path_is_reported(tree: Path, arguments: tuple[str, ...]) -> None:
     words = [str(tree) if one == "FILE" else one for one in arguments]
     invoked(*words, "/proc/nowhere/x").complains(1, "/proc/nowhere", "No such file or directory")

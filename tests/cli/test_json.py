@@ -99,7 +99,7 @@ def test_json_simulation_with_a_loss_fails(tmp_path: Path) -> None:
 def test_render(tmp_path: Path) -> None:
     files = invoked("render", FLOOR, "--node", "desk-1", "--json").json
     assert set(files) == {"pgm-trading-floor-desk-1.service", "60-pgm.conf"}
-    written = invoked("render", FLOOR, "--node", "desk-1", "--output", tmp_path / "units", "--json").json
+    written = invoked("render", FLOOR, "--node", "desk-1", "--out", tmp_path / "units", "--json").json
     assert {Path(one).name for one in written["written"]} == set(files)
     assert all(Path(one).read_text() == files[Path(one).name] for one in written["written"])
 

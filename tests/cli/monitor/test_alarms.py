@@ -112,7 +112,7 @@ AT_REST = [
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     """Write the rules into a file."""
-    rendered = invoked("render", FLOOR, "--format", "prometheus", "--output", tmp_path, "--runbooks", RUNBOOKS)
+    rendered = invoked("render", FLOOR, "--format", "prometheus", "--out", tmp_path, "--runbooks", RUNBOOKS)
     assert rendered.code == 0, rendered
     return tmp_path / "pgm-alarms.yml"
 

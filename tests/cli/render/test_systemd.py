@@ -38,7 +38,7 @@ def verify(folder: Path) -> str:
 
 
 def rendered(folder: Path, file: Path, *options: str) -> CommandResult:
-    done = invoked("render", file, "--output", folder, "--command", sys.executable, *options)
+    done = invoked("render", file, "--out", folder, "--command", sys.executable, *options)
     assert done.code == 0, done
     assert f"systemd-analyze verify {folder}/*.service" in done.err
     return done
@@ -65,7 +65,7 @@ def test_units_expose_little(tmp_path: Path) -> None:
     done = subprocess.run(judged, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-200:] + done.stderr
     home = tmp_path / "units"
-    invoked("render", FLOOR, "--node", "desk-1", "--output", home, "--command", "/home/op/bin/pgm")
+    invoked("render", FLOOR, "--node", "desk-1", "--out", home, "--command", "/home/op/bin/pgm")
     assert "ProtectHome=read-only\n" in next(home.glob("*.service")).read_text()
 
 
@@ -169,3 +169,9 @@ def test_a_tree_of_sources_alone_has_nothing_to_render(tmp_path: Path) -> None:
     text = FLOOR.read_text()
     file.write_text(text[: text.index("[nodes.core-repairer]")])
     invoked("render", file).complains(2, "nothing but sources", "name them with --node")
+
+
+def test_render_takes_the_former_name_of_its_folder(tmp_path: Path) -> None:
+    done = invoked("render", FLOOR, "--node", "desk-1", "--out", tmp_path / "units")
+    assert (done.code, "pgm: the option --output is now --out" in done.err) == (0, True), done
+    assert (tmp_path / "units" / "60-pgm.conf").exists()

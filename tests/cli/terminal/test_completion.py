@@ -37,7 +37,7 @@ def test_shells_complete_names_of_nodes(monkeypatch: pytest.MonkeyPatch, command
 
 @pytest.mark.filterwarnings("ignore:'click.utils.make_default_short_help':DeprecationWarning")  # used by click-man
 def test_each_command_has_a_man_page(tmp_path: Path) -> None:
-    done = invoked("manual", "--output", tmp_path, "--json")
+    done = invoked("manual", "--out", tmp_path, "--json")
     assert done.code == 0, done
     names = {"pgm", *(f"pgm-{name}" for name in main.list_commands(None))}
     assert {file.stem for file in tmp_path.iterdir()} == names
