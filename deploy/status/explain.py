@@ -66,7 +66,7 @@ def explain(
     pgm explain quotes 184467 tree.toml
     pgm explain quotes 184467 --at desk-7
     pgm explain quotes 184467 --svg packet.svg
-    pgm explain --worst 10                   # losses and slowest repairs of the last minutes
+    pgm explain --worst 10            # losses and slowest repairs of late
     pgm explain --worst 10 quotes tree.toml
 
     The command reads the flight recorders of all nodes on this machine that run as this user, or ran and died. A node

@@ -172,6 +172,6 @@ def test_a_tree_of_sources_alone_has_nothing_to_render(tmp_path: Path) -> None:
 
 
 def test_render_takes_the_former_name_of_its_folder(tmp_path: Path) -> None:
-    done = invoked("render", FLOOR, "--node", "desk-1", "--out", tmp_path / "units")
+    done = invoked("render", FLOOR, "--node", "desk-1", "--output", tmp_path / "units")
     assert (done.code, "pgm: the option --output is now --out" in done.err) == (0, True), done
     assert (tmp_path / "units" / "60-pgm.conf").exists()
