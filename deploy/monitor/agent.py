@@ -43,7 +43,7 @@ def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool
     pgm agent tree.toml --bind 0.0.0.0 --token-file /etc/pgm/token
     pgm agent tree.toml --tls-cert agent.pem --tls-key agent-key.pem
 
-    Without --token-file the agent changes no settings. The certificate must have the addresses of this host. docs/guide/monitoring.md shows
+    Without --token-file or --client the agent changes no settings. The certificate must have the addresses of this host. docs/guide/monitoring.md shows
     a fleet, and docs/reference/agent.md each resource. Install the packages by
     pip install 'pgm-repair-network[monitor]'. The exit status is 0 after a signal.
     """
@@ -54,12 +54,12 @@ def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool
     topology = load_checked(file)
 
     def resources(pages: PageService) -> Sequence[Route]:
-        return AgentService(pages, file.resolve(), topology.name, access.token is not None).routes()
+        return AgentService(pages, file.resolve(), topology.name, access.may_change).routes()
 
     def say(url: str, sock: socket.socket) -> None:
         if as_json:
             print_json({"url": url, "host": sock.getsockname()[0], "port": sock.getsockname()[1]})
         log("ready", f"the agent of this host answers at {url}")
 
-    serving = application(NodeWatch([str(file)]), access.token, resources)
+    serving = application(NodeWatch([str(file)]), access.token, resources, access.gate)
     run_service(serving, host, topology.fleet.port if port is None else port, access, say)

@@ -24,10 +24,14 @@ from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.prometheus import Metrics
 from pgm.errors import PgmError
 from pgm.fleet.nodes import TreeView, Watch
+from pgm.mutual_tls.gate import PeerGate
+from pgm.mutual_tls.members import current_peer
+from pgm.mutual_tls.refusals import Refusals
 
 FRESH_S = 0.5  # age up to which one view answers all requests
 MOST_REQUESTS = 32  # in progress at a time; further requests get status 503
 _OPEN = "/healthz"  # needs no token, because the answer tells nothing of the tree
+_READING = ("GET", "HEAD")
 _FILES = {"monitor.css": "text/css", "monitor.js": "text/javascript"}
 _HEADERS = {
     b"cache-control": b"no-store",
@@ -40,9 +44,9 @@ _HEADERS = {
 class PageService:
     """Pages made of the nodes' snapshots. The nodes are asked once in `FRESH_S`, for any number of requests."""
 
-    def __init__(self, nodes: Watch) -> None:
+    def __init__(self, nodes: Watch, refusals: Refusals | None = None) -> None:
         self._nodes = nodes
-        self._metrics = Metrics()
+        self._metrics = Metrics(refusals)
         self._history = History()
         self._lock = trio.Lock()
         self._view: TreeView | None = None
@@ -109,14 +113,16 @@ class PageService:
 
 
 class AccessControl:
-    """ASGI middleware that checks the token, limits requests and adds headers.
+    """ASGI middleware that checks the token or the node of the client, limits requests and adds headers.
 
-    A client sends `token` as `Authorization: Bearer TOKEN`. A browser sends it as the password of any user name.
+    A client sends `token` as `Authorization: Bearer TOKEN`. A browser sends it as the password of any user name. With
+    `gate` nodes need no token, except for changes by nodes that the gate does not name.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, gate: PeerGate | None = None) -> None:
         self._app = app
         self._token = token
+        self._gate = gate
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,17 +136,28 @@ class AccessControl:
             busy = PlainTextResponse("too many requests at once\n", 503, {"retry-after": "1"})
             await busy(scope, receive, send)
             return
-        if self._token is not None and scope["path"] != _OPEN and not _carries(self._token, Headers(scope=scope)):
-            challenge = {
-                "www-authenticate": 'Bearer, Basic realm="pgm monitor: any user name, with the token as password"'
-            }
-            await PlainTextResponse("this page needs the token\n", 401, challenge)(scope, receive, send)
+        if not self._admits(scope):
+            await self._refusal()(scope, receive, send)
             return
         self._inside += 1
         try:
             await self._app(scope, receive, send)
         finally:
             self._inside -= 1
+
+    def _admits(self, scope: Scope) -> bool:
+        if self._gate is not None and (peer := current_peer()) is not None and self._gate.still_admits(peer):
+            if scope["method"] in _READING or self._gate.names:
+                return True
+        elif scope["path"] == _OPEN or (self._token is None and self._gate is None):
+            return True
+        return self._token is not None and _carries(self._token, Headers(scope=scope))
+
+    def _refusal(self) -> Response:
+        if self._token is None:
+            return PlainTextResponse("this node may not ask: its keys are revoked, or --client does not name it\n", 403)
+        challenge = {"www-authenticate": 'Bearer, Basic realm="pgm monitor: any user name, with the token as password"'}
+        return PlainTextResponse("this page needs the token\n", 401, challenge)
 
 
 def _with_headers(send: Send) -> Send:
@@ -171,10 +188,13 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(
-    nodes: Watch, token: str | None, more: Callable[[PageService], Sequence[Route]] = lambda _: ()
+    nodes: Watch,
+    token: str | None,
+    more: Callable[[PageService], Sequence[Route]] = lambda _: (),
+    gate: PeerGate | None = None,
 ) -> ASGIApp:
-    """Return the ASGI application: the pages, and what `more` makes of them."""
-    pages = PageService(nodes)
+    """Return the ASGI application: the pages, and what `more` makes of them. `gate` is that of the TLS connections."""
+    pages = PageService(nodes, None if gate is None else gate.refusals)
     endpoints: dict[str, Endpoint] = {
         "/": pages.overview,
         "/node": pages.node,
@@ -187,7 +207,7 @@ def application(
     return Starlette(
         routes=[*routes, *more(pages)],
         lifespan=pages.running,
-        middleware=[Middleware(AccessControl, token=token)],
+        middleware=[Middleware(AccessControl, token=token, gate=gate)],
         exception_handlers={OSError: _no_room, PgmError: _no_room},
     )
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -18,6 +18,7 @@ from deploy.monitor.extra import need
 from deploy.node.supervisor import heed_signals
 from deploy.terminal.fleet_options import FleetAccess, fleet_options, one_file
 from deploy.terminal.log import log, log_format
+from deploy.terminal.mutual_tls import mutual_tls_options
 from deploy.terminal.options import PATH, option
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tls_files import CertificateFiles, certificate_of
@@ -25,6 +26,11 @@ from deploy.terminal.token_file import read_token
 from pgm.errors import TransportError, UsageError
 from pgm.fleet.nodes import NodeWatch, Watch
 from pgm.net.driver.nurseries import open_plain_nursery
+
+if TYPE_CHECKING:
+    from hypercorn.config import Config
+
+    from pgm.mutual_tls.gate import PeerGate
 
 DEFAULT_PORT = 9764
 _BACKLOG = 128  # agents of a large fleet are asked at once
@@ -36,14 +42,28 @@ _STUCK_MS = 5_000  # until a connection whose client does not read its answer is
 
 @attrs.frozen
 class Access:
-    """Conditions for clients: a token, and TLS with a certificate."""
+    """Conditions for clients: a token, TLS with a certificate, or mutual TLS by the keys of nodes.
+
+    With a gate and a token, clients without keys need the token.
+    """
 
     token: str | None = attrs.field(default=None, repr=False)
     certificate: CertificateFiles | None = None
+    gate: PeerGate | None = None
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether clients use https."""
+        return self.certificate is not None or self.gate is not None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether some clients may change settings: those with the token, and nodes that --client names."""
+        return self.token is not None or (self.gate is not None and bool(self.gate.names))
 
 
 def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --token-file, --tls-cert and --tls-key to a command, which gets them as one `access`."""
+    """Add --token-file, --tls-cert, --tls-key and those of mutual TLS to a command, which gets them as one `access`."""
 
     @click.option(
         "--token-file",
@@ -52,10 +72,23 @@ def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--tls-cert", type=PATH, help="Certificate as PEM; clients then use https://.")
     @click.option("--tls-key", type=PATH, help="Private key of the certificate as PEM.")
+    @mutual_tls_options
     @wraps(function)
-    def wrapper(*args: Any, token_file: Path | None, tls_cert: Path | None, tls_key: Path | None, **kwargs: Any) -> Any:
-        access = Access(read_token(token_file), certificate_of(tls_cert, tls_key))
-        return function(*args, access=access, **kwargs)
+    def wrapper(
+        *args: Any,
+        token_file: Path | None,
+        tls_cert: Path | None,
+        tls_key: Path | None,
+        gate: PeerGate | None,
+        **kwargs: Any,
+    ) -> Any:
+        certificate = certificate_of(tls_cert, tls_key)
+        if gate is not None and certificate is not None:
+            raise UsageError(
+                "--mutual-tls and --tls-cert exclude each other",
+                remedy="leave out --tls-cert and --tls-key: the keys of the node make the certificate",
+            )
+        return function(*args, access=Access(read_token(token_file), certificate, gate), **kwargs)
 
     return wrapper
 
@@ -86,12 +119,12 @@ def warn_of_others(access: Access, address: ipaddress.IPv4Address | ipaddress.IP
     """Warn of other hosts' access if they can reach the address."""
     if address.is_loopback:
         return
-    if access.token is None:
+    if access.token is None and access.gate is None:
         log(
             "open-access",
             f"any host that reaches {address} can read the numbers: give --token-file, or bind to 127.0.0.1",
         )
-    elif access.certificate is None:
+    elif not access.has_tls:
         log(
             "clear-token",
             "the token travels in clear text: give --tls-cert and --tls-key, or put a proxy with TLS in front",
@@ -101,21 +134,18 @@ def warn_of_others(access: Access, address: ipaddress.IPv4Address | ipaddress.IP
 def url_of(sock: socket.socket, access: Access) -> str:
     """Return the URL for a browser."""
     host, port = sock.getsockname()[:2]
-    scheme = "http" if access.certificate is None else "https"
+    scheme = "https" if access.has_tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 async def serve(serving: Any, sock: socket.socket, access: Access, say: Callable[[], None]) -> None:
     """Serve requests by an ASGI application until a signal; call `say` as soon as the service answers."""
-    from hypercorn.config import Config
     from hypercorn.trio import serve as serve_http
 
-    config = Config()
+    config = _config_of(access)
     config.bind = [f"fd://{os.dup(sock.fileno())}"]
-    if access.certificate is not None:
-        config.certfile, config.keyfile = str(access.certificate.certificate), str(access.certificate.key)
-        config.alpn_protocols = ["http/1.1"]
-        config.ssl_handshake_timeout = _HANDSHAKE_S
+    config.alpn_protocols = ["http/1.1"]
+    config.ssl_handshake_timeout = _HANDSHAKE_S
     config.backlog = _BACKLOG
     config.loglevel = "ERROR"
     config.graceful_timeout = _REST_S
@@ -128,6 +158,32 @@ async def serve(serving: Any, sock: socket.socket, access: Access, say: Callable
         nursery.start_soon(_end, stop)
         await _serve_http(partial(serve_http, serving, config, shutdown_trigger=stop.wait), say)
         nursery.cancel_scope.cancel()
+
+
+def _config_of(access: Access) -> Config:
+    """Return the settings of Hypercorn that concern TLS."""
+    import ssl
+
+    from hypercorn.config import Config
+
+    if access.gate is None:
+        config = Config()
+        if access.certificate is not None:
+            config.certfile, config.keyfile = str(access.certificate.certificate), str(access.certificate.key)
+        return config
+    from pgm.mutual_tls.contexts import context_of_gate
+
+    context = context_of_gate(access.gate, may_be_unnamed=access.token is not None)
+
+    class NodeConfig(Config):
+        """Settings with a context in place of files."""
+
+        ssl_enabled = True
+
+        def create_ssl_context(self) -> ssl.SSLContext:
+            return context
+
+    return NodeConfig()
 
 
 async def _serve_http(serve_http: Callable[..., Awaitable[None]], say: Callable[[], None]) -> None:
@@ -176,6 +232,7 @@ def monitor(
     \b
     pgm monitor
     pgm monitor tree.toml --port 9000 --token-file /etc/pgm/token
+    pgm monitor --mutual-tls tree.toml --identity exchange --client 'desk-*'
     pgm monitor tree.toml --fleet           # of all hosts that run pgm agent
 
     The command reads the nodes' status sockets and sends no other packets. docs/guide/monitoring.md has the configuration of
@@ -191,4 +248,4 @@ def monitor(
         log("ready", f"{url}/ for people, {url}/metrics for Prometheus")
 
     nodes: Watch = NodeWatch(topologies) if fleet is None else fleet.watch(one_file(topologies))
-    run_service(application(nodes, access.token), host, port, access, say)
+    run_service(application(nodes, access.token, gate=access.gate), host, port, access, say)

@@ -20,6 +20,7 @@ from pgm.core.counters import ROWS
 from pgm.core.session.session_counters import SESSION_COUNTERS
 from pgm.deprecated import COUNTERS
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
+from pgm.mutual_tls.refusals import Refusals
 from pgm.wire.rejects import REASONS
 
 _NODE = ("topology", "node", "role")
@@ -59,7 +60,8 @@ class _StreamCounts:
 class Metrics:
     """Renderer of views for Prometheus. Sums by stream are kept as long as a node is seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals | None = None) -> None:
+        self._refusals = refusals or Refusals()
         self._streams: dict[tuple[str, str], _StreamCounts] = {}
 
     def render(self, view: TreeView, accept: str = "") -> tuple[bytes, str]:
@@ -74,7 +76,12 @@ class Metrics:
         up = [node for node in view.nodes if node.is_up]
         by_stream = self._by_stream(view.nodes)
         families = [*_states(view), *_processes(up), *_counters(up), *_stream_gauges(up), *_buffers(up)]
-        return [*families, *_stream_counters(by_stream)]
+        return [*families, *_stream_counters(by_stream), self._refused()]
+
+    def _refused(self) -> Metric:
+        doc = "Connections and requests that the monitor refused, by the keys of their nodes."
+        counts = (((reason,), float(count)) for reason, count in self._refusals.counts.items())
+        return _filled(CounterMetricFamily("pgm_monitor_refused", doc, labels=("reason",)), counts)
 
     def _by_stream(self, nodes: Iterable[NodeRecord]) -> dict[_Labels, Counter[str]]:
         kept, self._streams = self._streams, {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ssl
 import tempfile
 from collections.abc import Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -19,11 +18,10 @@ import attrs
 from pgm.errors import PeerRefused
 from pgm.mutual_tls.gate import PeerGate
 from pgm.mutual_tls.identity import TlsIdentity, TlsMaterial
-from pgm.mutual_tls.members import TlsPeer
+from pgm.mutual_tls.members import PEER_OF_TASK, TlsPeer
 from pgm.mutual_tls.names import key_id_of_untrusted
 from pgm.mutual_tls.refusals import Refusals
 
-_PEER: ContextVar[TlsPeer | None] = ContextVar("pgm_tls_peer", default=None)
 _WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -95,10 +93,14 @@ def server_context(
 ) -> NodeTlsContext:
     """Return the context of a server for some nodes as clients, by names or patterns; without names for all nodes.
 
-    With `may_be_unnamed` clients without a certificate are admitted as well, and `current_peer` is None for them. Raises
+    With `may_be_unnamed` clients without a certificate are admitted as well, and `pgm.mutual_tls.members.current_peer` is None for them. Raises
     `UsageError` for a name without keys.
     """
-    gate = PeerGate(identity, clients, refusals)
+    return context_of_gate(PeerGate(identity, clients, refusals), may_be_unnamed=may_be_unnamed)
+
+
+def context_of_gate(gate: PeerGate, *, may_be_unnamed: bool = False) -> NodeTlsContext:
+    """Return the context of a server that admits the clients of a gate, as `server_context` does."""
     return _context(_Terms(gate, True, may_be_unnamed))
 
 
@@ -109,15 +111,6 @@ def client_context(identity: TlsIdentity, servers: tuple[str, ...] = ()) -> Node
     a name without keys.
     """
     return _context(_Terms(PeerGate(identity, servers), False))
-
-
-def current_peer() -> TlsPeer | None:
-    """Return the other end of the connection whose task runs; None without one.
-
-    A task of trio that has made the handshake has it, and so have the tasks that it starts, such as the handlers of
-    requests of Hypercorn.
-    """
-    return _PEER.get()
 
 
 def peer_of(connection: ssl.SSLObject | ssl.SSLSocket) -> TlsPeer | None:
@@ -179,7 +172,7 @@ def _judge(connection: _CheckedObject | _CheckedSocket, shake: Any) -> None:
     except PeerRefused as error:
         raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"{error.code}: {error.message}") from error
     if context.terms.is_server:  # a handler that connects to another node keeps its own peer
-        _PEER.set(peer)
+        PEER_OF_TASK.set(peer)
 
 
 def _key_name_untrusted(certificate: Mapping[str, Any]) -> str:

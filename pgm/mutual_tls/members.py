@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from datetime import date
 
 import attrs
@@ -22,6 +23,18 @@ class TlsPeer:
 
     def __str__(self) -> str:
         return f"{self.node} (keys {self.key_id})"
+
+
+PEER_OF_TASK: ContextVar[TlsPeer | None] = ContextVar("pgm_tls_peer", default=None)
+
+
+def current_peer() -> TlsPeer | None:
+    """Return the client of the connection whose task runs; None without one.
+
+    A task of trio that has made the handshake has it, and so have the tasks that it starts, such as the handlers of
+    requests of Hypercorn.
+    """
+    return PEER_OF_TASK.get()
 
 
 @attrs.frozen

@@ -143,7 +143,7 @@ def _says_the_counters_table(port: int) -> None:
 def _does_what_the_page_says(port: int) -> None:
     """Assert that the program of the page runs and that every series named there exists."""
     page = (ROOT / "docs/guide/monitoring.md").read_text()
-    _, program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    *_, program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert f"127.0.0.1:{DEFAULT_PORT}" in program
     told = io.StringIO()
     with contextlib.redirect_stdout(told), pytest.MonkeyPatch.context() as patch:
@@ -216,6 +216,7 @@ def test_monitor_names_unusable_options(tmp_path: Path, monkeypatch: pytest.Monk
     for wrong in ("short", "two words of a long token", "x" * 5000, ""):
         token.write_text(wrong)
         invoked("monitor", "--token-file", token).complains(2, "a token is one word")
+    invoked("monitor", "--client", "desk-1").complains(2, "--client needs --mutual-tls")
     monkeypatch.setitem(sys.modules, "hypercorn", None)
     invoked("monitor").complains(2, "hypercorn, which is not installed", "pip install 'pgm-repair-network[monitor]'")
 

@@ -58,8 +58,10 @@ class Forest:
         return self.file
 
     def private_file(self, node: str, own: PrivateKeys) -> Path:
-        """Write the private file of a node."""
-        path = self.folder / f"{node}.{own.public.id}.key"
+        """Write the private file of a node, where it is with PGM_KEY_DIR as the folder `keys`."""
+        folder = self.folder / "keys" / "forest"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{node}.{own.public.id}.key"
         path.touch(mode=0o600)
         path.write_text(PrivateFile("forest", node, own).text())
         return path

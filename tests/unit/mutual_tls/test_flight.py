@@ -25,6 +25,7 @@ from pgm.mutual_tls.gate import PeerGate
 from pgm.mutual_tls.names import SHARED_NAME, name_of_keys
 from pgm.mutual_tls.refusals import Refusals
 from pgm.units import MILLISECOND
+from tests.net.support.pages import blocks, page
 from tests.unit.archive.makers import TSI_TEXT, append, log_to, messages, small
 from tests.unit.mutual_tls.parties import Forest, certificate, forest, keys
 
@@ -176,3 +177,15 @@ def _end_of(tail: Any) -> str:
     except (pa.ArrowException, StopIteration) as error:
         return str(error)
     return "rows"
+
+
+def test_program_of_the_archive_page_runs(tree: Forest, refusals: Refusals, monkeypatch: pytest.MonkeyPatch) -> None:
+    (program,) = (block for block in blocks(page("guide/archive.md"), "python") if "flight_client_options" in block)
+    monkeypatch.setenv("PGM_KEY_DIR", str(tree.folder / "keys"))
+    tree.private_file("desk-1", keys(3))
+    with serving(tree, refusals, ("desk-1",)) as service:
+        program = program.replace("tree.toml", str(tree.file)).replace("10.0.2.5:3057", f"127.0.0.1:{service.port}")
+        made: dict[str, Any] = {}
+        exec(program, made)
+        with made["client"] as desk:
+            assert len(list(desk.list_flights())) == 1
