@@ -16,7 +16,7 @@ import random
 
 from aggregator.relay_cache import RelayCaches
 from aggregator.session import AggregatorSession
-from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.effects import NOTHING, Effect, Effects, closed_up
 from pgm.core.element.element import ElementCore
 from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel
@@ -55,7 +55,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
                 effects += self._from_downstream(item, known, channel, peer, now_ns)
             else:
                 self.counters.foreign_packets += _packets_of(item)
-        return effects
+        return closed_up(effects) if len(items) > 1 else effects
 
     def _on_held(
         self, held: HeldHistory, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int

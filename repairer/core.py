@@ -6,7 +6,7 @@ import functools
 import random
 from collections.abc import Iterable
 
-from pgm.core.effects import NOTHING, CloseCause, Effect, Effects, Save
+from pgm.core.effects import NOTHING, CloseCause, Effect, Effects, Save, closed_up
 from pgm.core.element.element import ElementCore
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
@@ -61,7 +61,8 @@ class RepairerCore(ElementCore[RepairerSession]):
                 effects += self._on_request(item, channel, peer, now_ns)
         tsis = {item.tsi for item in items}
         saves = self._warm_restart.advance(self.sessions, tsis, now_ns)
-        return [*effects, *self._feeds.advance(self.sessions, tsis, now_ns), *saves]
+        sends = closed_up(effects) if len(items) > 1 else effects
+        return [*sends, *self._feeds.advance(self.sessions, tsis, now_ns), *saves]
 
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA

@@ -11,13 +11,14 @@ import enum
 from collections.abc import Sequence
 
 import attrs
+import numpy as np
 
 from pgm.core.segment import Segment
 from pgm.core.source_names import FromSession
 from pgm.wire.control_packets import Nak, with_addresses
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.naks import Naks, rows_with_addresses
-from pgm.wire.train import Octets, Run
+from pgm.wire.train import Octets, Run, fits_behind, packets_a_train
 
 
 class LossCause(enum.Enum):
@@ -257,3 +258,61 @@ def passed_on(
 def data(segment: Segment, rows: Octets, to: Nla | None = None) -> Send:
     """Return the effect that sends a train of data packets. `rows` is a contiguous (count, size) array."""
     return Send(segment, rows.reshape(-1), rows.shape[1], to, True)
+
+
+def with_tail(train: Send, tail: Send) -> list[Send]:
+    """Return effects that send a train of data, and a packet of the same source, by as few system calls as possible.
+
+    A system call sends packets of one size, and a shorter one behind them. The last call for the train takes the packet.
+    A single packet that is shorter than the other one goes behind it.
+    """
+    octets, stride, length = train.octets, train.stride, len(train.octets)
+    if (train.segment, train.to, train.hops) != (tail.segment, tail.to, tail.hops) or len(tail.octets) > tail.stride:
+        return [train, tail]
+    if length == stride < tail.stride:
+        return [attrs.evolve(tail, octets=bytes(tail.octets) + bytes(octets))]
+    full = packets_a_train(stride) * stride
+    begin = (length - 1) // full * full
+    if tail.stride > stride or length % stride or not fits_behind(length - begin, stride, tail.stride):
+        return [train, tail]
+    last = attrs.evolve(train, octets=bytes(octets[begin:]) + bytes(tail.octets))
+    return [attrs.evolve(train, octets=octets[:begin]), last] if begin else [last]
+
+
+def closed_up(effects: Sequence[Effect]) -> list[Effect]:
+    """Return the effects of one read, with adjacent octets on each segment in one effect.
+
+    Packets of one size and a shorter one behind them, which came together, thus leave together.
+    """
+    found: list[Effect] = []
+    newest: dict[int, int] = {}  # place of the last data by segment, behind the last other effect
+    for effect in effects:
+        if not isinstance(effect, Send) or not effect.is_data:
+            newest.clear()
+            found.append(effect)
+            continue
+        at = newest.get(effect.segment.index)
+        before = None if at is None else found[at]
+        if isinstance(before, Send) and (joined := _joined(before, effect)) is not None:
+            found[newest.pop(effect.segment.index)] = joined
+        else:
+            newest[effect.segment.index] = len(found)
+            found.append(effect)
+    return found
+
+
+def _joined(train: Send, tail: Send) -> Send | None:
+    """Return one effect for a train and a shorter packet that lies behind it in memory; None for others."""
+    octets, more, stride = train.octets, tail.octets, train.stride
+    if isinstance(octets, bytes) or isinstance(more, bytes):
+        return None
+    memory = octets.base
+    if not isinstance(memory, np.ndarray) or memory is not more.base:
+        return None
+    if (train.to, train.hops) != (tail.to, tail.hops) or not len(more) == tail.stride <= stride or len(octets) % stride:
+        return None
+    at, end = octets.ctypes.data, octets.ctypes.data + len(octets)
+    if end != more.ctypes.data:
+        return None
+    begin = memory.ctypes.data
+    return attrs.evolve(train, octets=memory[at - begin : end - begin + len(more)])

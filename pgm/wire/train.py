@@ -63,6 +63,11 @@ def packets_a_train(stride: int) -> int:
     return max(1, min(MAX_TRAIN_PACKETS, MAX_TRAIN_OCTETS // stride))
 
 
+def fits_behind(octets: int, stride: int, tail: int) -> bool:
+    """Return whether one system call sends packets of `stride` octets, and a shorter one of `tail` octets behind them."""
+    return octets + tail <= MAX_TRAIN_OCTETS and octets // stride < MAX_TRAIN_PACKETS
+
+
 def in_whole_trains(count: int, stride: int) -> int:
     """Return how many of `count` packets to process together. More packets than one train are cut to full trains."""
     full = packets_a_train(stride)

@@ -13,6 +13,7 @@ from pgm.core.effects import Effect, Effects, Send
 from pgm.wire import checksum
 from pgm.wire.formats import DATA_HEADER_OCTETS, SQN_AT
 from pgm.wire.train import Octets
+from tests.sim.support.signed import parts_of
 
 _ALTERED = 0.5  # share of the packets
 
@@ -64,7 +65,7 @@ class HostileElement:
 
     def _changed(self, effects: Effects) -> Effects:
         made: list[Effect] = []
-        for effect in effects:
+        for effect in parts_of(effects):
             if isinstance(effect, Send) and effect.is_data:
                 rows = np.frombuffer(bytes(effect.octets), np.uint8).reshape(-1, effect.stride).copy()
                 rows = self.change(rows, self.rng)

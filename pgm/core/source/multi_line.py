@@ -63,7 +63,7 @@ class MultiLineSource(SourceCore):
         return copies
 
     def _copy(self, send: Send, line: Segment) -> Send:
-        count = len(send.octets) // send.stride
+        count = -(-len(send.octets) // send.stride)
         kind = int(send.octets[_TYPE_AT]) & _TYPE_BITS
         if send.is_data:
             if kind == PacketType.ODATA:

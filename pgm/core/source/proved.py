@@ -9,7 +9,7 @@ import random
 
 import attrs
 
-from pgm.core.effects import NOTHING, Effect, Effects, Send
+from pgm.core.effects import NOTHING, Effect, Effects, Send, with_tail
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.segment import Channel
 from pgm.core.session.key_records import key_port, key_tsi
@@ -205,7 +205,7 @@ class ProvedSource(SourceCore):
         if not self._proofs.window.has_unsent:
             self._submit(self._prover.handle_deadline(now_ns))
         effects = self._serve_seconds(now_ns)
-        if effects and _is_data(effects[-1]):
+        if _last_data(effects) is not None:
             return effects  # one train of data in a call, and its proof
         lead, spm_sqn = self.window.lead, self._spms.spm_sqn
         effects += super().handle_deadline(now_ns)
@@ -217,8 +217,7 @@ class ProvedSource(SourceCore):
             self._submit(self._prover.take(self.window.parts(lead + 1, self.window.lead + 1)))
             if not self._proofs.window.has_unsent:
                 self._submit(self._prover.handle_deadline(now_ns))
-            if not self.window.has_unsent:  # nothing waits for the link behind the proof
-                effects += self._serve(self._proofs, now_ns)
+            effects = _together(effects, self._serve(self._proofs, now_ns))
         if self._closing.has_begun:
             self._close_seconds()
         return effects
@@ -232,7 +231,7 @@ class ProvedSource(SourceCore):
         for session in self._seconds:
             if session is self._proofs or self._may_send_records(now_ns):
                 effects += self._serve(session, now_ns)
-                if effects and _is_data(effects[-1]):
+                if _last_data(effects) is not None:
                     break
         return effects
 
@@ -242,8 +241,8 @@ class ProvedSource(SourceCore):
             return NOTHING
         self._seconds_ns = 0
         effects = session.handle_deadline(now_ns)
-        if effects and isinstance(last := effects[-1], Send) and last.is_data:
-            self._sending.pacer.data_sent(len(last.octets), now_ns, len(last.octets) // last.stride)
+        if (train := _last_data(effects)) is not None:
+            self._sending.pacer.data_sent(len(train.octets), now_ns, len(train.octets) // train.stride)
         return effects
 
     def _close_seconds(self) -> None:
@@ -273,8 +272,18 @@ class ProvedSource(SourceCore):
         return [*super().status(now_ns), *(row for session in self._seconds for row in session.status(now_ns))]
 
 
-def _is_data(effect: Effect) -> bool:
-    return isinstance(effect, Send) and effect.is_data
+def _together(effects: list[Effect], of_proofs: Effects) -> list[Effect]:
+    """Return the effects of a stream, and those of its proofs. A proof leaves with the train that it proves."""
+    train, proof = _last_data(effects), _last_data(of_proofs)
+    if train is None or proof is None:
+        return [*effects, *of_proofs]
+    return [*effects[:-1], *of_proofs[:-1], *with_tail(train, proof)]
+
+
+def _last_data(effects: Effects) -> Send | None:
+    """Return the last effect if it sends data."""
+    last = effects[-1] if effects else None
+    return last if isinstance(last, Send) and last.is_data else None
 
 
 def _second(setup: SourceSetup, tsi: Tsi, data_port: int, join_back_ivl: int) -> SourceSetup:

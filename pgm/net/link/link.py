@@ -27,7 +27,7 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.router_alert import wants_router_alert
-from pgm.wire.train import Octets, packets_a_train
+from pgm.wire.train import Octets, fits_behind, packets_a_train
 
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
@@ -178,13 +178,18 @@ class Link(SegmentReader):
         """Send from octet `at`, a train a call. Return the end, or the first octet the kernel refuses to segment."""
         messages = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
         step = packets_a_train(stride) * stride
-        for start in range(at, len(view), step):
-            done = self._send_with_losses(view[start : start + step], stride, messages, destination)
+        start = at
+        while start < len(view):
+            end = start + step
+            if 0 < (rest := len(view) - end) < stride and fits_behind(step, stride, rest):
+                end = len(view)
+            done = self._send_with_losses(view[start:end], stride, messages, destination)
             if done is None:
                 raise WouldBlock(start, self._sock_to(destination))
             if not done:
                 self.sockets.gso = False  # this path cannot; packet by packet from now on
                 return start
+            start = end
         return len(view)
 
     def _sock_to(self, destination: _SocketName | None) -> socket.socket:

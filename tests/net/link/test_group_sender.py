@@ -23,6 +23,7 @@ from pgm.net.link.link import Link
 from pgm.net.link.node_links import open_links
 from pgm.net.sockets.open import SOL_UDP, UDP_GRO, UDP_SEGMENT
 from pgm.topology.node_plan import Role
+from pgm.wire.train import packets_a_train
 from tests.net.link.test_read_gathering import sender
 from tests.net.support.lab import lab, needs_namespaces
 from tests.net.support.places import Place, below_a_relay
@@ -102,6 +103,13 @@ def test_group_sender_trains_and_packets_arrive_unchanged(ends: tuple[Link, Link
             source.send(Send(source.segment, octets, stride))
         sent = [octets[at : at + stride] for at in range(0, len(octets), stride)]
         assert [group.recv(2000) for _ in sent] == sent
+
+
+def test_short_packet_behind_a_full_train_shares_its_call(ends: tuple[Link, Link]) -> None:
+    source, receiver = ends
+    octets = random.Random(1).randbytes(packets_a_train(1424) * 1424 + 450)
+    source.send(Send(source.segment, octets, 1424))
+    assert receiver.inputs[0].recvmsg(1 << 16)[0] == octets
 
 
 @pytest.mark.network

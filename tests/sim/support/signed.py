@@ -13,7 +13,7 @@ import numpy as np
 import aggregator.process
 import repairer.process
 from deploy.node.roles import build_core
-from pgm.core.effects import Effects, Send
+from pgm.core.effects import Effect, Effects, Send
 from pgm.core.interface import Core
 from pgm.core.session.key_records import key_port
 from pgm.core.session.proofs import most_proof_octets
@@ -105,7 +105,8 @@ class Altering:
         return self._altered(self.core.handle_deadline(now_ns))
 
     def _altered(self, effects: Effects) -> Effects:
-        return [self._changed(effect) if isinstance(effect, Send) and effect.is_data else effect for effect in effects]
+        parts = parts_of(effects)
+        return [self._changed(effect) if isinstance(effect, Send) and effect.is_data else effect for effect in parts]
 
     def _changed(self, send: Send) -> Send:
         rows = np.frombuffer(bytes(send.octets), np.uint8).reshape(-1, send.stride).copy()
@@ -115,6 +116,18 @@ class Altering:
                 row[self.rng.randrange(DATA_HEADER_OCTETS, send.stride)] ^= 1 << self.rng.randrange(8)
         checksum.fill(rows)
         return attrs.evolve(send, octets=rows.reshape(-1))
+
+
+def parts_of(effects: Effects) -> list[Effect]:
+    """Return effects with a send of its own for a shorter packet behind a train of data."""
+    parts: list[Effect] = []
+    for effect in effects:
+        if isinstance(effect, Send) and effect.is_data and (tail := len(effect.octets) % effect.stride):
+            body, last = effect.octets[:-tail], effect.octets[-tail:]
+            parts += [attrs.evolve(effect, octets=body), attrs.evolve(effect, octets=last, stride=tail)]
+        else:
+            parts.append(effect)
+    return parts
 
 
 READERS = {
@@ -199,7 +212,7 @@ def _keeping_back(call: Callable[..., Effects], sqns: frozenset[int], data_port:
         return send if all(keeps) else attrs.evolve(send, octets=rows[keeps].reshape(-1))
 
     def called(*arguments: Any) -> Effects:
-        effects = call(*arguments)
+        effects = parts_of(call(*arguments))
         passed = [rest(effect) if isinstance(effect, Send) and effect.is_data else effect for effect in effects]
         return [effect for effect in passed if not isinstance(effect, Send) or len(effect.octets)]
 
