@@ -7,22 +7,25 @@ import resource
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
 from deploy.doctor import readings
 from deploy.doctor.findings import HostFinding, advice, fault, judged, ok
+from deploy.keys.inspection import SOON_DAYS
 from deploy.render.systemd import memory_of
 from pgm.errors import ProcessError, TransportError, UsageError
 from pgm.net.control.control_socket import control_path
 from pgm.net.control.status_socket import runtime_dir
-from pgm.net.keys.start_check import own_keys
+from pgm.net.keys.key_directory import place_of_plan
+from pgm.net.keys.start_check import own_keys, today
 from pgm.net.sockets.open import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from pgm.net.sockets.raw_ip import PROTOCOL, open_raw
 from pgm.net.sockets.trusted_folders import check_folder
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.units import MIB, MILLISECOND, SECOND, format_octets
+from pgm.units import MIB, MILLISECOND, SECOND, format_duration, format_octets
 
 HERE = "this machine"
 # Other processes may keep a node from its socket for this long. A smaller buffer loses packets now and then.
@@ -48,6 +51,9 @@ def check_machine(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
         yield from _keys(plans)
         if any(stream.readers is not None for plan in plans for stream in plan.streams):
             yield aes_instructions(readings.read("/proc/cpuinfo") or "")
+        ages = [plan.parameters.signature_age for plan in plans if _depends_on_time(plan)]
+        if ages:
+            yield clock_of_signatures(readings.clock_error_s(), min(ages))
     yield from _clocks()
     yield _governor()
     yield from _packages(plans)
@@ -202,6 +208,39 @@ def _keys(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
         else:
             if keys is not None:
                 yield ok("keys", plan.name, f"{keys.public.id}, until {keys.public.end_day}")
+                yield from key_advice(plan, today())
+
+
+def key_advice(plan: NodePlan, day: date) -> Iterator[HostFinding]:
+    """Advise a rotation before the last keys of a node expire, and the removal of private files that no line names."""
+    listed = plan.identity.listed
+    last = max(keys.end_day for keys in listed)
+    if last <= day + timedelta(days=SOON_DAYS):
+        remedy = f"pgm keys rotate FILE --node {plan.name} --write"
+        yield advice("keys", plan.name, f"they end on {last}", f"valid for {SOON_DAYS} days more", remedy)
+    known = {keys.id for keys in listed}
+    for key_id, path in place_of_plan(plan).held().items():
+        if key_id not in known:
+            found = f"the private file {path} belongs to no line of the topology file"
+            remedy = f"rm {path}, after a rotation on all hosts"
+            yield advice("keys", plan.name, found, "private files of listed keys alone", remedy)
+
+
+def _depends_on_time(plan: NodePlan) -> bool:
+    return any(stream.signers is not None or stream.known_keys is not None for stream in plan.streams)
+
+
+def clock_of_signatures(error_s: float | None, age_ns: int) -> HostFinding:
+    """Check that other nodes will not take this node's signatures and codes for replays.
+
+    `error_s` is the largest error of a synchronised clock; None: nobody keeps the clock.
+    """
+    wanted = f"within signature_age, {format_duration(age_ns)}, of the clocks of the other nodes"
+    remedy = "run chrony or another NTP client; nodes refuse SPMs and requests with another time as replays"
+    if error_s is None:
+        return advice("clock of signatures", HERE, "not synchronised", wanted, remedy)
+    found = f"at most {error_s:.3f} s wrong"
+    return judged("clock of signatures", HERE, 2 * error_s * SECOND <= age_ns, found, wanted, remedy)
 
 
 def aes_instructions(processors: str) -> HostFinding:

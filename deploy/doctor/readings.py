@@ -19,6 +19,7 @@ _IFREQ_POINTER = struct.Struct("16sP16x")
 _BALLOON = "0x0005"  # device type of a memory balloon (virtio 1.2, 5.5)
 _REPORTING = 5  # feature bit VIRTIO_BALLOON_F_PAGE_REPORTING
 _TIME_ERROR = 5  # of adjtimex: the clock is not synchronised
+_MAXERROR_AT = 3 * ctypes.sizeof(ctypes.c_long)  # in struct timex, behind modes, offset and freq
 _TIMEX_OCTETS = 256  # larger than struct timex
 
 
@@ -127,6 +128,16 @@ def gives_memory_back(devices: Path = Path("/sys/bus/virtio/devices")) -> bool:
         if read(folder / "device") == _BALLOON and features[_REPORTING : _REPORTING + 1] == "1":
             return True
     return False
+
+
+def clock_error_s() -> float | None:
+    """Return by how much a synchronised clock may be wrong, s; None for a clock that nobody keeps, or no answer."""
+    libc, timex = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(_TIMEX_OCTETS)
+    state = libc.adjtimex(timex)  # modes 0: reads only
+    if state < 0 or state == _TIME_ERROR:
+        return None
+    most_us: int = ctypes.c_long.from_buffer(timex, _MAXERROR_AT).value
+    return most_us / 1e6
 
 
 def is_clock_kept() -> bool | None:

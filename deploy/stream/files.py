@@ -19,10 +19,11 @@ from pgm.core.effects import CloseCause
 from pgm.errors import ProcessError, UsageError
 from pgm.files.receiving import FileReceiver, Progress
 from pgm.files.sending import send
-from pgm.net.endpoint.open import open_receiver, open_source
+from pgm.net.endpoint.open import open_receiver, open_source, resolve
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import BatchItem
 from pgm.net.link.link import Link
+from pgm.topology.node_plan import NodePlan, Role
 from pgm.wire.formats import tsi_text
 
 
@@ -41,6 +42,12 @@ def complain(links: Sequence[Link]) -> None:
     for link in links:
         if link.sockets.buffers.complaint:
             log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+
+
+def tell_protection(plan: NodePlan) -> None:
+    """Log the protection of a node's streams, if one of them has some."""
+    if plan.protection_text:
+        log("ready", f"{plan.role.value} {plan.name} runs{plan.protection_text}")
 
 
 async def first_item(receiver: Receiver, wait_s: float) -> BatchItem | None:
@@ -92,8 +99,10 @@ async def send_files(
     began = trio.current_time()
     gc.freeze()  # saves repeated collections over the imported modules, which stay in memory anyway
     events = EventPrinter()
-    async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
+    plan = resolve(target, node, Role.SOURCE, {})
+    async with open_source(plan, stream=stream, on_notice=events.say, answer="if-free") as source:
         complain(source.links)
+        tell_protection(plan)
         # Receivers that already wait get the first SPMs during this time, and can then detect the loss of the first packet.
         with trio.move_on_after(settle_s):
             if offer.receivers and source.is_acked:
@@ -155,8 +164,10 @@ async def receive_files(
     Raises `ProcessError` if no source is heard for `wait_s` seconds.
     """
     gc.freeze()
-    async with open_receiver(target, node=node, stream=stream, answer="if-free") as receiver:
+    plan = resolve(target, node, Role.RECEIVER, {})
+    async with open_receiver(plan, stream=stream, answer="if-free") as receiver:
         complain(receiver.links)
+        tell_protection(plan)
         name = node or f"{os.uname().nodename}:{os.getpid()}"
         first = await first_item(receiver, wait_s)
         while True:

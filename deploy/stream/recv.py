@@ -16,7 +16,7 @@ import click
 import trio
 
 from deploy.node.supervisor import heed_signals
-from deploy.stream.files import FileDestination, complain, first_item, receive_files
+from deploy.stream.files import FileDestination, complain, first_item, receive_files, tell_protection
 from deploy.stream.formats import FORMATS, writer_of
 from deploy.stream.line_template import PLACEHOLDERS, LineTemplate
 from deploy.stream.receive_output import ReceiveOutput
@@ -28,11 +28,12 @@ from deploy.terminal.output import data_command, print_json
 from deploy.terminal.target import require_node
 from pgm.errors import UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.endpoint.open import open_receiver
+from pgm.net.endpoint.open import open_receiver, resolve
 from pgm.net.endpoint.policies import LossError, OnLoss, Slow
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import Batch, BatchItem, MultipartBatch
 from pgm.net.framing.packed_batch import PackedBatch
+from pgm.topology.node_plan import Role
 from pgm.units import parse_duration
 
 _WRITE_OCTETS = 1 << 20  # most octets of one write
@@ -86,9 +87,9 @@ class _ReceiveOptions:
 
 async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutput) -> None:
     prefixes = [os.fsencode(prefix) for prefix in options.subscribe] or None
+    plan = resolve(target, options.node, Role.RECEIVER, {})
     async with open_receiver(
-        target,
-        node=options.node,
+        plan,
         stream=options.stream,
         subscribe=prefixes,
         subjects=options.subjects or None,
@@ -103,6 +104,7 @@ async def _receive(target: str, options: _ReceiveOptions, reception: ReceiveOutp
     ) as receiver:
         reception.counters = receiver.counters
         complain(receiver.links)
+        tell_protection(plan)
         item = await first_item(receiver, options.wait_s)
         if item is not None:
             reception.take([item])

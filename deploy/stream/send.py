@@ -14,7 +14,7 @@ import click
 import trio
 
 from deploy.node.run import has_stdin, read_stdin, require_stdin, send_lines
-from deploy.stream.files import FileOffer, complain, offer_of, print_sent, send_files
+from deploy.stream.files import FileOffer, complain, offer_of, print_sent, send_files, tell_protection
 from deploy.stream.formats import FORMATS, CborSequence, arrow_messages, json_message
 from deploy.stream.receive_output import ProgressLine
 from deploy.stream.recv import _form, _until_signalled
@@ -25,8 +25,9 @@ from deploy.terminal.log import log, log_format
 from deploy.terminal.options import option
 from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
-from pgm.net.endpoint.open import open_source
+from pgm.net.endpoint.open import open_source, resolve
 from pgm.net.endpoint.source import Source
+from pgm.topology.node_plan import Role
 from pgm.units import parse_duration
 from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
 
@@ -45,8 +46,10 @@ class _Offer:
 async def _send(target: str, node: str | None, stream: str | None, offer: _Offer, settle_s: float) -> dict[str, Any]:
     meter = ProgressLine("sent")
     events = EventPrinter(meter.leave)
-    async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
+    plan = resolve(target, node, Role.SOURCE, {})
+    async with open_source(plan, stream=stream, on_notice=events.say, answer="if-free") as source:
         complain(source.links)
+        tell_protection(plan)
         # Receivers that already wait get the first SPMs during this time, and can then detect the loss of the first packet.
         await trio.sleep(settle_s)
         messages, octets = await _send_all(source, offer, meter)

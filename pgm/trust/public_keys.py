@@ -29,6 +29,20 @@ _ID = re.compile(r"[a-z2-7]{16}")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _REMEDY = "paste the line that `pgm keys show` prints on the node's host"
 _MOST_KEPT = 64  # ids that are kept in both forms: each proof and key record has one
+# X25519 keys of low order (RFC 7748, section 6.1): the secret shared with them is known to everybody. Their highest bit
+# does not count.
+_PRIME = (1 << 255) - 19
+_LOW_ORDER = frozenset(
+    (
+        0,
+        1,
+        325606250916557431795983626356110631294008115727848805560023387167927233504,
+        39382357235489614581723060781553021112529911719440698176882885853963445705823,
+        _PRIME - 1,
+        _PRIME,
+        _PRIME + 1,
+    )
+)
 _MOST_SHOWN = 40  # characters of a wrong word in a message
 
 
@@ -90,6 +104,11 @@ class PublicKeys:
         """Return the line for the topology file."""
         return f"{FORMAT} {self.id} {self.first_day} {self.end_day} {_encode(self.ed25519 + self.x25519)}"
 
+    @property
+    def is_weak(self) -> bool:
+        """Return whether everybody knows the secrets that others share with the X25519 key."""
+        return int.from_bytes(self.x25519, "little") % (1 << 255) in _LOW_ORDER
+
     def state_on(self, day: date, revoked: Collection[str] = ()) -> KeyState:
         """Return whether the keys are valid on a day, given the ids of revoked keys."""
         if self.id in revoked:
@@ -116,6 +135,11 @@ def parse_line(text: object) -> PublicKeys:
         )
     if public.id != key_id:
         raise UnitError(f"the id {_short(key_id)} does not fit the keys, whose id is {public.id!r}", remedy=_REMEDY)
+    if public.is_weak:
+        raise UnitError(
+            f"the X25519 key of {_short(key_id)} has low order: everybody knows the secrets that it shares",
+            remedy="remove the line, and make keys with `pgm keys new` on the node's host",
+        )
     return public
 
 

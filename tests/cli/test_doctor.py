@@ -11,22 +11,32 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from deploy.doctor import readings
 from deploy.doctor.findings import Level
-from deploy.doctor.machine import aes_instructions, free_memory
+from deploy.doctor.machine import aes_instructions, clock_of_signatures, free_memory, key_advice
 from deploy.doctor.readings import gives_memory_back
+from deploy.keys.inspection import SOON_DAYS
+from pgm.net.keys.key_directory import place_of_plan
+from pgm.net.keys.key_files import write_private_file
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
+from pgm.trust.node_identity import NodeIdentity
+from pgm.trust.private_keys import PrivateFile
+from pgm.units import SECOND
 from tests.cli.command import environment, invoked
 from tests.cli.test_json import documented
 from tests.net.support.lab import ROOT, Host, lab, needs_namespaces
 from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process, processes
+from tests.unit.topology.trees import topology
+from tests.unit.trust.keys import private_keys
 
 PAGE = (ROOT / "docs/guide/operations.md").read_text()
 TREE = """\
@@ -103,6 +113,27 @@ def test_doctor_checks_private_files_as_the_nodes_do(tree: Path, monkeypatch: py
     row = by_check(invoked("doctor", tree, "--json").json)["keys"]
     assert (row["level"], row["subject"]) == ("fault", "source")
     assert "is open to other users" in row["found"]
+
+
+def test_doctor_compares_the_clock_with_the_age_of_signatures() -> None:
+    for error_s, level in ((0.01, Level.OK), (30.0, Level.OK), (31.0, Level.ADVICE), (None, Level.ADVICE)):
+        found = clock_of_signatures(error_s, 60 * SECOND)
+        assert found.level is level
+        assert "signature_age, 1min" in found.wanted
+
+
+def test_doctor_advises_a_rotation_and_names_unlisted_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path))
+    listed, other = private_keys(1), private_keys(2)
+    plan = attrs.evolve(plan_node(topology(), "exchange"), identity=NodeIdentity((listed.public,)))
+    place = place_of_plan(plan)
+    for keys in (listed, other):
+        write_private_file(place, PrivateFile(plan.topology, plan.name, keys))
+    found = {one.found: one for one in key_advice(plan, listed.public.end_day - timedelta(days=SOON_DAYS))}
+    unlisted = next(one for text, one in found.items() if other.public.id in text)
+    assert f"rm {place.path_of(other.public.id)}" in unlisted.remedy
+    assert found[f"they end on {listed.public.end_day}"].remedy == "pgm keys rotate FILE --node exchange --write"
+    assert len(list(key_advice(plan, listed.public.end_day - timedelta(days=SOON_DAYS + 1)))) == 1
 
 
 def test_doctor_looks_for_aes_instructions() -> None:

@@ -109,6 +109,32 @@ def _authenticated(tree: Tree) -> Iterator[RuleFinding]:
                 yield RuleFinding(("nodes", node.name), message, remedy)
 
 
+def _half_secured(tree: Tree) -> Iterator[RuleFinding]:
+    """Find protections that lack the one that they rest on, and clear streams beside protected ones."""
+    streams = tree.topology.streams
+    guarded = [name for name, stream in streams.items() if stream.signed or stream.authenticated]
+    for name, stream in streams.items():
+        if stream.authenticated and not stream.signed:
+            message = f"the control of {name!r} is authenticated, and its data are not signed: others can forge them"
+            yield RuleFinding(("streams", name, "authenticated"), message, "write signed = true")
+        elif stream.signed and stream.order != "ordered":
+            message = f"the SPMs of {name!r} are signed, and not its packets, because its order is {stream.order!r}"
+            yield RuleFinding(
+                ("streams", name, "signed"), message, 'write order = "ordered", if its receivers can wait'
+            )
+        elif stream.signed and not stream.authenticated and stream.flow in ("acked", "pgmcc"):
+            message = f"the stream {name!r} is signed, and its acks are not authenticated: forged ones can slow it down"
+            yield RuleFinding(("streams", name, "signed"), message, "write authenticated = true")
+        elif guarded and name not in guarded:
+            message = f"the stream {name!r} is in the clear, and {guarded[0]!r} is protected: others can forge {name!r}"
+            yield RuleFinding(
+                ("streams", name), message, "write signed = true, or keep the streams in files of their own"
+            )
+    if tree.topology.keys and not guarded:
+        message = "nodes have keys, and no stream is signed or authenticated: the keys protect nothing"
+        yield RuleFinding(("keys",), message, "write signed = true at a stream")
+
+
 # fmt: off
 RULES = (
     Rule("key-owner", "Keys belong to a node of the file, or to one node of a pattern.", _owners),
@@ -117,6 +143,7 @@ RULES = (
     Rule("stream-verify", "A stream that is verified after delivery is signed, and not sealed.", _verified_late),
     Rule("stream-signed", "Every source of a signed stream has keys.", _signers),
     Rule("stream-authenticated", "Every node of an authenticated stream has keys and an address.", _authenticated),
+    Rule("half-secured", "A protected stream has all that its protection rests on, and no clear stream beside it.", _half_secured, is_warning=True),
     Rule("key-revoked", "No node lists revoked keys.", _revoked),
 )
 # fmt: on

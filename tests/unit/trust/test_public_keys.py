@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
+import attrs
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,17 @@ from pgm.trust.node_identity import NodeIdentity
 from pgm.trust.public_keys import KeyState, PublicKeys, is_key_id, parse_line
 from tests.unit.trust.keys import END, FIRST, days, private_keys, public_keys
 
+PRIME = (1 << 255) - 19
+# Order 1, 2, 4 and 8, and other spellings of the same (RFC 7748, section 6.1).
+LOW_ORDER = (
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    PRIME - 1,
+    PRIME,
+    PRIME + 1,
+)
 LINE = private_keys().public.line
 
 
@@ -80,3 +93,18 @@ def test_node_signs_with_its_first_valid_keys() -> None:
     assert both.valid_on(END) == (following,)
     assert NodeIdentity((current, following), frozenset({current.id})).valid_on(FIRST) == ()
     assert both.states_on(FIRST) == (KeyState.VALID, KeyState.EARLY)
+
+
+def test_keys_of_low_order_are_those_that_share_no_secret() -> None:
+    own = X25519PrivateKey.generate()
+    for number in (*LOW_ORDER, *(one + (1 << 255) for one in LOW_ORDER)):
+        octets = number.to_bytes(32, "little")
+        with pytest.raises(ValueError, match=r"[Ee]rror|shared"):
+            own.exchange(X25519PublicKey.from_public_bytes(octets))
+        weak = attrs.evolve(private_keys().public, x25519=octets)
+        with pytest.raises(UnitError, match="has low order") as caught:
+            parse_line(weak.line)
+        assert "pgm keys new" in caught.value.remedy
+    for number in (2, 9, 1 << 254):
+        fine = attrs.evolve(private_keys().public, x25519=number.to_bytes(32, "little"))
+        assert parse_line(fine.line) == fine
