@@ -11,7 +11,7 @@ import click
 from deploy.render.grafana import grafana_files
 from deploy.render.kubernetes import kubernetes_files
 from deploy.render.prometheus import prometheus_files
-from deploy.render.systemd import systemd_files
+from deploy.render.systemd import agent_unit_name, agent_unit_text, systemd_files
 from deploy.terminal.completion import node_names
 from deploy.terminal.options import FOLDER, topology_file
 from deploy.terminal.output import command, print_json, warn
@@ -88,7 +88,7 @@ def render(
     pgm render tree.toml --format prometheus --out /etc/prometheus
     pgm render tree.toml --format kubernetes | kubectl apply -f -
 
-    systemd: a unit for each element and receiver, and the kernel settings for all. Sources are usually applications, so
+    systemd: a unit for each element and receiver, one for the agent of each host, and the kernel settings. Sources are usually applications, so
     that a source has no unit unless it is named with --node. The unit of a receiver counts and logs messages; an
     application uses pgm.open_receiver instead. The topology file must have the same path on all hosts.
 
@@ -133,4 +133,9 @@ def _files(file: Path, form: str, nodes: tuple[str, ...], words: dict[str, str])
     ]
     if not plans:
         raise UsageError(f"{file} has nothing but sources", remedy="name them with --node")
-    return systemd_files(plans, file.resolve(), words["executable"])
+    absolute, executable = file.resolve(), words["executable"]
+    units = systemd_files(plans, absolute, executable)
+    if nodes:
+        return units
+    everybody = plan_all(topology).values()
+    return units | {agent_unit_name(topology.name): agent_unit_text(everybody, topology.name, absolute, executable)}

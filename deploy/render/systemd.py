@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from string import Template
 
@@ -15,6 +16,8 @@ from pgm.units import MIB, SECOND
 _BASE_OCTETS = 192 * MIB  # interpreter, libraries, socket buffers and the first chunks of the arena
 _RECORDER_OCTETS = 256 * MIB  # the process that writes an archive, with Arrow
 _STOP_SLACK_S = 10
+_SECRETS = "/etc/pgm"  # folder of the token and the certificate of an agent
+_CREDENTIALS = (("--token-file", "token"), ("--tls-cert", "agent.pem"), ("--tls-key", "agent-key.pem"))
 _STATE = "/var/lib/"  # systemd creates folders below it for a service without a permanent user
 
 
@@ -59,15 +62,51 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
         role=plan.role.value,
         file=file,
         command=" ".join(_quoted(word) for word in (executable, verb, str(file), "--node", plan.name)),
-        capabilities="CAP_NET_RAW" if needs_raw else "",
-        private_users="no" if needs_raw else "yes",  # a capability of a user namespace opens no raw socket
-        home="read-only" if _is_at_home(executable, str(file)) else "yes",
+        sandbox=_sandbox(executable, file, needs_raw=needs_raw),
         watchdog=plan.parameters.watchdog_ivl // SECOND,
         usage=EXIT_USAGE,
         stop_s=stop_seconds(plan),
         memory=f"{memory_of(plan) // MIB + 1}M",
         folders=_folders_of(plan),
     )
+
+
+def agent_unit_name(topology: str) -> str:
+    """Return the file name of the unit of a host's agent."""
+    return f"pgm-agent-{topology}.service"
+
+
+def agent_unit_text(plans: Iterable[NodePlan], topology: str, file: Path, executable: str) -> str:
+    """Return the text of the systemd unit of a host's agent.
+
+    An agent that other hosts reach gets its token and certificate as credentials, because they are root's. An agent of
+    a tree on loopback needs none.
+    """
+    addresses = [ip_address(seat.address) for plan in plans for seat in plan.segments if seat.address is not None]
+    is_local = bool(addresses) and all(address.is_loopback for address in addresses)
+    words = [_quoted(word) for word in (executable, "agent", str(file))]
+    if not is_local:
+        words += ["--bind", "::" if any(address.version == 6 for address in addresses) else "0.0.0.0"]
+        words += [word for option, name in _CREDENTIALS for word in (option, f"%d/{name}")]
+    loaded = "" if is_local else "\n".join(f"LoadCredential={name}:{_SECRETS}/{name}" for _, name in _CREDENTIALS)
+    return _template("agent.service").substitute(
+        topology=topology,
+        file=file,
+        command=" ".join(words),
+        credentials=loaded,
+        usage=EXIT_USAGE,
+        sandbox=_sandbox(executable, file, needs_raw=False),
+    )
+
+
+def _sandbox(executable: str, file: Path, *, needs_raw: bool) -> str:
+    """Return the unit's lines about rights, without the last newline."""
+    text = _template("sandbox.txt").substitute(
+        capabilities="CAP_NET_RAW" if needs_raw else "",
+        private_users="no" if needs_raw else "yes",  # a capability of a user namespace opens no raw socket
+        home="read-only" if _is_at_home(executable, str(file)) else "yes",
+    )
+    return text.rstrip("\n")
 
 
 def _is_at_home(*paths: str) -> bool:

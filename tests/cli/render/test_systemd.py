@@ -48,6 +48,7 @@ def test_systemd_accepts_every_unit_of_an_example(tmp_path: Path) -> None:
     rendered(tmp_path, FLOOR)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "60-pgm.conf",
+        "pgm-agent-trading-floor.service",
         "pgm-trading-floor-core-repairer.service",
         *(f"pgm-trading-floor-desk-{number}.service" for number in range(1, 5)),
         "pgm-trading-floor-floor-2-aggregator.service",
@@ -58,8 +59,9 @@ def test_systemd_accepts_every_unit_of_an_example(tmp_path: Path) -> None:
 
 def test_units_expose_little(tmp_path: Path) -> None:
     """The score of systemd-analyze runs from 0 to 10. Its largest parts are the network and the sockets of a node."""
-    rendered(tmp_path, FLOOR, "--node", "desk-1", "--node", "floor-2-repairer")
-    units = sorted(tmp_path.glob("*.service"))
+    rendered(tmp_path, FLOOR)
+    units = [tmp_path / f"pgm-{name}.service" for name in ("agent-trading-floor", "trading-floor-desk-1")]
+    units.append(tmp_path / "pgm-trading-floor-floor-2-repairer.service")
     assert verify(tmp_path) == ""
     judged = ["systemd-analyze", "security", "--offline=true", "--threshold=15", *units]
     done = subprocess.run(judged, capture_output=True, text=True, check=False)
@@ -67,6 +69,18 @@ def test_units_expose_little(tmp_path: Path) -> None:
     home = tmp_path / "units"
     invoked("render", FLOOR, "--node", "desk-1", "--out", home, "--command", "/home/op/bin/pgm")
     assert "ProtectHome=read-only\n" in next(home.glob("*.service")).read_text()
+
+
+def test_unit_of_an_agent_gets_secrets_unless_the_tree_is_local(tmp_path: Path) -> None:
+    rendered(tmp_path, FLOOR)
+    text = (tmp_path / "pgm-agent-trading-floor.service").read_text()
+    secrets = "--token-file %d/token --tls-cert %d/agent.pem --tls-key %d/agent-key.pem"
+    assert f"ExecStart={sys.executable} agent {FLOOR} --bind 0.0.0.0 {secrets}\n" in text
+    assert "LoadCredential=agent-key.pem:/etc/pgm/agent-key.pem\n" in text
+    local = ROOT / "deploy/topologies/loopback-demo.toml"
+    text = invoked("render", local, "--command", "/opt/pgm", "--json").json["pgm-agent-loopback-demo.service"]
+    assert f"ExecStart=/opt/pgm agent {local}\n" in text
+    assert "LoadCredential" not in text
 
 
 def test_systemd_reports_a_broken_unit(tmp_path: Path) -> None:
