@@ -1,0 +1,1 @@
+"""Explanations of losses that a test makes at places known only to the test."""
