@@ -164,7 +164,7 @@ def _stream_names(view: FlightView) -> dict[bytes, str]:
         int(row["data_port"]): str(row["name"])
         for node in view.nodes.values()
         for one in node.contents
-        for row in one.facts.get("streams", [])
+        for row in one.facts["streams"]
     }
     pairs = [pair for node in view.nodes.values() for one in node.contents for pair in one.sessions]
     return {tsi: names[port] for tsi, port in pairs if port in names}

@@ -52,9 +52,7 @@ def estimate_clocks(rings: Iterable[RingContents], reference: str) -> dict[str, 
     by_host: dict[str, list[RingContents]] = defaultdict(list)
     for ring in rings:
         by_host[ring.boot_id].append(ring)
-    names = {
-        boot_id: ", ".join(sorted({str(one.facts.get("host", "")) for one in own})) for boot_id, own in by_host.items()
-    }
+    names = {boot_id: ", ".join(sorted({str(one.facts["host"]) for one in own})) for boot_id, own in by_host.items()}
     edges: dict[tuple[str, str], list[RoundTrip]] = defaultdict(list)
     if len(by_host) > 1:
         for ring in (one for own in by_host.values() for one in own):
@@ -103,7 +101,7 @@ def _round_trips(ring: RingContents, parent: RingContents) -> list[RoundTrip]:
 
 
 def _addresses(ring: RingContents) -> frozenset[Nla]:
-    return frozenset(str(segment["address"]) for segment in ring.facts.get("segments", []))
+    return frozenset(str(segment["address"]) for segment in ring.facts["segments"])
 
 
 def _times(ring: RingContents, kind: RecordKind, peers: frozenset[Nla] | None) -> dict[tuple[Tsi, int], list[int]]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.errors import ProcessError, WireError
+from pgm.flight.facts import checked_facts_untrusted
 from pgm.flight.record import (
     CAUSES,
     HEAD_CAUSES,
@@ -27,6 +28,7 @@ from pgm.flight.record import (
     address_octets,
     address_text,
     is_whole,
+    tsi_octets,
 )
 from pgm.flight.ring import (
     HEAD_OCTETS,
@@ -62,12 +64,12 @@ class RingContents:
     @property
     def node(self) -> str:
         """Name of the node."""
-        return str(self.facts.get("node", ""))
+        return str(self.facts["node"])
 
     @property
     def role(self) -> str:
         """Role of the node."""
-        return str(self.facts.get("role", ""))
+        return str(self.facts["role"])
 
     def cause(self, place: int) -> str:
         """Return the name of a cause."""
@@ -75,7 +77,7 @@ class RingContents:
 
     def segment(self, place: int) -> str:
         """Return the name of a segment of the node; empty if there is none."""
-        segments = self.facts.get("segments", [])
+        segments = self.facts["segments"]
         return str(segments[place]["name"]) if place < len(segments) else ""
 
 
@@ -111,21 +113,15 @@ def contents_untrusted(octets: bytes | memoryview) -> RingContents:
     records = every[whole]
     rows = np.frombuffer(octets, SESSION, MOST_SESSIONS, SESSIONS_AT)
     count = int(np.flatnonzero(rows["used"])[-1]) + 1 if rows["used"].any() else 0
-    facts = read_facts_untrusted(octets)
+    facts = checked_facts_untrusted(read_facts_untrusted(octets))
     return RingContents(
         facts,
         read_boot_id(octets),
         read_wall_offset(octets),
         [(bytes(row["tsi"]), int(row["data_port"])) for row in rows[:count]],
         records[np.argsort(records["number"], kind="stable")],
-        _causes_untrusted(facts.get(HEAD_CAUSES)),
+        tuple(facts[HEAD_CAUSES]),
     )
-
-
-def _causes_untrusted(names: object) -> tuple[str, ...]:
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return tuple(names)
-    return CAUSES
 
 
 def pack(path: Path) -> bytes:
@@ -198,12 +194,13 @@ def from_json_untrusted(value: object) -> RingContents:
 
 
 def _from_json(value: Any) -> RingContents:
-    if value["version"] != JSON_VERSION or not isinstance(value["facts"], dict):
+    if value["version"] != JSON_VERSION:
         raise ValueError
+    facts = checked_facts_untrusted(value["facts"])
     sessions = [(tsi_octets(row["tsi"]), int(row["data_port"])) for row in value["sessions"]]
     places = {tsi_text(tsi): place for place, (tsi, _) in enumerate(sessions)}
-    segments = [segment["name"] for segment in value["facts"].get("segments", [])]
-    causes = _causes_untrusted(value["facts"].get(HEAD_CAUSES))
+    segments = [segment["name"] for segment in facts["segments"]]
+    causes = tuple(facts[HEAD_CAUSES])
     records = np.zeros(len(value["records"]), RECORD)
     for at, row in enumerate(value["records"]):
         records[at] = (
@@ -211,12 +208,4 @@ def _from_json(value: Any) -> RingContents:
             row["tries"], RecordKind[row["kind"].upper()], segments.index(row["segment"]) if row["segment"] else 255,
             causes.index(row["cause"]) if row["cause"] in causes else 0, 0, address_octets(row["peer"]), row["since_us"], 0,
         )  # fmt: skip
-    return RingContents(value["facts"], str(value["boot_id"]), int(value["wall_offset_ns"]), sessions, records, causes)
-
-
-def tsi_octets(text: str) -> Tsi:
-    """Return the TSI of its usual spelling. Raises `ValueError`."""
-    *gsi, port = (int(part) for part in text.split("."))
-    if len(gsi) != 6:
-        raise ValueError(text)
-    return bytes(gsi) + port.to_bytes(2, "big")
+    return RingContents(facts, str(value["boot_id"]), int(value["wall_offset_ns"]), sessions, records, causes)

@@ -16,7 +16,7 @@ import numpy as np
 from pgm.core.effects import CloseCause, LossCause
 from pgm.core.recovery.repair_table import RepairState
 from pgm.errors import WireError
-from pgm.wire.formats import Nla
+from pgm.wire.formats import Nla, Tsi
 
 RECORD_OCTETS = 64
 _NUMBER = struct.Struct("<Q")
@@ -201,3 +201,11 @@ def address_text(octets: bytes) -> Nla:
         return ""
     parsed = ipaddress.IPv6Address(octets)
     return str(parsed.ipv4_mapped or parsed)
+
+
+def tsi_octets(text: str) -> Tsi:
+    """Return the TSI of its usual spelling. Raises `ValueError`."""
+    *gsi, port = (int(part) for part in text.split("."))
+    if len(gsi) != 6:
+        raise ValueError(text)
+    return bytes(gsi) + port.to_bytes(2, "big")

@@ -66,7 +66,7 @@ class FlightRing:
         self._end = HEAD_OCTETS  # of the memory that is reserved
         self._at = HEAD_OCTETS  # of the next record
         self.number = 0  # of the last record
-        self._sessions: dict[Tsi, int] = {}
+        self.places: dict[Tsi, int] = {}  # of sessions in the table
         if self._continues(boot_id):
             self._find_position()
         else:
@@ -93,7 +93,7 @@ class FlightRing:
         self._end = HEAD_OCTETS + (int(used[-1]) + 1) * RECORD_OCTETS if len(used) else HEAD_OCTETS
         del numbers
         rows = np.frombuffer(self._memory, SESSION, MOST_SESSIONS, SESSIONS_AT)
-        self._sessions = {bytes(rows[place]["tsi"]): place for place in np.flatnonzero(rows["used"]).tolist()}
+        self.places.update({bytes(rows[place]["tsi"]): place for place in np.flatnonzero(rows["used"]).tolist()})
 
     def _write_head(self, boot_id: str, facts: Facts) -> None:
         assert self._memory is not None
@@ -112,25 +112,32 @@ class FlightRing:
             _OFFSET.pack_into(self._memory, _OFFSET_AT, offset_ns)
 
     def session(self, tsi: Tsi, data_port: int) -> int:
-        """Return the place of a session in the table, which has room for `MOST_SESSIONS`. The ring starts anew then."""
+        """Return the place of a session in the table, and note its data port; 0 is unknown.
+
+        The table has room for `MOST_SESSIONS`, and the ring starts anew when it is full.
+        """
         with self._lock:
             if self._memory is None:
                 return NO_TSI
-            place = self._sessions.get(tsi)
+            place = self.places.get(tsi)
             if place is None:
-                if len(self._sessions) >= MOST_SESSIONS:
+                if len(self.places) >= MOST_SESSIONS:
                     self._forget()
-                place = self._sessions[bytes(tsi)] = len(self._sessions)
-                at = SESSIONS_AT + place * SESSION.itemsize
-                self._memory[at : at + SESSION.itemsize] = np.array(
-                    [(bytes(tsi), data_port, 1, bytes(5))], SESSION
-                ).tobytes()
+                place = self.places[tsi] = len(self.places)
+                self._write_session(place, tsi, data_port)
+            elif data_port:
+                self._write_session(place, tsi, data_port)
             return place
+
+    def _write_session(self, place: int, tsi: Tsi, data_port: int) -> None:
+        assert self._memory is not None
+        at = SESSIONS_AT + place * SESSION.itemsize
+        self._memory[at : at + SESSION.itemsize] = np.array([(tsi, data_port, 1, bytes(5))], SESSION).tobytes()
 
     def _forget(self) -> None:
         assert self._memory is not None
         self._memory[SESSIONS_AT : self._end] = bytes(self._end - SESSIONS_AT)
-        self._sessions.clear()
+        self.places.clear()
         self._at = HEAD_OCTETS
 
     def append(self, body: bytes) -> None:

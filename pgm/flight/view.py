@@ -66,14 +66,14 @@ class NodeFlight:
     @property
     def host(self) -> str:
         """Name of the node's host."""
-        return str(self.contents[0].facts.get("host", ""))
+        return str(self.contents[0].facts["host"])
 
     @property
     def places(self) -> tuple[Place, ...]:
         """Places of the node on its segments."""
-        rows = self.contents[0].facts.get("segments", [])
+        rows = self.contents[0].facts["segments"]
         return tuple(
-            Place(str(row["name"]), str(row["side"]), str(row["address"]), bool(row.get("is_leg"))) for row in rows
+            Place(str(row["name"]), str(row["side"]), str(row["address"]), bool(row["is_leg"])) for row in rows
         )
 
     @property
@@ -99,12 +99,11 @@ class NodeFlight:
 
     def timer(self, name: str) -> int:
         """Return a timer of the node in ns; 0 if it is unknown."""
-        value = self.contents[0].facts.get("timers", {}).get(name, 0)
-        return value if isinstance(value, int) else 0
+        return int(self.contents[0].facts["timers"].get(name, 0))
 
     def ports_of(self, stream: str) -> set[int]:
         """Return the data ports of a stream, by its name or its port."""
-        rows = [row for one in self.contents for row in one.facts.get("streams", [])]
+        rows = [row for one in self.contents for row in one.facts["streams"]]
         return {int(row["data_port"]) for row in rows if stream in (row["name"], str(row["data_port"]))}
 
     def tsis(self, ports: set[int]) -> set[Tsi]:
@@ -118,7 +117,7 @@ class NodeFlight:
     @property
     def is_standby(self) -> bool:
         """Whether the node stands in for another relay."""
-        return bool(self.contents[0].facts.get("is_standby"))
+        return bool(self.contents[0].facts["is_standby"])
 
     def events(self, tsi: Tsi | None, sqn: int | None, kinds: Sequence[RecordKind] = ()) -> list[FlightEvent]:
         """Return events in the order of time: of a session, or of no session if None; about a sqn, or about any."""
@@ -223,7 +222,7 @@ class FlightView:
                     str(row["name"])
                     for node in self.nodes.values()
                     for one in node.contents
-                    for row in one.facts.get("streams", [])
+                    for row in one.facts["streams"]
                 }
             )
             raise UsageError(
