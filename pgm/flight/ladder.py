@@ -15,12 +15,12 @@ from pgm.units import MILLISECOND, SECOND
 
 _COLUMN, _ROW, _LEFT, _TOP = 170, 26, 110, 96  # pixels
 _MOST_NODES, _MOST_ROWS = 9, 120
-_PAIRS = {
-    RecordKind.NAK_OUT: RecordKind.NAK_IN,
-    RecordKind.NCF_OUT: RecordKind.NCF_IN,
-    RecordKind.RDATA_OUT: RecordKind.RDATA_IN,
+_ARRIVALS = {
+    RecordKind.NAK_OUT: (RecordKind.NAK_IN,),
+    RecordKind.NCF_OUT: (RecordKind.NCF_IN,),
+    RecordKind.RDATA_OUT: (RecordKind.RDATA_IN, RecordKind.REPAIRED),
 }
-_IN = frozenset(_PAIRS.values())
+_IN = frozenset(kind for kinds in _ARRIVALS.values() for kind in kinds)
 _NAMES = {RecordKind.NAK_OUT: "NAK", RecordKind.NCF_OUT: "NCF", RecordKind.RDATA_OUT: "RDATA"}
 _CLASSES = {RecordKind.NAK_OUT: "nak", RecordKind.NCF_OUT: "ncf", RecordKind.RDATA_OUT: "rdata"}
 _LOCAL = {
@@ -96,7 +96,7 @@ def ladder_svg(explanation: Explanation) -> str:
         parts.append(
             _text(_LEFT - 14, y + 4, f"{(mark.event.time_ns - start_ns) / MILLISECOND:+,.2f} ms", "t", anchor="end")
         )
-        parts += _arrows(mark, x_of, y) if mark.event.kind in _PAIRS else _dot(mark.event, x_of[mark.event.node], y)
+        parts += _arrows(mark, x_of, y) if mark.event.kind in _ARRIVALS else _dot(mark.event, x_of[mark.event.node], y)
     parts.append("</svg>\n")
     return "\n".join(parts)
 
@@ -126,7 +126,7 @@ def _marks(explanation: Explanation, names: Sequence[str]) -> list[_Mark]:
     arrivals = [event for event in events if event.kind in _IN]
     marks: list[_Mark] = []
     for event in events:
-        if event.kind in _PAIRS:
+        if event.kind in _ARRIVALS:
             marks.append(_Mark(event, _targets(event, arrivals, explanation.states, addresses, names)))
         elif event.kind in _LOCAL:
             marks.append(_Mark(event))
@@ -144,7 +144,7 @@ def _targets(
     came = {
         other.node
         for other in arrivals
-        if other.kind is _PAIRS[event.kind]
+        if other.kind in _ARRIVALS[event.kind]
         and other.peer in own
         and -_TOLERANCE_NS <= other.time_ns - event.time_ns <= _MATCH_NS
     }

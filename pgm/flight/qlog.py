@@ -32,7 +32,6 @@ EVENT_NAMES: dict[RecordKind, str] = {
     RecordKind.LATE: "recovery:arrived_late",
     RecordKind.SKIPPED: "recovery:never_sent",
     RecordKind.GAVE_UP: "recovery:gave_up",
-    RecordKind.CONFIRMED: "recovery:nak_confirmed",
     RecordKind.SUPPRESSED: "recovery:nak_suppressed",
     RecordKind.NCF_TIMEOUT: "recovery:ncf_timeout",
     RecordKind.RDATA_TIMEOUT: "recovery:rdata_timeout",

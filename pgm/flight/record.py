@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import ipaddress
 import struct
-import zlib
+from typing import TypeAlias
+from zlib import crc32
 
 import numpy as np
 
@@ -19,9 +20,7 @@ from pgm.errors import WireError
 from pgm.wire.formats import Nla, Tsi
 
 RECORD_OCTETS = 64
-_NUMBER = struct.Struct("<Q")
-# All fields of `RECORD` between number and check.
-BODY = struct.Struct("<qqIIHHBBBx16sI")
+_FIELDS = struct.Struct("<QqqIIHHBBBx16sI")  # all fields of `RECORD` but the check
 _CHECK = struct.Struct("<I")
 _CHECKED_OCTETS = RECORD_OCTETS - _CHECK.size
 
@@ -44,7 +43,7 @@ RECORD = np.dtype(
         ("check", "<u4"),  # CRC-32 of all octets before
     ]
 )
-assert RECORD.itemsize == RECORD_OCTETS == _NUMBER.size + BODY.size + _CHECK.size
+assert RECORD.itemsize == RECORD_OCTETS == _FIELDS.size + _CHECK.size
 
 NO_SEGMENT = 255
 NO_TSI = 0xFFFF
@@ -114,7 +113,6 @@ KINDS: dict[RecordKind, tuple[str, str]] = {
     RecordKind.LATE: ("all but sources", "Missing sqns that arrived as ODATA of `peer`: reordered, or recovered by the relay above."),
     RecordKind.SKIPPED: ("receivers, repairers", "Missing sqns that were never sent, because a parity group ended before them."),
     RecordKind.GAVE_UP: ("all but sources", "Sqns that are not requested any more. `value` is the time since detection."),
-    RecordKind.CONFIRMED: ("receivers, repairers", "Sqns whose own NAK was answered by an NCF. `value` is the time since the NAK."),
     RecordKind.SUPPRESSED: ("receivers, repairers", "Sqns that another node requested first. `value` is the time since detection."),
     RecordKind.NCF_TIMEOUT: ("receivers, repairers", "Sqns without an NCF within `value` ns of the NAK."),
     RecordKind.RDATA_TIMEOUT: ("receivers, repairers", "Sqns without RDATA within `value` ns of the NCF."),
@@ -124,7 +122,7 @@ KINDS: dict[RecordKind, tuple[str, str]] = {
     RecordKind.NAK_OUT: ("all but sources", "Sqns requested from `peer`."),
     RecordKind.NCF_IN: ("all but sources", "Sqns in an NCF of `peer`."),
     RecordKind.NCF_OUT: ("all but receivers", "Sqns confirmed by an NCF. Without `peer` to the group."),
-    RecordKind.RDATA_IN: ("all but sources", "Repairs of `peer` read, needed or not."),
+    RecordKind.RDATA_IN: ("all but sources", "Repairs of `peer` read in trains of which the node needed none. Needed repairs are `repaired`."),
     RecordKind.RDATA_OUT: ("all but receivers", "Repairs sent or forwarded. Without `peer` to the group."),
     RecordKind.LOST: ("receivers", "Sqns reported to the application as lost, with the cause."),
     RecordKind.FORGED: ("receivers", "Delivered sqns that the source has not sent, or for which no proof came."),
@@ -172,16 +170,20 @@ def cause_place(name: str) -> int:
     return _PLACES.get(name, 0)
 
 
-def seal_record(number: int, body: bytes) -> bytes:
-    """Return the octets of a record: its number, its body as `BODY` packs it, and the check."""
-    octets = _NUMBER.pack(number) + body
-    return octets + _CHECK.pack(zlib.crc32(octets))
+# Fields of a record between its number and its check, without `spare`.
+Body: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, int]
+
+
+def seal_record(number: int, body: Body) -> bytes:
+    """Return the octets of a record: its number, its other fields, and the check."""
+    octets = _FIELDS.pack(number, *body)
+    return octets + _CHECK.pack(crc32(octets))
 
 
 def is_whole(octets: bytes | memoryview) -> bool:
     """Return whether the octets of one record have the right check."""
     [check] = _CHECK.unpack_from(octets, _CHECKED_OCTETS)
-    return bool(zlib.crc32(octets[:_CHECKED_OCTETS]) == check)
+    return bool(crc32(octets[:_CHECKED_OCTETS]) == check)
 
 
 def address_octets(address: Nla) -> bytes:

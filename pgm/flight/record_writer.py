@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from pgm.flight.record import BODY, NO_PEER, NO_SEGMENT, NO_TSI, RecordKind, address_octets
+from pgm.flight.record import NO_PEER, NO_SEGMENT, NO_TSI, RecordKind, address_octets
 from pgm.flight.ring import FlightRing
 from pgm.units import SECOND
 from pgm.wire.formats import Nla, Tsi
@@ -51,7 +51,7 @@ class RecordWriter:
         octets = self._peers.get(peer) or self._peer_octets(peer)
         first, count = sqns
         self._ring.append(
-            BODY.pack(self.now_ns, value, first & MASK, count, place, tries, kind, segment, cause, octets, since_us)
+            (self.now_ns, value, first & MASK, count, place, tries, kind, segment, cause, octets, since_us)
         )
 
     def has_new_second(self) -> bool:

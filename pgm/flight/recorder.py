@@ -64,6 +64,7 @@ class FlightRecorder:
         self._sample_ivl = plan.parameters.flight_sample_ivl
         self._sample_at_ns = now_ns
         self._leads: dict[str, tuple[Tsi, int, int]] = {}  # by its text: TSI, lead, and the time when it was read
+        self._has_filled = False  # whether the train that the core takes brought missing packets
         self._arrived: list[tuple[int, Sqns, Detail]] = []  # ranges that wait for `filled`
         self._untold: tuple[Train, Channel, Nla] | None = None  # the train that the core takes now
         self._writer.set_wall_offset(self._offset_ns)
@@ -122,7 +123,7 @@ class FlightRecorder:
 
     def filled(self, kind: PacketType, peer: Nla) -> None:
         """Write the ranges that arrived, as repaired or late."""
-        arrived, self._arrived = self._arrived, []
+        arrived, self._arrived, self._has_filled = self._arrived, [], True
         what = RecordKind.REPAIRED if kind is PacketType.RDATA else RecordKind.LATE
         for place, sqns, detail in arrived:
             self._writer.add(what, place, sqns, self._up, peer, detail)
@@ -137,8 +138,7 @@ class FlightRecorder:
         self._write(RecordKind.GAVE_UP, tsi, found, found.found_at_ns, now_ns)
 
     def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
-        """Write a range whose own NAK has been confirmed."""
-        self._write(RecordKind.CONFIRMED, tsi, found, found.since_ns, now_ns)
+        """Write nothing: the NCF is a record."""
 
     def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Write a range that another node requested first."""
@@ -172,7 +172,7 @@ class FlightRecorder:
             self._sample(now_ns)
         self._writer.now_ns = now_ns
         if train.length > TYPE_AT and (kind := train.buffer.item(train.offset + TYPE_AT)) in _TOLD:
-            self._untold = train, channel, peer
+            self._untold, self._has_filled = (train, channel, peer), False
             if kind == _NAK:
                 self._watch.begin_request()
 
@@ -187,7 +187,7 @@ class FlightRecorder:
             if place is None:
                 continue  # no session of this node: anybody can send such packets
             if isinstance(item, Data):
-                if item.type is PacketType.RDATA and not item.parity:
+                if item.type is PacketType.RDATA and not (item.parity or self._has_filled):
                     self._writer.add(RecordKind.RDATA_IN, place, (item.wire_sqn, item.count), segment, peer)
             elif isinstance(item, Nak) and item.kind in _READ_KINDS and not item.parity:
                 spans = spans_of(item.sqns)

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pgm.errors import ProcessError
-from pgm.flight.record import NO_TSI, RECORD, RECORD_OCTETS, is_whole, seal_record
+from pgm.flight.record import NO_TSI, RECORD, RECORD_OCTETS, Body, is_whole, seal_record
 from pgm.units import KIB, MIB
 from pgm.wire.formats import Tsi
 
@@ -140,8 +140,8 @@ class FlightRing:
         self.places.clear()
         self._at = HEAD_OCTETS
 
-    def append(self, body: bytes) -> None:
-        """Write a record, whose body `BODY` has packed, in place of the oldest one if the ring is full."""
+    def append(self, body: Body) -> None:
+        """Write a record, in place of the oldest one if the ring is full."""
         with self._lock:
             memory = self._memory
             if memory is None:

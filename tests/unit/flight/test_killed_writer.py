@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pgm.flight.contents import read_ring
-from pgm.flight.record import BODY, NO_PEER, RECORD_OCTETS, RecordKind
+from pgm.flight.record import NO_PEER, RECORD_OCTETS, Body, RecordKind
 from pgm.flight.ring import HEAD_OCTETS, RingFile
 
 _RECORDS = 2000
@@ -26,8 +26,8 @@ while True:
 """
 
 
-def body(number: int) -> bytes:
-    return BODY.pack(number, number, number, 1, 0, 0, RecordKind.GAP, 0, 0, NO_PEER, number & 0xFFFF)
+def body(number: int) -> Body:
+    return (number, number, number, 1, 0, 0, RecordKind.GAP, 0, 0, NO_PEER, number & 0xFFFF)
 
 
 def test_ring_of_a_killed_process_has_all_records_but_a_torn_one(tmp_path: Path) -> None:

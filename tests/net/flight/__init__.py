@@ -1,0 +1,1 @@
+"""Flight recorder of nodes on real sockets, and its cost."""
