@@ -12,6 +12,7 @@ from pgm.core.counters import ROWS as COUNTERS
 from pgm.core.events import EVENTS
 from pgm.core.recovery.repair_table import RECEIVER
 from pgm.deprecated import TABLES as DEPRECATED
+from pgm.flight.verdicts import reference as flight_reference
 from pgm.parameters import ROWS, Unit
 from pgm.topology import reference as topology_reference
 from pgm.wire.control_packets import CONTROL
@@ -224,6 +225,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/deprecated.md": deprecated_page,
     "docs/reference/repair-states.md": repair_states_page,
     "docs/reference/topology.md": topology_reference.render,
+    "docs/reference/flight.md": flight_reference.render,
     "pgm/net/endpoint/parameter_types.py": parameter_types,
 }
 

@@ -11,11 +11,11 @@ from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.runtime_folders import is_file, tree_folders
 from pgm.flight.contents import RingContents, read_ring, rings_in
-from pgm.flight.explanation import explain as explain_packet
-from pgm.flight.ladder import ladder_svg
-from pgm.flight.qlog import explanation_as_json, worst_as_json
-from pgm.flight.view import FlightView
-from pgm.flight.worst import explained, worst_troubles
+from pgm.flight.verdicts.explanation import explain as explain_packet
+from pgm.flight.verdicts.ladder import ladder_svg
+from pgm.flight.verdicts.qlog import explanation_as_json, worst_as_json
+from pgm.flight.verdicts.view import FlightView
+from pgm.flight.verdicts.worst import explained, worst_troubles
 from pgm.topology.check import load_checked
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from deploy.terminal.tables import TableColumn, console, table
-from pgm.flight.clocks import HostClock
-from pgm.flight.explanation import Explanation
-from pgm.flight.life import PacketState, Presence
-from pgm.flight.view import FlightView
-from pgm.flight.worst import Trouble
+from pgm.flight.verdicts.clocks import HostClock
+from pgm.flight.verdicts.explanation import Explanation
+from pgm.flight.verdicts.life import PacketState, Presence
+from pgm.flight.verdicts.view import FlightView
+from pgm.flight.verdicts.worst import Trouble
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.formats import tsi_text
 

@@ -101,6 +101,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "pgm.net": ("wall_clock", "sockets", "framing", "keys", "link", "driver", "gate", "control", "", "durable", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service", "signatures"),
+    "pgm.flight": ("", "verdicts"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),

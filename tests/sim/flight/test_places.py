@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from pgm.flight.explanation import Explanation, explain
-from pgm.flight.view import FlightView
+from pgm.flight.verdicts.explanation import Explanation, explain
+from pgm.flight.verdicts.view import FlightView
 from pgm.sim.applications import ConsumptionRate
 from pgm.sim.checks.completion import settle
 from pgm.sim.faults import Faults

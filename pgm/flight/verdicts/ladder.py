@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.flight.explanation import Explanation
-from pgm.flight.life import PacketState, Presence
 from pgm.flight.record import RecordKind
-from pgm.flight.view import FlightEvent
+from pgm.flight.verdicts.explanation import Explanation
+from pgm.flight.verdicts.life import PacketState, Presence
+from pgm.flight.verdicts.view import FlightEvent
 from pgm.units import MILLISECOND, SECOND
 
 _COLUMN, _ROW, _LEFT, _TOP = 170, 26, 110, 96  # pixels

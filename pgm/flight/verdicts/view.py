@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 
 from pgm.errors import UsageError
-from pgm.flight.clocks import HostClock, estimate_clocks
 from pgm.flight.contents import RingContents
 from pgm.flight.record import RecordKind, address_text
+from pgm.flight.verdicts.clocks import HostClock, estimate_clocks
 from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.sequence_numbers import MASK
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.flight.life import PacketLife, PacketState, Presence
 from pgm.flight.record import RecordKind
-from pgm.flight.view import FlightEvent, NodeFlight
+from pgm.flight.verdicts.life import PacketLife, PacketState, Presence
+from pgm.flight.verdicts.view import FlightEvent, NodeFlight
 from pgm.units import MILLISECOND
 
 _AT_ONCE_NS = 2 * MILLISECOND  # a drop of the node's own socket shows with the next packet, as the gap does
@@ -27,17 +27,32 @@ _LOCAL_LOSSES = {
     "jump": ("jump", "the stream jumped far ahead at {node}"),
 }
 
-# kind -> remedy
-REMEDIES = {
-    "link": "check cable, switch port and driver of that link (ethtool -S), and pgm doctor on both hosts",
-    "segment": "check the sender's interface and the switch: no listener of the segment got the packet",
-    "socket-buffer": "give the process more processor time, or raise so_rcvbuf (pgm doctor shows the kernel's limit)",
-    "send-failed": "look at the interface of the sender: the kernel refused its packets",
-    "injected": "losses are injected there on purpose: loss in the topology file, or pgm ctl set loss=",
-    "truncated": "lower max_tpdu: packets are larger than the reads",
-    "application": "take messages faster, subscribe to fewer, or raise inbox_bytes",
-    "receive-window": "raise rxw_bytes or rxw_gaps, or mend the link",
-}
+# kind -> meaning, remedy
+LOSS_KINDS: dict[str, tuple[str, str]] = {
+    "none": ("The node had the packet in order, or no node missed it.", ""),
+    "link": ("The link from the segment to the node lost it: other listeners of the segment got it.", "check cable, switch port and driver of that link (ethtool -S), and pgm doctor on both hosts"),
+    "segment": ("No listener of the segment got it from the node that feeds the segment.", "check the sender's interface and the switch: no listener of the segment got the packet"),
+    "socket-buffer": ("The kernel of the node dropped it: the receive buffer was full.", "give the process more processor time, or raise so_rcvbuf (pgm doctor shows the kernel's limit)"),
+    "send-failed": ("The kernel of the sender refused packets at that time.", "look at the interface of the sender: the kernel refused its packets"),
+    "injected": ("The node dropped it on purpose.", "losses are injected there on purpose: loss in the topology file, or pgm ctl set loss="),
+    "truncated": ("The node could not read it whole.", "lower max_tpdu: packets are larger than the reads"),
+    "reordered": ("The packet was not lost. It came behind later packets, before any NAK.", ""),
+    "application": ("It arrived. The application was too slow, and queue and window were full.", "take messages faster, subscribe to fewer, or raise inbox_bytes"),
+    "receive-window": ("The receive window was full of packets behind gaps.", "raise rxw_bytes or rxw_gaps, or mend the link"),
+    "skipped": ("The receiver skipped it after another loss, as its application wants.", ""),
+    "fragment": ("It arrived, and another packet of its message is lost.", "explain the other packet of the message"),
+    "malformed": ("It arrived, and has not the framing of the stream.", "give the source and its receivers the same framing"),
+    "unproved": ("It arrived, and no proof of its source came.", "explain the packets around it"),
+    "forged": ("Other packets than those of the source came.", "find the sender: forged-packets events name it"),
+    "sealed": ("It arrived, and the node has no secret to decrypt it.", "see the event closed-no_secret"),
+    "conflict": ("Different copies of it came.", "find the sender of false packets"),
+    "jump": ("The stream jumped far ahead at the node.", "check whether the source restarted under the same TSI"),
+    "node": ("The node reported it as lost for another cause.", "see docs/reference/events.md for the cause"),
+    "upstream": ("It was lost above the node, where no recorder was reached.", "ask the hosts above too: pgm explain --fleet"),
+    "earlier": ("The recorder begins behind it, or the node joined later.", "raise flight_bytes"),
+    "not-sent": ("The node has not come that far.", ""),
+    "unknown": ("The recorders do not tell.", ""),
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -67,7 +82,7 @@ class LossPlace:
     @property
     def remedy(self) -> str:
         """Return what to do about it; empty if there is nothing to do."""
-        return REMEDIES.get(self.kind, "")
+        return LOSS_KINDS[self.kind][1]
 
 
 def place_of_loss(life: PacketLife, target: NodeFlight) -> LossPlace:

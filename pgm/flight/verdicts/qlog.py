@@ -10,12 +10,12 @@ from typing import Any
 
 import attrs
 
-from pgm.flight.explanation import Explanation
-from pgm.flight.life import PacketState
 from pgm.flight.record import RecordKind
-from pgm.flight.repair_story import Step
-from pgm.flight.view import FlightEvent
-from pgm.flight.worst import Trouble
+from pgm.flight.verdicts.explanation import Explanation
+from pgm.flight.verdicts.life import PacketState
+from pgm.flight.verdicts.repair_story import Step
+from pgm.flight.verdicts.view import FlightEvent
+from pgm.flight.verdicts.worst import Trouble
 from pgm.units import MILLISECOND
 from pgm.wire.formats import tsi_text
 

@@ -7,7 +7,7 @@ import enum
 import attrs
 
 from pgm.flight.record import RecordKind
-from pgm.flight.view import FlightEvent, FlightView, NodeFlight
+from pgm.flight.verdicts.view import FlightEvent, FlightView, NodeFlight
 from pgm.units import SECOND
 from pgm.wire.formats import Tsi
 from pgm.wire.sequence_numbers import HALF, MASK

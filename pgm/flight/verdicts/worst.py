@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from pgm.flight.explanation import Explanation, explain
 from pgm.flight.record import RecordKind
-from pgm.flight.view import FlightView, NodeFlight
+from pgm.flight.verdicts.explanation import Explanation, explain
+from pgm.flight.verdicts.view import FlightView, NodeFlight
 from pgm.wire.formats import Tsi
 
 _ARRIVALS = (RecordKind.REPAIRED, RecordKind.LATE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.flight.life import PacketLife, PacketState, Presence
 from pgm.flight.record import SHEDDING, RecordKind
-from pgm.flight.view import FlightEvent, NodeFlight
+from pgm.flight.verdicts.life import PacketLife, PacketState, Presence
+from pgm.flight.verdicts.view import FlightEvent, NodeFlight
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.formats import Nla
 
@@ -15,18 +15,30 @@ _MOST_DEPTH = 8  # tiers
 _MOST_WAIT_NS = 1000 * SECOND  # of a request without an end
 _BUDGETS = frozenset(SHEDDING) - {"repairs_ignored"}
 
-# kind of a step that failed -> remedy
-STEP_REMEDIES = {
-    "nak-lost": "requests get lost as data do: mend the link from the node to its parent",
-    "nak-dropped": "the socket of the parent was full: give it processor time, or raise so_rcvbuf",
-    "nak-shed": "a budget of the parent refused the request: put a repairer or aggregator in between, or raise the budget",
-    "parent-down": "the parent did not run: start it, or give the node another parent",
-    "ncf-lost": "confirmations get lost as data do: mend the link from the parent to the node",
-    "repair-shed": "a budget of the parent dropped the repair: raise rdata_share or child_nak_rte, or add a repairer",
-    "rdata-lost": "repairs get lost as data do: mend the link from the parent to the node",
-    "parent-lacked": "the parent lacked the packet too, and had to ask for it: put a repairer nearer to the loss",
-    "waiting-for-room": "too many packets were missing at once: raise nak_max_outstanding, or mend the link",
-}
+# kind of a step or of a verdict -> meaning, remedy
+STEP_KINDS: dict[str, tuple[str, str]] = {
+    "back-off": ("The node waited for reordering and for its back-off.", ""),
+    "suppressed": ("Another node had asked already.", ""),
+    "asked": ("The node asked its parent, which confirmed.", ""),
+    "repaired": ("The repair came.", ""),
+    "came-late": ("The packet came as ODATA.", ""),
+    "mended": ("A relay got the packet, and sent it down as ODATA.", ""),
+    "gave-up": ("The node gave up.", "see the cause: docs/reference/events.md"),
+    "waiting-for-room": ("The node held its request back: more packets were missing than it may ask for at once.", "too many packets were missing at once: raise nak_max_outstanding, or mend the link"),
+    "nak-lost": ("The request did not reach the parent.", "requests get lost as data do: mend the link from the node to its parent"),
+    "nak-dropped": ("The receive buffer of the parent was full.", "the socket of the parent was full: give it processor time, or raise so_rcvbuf"),
+    "nak-shed": ("A budget of the parent refused the request; `cause` is its counter.", "a budget of the parent refused the request: put a repairer or aggregator in between, or raise the budget"),
+    "parent-down": ("The parent did not run.", "the parent did not run: start it, or give the node another parent"),
+    "ncf-lost": ("The parent confirmed, and the confirmation was lost.", "confirmations get lost as data do: mend the link from the parent to the node"),
+    "unconfirmed": ("The parent did not confirm, or its recorder was not reached.", "look at the parent: pgm status --detail"),
+    "parent-lacked": ("The parent lacked the packet too, and had to ask for it.", "the parent lacked the packet too, and had to ask for it: put a repairer nearer to the loss"),
+    "rdata-lost": ("The parent sent the repair, and it was lost.", "repairs get lost as data do: mend the link from the parent to the node"),
+    "repair-shed": ("A budget of the parent dropped the repair; `cause` is its counter.", "a budget of the parent dropped the repair: raise rdata_share or child_nak_rte, or add a repairer"),
+    "unanswered": ("The parent promised a repair and sent none in time.", "look at the parent: pgm status --detail"),
+    "none": ("No repair was needed.", ""),
+    "in-time": ("The repair came, and nothing failed on its way.", ""),
+    "pending": ("The node still waits.", ""),
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -61,7 +73,7 @@ class RepairVerdict:
     @property
     def remedy(self) -> str:
         """Return what to do about it; empty if there is nothing to do."""
-        return STEP_REMEDIES.get(self.kind, "")
+        return STEP_KINDS[self.kind][1]
 
 
 def story_of_repair(life: PacketLife, node: NodeFlight) -> list[Step]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 
 from pgm.errors import UsageError
-from pgm.flight.clocks import HostClock
-from pgm.flight.life import PacketLife, PacketState, Presence
-from pgm.flight.loss_place import LossPlace, place_of_loss
-from pgm.flight.repair_story import RepairVerdict, Step, story_of_repair, verdict_on_repair
-from pgm.flight.view import FlightEvent, FlightView, NodeFlight
+from pgm.flight.verdicts.clocks import HostClock
+from pgm.flight.verdicts.life import PacketLife, PacketState, Presence
+from pgm.flight.verdicts.loss_place import LossPlace, place_of_loss
+from pgm.flight.verdicts.repair_story import RepairVerdict, Step, story_of_repair, verdict_on_repair
+from pgm.flight.verdicts.view import FlightEvent, FlightView, NodeFlight
 from pgm.wire.formats import Tsi
 from pgm.wire.sequence_numbers import MASK
 
