@@ -9,8 +9,10 @@ with the snapshot of a real receiver, because a thousand real nodes do not fit i
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,8 @@ import attrs
 import cbor2
 import trio
 
+from deploy.cli import main
+from deploy.monitor import agent, agent_service, monitor  # noqa: F401  # loaded before the forks
 from deploy.terminal.tls_files import trusted_by
 from pgm.fleet.watch import FleetWatch
 from tests.cli.monitor.certificates import certificate
@@ -113,7 +117,7 @@ class Campaign:
 
     folder: Path
     operator: Host
-    agents: list[subprocess.Popen[bytes]]
+    agents: list[int]  # process ids
 
 
 @contextmanager
@@ -126,48 +130,58 @@ def running(hosts: int, nodes: int) -> Iterator[Campaign]:
         (folder / "token").write_text(TOKEN)
         (folder / "token").chmod(0o600)
         operator = made.host("operator")
-        started: list[subprocess.Popen[bytes]] = []
+        for number in range(1, hosts + 1):
+            (folder / str(number) / "fleet").mkdir(parents=True)
+        words = [sys.executable, "-m", __spec__.name, "--serve", str(folder), "--hosts", str(hosts)]
+        nodes_process = subprocess.Popen([*words, "--nodes", str(nodes)], cwd=ROOT)
+        agents: list[int] = []
         try:
-            for host in range(1, hosts + 1):
-                (folder / str(host) / "fleet").mkdir(parents=True)
-            words = [sys.executable, "-m", __spec__.name, "--serve", str(folder), "--hosts", str(hosts)]
-            started.append(subprocess.Popen([*words, "--nodes", str(nodes)], cwd=ROOT))
-            agents = []
             for number in range(1, hosts + 1):
                 host = made.host(f"h{number}")
                 made.join(operator, f"{address(number, 254)}/24", host, f"{address(number)}/24")
                 agents.append(_agent(folder, host, number))
-            started += agents
-            for agent in agents:
-                assert agent.stdout is not None
-                assert agent.stdout.readline(), "an agent has ended"
+            deadline = time.monotonic() + _PATIENCE_S
+            while not all((folder / str(number) / "out").stat().st_size for number in range(1, hosts + 1)):
+                assert time.monotonic() < deadline, "an agent has ended"
+                time.sleep(0.2)
             yield Campaign(folder, operator, agents)
         finally:
-            for process in started:
-                process.kill()
-                process.wait()
+            nodes_process.kill()
+            nodes_process.wait()
+            for pid in agents:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
-def _agent(folder: Path, host: Host, number: int) -> subprocess.Popen[bytes]:
-    access = ("--token-file", "token", "--tls-cert", "agent.pem", "--tls-key", "agent-key.pem")
-    words = [word if word.startswith("--") else str(folder / word) for word in access]
-    line = ["env", f"PGM_RUNTIME_DIR={folder / str(number)}", sys.executable, "-m", "deploy", "agent"]
-    return host.start(
-        *line, str(folder / "tree.toml"), "--bind", address(number), *words, "--json",
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+def _agent(folder: Path, host: Host, number: int) -> int:
+    """Run `pgm agent` on a host in a fork of this process, whose modules are loaded. Return its process id."""
+    (folder / str(number) / "out").touch()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        for kind in ("user", "net"):
+            space = os.open(f"/proc/{host.holder.pid}/ns/{kind}", os.O_RDONLY)
+            assert ctypes.CDLL(None, use_errno=True).setns(space, 0) == 0, os.strerror(ctypes.get_errno())
+        os.dup2(os.open(folder / str(number) / "out", os.O_WRONLY), 1)
+        os.environ["PGM_RUNTIME_DIR"] = str(folder / str(number))
+        access = ("--token-file", "token", "--tls-cert", "agent.pem", "--tls-key", "agent-key.pem")
+        words = [word if word.startswith("--") else str(folder / word) for word in access]
+        main(["agent", str(folder / "tree.toml"), "--bind", address(number), *words, "--json"], standalone_mode=False)
+    finally:
+        os._exit(1)
 
 
 def campaign(hosts: int, nodes: int, seconds: float) -> dict[str, Any]:
     """Return what a campaign has measured."""
     with running(hosts, nodes) as made:
-        before = [cpu_of(agent.pid) for agent in made.agents]
+        before = [cpu_of(agent) for agent in made.agents]
         began = time.monotonic()
         words = [sys.executable, "-m", __spec__.name, "--ask", str(made.folder), "--seconds", str(seconds)]
         asked = made.operator.start(*words, stdout=subprocess.PIPE)
         octets, _ = asked.communicate(timeout=seconds + _PATIENCE_S)
         lasted = time.monotonic() - began
-        shares = [(cpu_of(agent.pid) - was) / lasted for agent, was in zip(made.agents, before, strict=True)]
+        shares = [(cpu_of(agent) - was) / lasted for agent, was in zip(made.agents, before, strict=True)]
         told: dict[str, Any] = json.loads(octets)
     took = sorted(told.pop("took_s"))
     return {
@@ -181,7 +195,7 @@ def campaign(hosts: int, nodes: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def run() -> None:
     """Run the campaign, or one of its parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=100)
@@ -199,4 +213,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run()
