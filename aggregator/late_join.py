@@ -6,6 +6,8 @@ to each segment that requested it, or by unicast to a single late joiner. The se
 
 from __future__ import annotations
 
+import functools
+
 from pgm.core.effects import Effect, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.history_server import HistoryServer
@@ -20,6 +22,10 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import HeldHistory
 
 
+def _always(segment: Segment, _keeper: Nla) -> Segment:
+    return segment
+
+
 class AggregatorHistory:
     """Late joiners below one aggregator in one session."""
 
@@ -29,7 +35,7 @@ class AggregatorHistory:
         self._state = state
         self._context = context
         self.history_server = HistoryServer(state, context.parameters, nak_limits)
-        self._above = UpstreamHistory(context, state, setup.keepers, lambda _: setup.up)
+        self._above = UpstreamHistory(context, state, setup.keepers, functools.partial(_always, setup.up))
         self._route: Parents | None = None
 
     @property

@@ -6,7 +6,9 @@ itself. Only packets that did not reach the relay are then requested upstream.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from collections.abc import Mapping
 
 from pgm.core.effects import Effect, Effects, Send
 from pgm.core.element.setup import ElementSetup
@@ -22,6 +24,10 @@ from pgm.wire.formats import Nla
 from pgm.wire.train import Data
 
 
+def _pacer_of(pacers: Mapping[int, Pacer], down: Segment) -> Pacer:
+    return pacers[down.index]
+
+
 class RelayCaches:
     """The caches of all sessions of one aggregator, and the rate of their repairs on each segment."""
 
@@ -35,7 +41,7 @@ class RelayCaches:
         """Return the cache of a new session. The cache stays empty on-LAN, and where `relay_cache_ivl` is 0."""
         packets, downs = self._cache.open_session(), self._setup.downs
         pacers = [self._pacers[down.index] for down in downs]
-        outlets = Outlets(context, packets, downs, pacers, lambda down: self._pacers[down.index])
+        outlets = Outlets(context, packets, downs, pacers, functools.partial(_pacer_of, self._pacers))
         return RelayCache(context, self._setup, packets, outlets, keeps=self._keeps)
 
     def close_session(self, session: RelayCache) -> None:

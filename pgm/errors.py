@@ -101,3 +101,9 @@ class ProcessError(PgmError):
     """A process of the tree failed to start, ended early, or did not answer."""
 
     code = "PGM-PROC"
+
+
+class TapeError(PgmError):
+    """A tape that cannot be kept, read or replayed."""
+
+    code = "PGM-TAPE"

@@ -7,6 +7,7 @@ upstream node that keeps it, once for all joiners. History that no node holds is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import attrs
@@ -46,7 +47,7 @@ class RepairerHistory:
         self.resume = Resume(context, upstream, cache, setup)
         self._parameters = context.parameters
         self.history_server = HistoryServer(state, context.parameters, nak_limits)
-        self._above = UpstreamHistory(context, state, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up))
+        self._above = UpstreamHistory(context, state, setup.keepers, functools.partial(asker.home_of, home=setup.up))
         self._pacers: dict[int, Pacer] = {}
 
     @property

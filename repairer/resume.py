@@ -9,6 +9,8 @@ answers from its own cache alone, so no question goes in circles. The feed of th
 
 from __future__ import annotations
 
+import functools
+
 from pgm.core.effects import NOTHING, Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.upstream_history import UpstreamHistory
@@ -31,7 +33,9 @@ class Resume:
         self._starts = setup.starts
         sender = upstream.nak_sender
         keepers = (*setup.siblings, *setup.keepers)
-        self._above = UpstreamHistory(context, upstream.state, keepers, lambda keeper: sender.home_of(keeper, setup.up))
+        self._above = UpstreamHistory(
+            context, upstream.state, keepers, functools.partial(sender.home_of, home=setup.up)
+        )
         self._first: int | None = None  # the position
         self._end = 0  # where the window of the source began, or the cache
         self._until_ns = NEVER  # when the question is given up

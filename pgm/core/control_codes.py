@@ -96,13 +96,18 @@ class NoNodeKeys:
         return False
 
 
+def no_offset_ns() -> int:
+    """Return 0: the clock of the core shows ns since 1970."""
+    return 0
+
+
 @attrs.frozen
 class ControlKeys:
     """Codes that a node can make and check, for the streams of some data ports."""
 
     ports: frozenset[int]
     node_keys: NodeKeys = attrs.field(factory=NoNodeKeys, repr=False)
-    wall_offset_ns: Callable[[], int] = lambda: 0  # ns since 1970 when the node's clock showed 0; it may be set
+    wall_offset_ns: Callable[[], int] = no_offset_ns  # ns since 1970 when the node's clock showed 0; it may be set
 
 
 NO_CONTROL_KEYS = ControlKeys(frozenset())

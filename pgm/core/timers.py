@@ -6,6 +6,7 @@ The composite keeps no copy, so no method has to invalidate anything.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -62,5 +63,8 @@ class Timers(Generic[Owner]):
 
 
 def _step_of(part: TimedPart) -> Step[object]:
-    handle_deadline = part.handle_deadline
-    return lambda _, now_ns: handle_deadline(now_ns)
+    return functools.partial(_handle, part.handle_deadline)  # not a lambda, which no tape could hold
+
+
+def _handle(handle_deadline: Callable[[int], Effects], _owner: object, now_ns: int) -> Effects:
+    return handle_deadline(now_ns)

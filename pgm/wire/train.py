@@ -241,6 +241,7 @@ class Train:
     _parsed: tuple[list[Item | DataWithGaps], list[str]] | None = None
     _runs: tuple[list[Item], list[str]] | None = None
     _singles: tuple[list[Item], list[str]] | None = None
+    whole: Train | None = None  # of which this is the part for one of several endpoints
 
     @classmethod
     def of(cls, octets: bytes | bytearray | Octets, stride: int = 0) -> Train:
@@ -275,7 +276,7 @@ class Train:
 
     def part(self, items: list[Item | DataWithGaps], rejects: list[str]) -> Train:
         """Return the train as one of several endpoints sees it, with some of its items; the octets are shared."""
-        return Train(self.buffer, self.offset, self.length, self.stride, self.keeping, (items, rejects))
+        return Train(self.buffer, self.offset, self.length, self.stride, self.keeping, (items, rejects), whole=self)
 
     def packets(self) -> Iterator[bytes]:
         """Yield each packet as octets of its own."""

@@ -22,6 +22,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "trust", "topology"),
         ("attrs", "cryptography"),
     ),
+    "tape": (
+        ("pgm.tape",),
+        ("errors, units", "parameters", "wire", "fec", "core", "topology"),
+        ("attrs", "numpy", "cbor2"),
+    ),
     "telemetry": (
         ("pgm.telemetry",),
         ("errors, units", "parameters", "wire", "core", "topology"),
@@ -45,8 +50,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
         (
-            "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "telemetry",
-            "archive", "mutual_tls", "flight",
+            "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "tape",
+            "telemetry", "archive", "mutual_tls", "flight",
         ),
         ("attrs", "numpy", "sniffio", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
@@ -62,7 +67,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "sim": (
         ("pgm.sim",),
-        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry", "flight"),
+        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "tape", "telemetry", "flight"),
         ("attrs", "numpy"),
     ),
     "spark": (
@@ -81,7 +86,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "deploy": (
         ("deploy",),
         (
-            "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology",
+            "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "tape",
             "telemetry", "flight", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
             "mutual_tls",
         ),

@@ -58,6 +58,11 @@ class ElementCore(Generic[S]):
         self.sessions: SessionTable[S] = SessionTable(parameters, self.counters)
 
     @property
+    def setup(self) -> ElementSetup:
+        """Settings of this element from the topology."""
+        return self._setup
+
+    @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         return self.sessions.earliest_ns(self._deadline_of)

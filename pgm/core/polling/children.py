@@ -10,6 +10,8 @@ Sources, aggregators and repairers share this module. It has three functions, ea
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
 
 import attrs
@@ -24,6 +26,8 @@ from pgm.core.structures.ranges import Span
 from pgm.wire.control_packets import Polr
 from pgm.wire.formats import Nla
 from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options, PathNla, Redirect
+
+_OPTIONS_OF = operator.attrgetter("options")  # a function that a tape can hold
 
 
 @attrs.frozen
@@ -50,7 +54,7 @@ class Children:
             context,
             segment,
             searches=searches,
-            options=lambda: back_off.options,  # not of `self`: that reference would make a cycle
+            options=functools.partial(_OPTIONS_OF, back_off),  # not of `self`: that reference would make a cycle
         )
         self._is_counting = parameters.dup_nak_max > 0 or parameters.nak_bo_tuning != "off"
         self._counts = NakCounts(lasts_ns, parameters.repair_states)

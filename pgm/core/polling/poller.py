@@ -52,6 +52,10 @@ class _Round:
     replies: int = 0
 
 
+def _no_options() -> Options:
+    return NO_OPTIONS
+
+
 class Poller:
     """Polls of one session on one segment below. None is sent before `begin`."""
 
@@ -61,7 +65,7 @@ class Poller:
         segment: Segment,
         *,
         searches: bool = False,
-        options: Callable[[], Options] = lambda: NO_OPTIONS,
+        options: Callable[[], Options] = _no_options,
     ) -> None:
         parameters = context.parameters
         self._tsi = context.tsi

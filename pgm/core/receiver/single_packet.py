@@ -128,6 +128,11 @@ class SingleReceiveLane:
             passed.head += NEXT_HEAD
             self._predicted = passed
 
+    def close(self) -> None:
+        """Take no more packets."""
+        self.reset()
+        self._is_open = False
+
     def reset(self) -> None:
         """Note the last packet and drop the prediction, before the sessions are read or changed."""
         self.commit()

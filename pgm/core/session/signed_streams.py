@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
+from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys, no_offset_ns
 from pgm.core.counters import Counters
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.session.proofs import NewProofCheck
@@ -34,7 +34,7 @@ class StreamSigners:
 
     by_port: Mapping[int, Callable[[bytes, bytes, bytes], bool]] = attrs.field(factory=dict)
     """By data port of signed streams: whether a key id, by its signature, has signed some octets."""
-    wall_offset_ns: Callable[[], int] = lambda: 0
+    wall_offset_ns: Callable[[], int] = no_offset_ns
     """Returns the ns since 1970 when the node's clock showed 0. The value changes when the time of day is set."""
     proofs: Mapping[int, NewProofCheck] = attrs.field(factory=dict)
     """By data port of streams whose packets are proved: the check of a session's proofs."""

@@ -6,6 +6,7 @@ History takes `join_share` of the source's rate, within the share of repairs. Th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import attrs
@@ -28,6 +29,10 @@ from pgm.wire.options import HeldHistory
 _PROMISED = 0.5  # of the history that could be sent in time: requests and other repairs take time too
 
 
+def _always(pacer: Pacer, _segment: Segment) -> Pacer:
+    return pacer
+
+
 class SourceHistory:
     """History of one stream at its source."""
 
@@ -42,7 +47,7 @@ class SourceHistory:
         self._promised_octets = round(window.capacity.octets * context.parameters.join_share * _PROMISED)
         self._server = HistoryServer(self, context.parameters, limits)
         slow = Pacer(attrs.evolve(context.parameters, rdata_share=context.parameters.join_share))
-        self._outlets = Outlets(context, window, (segment,), (pacer,), lambda _: slow)
+        self._outlets = Outlets(context, window, (segment,), (pacer,), functools.partial(_always, slow))
 
     @property
     def lead(self) -> int:

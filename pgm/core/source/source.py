@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 
@@ -87,7 +88,11 @@ class SourceCore:
         # Whether data packets are limited only by rate and window.
         self._is_plain = not self.flow.has_feedback and self._parity is None and not parameters.txw_max_pps
         self.single = SingleSendLane(
-            context, self._sending, self._naks, lambda: self.deadline_ns, is_open=self._is_plain and not setup.lines
+            context,
+            self._sending,
+            self._naks,
+            functools.partial(_deadline_of, self),
+            is_open=self._is_plain and not setup.lines,
         )
         self._spms = SpmBuilder(setup, self.window, self.flow, parameters, now_ns)
         self._batcher: MessageBatcher = NoBatcher()
@@ -134,6 +139,11 @@ class SourceCore:
         """Serve the deadlines of a batcher, which submits messages later."""
         self._batcher = batcher
         self.single.close()
+
+    @property
+    def batcher(self) -> MessageBatcher:
+        """The batcher whose deadlines this source serves."""
+        return self._batcher
 
     @property
     def room_octets(self) -> int:
@@ -414,6 +424,10 @@ class SourceCore:
         """Empty the window, as nothing sent so far needs repair (RFC 3.5, SRC-15). An SPM says so at once."""
         self.advance_trail(self.window.lead + 1)
         return (self.spm(now_ns),)
+
+
+def _deadline_of(core: SourceCore) -> int:
+    return core.deadline_ns
 
 
 def _window_of(setup: SourceSetup, parameters: Parameters) -> TransmitWindow:

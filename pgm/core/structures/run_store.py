@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,11 @@ class RunStore:
         self.octets = 0
         self.pinned_octets = 0
         self.packets = 0
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a saved store, whose chunks are other objects now."""
+        self.__dict__.update(state)
+        self._pins = dict(collections.Counter(id(run.buffer) for run in self._runs))
 
     def __len__(self) -> int:
         return len(self._runs)

@@ -35,6 +35,9 @@ class CommonParameters(TypedDict, total=False):
     dscp: int
     gro: bool
     rx_wake_ivl: Quantity
+    tape_bytes: Quantity
+    tape_secs: Quantity
+    tapes_kept: int
     telemetry_rows: int
     telemetry_ivl: Quantity
     telemetry_sample_ivl: Quantity

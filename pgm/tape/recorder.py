@@ -1,0 +1,454 @@
+"""TapeRecorder: keeps the inputs of one core on a tape.
+
+While a tape is kept, the core's class is a subclass made for it, whose input methods write a record before the call and
+add its effects to the hash afterwards. The same holds for objects that the core asks: what they answer is written. A
+core without a tape is untouched, so its fast path costs nothing more.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+
+from pgm.core.acked.ack_bound import AT_ONCE
+from pgm.core.interface import Core
+from pgm.core.loss_observer import NO_OBSERVER
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.segment import Channel, Segment
+from pgm.core.session.start_positions import BY_PARAMETERS
+from pgm.core.source.feeder import MessageBatcher, NoBatcher
+from pgm.core.source.source import SourceCore
+from pgm.errors import PgmError, TapeError
+from pgm.parameters import Parameters
+from pgm.tape import records
+from pgm.tape.effect_hash import EffectHash
+from pgm.tape.records import RecordKind
+from pgm.tape.segments import SegmentRing
+from pgm.tape.state import save
+from pgm.units import KIB, MILLISECOND
+from pgm.wire.formats import Nla
+from pgm.wire.train import Train
+
+# Calls of a core from outside, beside `receive` and `handle_deadline`.
+CALLS = (
+    "status", "release",
+    "submit", "submit_rows", "close", "abort", "set_rate", "advance_trail", "close_window", "put_state",
+    "grant", "taken", "charge", "resync", "end_all", "leave", "is_missing",
+)  # fmt: skip
+# Objects outside of a core, the attribute of its setup that holds each, and the calls that they answer.
+OUTSIDERS: Mapping[str, tuple[str, ...]] = {"ack_bound": ("acked", "leave"), "starts": ("start_of",)}
+BATCHER = "batcher"
+_REFUSALS = (PgmError, TypeError, ValueError)  # errors of a call that leave the core as it was
+_CHECK_INPUTS = 256
+_CHECK_IVL = 100 * MILLISECOND
+_MOST_ERROR_CHARACTERS = 4000
+_SEGMENTS_AN_AGE = 8
+_BESIDE = (RecordKind.NESTED, RecordKind.RESULT, RecordKind.OUTSIDE)  # records that belong to an input
+# Room that an input leaves in its segment for records beside it: a batcher submits messages of some packets.
+_RESERVE_OCTETS, _BATCHER_RESERVE_OCTETS = 8 * KIB, 160 * KIB
+
+
+@attrs.frozen
+class TapeLimits:
+    """Bounds of a tape."""
+
+    octets: int
+    age_ns: int
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> TapeLimits:
+        """Return the bounds that the parameters name."""
+        return cls(parameters.tape_bytes, parameters.tape_secs)
+
+
+@attrs.define
+class TapeCounts:
+    """What was written."""
+
+    inputs: int = 0
+    octets: int = 0
+    states: int = 0
+    state_octets: int = 0
+    state_ns: int = 0
+    lost_inputs: int = 0  # after the tape ended early
+
+
+class TapeRecorder:
+    """TapeRecorder of one core, from `begin` to `end`."""
+
+    def __init__(
+        self,
+        core: Core,
+        segments: Sequence[Segment],
+        ring: SegmentRing,
+        limits: TapeLimits,
+        description: Mapping[str, Any],
+        log: Callable[[str, str], None] = lambda _code, _text: None,
+    ) -> None:
+        self._core = core
+        self._segments = tuple(segments)
+        self._ring = ring
+        self._limits = limits
+        self._description = description
+        self._log = log
+        self._hash = EffectHash()
+        self._class = type(core)
+        self._is_inside = False  # whether the core runs
+        self._is_on = False
+        self._peers: dict[Nla, int] = {}
+        self._checked_inputs = self._checked_ns = 0
+        self._now_ns = 0
+        self._batcher: _RecordedBatcher | None = None
+        self._outsiders: dict[str, tuple[Any, type]] = {}  # by name, with their classes
+        self.counts = TapeCounts()
+        self._reserve_octets = _RESERVE_OCTETS
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the tape."""
+        return self._ring.folder
+
+    @property
+    def fold(self) -> int:
+        """Hash of all effects since the tape began."""
+        return self._hash.fold
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the tape goes on."""
+        return self._is_on
+
+    # Begin and end
+
+    def begin(self, now_ns: int) -> None:
+        """Begin the tape with the state of the core. Raises `TapeError`."""
+        core = self._core
+        self._now_ns = now_ns
+        if isinstance(core, (SourceCore, ReceiverCore)):
+            core.single.close()
+        setup = getattr(core, "setup", None)
+        for name, calls in OUTSIDERS.items():
+            outsider = getattr(setup, name, None)
+            if outsider is not None and outsider is not AT_ONCE and outsider is not BY_PARAMETERS:
+                self._outsiders[name] = outsider, type(outsider)
+                outsider.__class__ = self._recorded_outsider(type(outsider), name, calls)
+        if isinstance(core, SourceCore) and not isinstance(core.batcher, NoBatcher):
+            self._batcher = _RecordedBatcher(self, core.batcher)
+            core.attach(self._batcher)
+            self._reserve_octets = _BATCHER_RESERVE_OCTETS
+        try:
+            self._open()
+        except BaseException:
+            self._restore()
+            raise
+        core.__class__ = self._recorded_class()
+        self._is_on = True
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the tape; `error` ended the node."""
+        if self._is_on:
+            try:
+                self._write_end(error)
+            finally:
+                self._stop()
+
+    def _stop(self) -> None:
+        self._is_on = False
+        self._restore()
+        self._ring.close_segment()
+
+    def _restore(self) -> None:
+        if type(self._core) is not self._class:
+            self._core.__class__ = self._class
+        for outsider, kind in self._outsiders.values():
+            outsider.__class__ = kind
+        self._outsiders.clear()
+        if self._batcher is not None:
+            cast("SourceCore", self._core).attach(self._batcher.batcher)
+            self._batcher = None
+
+    # The core
+
+    def _recorded_class(self) -> type:
+        """Return the class of the core with input methods that write."""
+        kind = self._class
+        members: dict[str, Any] = {
+            "__slots__": (),
+            "__module__": kind.__module__,
+            "receive": self._receive(kind.receive),
+            "handle_deadline": self._handle_deadline(kind.handle_deadline),
+        }
+        for name in CALLS:
+            if hasattr(kind, name):
+                members[name] = self._call(name, getattr(kind, name))
+        return type(kind.__name__, (kind,), members)
+
+    def _receive(self, receive: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(core: Core, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Any:
+            if self._is_inside:
+                return receive(core, train, channel, peer, now_ns)
+            self._write_train(train, channel, peer, now_ns)
+            return self._run("receive", functools.partial(receive, core, train, channel, peer, now_ns))
+
+        return recorded
+
+    def _handle_deadline(self, handle_deadline: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(core: Core, now_ns: int) -> Any:
+            if self._is_inside:
+                return handle_deadline(core, now_ns)
+            self._write(RecordKind.DEADLINE, now_ns)
+            return self._run("handle_deadline", functools.partial(handle_deadline, core, now_ns))
+
+        return recorded
+
+    def _call(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(core: Core, *args: Any, **kwargs: Any) -> Any:
+            if self._is_inside:
+                if self._batcher is not None and self._batcher.is_submitting:
+                    self._write(RecordKind.NESTED, self._now_ns, records.encode([name, args, kwargs]))
+                return call(core, *args, **kwargs)
+            self._write(RecordKind.CALL, self._now_ns, records.encode([name, args, kwargs]))
+            return self._run(name, functools.partial(call, core, *args, **kwargs))
+
+        return recorded
+
+    def _run(self, name: str, call: Callable[[], Any]) -> Any:
+        """Run one call of the core, and add its outcome to the hash."""
+        self._is_inside = True
+        try:
+            result = call()
+        except _REFUSALS as error:
+            self._is_inside = False
+            self._hash.add_text(f"refused: {type(error).__name__}", self._core.deadline_ns)
+            raise
+        except BaseException as error:
+            self._is_inside = False
+            if self._is_on:
+                self._write_end(error)
+                self._stop()
+            raise
+        self._is_inside = False
+        add_outcome(self._hash, name, result, self._core.deadline_ns)
+        return result
+
+    # Objects outside
+
+    def _recorded_outsider(self, kind: type, name: str, calls: Sequence[str]) -> type:
+        members: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__}
+        for call in calls:
+            members[call] = self._answer(f"{name}.{call}", getattr(kind, call))
+        return type(kind.__name__, (kind,), members)
+
+    def _answer(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(outsider: object, *args: Any) -> Any:
+            was_inside, self._is_inside = self._is_inside, False
+            try:
+                result = call(outsider, *args)
+            finally:
+                self._is_inside = was_inside
+            if was_inside:
+                self._write(RecordKind.RESULT, self._now_ns, records.encode([name, result]))
+            return result
+
+        return recorded
+
+    def write_outside(self, value: int) -> None:
+        """Write the deadline of the batcher, which has changed."""
+        self._write(RecordKind.OUTSIDE, self._now_ns, records.encode([BATCHER, value]))
+
+    # Writing
+
+    def _write(self, kind: RecordKind, now_ns: int, body: bytes = b"") -> None:
+        if not self._is_on:
+            self.counts.lost_inputs += 1
+            return
+        self._begin_input(now_ns, records.HEAD.size + len(body), kind)
+        if self._is_on:
+            self._write_body(kind, now_ns, body)
+
+    def _write_body(self, kind: RecordKind, now_ns: int, body: bytes, flag: int = 0, peer: int = 0) -> None:
+        ring = self._ring
+        at, head = ring.at, records.HEAD.size
+        length = head + len(body)
+        ring.view[at + head : at + length] = body
+        records.HEAD.pack_into(ring.view, at, 0, 0, self._hash.fold, kind, flag, peer, now_ns)
+        records.seal(ring.view, at, length, len(body))
+        ring.at = at + records.padded(length)
+
+    def _write_train(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> None:
+        if not self._is_on:
+            self.counts.lost_inputs += 1
+            return
+        part = _part_of(train)
+        head = records.HEAD.size + records.TRAIN.size
+        length = head + len(part) + train.length
+        self._begin_input(now_ns, length, RecordKind.RECEIVE)
+        if not self._is_on:
+            return
+        number = self._peers.get(peer)
+        if number is None:
+            number = self._add_peer(peer, now_ns)
+        ring, keeping, buffer = self._ring, train.keeping, train.buffer
+        view, at = ring.view, ring.at
+        records.TRAIN.pack_into(
+            view, at + records.HEAD.size, id(buffer), buffer.nbytes, train.offset, train.length, train.stride,
+            keeping.end, keeping.room, len(part),
+        )  # fmt: skip
+        if part:
+            view[at + head : at + head + len(part)] = part
+        view[at + length - train.length : at + length] = buffer.data[train.offset : train.offset + train.length]
+        flag = channel.segment.index << 1 | channel.is_group
+        records.HEAD.pack_into(view, at, 0, 0, self._hash.fold, RecordKind.RECEIVE, flag, number, now_ns)
+        records.seal(view, at, length, records.TRAIN.size)
+        ring.at = at + records.padded(length)
+
+    def _add_peer(self, peer: Nla, now_ns: int) -> int:
+        if len(self._peers) >= records.MOST_PEERS:
+            self._peers.clear()
+        number = self._peers[peer] = len(self._peers)
+        self._write_body(RecordKind.PEER, now_ns, peer.encode(), peer=number)
+        return number
+
+    def _begin_input(self, now_ns: int, length: int, kind: RecordKind) -> None:
+        """Make room for a record, and write what precedes an input."""
+        self._now_ns = now_ns
+        ring = self._ring
+        if kind in _BESIDE:
+            if ring.at + length + records.ALIGNMENT > len(ring.view):  # the core runs, and has no state to save
+                self._give_up(f"a call of {length} octets did not fit the segment")
+            return
+        needed = length + self._reserve_octets
+        if ring.at + needed > len(ring.view) or now_ns - ring.begun_ns > self._limits.age_ns // _SEGMENTS_AN_AGE:
+            self._rotate(now_ns, needed)
+            if not self._is_on:
+                return
+        self.counts.inputs += 1
+        if self._batcher is not None:
+            self._batcher.write_changed()
+        is_due = self.counts.inputs - self._checked_inputs >= _CHECK_INPUTS or now_ns - self._checked_ns >= _CHECK_IVL
+        if is_due:
+            self._write_check(now_ns)
+
+    def _write_check(self, now_ns: int) -> None:
+        self._checked_inputs, self._checked_ns = self.counts.inputs, now_ns
+        self._write_body(RecordKind.CHECK, now_ns, self._hash.digest)
+
+    def _write_end(self, error: BaseException | None) -> None:
+        self._write_check(self._now_ns)
+        text = "" if error is None else "".join(traceback.format_exception(error))[-_MOST_ERROR_CHARACTERS:]
+        self._write_body(RecordKind.END, self._now_ns, text.encode())
+
+    # Segments
+
+    def _rotate(self, now_ns: int, needed: int) -> None:
+        """Begin the next segment. A tape that cannot go on ends, with a line in the log."""
+        if needed > max(self._ring.segment_octets, self._ring.most_record_octets):
+            self._give_up(f"one read or call has {needed} octets, and tape_bytes has no room for it")
+            return
+        self._write_check(now_ns)
+        try:
+            self._open(needed)
+            self._ring.drop_older(now_ns - self._limits.age_ns)
+        except (OSError, TapeError) as error:
+            self._give_up(str(error))
+
+    def _give_up(self, reason: str) -> None:
+        self._log("tape-ended", f"the tape in {self._ring.folder} ends here: {reason}")
+        self._is_on = False
+        self._ring.close_segment()
+
+    def _open(self, needed: int = 0) -> None:
+        state = self._save()
+        octets = sum(map(len, state))
+        if octets > self._ring.most_state_octets:
+            raise TapeError(
+                f"the state of the node has {octets} octets, and a tape has room for {self._ring.most_state_octets}",
+                remedy=f"raise tape_bytes to {4 * octets}",
+            )
+        self.counts.states += 1
+        self.counts.state_octets = octets
+        description = dict(self._description) | {
+            "fold": self._hash.fold, "inputs": self.counts.inputs, "now_ns": self._now_ns,
+        }  # fmt: skip
+        self._ring.open(description, state, self._now_ns, needed)
+        self._peers.clear()
+        if self._batcher is not None:
+            self._batcher.forget()
+        self._hash.restart()
+
+    def _save(self) -> list[bytes | memoryview]:
+        """Return the state of the core, without what lies outside of it."""
+        core, kind, counters = self._core, type(self._core), self._core.counters
+        watch, counters.watch = counters.watch, NO_OBSERVER
+        outsiders = {id(outsider): name for name, (outsider, _) in self._outsiders.items()}
+        if self._batcher is not None:
+            outsiders[id(self._batcher)] = BATCHER
+        core.__class__ = self._class
+        try:
+            return save({"core": core, "segments": self._segments}, outsiders)
+        finally:
+            core.__class__ = kind
+            counters.watch = watch
+
+
+class _RecordedBatcher:
+    """Batcher of a source that writes when its deadline changes, and what it submits."""
+
+    def __init__(self, recorder: TapeRecorder, batcher: MessageBatcher) -> None:
+        self._recorder = recorder
+        self.batcher = batcher
+        self._written_ns: int | None = None  # in the open segment
+        self.is_submitting = False
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return self.batcher.deadline_ns
+
+    def handle_deadline(self, now_ns: int) -> None:
+        """Let the batcher submit. Write what it submits, and the end of its call."""
+        self.is_submitting = True
+        try:
+            self.batcher.handle_deadline(now_ns)
+        finally:
+            self.is_submitting = False
+        self._write()
+
+    def forget(self) -> None:
+        """Forget what was written: a segment begins."""
+        self._written_ns = None
+
+    def write_changed(self) -> None:
+        """Write the deadline if it has changed."""
+        if self.batcher.deadline_ns != self._written_ns:
+            self._write()
+
+    def _write(self) -> None:
+        self._written_ns = deadline_ns = self.batcher.deadline_ns
+        self._recorder.write_outside(deadline_ns)
+
+
+def _part_of(train: Train) -> bytes:
+    """Return which items of a read the core gets: whether its rejects, and the numbers of the items; b"" for all."""
+    if train.whole is None:
+        return b""
+    items, rejects = train.parse_scattered_untrusted()
+    wanted = set(map(id, items))
+    numbers = [number for number, item in enumerate(train.whole.parse_scattered_untrusted()[0]) if id(item) in wanted]
+    return struct.pack(f"<{len(numbers) + 1}H", bool(rejects), *numbers)
+
+
+def add_outcome(effects: EffectHash, name: str, result: Any, deadline_ns: int) -> None:
+    """Add what a call returned to a hash. A status has counters of the driver, which no replay knows."""
+    if name == "status":
+        effects.add((), deadline_ns)
+    elif isinstance(result, (list, tuple)):
+        effects.add(result, deadline_ns)
+    else:
+        effects.add_text(repr(result), deadline_ns)

@@ -1,0 +1,193 @@
+"""Records of a tape: their octets, written into a buffer and read back.
+
+Each record has a head: its length, a CRC-32 of the head, the hash of the effects before it, its kind, a flag, and the
+time by the core's clock. The length is written last, so a process that is killed leaves no half record. What a machine
+leaves that loses its power is told by the CRC-32, and by the hash of the effects.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import cbor2
+import numpy as np
+
+from pgm.crc32 import crc32
+from pgm.errors import TapeError
+from pgm.wire.train import Octets
+
+
+class RecordKind(enum.IntEnum):
+    """RecordKind of a record."""
+
+    RECEIVE = 1  # a read: a train of datagrams
+    DEADLINE = 2  # the core's timer
+    CALL = 3  # another call of the core, by its name
+    NESTED = 4  # a call of the core during a call, by an object outside of it
+    RESULT = 5  # the answer of an object outside of the core
+    PEER = 6  # the address that a number stands for
+    CHECK = 7  # the digest of all effects since the segment's start
+    OUTSIDE = 8  # a value of an object outside of the core, which the core reads
+    END = 9  # the node's last words
+
+
+HEAD = struct.Struct("<IIIBBHq")  # length, CRC-32, hash, kind, flag, number of a peer, time
+_LENGTH = struct.Struct("<I")
+_CRC = struct.Struct("<I")
+_CHECKED_FROM = 8  # the octets of a head behind its CRC-32
+# Identity and octets of the chunk, place and length of the train, stride, end and room, and the octets that name a part.
+TRAIN = struct.Struct("<QQQIIqqH")
+ALIGNMENT = 8
+MOST_PEERS = 0xFFFF
+
+_ARRAY_TAG, _ROWS_TAG = 40_001, 40_002
+
+
+@attrs.frozen
+class TapeRecord:
+    """One record: its place on the tape, its head and its body."""
+
+    at: int
+    kind: RecordKind
+    flag: int
+    peer: int
+    now_ns: int
+    fold: int
+    body: memoryview
+
+
+@attrs.define(eq=False)
+class TrainRecord:
+    """A train of a tape, and its place in the memory of the node."""
+
+    identity: int
+    chunk_octets: int
+    offset: int
+    length: int
+    stride: int
+    end: int
+    room: int
+    part: bytes  # of the items that the core got, by number, if others got the rest; empty: all
+    octets: memoryview
+
+
+@attrs.frozen
+class GivenRows:
+    """Payloads of equal size that a source's application writes in place."""
+
+    array: Octets
+
+    @property
+    def count(self) -> int:
+        """Number of payloads."""
+        return len(self.array)
+
+    @property
+    def octets(self) -> int:
+        """Octets of each payload."""
+        return int(self.array.shape[1])
+
+    def write(self, rows: Octets, first: int) -> None:
+        """Write payloads from `first` on into the rows."""
+        rows[...] = self.array[first : first + len(rows)]
+
+
+def padded(octets: int) -> int:
+    """Return the octets of a record with its padding."""
+    return -(-octets // ALIGNMENT) * ALIGNMENT
+
+
+def seal(view: memoryview, at: int, length: int, checked: int) -> None:
+    """Complete a record whose head and body are in place. `checked` octets of the body are part of the CRC-32."""
+    _CRC.pack_into(view, at + 4, crc32(view[at + _CHECKED_FROM : at + HEAD.size + checked], length))
+    _LENGTH.pack_into(view, at, length)
+
+
+def checked_octets(kind: int, octets: int) -> int:
+    """Return how many octets of a body its head's CRC-32 covers: not the datagrams, whose effects are hashed."""
+    return TRAIN.size if kind == RecordKind.RECEIVE else octets
+
+
+def read_untrusted(view: memoryview, at: int = 0) -> Iterator[TapeRecord]:
+    """Yield the records of a segment, up to the first that is not whole."""
+    size = len(view)
+    while at + HEAD.size <= size:
+        length, crc, fold, kind, flag, peer, now_ns = HEAD.unpack_from(view, at)
+        if length < HEAD.size or at + length > size or kind not in _KINDS:
+            return
+        checked = checked_octets(kind, length - HEAD.size)
+        if checked > length - HEAD.size:
+            return
+        if crc32(view[at + _CHECKED_FROM : at + HEAD.size + checked], length) != crc:
+            return
+        yield TapeRecord(at, RecordKind(kind), flag, peer, now_ns, fold, view[at + HEAD.size : at + length])
+        at += padded(length)
+
+
+_KINDS = frozenset(int(kind) for kind in RecordKind)
+
+
+def train_untrusted(body: memoryview) -> TrainRecord:
+    """Return the train of a record. Raises `TapeError` if its numbers contradict each other."""
+    identity, chunk_octets, offset, length, stride, end, room, part = TRAIN.unpack_from(body)
+    octets = body[TRAIN.size + part :]
+    is_inside = offset + length <= chunk_octets and 0 <= end <= chunk_octets and 0 <= room <= chunk_octets - end
+    if not is_inside or len(octets) != length or not stride:
+        raise TapeError("a read on the tape is damaged", remedy="replay until there: --until")
+    return TrainRecord(
+        identity, chunk_octets, offset, length, stride, end, room, bytes(body[TRAIN.size : TRAIN.size + part]), octets
+    )
+
+
+def encode(value: Any) -> bytes:
+    """Return the octets of the arguments of a call, or of a result."""
+    return cbor2.dumps(value, default=_encode_other)
+
+
+def _encode_other(encoder: cbor2.CBOREncoder, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        octets = np.ascontiguousarray(value)
+        encoder.encode(cbor2.CBORTag(_ARRAY_TAG, [octets.dtype.str, list(octets.shape), octets.tobytes()]))
+    elif isinstance(value, np.integer):
+        encoder.encode(int(value))
+    elif isinstance(value, enum.Enum):
+        encoder.encode(value.value)
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        encoder.encode(memoryview(value).tobytes())
+    elif all(hasattr(value, name) for name in ("count", "octets", "write")):
+        rows = np.empty((value.count, value.octets), np.uint8)
+        value.write(rows, 0)
+        encoder.encode(cbor2.CBORTag(_ROWS_TAG, [list(rows.shape), rows.tobytes()]))
+    elif hasattr(value, "__iter__"):
+        encoder.encode(list(value))
+    else:
+        raise TapeError(f"a call with {type(value).__qualname__} cannot be kept on a tape")
+
+
+def decode_untrusted(octets: bytes | memoryview) -> Any:
+    """Return the value that `encode` took. Raises `TapeError`."""
+    try:
+        return _restored(cbor2.loads(bytes(octets)))
+    except (cbor2.CBORDecodeError, ValueError, TypeError, OverflowError) as error:
+        raise TapeError(f"a call on the tape is damaged: {error}", remedy="replay until there: --until") from None
+
+
+def _restored(value: Any) -> Any:
+    """Return a value with arrays in place of their tags. Hooks of the decoder differ between its versions."""
+    if isinstance(value, (list, tuple)):
+        return [_restored(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _restored(item) for key, item in value.items()}
+    if not isinstance(value, cbor2.CBORTag):
+        return value
+    if value.tag == _ARRAY_TAG:
+        dtype, shape, octets = value.value
+        return np.frombuffer(octets, np.dtype(dtype)).reshape(shape)
+    if value.tag == _ROWS_TAG:
+        shape, octets = value.value
+        return GivenRows(np.frombuffer(octets, np.uint8).reshape(shape))
+    raise ValueError(f"unknown tag {value.tag}")

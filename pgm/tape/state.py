@@ -1,0 +1,284 @@
+"""Saved state of a core, from which a replay begins.
+
+A core is a graph of plain objects, so pickle saves it. Three things need care. Packets lie in chunks of memory that
+many runs share, and cores join runs that are adjacent in memory: arrays are therefore saved as views of blocks, and
+overlapping views share their block again. Objects of the application or of the operating system lie outside of the
+cores, and are saved as names. Keys refuse to be pickled.
+
+Loading runs no code outside of the cores: `_Unpickler` finds names of the sans-IO layers alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import io
+import operator
+import pickle
+import struct
+import sys
+import types
+import weakref
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from pgm.errors import TapeError
+from pgm.wire.train import Octets
+
+MAGIC = b"PGMSTAT1"
+# Magic, CRC-32 of all that follows, octets of the pickle, number of blocks, number of arrays.
+_HEAD = struct.Struct("<8sIQQQ")
+_BLOCK = struct.Struct("<QQ")  # octets of a block, and those stored: zeros at the end are left out
+# Block, offset in it, identity and octets of the saved array, writable, then its dtype, shape and strides.
+_ARRAY = struct.Struct("<QQQQ?BB")
+_DTYPE_OCTETS = 16
+_PAGE = 4096
+
+# Packages whose classes and functions a state may name. None of their modules does input or output.
+_PACKAGES = ("pgm.core", "pgm.wire", "pgm.fec", "pgm.parameters", "pgm.units", "aggregator", "repairer")
+_NAMES = frozenset(
+    {
+        ("builtins", "set"), ("builtins", "frozenset"), ("builtins", "bytearray"), ("builtins", "range"),
+        ("builtins", "slice"), ("builtins", "object"), ("collections", "OrderedDict"), ("collections", "deque"),
+        ("collections", "defaultdict"), ("collections", "Counter"), ("functools", "partial"), ("random", "Random"),
+        ("itertools", "count"), ("copyreg", "_reconstructor"), ("numpy", "dtype"),
+        ("numpy._core.multiarray", "scalar"), ("numpy.core.multiarray", "scalar"),
+    }
+)  # fmt: skip
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+def array(index: int) -> None:
+    """Stand for an array of a state, which the loader makes."""
+
+
+def view(index: int) -> None:
+    """Stand for a memoryview of a state, which the loader makes."""
+
+
+def named(name: str) -> None:
+    """Stand for a singleton, or for an object outside of the cores, which the loader finds."""
+
+
+@attrs.define
+class LoadedState:
+    """A loaded state: the saved value, and its arrays by their former identity and size, as far as any is in use."""
+
+    value: Any
+    arrays: weakref.WeakValueDictionary[tuple[int, int], np.ndarray[Any, Any]]
+
+
+def is_core_name(module: str, name: str) -> bool:
+    """Return whether a state may name an object."""
+    return (module, name) in _NAMES or any(
+        module == package or module.startswith(f"{package}.") for package in _PACKAGES
+    )
+
+
+# Saving
+
+
+def _constants() -> dict[int, str]:
+    """Return the names of the constants of all loaded modules of the cores, by identity: cores compare by identity."""
+    found = {}
+    for module in tuple(sys.modules.values()):
+        name = getattr(module, "__name__", "")
+        if not is_core_name(name, ""):
+            continue
+        for key, value in vars(module).items():
+            kind = type(value)
+            if not isinstance(value, (type, enum.Enum)) and is_core_name(kind.__module__, kind.__qualname__):
+                found[id(value)] = f"{name}:{key}"
+    return found
+
+
+def _constant(name: str) -> object:
+    """Return the constant of a name. Raises `TapeError`."""
+    module, _, key = name.partition(":")
+    if not is_core_name(module, key):
+        raise TapeError(f"the tape names {name}, which is no part of a core", remedy="use a tape of pgm run")
+    value: object = vars(importlib.import_module(module)).get(key)
+    if not is_core_name(type(value).__module__, type(value).__qualname__):
+        raise TapeError(f"the tape names {name}, which is no constant of a core", remedy="use a tape of pgm run")
+    return value
+
+
+class _Pickler(pickle.Pickler):
+    """Pickler of cores. `outsiders` has names of objects outside of the cores, by their identity."""
+
+    def __init__(self, file: io.BytesIO, outsiders: Mapping[int, str]) -> None:
+        super().__init__(file, protocol=5)
+        self._names = _constants() | dict(outsiders)
+        self.arrays: list[np.ndarray[Any, Any]] = []
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how an array, or an object outside of the cores, is saved."""
+        kind = type(obj)
+        if kind is np.ndarray and not obj.dtype.hasobject:
+            self.arrays.append(obj)
+            return array, (len(self.arrays) - 1,)
+        if kind is memoryview:
+            self.arrays.append(np.frombuffer(obj, np.uint8))
+            return view, (len(self.arrays) - 1,)
+        name = self._names.get(id(obj))
+        if name is not None:
+            return named, (name,)
+        if isinstance(obj, type) or kind in _FUNCTIONS or is_core_name(kind.__module__, kind.__qualname__):
+            return NotImplemented
+        if kind.__module__ in ("numpy", "numpy.dtypes", "operator", "builtins"):
+            return NotImplemented
+        raise TapeError(
+            f"the state of this node holds a {kind.__module__}.{kind.__qualname__}, which no tape keeps",
+            remedy="run the node without --tape",
+        )
+
+
+def save(value: Any, outsiders: Mapping[int, str]) -> list[bytes | memoryview]:
+    """Return the octets of a saved value, in pieces. `outsiders` are saved as names. Raises `TapeError`."""
+    file = io.BytesIO()
+    pickler = _Pickler(file, outsiders)
+    try:
+        pickler.dump(value)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TapeError(
+            f"the state of this node cannot be saved: {error}", remedy="run the node without --tape"
+        ) from None
+    blocks, rows = _blocks_of(pickler.arrays)
+    pieces: list[bytes | memoryview] = []
+    for block in blocks:
+        stored = _used_octets(block)
+        pieces += [_BLOCK.pack(block.nbytes, stored), block[:stored].data]
+    pieces += rows
+    pieces.append(file.getvalue())
+    checksum = 0
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+    return [_HEAD.pack(MAGIC, checksum, len(pieces[-1]), len(blocks), len(rows)), *pieces]
+
+
+def _blocks_of(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[list[Octets], list[bytes]]:
+    """Return the memory of arrays, and a row for each array; overlapping arrays are views of one block."""
+    bounds = [np.lib.array_utils.byte_bounds(one) for one in arrays]
+    order = sorted(range(len(arrays)), key=lambda index: bounds[index])
+    blocks: list[tuple[int, int]] = []
+    block_of = [0] * len(arrays)
+    for index in order:
+        begin, end = bounds[index]
+        if blocks and begin < blocks[-1][1]:
+            blocks[-1] = blocks[-1][0], max(blocks[-1][1], end)
+        else:
+            blocks.append((begin, end))
+        block_of[index] = len(blocks) - 1
+    rows = []
+    for index, one in enumerate(arrays):
+        offset = one.__array_interface__["data"][0] - blocks[block_of[index]][0] if one.size else 0
+        head = _ARRAY.pack(block_of[index], offset, id(one), one.nbytes, one.flags.writeable, one.ndim, 0)
+        dtype = one.dtype.str.encode().ljust(_DTYPE_OCTETS)
+        rows.append(head + dtype + struct.pack(f"<{2 * one.ndim}q", *one.shape, *one.strides))
+    return [_memory(begin, end, arrays) for begin, end in blocks], rows
+
+
+def _memory(begin: int, end: int, _owners: object) -> Octets:
+    """Return the octets of an interval of memory, which belongs to `_owners`."""
+    interface = {"data": (begin, True), "shape": (end - begin,), "typestr": "|u1", "version": 3}
+    return np.asarray(types.SimpleNamespace(__array_interface__=interface)) if end > begin else np.empty(0, np.uint8)
+
+
+def _used_octets(block: Octets) -> int:
+    """Return the octets up to the last page that is not zero: chunks are mapped before they are filled."""
+    at = block.nbytes
+    while at and not block[max(0, at - _PAGE) : at].any():
+        at = max(0, at - _PAGE)
+    return at
+
+
+# Loading
+
+
+class _Unpickler(pickle.Unpickler):
+    """Unpickler of cores."""
+
+    def __init__(self, file: io.BytesIO, loaders: Mapping[str, Callable[..., object]]) -> None:
+        super().__init__(file)
+        self._loaders = loaders
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        """Return a class or function of the sans-IO layers. Raises `TapeError` for all other names."""
+        if module == __name__ and name in self._loaders:
+            return self._loaders[name]
+        if (module, name) == ("builtins", "getattr"):
+            return _attribute
+        if (module, name) == ("operator", "attrgetter"):
+            return _attrgetter
+        if "__" not in name and is_core_name(module, name):
+            found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+            if is_core_name(getattr(found, "__module__", ""), getattr(found, "__qualname__", "")):
+                return found
+        raise TapeError(f"the tape names {module}.{name}, which is no part of a core", remedy="use a tape of pgm run")
+
+
+def _attribute(owner: object, name: str) -> object:
+    """Return a method of an object of the cores."""
+    kind = owner if isinstance(owner, type) else type(owner)
+    if "__" in name or not is_core_name(kind.__module__, kind.__qualname__):
+        raise TapeError(f"the tape names {kind.__qualname__}.{name}", remedy="use a tape of pgm run")
+    return getattr(owner, name)
+
+
+def _attrgetter(name: str) -> object:
+    if "_" in name or "." in name:
+        raise TapeError(f"the tape reads an attribute {name}", remedy="use a tape of pgm run")
+    return operator.attrgetter(name)
+
+
+def load(octets: bytes | memoryview, outsiders: Mapping[str, object]) -> LoadedState:
+    """Return a saved value. Raises `TapeError` if the octets are damaged."""
+    octets = memoryview(octets)
+    try:
+        return _load(octets, outsiders)
+    except TapeError:
+        raise
+    except Exception as error:  # the octets are of an earlier version, or damaged
+        raise TapeError(
+            f"the state on the tape cannot be read: {error!r}", remedy="use the version that wrote it"
+        ) from None
+
+
+def _load(octets: memoryview, outsiders: Mapping[str, object]) -> LoadedState:
+    magic, checksum, pickled, block_count, array_count = _HEAD.unpack_from(octets)
+    if magic != MAGIC or zlib.crc32(octets[_HEAD.size :]) != checksum:
+        raise TapeError("a state on the tape is damaged or not complete", remedy="use another tape")
+    at = _HEAD.size
+    blocks: list[Octets] = []
+    for _ in range(block_count):
+        size, stored = _BLOCK.unpack_from(octets, at)
+        at += _BLOCK.size
+        block = np.zeros(size, np.uint8)
+        block[:stored] = octets[at : at + stored]
+        blocks.append(block)
+        at += stored
+    arrays: list[np.ndarray[Any, Any]] = []
+    by_identity: weakref.WeakValueDictionary[tuple[int, int], np.ndarray[Any, Any]] = weakref.WeakValueDictionary()
+    for _ in range(array_count):
+        block_index, offset, identity, size, is_writable, ndim, _ = _ARRAY.unpack_from(octets, at)
+        at += _ARRAY.size
+        dtype = bytes(octets[at : at + _DTYPE_OCTETS]).decode().strip()
+        numbers = struct.unpack_from(f"<{2 * ndim}q", octets, at + _DTYPE_OCTETS)
+        at += _DTYPE_OCTETS + 16 * ndim
+        one = np.ndarray(numbers[:ndim], np.dtype(dtype), blocks[block_index], offset, numbers[ndim:])
+        one.flags.writeable = is_writable
+        by_identity[identity, size] = one
+        arrays.append(one)
+    del blocks
+    loaders: dict[str, Callable[..., object]] = {
+        "array": arrays.__getitem__,
+        "view": lambda index: arrays[index].data,
+        "named": lambda name: outsiders[name] if name in outsiders else _constant(name),
+    }
+    value = _Unpickler(io.BytesIO(octets[at : at + pickled]), loaders).load()
+    return LoadedState(value, by_identity)
