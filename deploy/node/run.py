@@ -22,7 +22,15 @@ from deploy.node.supervisor import end_with_supervisor
 from deploy.terminal.completion import node_names
 from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.log import log, log_format, name_log
-from deploy.terminal.options import generated_messages, loss_seed, message_size, option, telemetry_folder, topology_file
+from deploy.terminal.options import (
+    generated_messages,
+    loss_seed,
+    message_size,
+    option,
+    tape_folder,
+    telemetry_folder,
+    topology_file,
+)
 from deploy.terminal.output import command, print_json, warn
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost
@@ -261,6 +269,7 @@ async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str
 @click.option("--until-closed", is_flag=True, help="Receiver: end when the first stream ends.")
 @loss_seed
 @telemetry_folder
+@tape_folder
 @log_format
 @command
 def run(
@@ -268,7 +277,6 @@ def run(
     node: str,
     stream: str | None,
     seed: str | None,
-    telemetry: Path | None,
     as_json: bool,
     **work: Any,
 ) -> None:
@@ -282,13 +290,15 @@ def run(
     pgm run tree.toml --node floor-2-repairer
     pgm run tree.toml --node desk-7 --generate 10000 --until-closed &
     pgm run tree.toml --node exchange --generate 10000
+    pgm run tree.toml --node desk-7 --tape tapes
 
     Exits with 0 when the work is done or a signal stopped the node.
     """
     plan = plan_node(load_checked(file), node)
     name_log(plan.name)
-    if telemetry is not None:
-        plan = attrs.evolve(plan, telemetry=str(telemetry))
+    folders: dict[str, Any] = {name: work.pop(name) for name in ("telemetry", "tape")}
+    given: dict[str, Any] = {name: str(folder) for name, folder in folders.items() if folder is not None}
+    plan = attrs.evolve(plan, **given)
     test_work = TestWork(**work)
     if plan.role is Role.SOURCE and (test_work.hold or not (test_work.messages or test_work.idle)):
         require_stdin()

@@ -89,7 +89,7 @@ def agent_unit_text(plans: Iterable[NodePlan], topology: str, file: Path, execut
         words += ["--bind", "::" if any(address.version == 6 for address in addresses) else "0.0.0.0"]
         words += [word for option, name in _CREDENTIALS for word in (option, f"%d/{name}")]
     loaded = "" if is_local else "\n".join(f"LoadCredential={name}:{_SECRETS}/{name}" for _, name in _CREDENTIALS)
-    return _template("agent.service").substitute(
+    return template("agent.service").substitute(
         topology=topology,
         file=file,
         command=" ".join(words),
@@ -101,7 +101,7 @@ def agent_unit_text(plans: Iterable[NodePlan], topology: str, file: Path, execut
 
 def _sandbox(executable: str, file: Path, *, needs_raw: bool) -> str:
     """Return the unit's lines about rights, without the last newline."""
-    text = _template("sandbox.txt").substitute(
+    text = template("sandbox.txt").substitute(
         capabilities="CAP_NET_RAW" if needs_raw else "",
         private_users="no" if needs_raw else "yes",  # a capability of a user namespace opens no raw socket
         home="read-only" if _is_at_home(executable, str(file)) else "yes",

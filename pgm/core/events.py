@@ -96,6 +96,8 @@ _ROWS = (
     EventKind("member-silent", "A member of an acknowledged stream was silent for ack_expiry. The member's parent no longer waits for it.", "Check that the member's node runs."),
     EventKind("member-stuck", "A member of an acknowledged stream takes nothing. The member's parent no longer waits for it.", "Look at the member's application."),
     EventKind("acker-distrusted", "The acker of a stream with congestion control never acknowledged, or its acks contradict its reports. Another acker is elected.", "Look at that node, and look for a sender that forges reports in its name."),
+    EventKind("tape", "The inputs of this node are kept on a tape, in the folder that the event names."),
+    EventKind("tape-ended", "A tape can take no more: the disk is full, or tape_bytes is too small for the state of the node. The node goes on.", "Free disk space, or raise tape_bytes, and restart the node for a new tape."),
     EventKind("archive-slow", "The disk is slower than the stream. The excess packets are in the archive as lost.", "Give the archive a faster disk. Raise record_queue_bytes if the disk is slow only for moments."),
     EventKind("archive-full", "The disk accepts no data. Packets are recorded as lost until the disk accepts data again.", "Free disk space, or lower record_bytes or record_secs."),
     EventKind("archive-resumed", "The disk accepts data again and recording continues."),

@@ -11,6 +11,7 @@ from pgm.core.segment import Segment
 from pgm.core.structures.arena import PROCESS_MEMORY, READING_OCTETS, Arena, ChunkMemory
 from pgm.net.control.operated_process import Log, start_operating
 from pgm.net.control.status_socket import snapshot_of
+from pgm.net.driver.node_tape import taping_of
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.rest_settings import element_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
@@ -65,7 +66,7 @@ async def run_element(
     gc.freeze()
     started_ns = driver.now_ns()
     try:
-        with observing(plan, driver):
+        with taping_of(plan, driver), observing(plan, driver):
             async with open_plain_nursery() as nursery:
                 nursery.start_soon(driver.run)
                 await start_operating(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns), log)

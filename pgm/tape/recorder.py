@@ -103,6 +103,7 @@ class TapeRecorder:
         self._is_on = False
         self._peers: dict[Nla, int] = {}
         self._checked_inputs = self._checked_ns = 0
+        self._unlogged = ""  # why the tape ended; told after the core's call
         self._now_ns = 0
         self._batcher: _RecordedBatcher | None = None
         self._outsiders: dict[str, tuple[Any, type]] = {}  # by name, with their classes
@@ -234,6 +235,9 @@ class TapeRecorder:
                 self._stop()
             raise
         self._is_inside = False
+        if self._unlogged:
+            text, self._unlogged = self._unlogged, ""
+            self._log("tape-ended", text)
         add_outcome(self._hash, name, result, self._core.deadline_ns)
         return result
 
@@ -359,9 +363,9 @@ class TapeRecorder:
             self._give_up(str(error))
 
     def _give_up(self, reason: str) -> None:
-        self._log("tape-ended", f"the tape in {self._ring.folder} ends here: {reason}")
         self._is_on = False
         self._ring.close_segment()
+        self._unlogged = f"the tape in {self._ring.folder} ends here: {reason}"
 
     def _open(self, needed: int = 0) -> None:
         state = self._save()

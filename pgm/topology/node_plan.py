@@ -176,6 +176,7 @@ class NodePlan:
     children: ChildrenPlan = ChildrenPlan()
     asks_below_trail: bool = False  # some server is a repairer, whose cache may exceed the source's window
     telemetry: str = ""  # folder for events; empty: no events are written
+    tape: str = ""  # folder for tapes of the inputs; empty: none is kept
     record_directory: str | None = None  # directory of the archive
     record_service: str = ""  # address of the range service of the archive; empty: the node starts none
     archives: tuple[str, ...] = ()  # addresses of the range services for a receiver or recorder, the nearest first

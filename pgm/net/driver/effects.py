@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, Protocol
 
-from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Evidence, Save, Send, Snapshot, SnapshotWanted
+from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Evidence, Notice, Save, Send, Snapshot, SnapshotWanted
 from pgm.core.events import ForApplication, Happening
 from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
@@ -76,6 +76,10 @@ class EffectPerformer:
     def reschedule(self) -> None:
         """Check the core's deadline again after a call of the core."""
         raise NotImplementedError
+
+    def tell(self, code: str, text: str) -> None:
+        """Give the application a notice of the driver."""
+        self._hand_over(Notice(code, text))
 
     def push(self) -> None:
         """Send accepted data, at once or soon."""

@@ -18,6 +18,7 @@ from pgm.core.session.start_positions import BY_PARAMETERS
 from pgm.core.window.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
+from pgm.net.driver.node_tape import taping_of
 from pgm.net.driver.rest_settings import receiver_read_settings
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.keywords import NodeParameters
@@ -235,7 +236,7 @@ def open_source(
             outbox = SourceOutbox(packer, handler_of(on_notice, plan.name, stream), giver=giver)
             driver = BusyPollDriver(core, opened.links, outbox)
         try:
-            with observing(plan, driver):
+            with taping_of(plan, driver), observing(plan, driver):
                 endpoint = SourceEndpoint(core, driver, packer, BusyPollWaits(driver, driver.loop.turn), giver)
                 source = BusyPollSource(endpoint, _CallingThread(driver))
                 source.poll()  # the first SPM
@@ -282,7 +283,7 @@ def open_receiver(
             )
             driver = BusyPollDriver(core, opened.links, inbox, receiver_read_settings(limits), inbox.singles.take)
         try:
-            with observing(plan, driver):
+            with taping_of(plan, driver), observing(plan, driver):
                 waits = BusyPollWaits(driver, driver.loop.poll, limits.rx_spin_ivl, limits.rx_block_ivl)
                 with resuming(life, core, inbox, positions) as queue:
                     endpoint = ReceiverEndpoint(core, driver, queue, waits, decoders, policies, positions)

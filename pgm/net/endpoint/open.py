@@ -38,6 +38,7 @@ from pgm.net.core_factory import (
 from pgm.net.driver.effects import Application
 from pgm.net.driver.event_loops import TaskStatus, current_loop
 from pgm.net.driver.node_driver import NodeDriver
+from pgm.net.driver.node_tape import taping_of
 from pgm.net.driver.rest_settings import ReadSettings, receiver_read_settings
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
@@ -251,13 +252,13 @@ def receiving_driver(
 async def driven(driver: NodeDriver, plan: NodePlan | None = None, answer: Answer = "no") -> AsyncIterator[None]:
     """Run a driver for the length of a block. Afterwards it leaves its links.
 
-    With a plan, the driver writes the telemetry of that plan. `answer` says whether it answers `pgm status` and `pgm
+    With a plan, the driver writes the telemetry and the tape of that plan. `answer` says whether it answers `pgm status` and `pgm
     ctl` meanwhile, as in `open_source`.
     """
     driver.plan = plan
     observation = nullcontext() if plan is None else observing(plan, driver)
     try:
-        with observation:
+        with taping_of(plan, driver), observation:
             async with current_loop().open_background() as tasks:
                 if plan is not None and answer != "no":
                     await tasks.start(_answer, plan, driver, answer)
