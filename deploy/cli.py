@@ -22,6 +22,7 @@ _COMMANDS = {
     "plan": ("deploy.topology.plan", "Print the tree of a topology file, with the addresses and timers of every node."),
     "schema": ("deploy.topology.schema", "Print the JSON Schema of topology files, for editors."),
     "run": ("deploy.node.run", "Run one node of a topology in the foreground."),
+    "replay": ("deploy.node.replay", "Replay the inputs of a node from a tape of pgm run, and show what it did."),
     "up": ("deploy.node.up", "Run all nodes of a topology on this machine."),
     "send": ("deploy.stream.send", "Publish standard input."),
     "recv": ("deploy.stream.recv", "Write received messages to standard output."),

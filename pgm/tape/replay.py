@@ -99,6 +99,7 @@ class Replay:
         self._records: Iterator[tuple[ReadSegment, TapeRecord]] = self._read()
         self._ahead: tuple[ReadSegment, TapeRecord] | None = None
         self.inputs: int = first.description["inputs"]
+        self.first_input = self.inputs  # inputs before the state from which the replay began
         self.begun_ns: int = first.description["now_ns"]
         self.now_ns = self.begun_ns
         self.checks = 0
