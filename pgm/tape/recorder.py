@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,9 +30,10 @@ from pgm.parameters import Parameters
 from pgm.tape import records
 from pgm.tape.effect_hash import EffectHash
 from pgm.tape.records import RecordKind
-from pgm.tape.segments import SegmentRing
+from pgm.tape.segments import SegmentRing, write_state
 from pgm.tape.state import save
-from pgm.units import KIB, MILLISECOND
+from pgm.tape.state_process import StateProcess
+from pgm.units import KIB, MIB, MILLISECOND
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 
@@ -49,6 +51,7 @@ _CHECK_INPUTS = 256
 _CHECK_IVL = 100 * MILLISECOND
 _MOST_ERROR_CHARACTERS = 4000
 _SEGMENTS_AN_AGE = 8
+_FORK_OCTETS = 4 * MIB  # from this size on a child saves the state: it takes 10 ms and more
 _BESIDE = (RecordKind.NESTED, RecordKind.RESULT, RecordKind.OUTSIDE)  # records that belong to an input
 # Room that an input leaves in its segment for records beside it: a batcher submits messages of some packets.
 _RESERVE_OCTETS, _BATCHER_RESERVE_OCTETS = 8 * KIB, 160 * KIB
@@ -72,10 +75,9 @@ class TapeCounts:
     """What was written."""
 
     inputs: int = 0
-    octets: int = 0
     states: int = 0
-    state_octets: int = 0
-    state_ns: int = 0
+    state_octets: int = 0  # of the last state that is known
+    state_ns: int = 0  # for which the last state stopped the node
     lost_inputs: int = 0  # after the tape ended early
 
 
@@ -107,6 +109,7 @@ class TapeRecorder:
         self._now_ns = 0
         self._batcher: _RecordedBatcher | None = None
         self._outsiders: dict[str, tuple[Any, type]] = {}  # by name, with their classes
+        self._states = StateProcess()
         self.counts = TapeCounts()
         self._reserve_octets = _RESERVE_OCTETS
 
@@ -163,6 +166,7 @@ class TapeRecorder:
         self._is_on = False
         self._restore()
         self._ring.close_segment()
+        self._states.reap(waits=True)
 
     def _restore(self) -> None:
         if type(self._core) is not self._class:
@@ -269,66 +273,60 @@ class TapeRecorder:
     # Writing
 
     def _write(self, kind: RecordKind, now_ns: int, body: bytes = b"") -> None:
+        """Write an input, or what belongs to one."""
         if not self._is_on:
-            self.counts.lost_inputs += 1
+            self.counts.lost_inputs += kind not in _BESIDE
             return
-        self._begin_input(now_ns, records.HEAD.size + len(body), kind)
+        if kind in _BESIDE:  # leaves with the next input
+            self._put(kind, body)
+            return
+        self._begin_input(now_ns, records.HEAD.size + len(body))
         if self._is_on:
-            self._write_body(kind, now_ns, body)
+            self._put(kind, body)
+            self._flush()
 
-    def _write_body(self, kind: RecordKind, now_ns: int, body: bytes, flag: int = 0, peer: int = 0) -> None:
-        ring = self._ring
-        at, head = ring.at, records.HEAD.size
-        length = head + len(body)
-        ring.view[at + head : at + length] = body
-        records.HEAD.pack_into(ring.view, at, 0, 0, self._hash.fold, kind, flag, peer, now_ns)
-        records.seal(ring.view, at, length, len(body))
-        ring.at = at + records.padded(length)
+    def _put(self, kind: RecordKind, body: bytes, tag: records.Tag = records.NO_TAG) -> None:
+        record = records.build(kind, tag, self._now_ns, self._hash.fold, body)
+        self._ring.put(record, records.padding(len(record)))
 
     def _write_train(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> None:
         if not self._is_on:
             self.counts.lost_inputs += 1
             return
-        part = _part_of(train)
-        head = records.HEAD.size + records.TRAIN.size
-        length = head + len(part) + train.length
-        self._begin_input(now_ns, length, RecordKind.RECEIVE)
+        part, octets, keeping, buffer = _part_of(train), train.length, train.keeping, train.buffer
+        self._begin_input(now_ns, records.HEAD.size + records.TRAIN.size + len(part) + octets)
         if not self._is_on:
             return
         number = self._peers.get(peer)
         if number is None:
-            number = self._add_peer(peer, now_ns)
-        ring, keeping, buffer = self._ring, train.keeping, train.buffer
-        view, at = ring.view, ring.at
-        records.TRAIN.pack_into(
-            view, at + records.HEAD.size, id(buffer), buffer.nbytes, train.offset, train.length, train.stride,
-            keeping.end, keeping.room, len(part),
-        )  # fmt: skip
-        if part:
-            view[at + head : at + head + len(part)] = part
-        view[at + length - train.length : at + length] = buffer.data[train.offset : train.offset + train.length]
-        flag = channel.segment.index << 1 | channel.is_group
-        records.HEAD.pack_into(view, at, 0, 0, self._hash.fold, RecordKind.RECEIVE, flag, number, now_ns)
-        records.seal(view, at, length, records.TRAIN.size)
-        ring.at = at + records.padded(length)
+            number = self._add_peer(peer)
+        place = records.TRAIN.pack(
+            id(buffer), buffer.nbytes, train.offset, octets, train.stride, keeping.end, keeping.room, len(part)
+        )
+        tag = channel.segment.index << 1 | channel.is_group, number
+        head = records.build(RecordKind.RECEIVE, tag, now_ns, self._hash.fold, place, len(part) + octets)
+        datagrams = buffer.data[train.offset : train.offset + octets]
+        self._ring.put(head, part, datagrams, records.padding(len(head) + len(part) + octets))
+        self._flush()
 
-    def _add_peer(self, peer: Nla, now_ns: int) -> int:
+    def _flush(self) -> None:
+        try:
+            self._ring.flush()
+        except OSError as error:
+            self._give_up(str(error))
+
+    def _add_peer(self, peer: Nla) -> int:
         if len(self._peers) >= records.MOST_PEERS:
             self._peers.clear()
         number = self._peers[peer] = len(self._peers)
-        self._write_body(RecordKind.PEER, now_ns, peer.encode(), peer=number)
+        self._put(RecordKind.PEER, peer.encode(), (0, number))
         return number
 
-    def _begin_input(self, now_ns: int, length: int, kind: RecordKind) -> None:
+    def _begin_input(self, now_ns: int, length: int) -> None:
         """Make room for a record, and write what precedes an input."""
         self._now_ns = now_ns
-        ring = self._ring
-        if kind in _BESIDE:
-            if ring.at + length + records.ALIGNMENT > len(ring.view):  # the core runs, and has no state to save
-                self._give_up(f"a call of {length} octets did not fit the segment")
-            return
-        needed = length + self._reserve_octets
-        if ring.at + needed > len(ring.view) or now_ns - ring.begun_ns > self._limits.age_ns // _SEGMENTS_AN_AGE:
+        ring, needed = self._ring, length + self._reserve_octets
+        if ring.at + needed > ring.limit or now_ns - ring.begun_ns > self._limits.age_ns // _SEGMENTS_AN_AGE:
             self._rotate(now_ns, needed)
             if not self._is_on:
                 return
@@ -337,54 +335,66 @@ class TapeRecorder:
             self._batcher.write_changed()
         is_due = self.counts.inputs - self._checked_inputs >= _CHECK_INPUTS or now_ns - self._checked_ns >= _CHECK_IVL
         if is_due:
-            self._write_check(now_ns)
+            self._put_check()
 
-    def _write_check(self, now_ns: int) -> None:
-        self._checked_inputs, self._checked_ns = self.counts.inputs, now_ns
-        self._write_body(RecordKind.CHECK, now_ns, self._hash.digest)
+    def _put_check(self) -> None:
+        self._checked_inputs, self._checked_ns = self.counts.inputs, self._now_ns
+        self._put(RecordKind.CHECK, self._hash.digest)
 
     def _write_end(self, error: BaseException | None) -> None:
-        self._write_check(self._now_ns)
+        self._put_check()
         text = "" if error is None else "".join(traceback.format_exception(error))[-_MOST_ERROR_CHARACTERS:]
-        self._write_body(RecordKind.END, self._now_ns, text.encode())
+        self._put(RecordKind.END, text.encode())
+        self._flush()
 
     # Segments
 
     def _rotate(self, now_ns: int, needed: int) -> None:
         """Begin the next segment. A tape that cannot go on ends, with a line in the log."""
-        if needed > max(self._ring.segment_octets, self._ring.most_record_octets):
+        if needed > self._ring.most_record_octets:
             self._give_up(f"one read or call has {needed} octets, and tape_bytes has no room for it")
             return
-        self._write_check(now_ns)
+        self._put_check()
         try:
-            self._open(needed)
+            self._ring.flush()
+            self._open()
             self._ring.drop_older(now_ns - self._limits.age_ns)
         except (OSError, TapeError) as error:
-            self._give_up(str(error))
+            self._give_up(error.message if isinstance(error, TapeError) else str(error))
 
     def _give_up(self, reason: str) -> None:
         self._is_on = False
         self._ring.close_segment()
         self._unlogged = f"the tape in {self._ring.folder} ends here: {reason}"
 
-    def _open(self, needed: int = 0) -> None:
-        state = self._save()
-        octets = sum(map(len, state))
-        if octets > self._ring.most_state_octets:
-            raise TapeError(
-                f"the state of the node has {octets} octets, and a tape has room for {self._ring.most_state_octets}",
-                remedy=f"raise tape_bytes to {4 * octets}",
-            )
-        self.counts.states += 1
-        self.counts.state_octets = octets
+    def _open(self) -> None:
+        """Begin a segment with the state of the core. A large state is saved by a child of this process."""
+        begun_ns = time.perf_counter_ns()
+        self._states.reap()
         description = dict(self._description) | {
             "fold": self._hash.fold, "inputs": self.counts.inputs, "now_ns": self._now_ns,
         }  # fmt: skip
-        self._ring.open(description, state, self._now_ns, needed)
+        if self.counts.state_octets >= _FORK_OCTETS and not self._states.has_failed:
+            room = min(2 * self.counts.state_octets, self._ring.most_state_octets)
+            segment = self._ring.open(description, self._now_ns, room)
+            self._states.save(segment, self._save, room)
+            self.counts.state_octets = self._states.octets or self.counts.state_octets
+        else:
+            self._states.has_failed = False
+            state = self._save()
+            octets = self.counts.state_octets = sum(map(len, state))
+            if octets > self._ring.most_state_octets:
+                raise TapeError(
+                    f"the state of the node has {octets} octets, and the tape room for {self._ring.most_state_octets}",
+                    remedy=f"raise tape_bytes to {4 * octets}",
+                )
+            write_state(self._ring.open(description, self._now_ns, octets), state)
+        self.counts.states += 1
         self._peers.clear()
         if self._batcher is not None:
             self._batcher.forget()
         self._hash.restart()
+        self.counts.state_ns = time.perf_counter_ns() - begun_ns
 
     def _save(self) -> list[bytes | memoryview]:
         """Return the state of the core, without what lies outside of it."""

@@ -1,8 +1,8 @@
 """Records of a tape: their octets, written into a buffer and read back.
 
 Each record has a head: its length, a CRC-32 of the head, the hash of the effects before it, its kind, a flag, and the
-time by the core's clock. The length is written last, so a process that is killed leaves no half record. What a machine
-leaves that loses its power is told by the CRC-32, and by the hash of the effects.
+time by the core's clock. A process that is killed may leave a part of its last record, which is then left out. The CRC-32
+covers the head, and all of the body but datagrams: what they cause is hashed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class RecordKind(enum.IntEnum):
 
 
 HEAD = struct.Struct("<IIIBBHq")  # length, CRC-32, hash, kind, flag, number of a peer, time
-_LENGTH = struct.Struct("<I")
-_CRC = struct.Struct("<I")
-_CHECKED_FROM = 8  # the octets of a head behind its CRC-32
+_FRONT, _REST = struct.Struct("<II"), struct.Struct("<IBBHq")  # the two parts of a head
+Tag = tuple[int, int]  # flag and number of a peer
+NO_TAG: Tag = (0, 0)
 # Identity and octets of the chunk, place and length of the train, stride, end and room, and the octets that name a part.
 TRAIN = struct.Struct("<QQQIIqqH")
 ALIGNMENT = 8
@@ -101,10 +101,16 @@ def padded(octets: int) -> int:
     return -(-octets // ALIGNMENT) * ALIGNMENT
 
 
-def seal(view: memoryview, at: int, length: int, checked: int) -> None:
-    """Complete a record whose head and body are in place. `checked` octets of the body are part of the CRC-32."""
-    _CRC.pack_into(view, at + 4, crc32(view[at + _CHECKED_FROM : at + HEAD.size + checked], length))
-    _LENGTH.pack_into(view, at, length)
+def build(kind: int, tag: Tag, now_ns: int, fold: int, body: bytes, data_octets: int = 0) -> bytes:
+    """Return the head and body of a record. Data of so many octets, and padding, follow it."""
+    rest = _REST.pack(fold, kind, *tag, now_ns) + body
+    length = _FRONT.size + len(rest) + data_octets
+    return _FRONT.pack(length, crc32(rest, length)) + rest
+
+
+def padding(octets: int) -> bytes:
+    """Return the octets behind a record of a length."""
+    return bytes(-octets % ALIGNMENT)
 
 
 def checked_octets(kind: int, octets: int) -> int:
@@ -122,7 +128,7 @@ def read_untrusted(view: memoryview, at: int = 0) -> Iterator[TapeRecord]:
         checked = checked_octets(kind, length - HEAD.size)
         if checked > length - HEAD.size:
             return
-        if crc32(view[at + _CHECKED_FROM : at + HEAD.size + checked], length) != crc:
+        if crc32(view[at + _FRONT.size : at + HEAD.size + checked], length) != crc:
             return
         yield TapeRecord(at, RecordKind(kind), flag, peer, now_ns, fold, view[at + HEAD.size : at + length])
         at += padded(length)

@@ -2,16 +2,16 @@
 
 A segment has two files. `NUMBER.tape` has a head that describes the node, and records. `NUMBER.state` has the state of
 the core before the first of them. Records of consecutive segments follow each other, so a replay begins at any state
-and goes on to the end. The file of records is mapped into memory: what was written survives the end of the process.
+and goes on to the end.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from pgm.units import KIB
 MAGIC = b"PGMTAPE1"
 _HEAD = struct.Struct("<8sI")  # magic, octets of the description
 _SEGMENTS = 8  # of a full ring, if states are small
-_RECORD_SHARE = 8  # and a record beyond the size of a segment one in so many
+_MOST_PIECES = 512  # of one call: below IOV_MAX
 LEAST_OCTETS = 512 * KIB
 _TAPE, _STATE, _UNFINISHED = ".tape", ".state", ".part"
 
@@ -70,18 +70,21 @@ def segments_of(folder: Path) -> list[TapeSegment]:
 
 
 class SegmentRing:
-    """Ring of segments of at most `most_octets`. The last one is open, and has room for records."""
+    """Ring of segments of at most `most_octets`, the last of which is written.
+
+    Records go to the kernel with each input, so they survive the end of the process.
+    """
 
     def __init__(self, folder: Path, most_octets: int) -> None:
         """Make the folder. Raises `TapeError`."""
         self.folder = folder
         self._most_octets = max(most_octets, LEAST_OCTETS)
-        self.segment_octets = self._most_octets // _SEGMENTS // mmap.PAGESIZE * mmap.PAGESIZE
         self._segments: deque[tuple[TapeSegment, int]] = deque()  # with the time of its begin
-        self._mapped: mmap.mmap | None = None
-        self.view = memoryview(b"")
-        self.at = 0
+        self._descriptor = -1
+        self._pending: list[bytes | memoryview] = []
         self._number = 0
+        self.at = 0  # octets of the open segment
+        self.limit = 0  # octets of the open segment at which the next one begins
         try:
             folder.mkdir(parents=True)
             folder.chmod(0o700)
@@ -92,69 +95,92 @@ class SegmentRing:
 
     @property
     def most_state_octets(self) -> int:
-        """Octets of the largest state that leaves enough room for records."""
-        return self._most_octets // 2 - self.segment_octets  # the state before it stays until it is written
+        """Octets of the largest state: the state before it stays until it is written."""
+        return self._most_octets // 2 - self._most_octets // _SEGMENTS
 
     @property
     def most_record_octets(self) -> int:
-        """Octets of the largest record."""
-        return self._most_octets // _RECORD_SHARE
+        """Octets of the largest input."""
+        return self._most_octets // _SEGMENTS
 
     @property
     def begun_ns(self) -> int:
         """When the open segment began."""
         return self._segments[-1][1]
 
-    def open(
-        self, description: Mapping[str, Any], state: list[bytes | memoryview], now_ns: int, least_octets: int = 0
-    ) -> None:
-        """Begin the next segment with a state. It has room for `least_octets`. Raises OSError if the disk is full."""
+    def open(self, description: Mapping[str, Any], now_ns: int, state_octets: int) -> TapeSegment:
+        """Begin the next segment, and make room for its state. Raises OSError, and `TapeError` without room."""
         self.close_segment()
-        head = cbor2.dumps(dict(description) | {"number": self._number + 1})
-        octets = max(self.segment_octets, records.padded(_HEAD.size + len(head)) + least_octets)
-        self._make_room(octets + sum(map(len, state)))
+        # A large state is followed by many records, since it takes as long to save as they do.
+        longest = min(2 * state_octets, self._most_octets // 2 - state_octets)
+        self.limit = max(self._most_octets // _SEGMENTS, longest)
+        self._make_room(self.limit + state_octets)
         self._number += 1
         segment = TapeSegment(self._number, self.folder)
-        with segment.path.open("xb+") as file:
-            # Blocks of the disk are reserved: a write into mapped memory of a full disk would end the process.
-            os.posix_fallocate(file.fileno(), 0, octets)
-            self._mapped = mmap.mmap(file.fileno(), octets)
+        self._descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._segments.append((segment, now_ns))
-        self.view = memoryview(self._mapped)
-        self.view[: _HEAD.size] = _HEAD.pack(MAGIC, len(head))
-        self.view[_HEAD.size : _HEAD.size + len(head)] = head
-        self.at = records.padded(_HEAD.size + len(head))
-        unfinished = segment.state_path.with_suffix(_UNFINISHED)
-        with unfinished.open("xb") as file:
-            file.writelines(state)
-        unfinished.rename(segment.state_path)
+        head = cbor2.dumps(dict(description) | {"number": self._number})
+        self.at = 0
+        self.put(_HEAD.pack(MAGIC, len(head)) + head + records.padding(_HEAD.size + len(head)))
+        self.flush()
+        return segment
 
     def _make_room(self, octets: int) -> None:
+        """Drop the oldest segments. A segment with a state must stay, from which a replay begins."""
         used = sum(segment.octets for segment, _ in self._segments)
-        while len(self._segments) > 1 and used + octets > self._most_octets:
-            oldest, _ = self._segments.popleft()
-            used -= oldest.octets
-            _remove(oldest)
+        while self._segments and used + octets > self._most_octets:
+            if len(self._segments) == 1 or not any(segment.has_state for segment, _ in islice(self._segments, 1, None)):
+                raise TapeError("the state of the node has become too large for tape_bytes", remedy="raise tape_bytes")
+            used -= self._drop_oldest()
+
+    def _drop_oldest(self) -> int:
+        """Drop the oldest segment. Return its octets."""
+        oldest, _ = self._segments.popleft()
+        octets = oldest.octets
+        oldest.state_path.unlink(missing_ok=True)
+        oldest.path.unlink(missing_ok=True)
+        return octets
 
     def drop_older(self, begun_ns: int) -> None:
-        """Drop segments that ended before a time: the next one had begun by then."""
-        while len(self._segments) > 1 and self._segments[1][1] < begun_ns:
-            _remove(self._segments.popleft()[0])
+        """Drop segments that ended before a time: a later one with a state had begun by then."""
+        while len(self._segments) > 1 and self._segments[1][1] < begun_ns and self._segments[1][0].has_state:
+            self._drop_oldest()
+
+    def put(self, *pieces: bytes | memoryview) -> None:
+        """Add octets to the open segment, which leave with the next `flush`."""
+        self._pending += pieces
+        self.at += sum(map(len, pieces))
+
+    def flush(self) -> None:
+        """Give all octets to the kernel. Raises OSError."""
+        pending, self._pending = self._pending, []
+        while pending:
+            written = os.writev(self._descriptor, pending[:_MOST_PIECES])
+            pending = _rest_of(pending, written)
 
     def close_segment(self) -> None:
-        """End the open segment, whose file shrinks to its records."""
-        if self._mapped is None:
-            return
-        self.view.release()
-        self._mapped.close()
-        self._mapped, self.view = None, memoryview(b"")
-        os.truncate(self._segments[-1][0].path, self.at)
-        self.at = 0
+        """End the open segment."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+        self._pending.clear()
 
 
-def _remove(segment: TapeSegment) -> None:
-    segment.state_path.unlink(missing_ok=True)
-    segment.path.unlink(missing_ok=True)
+def write_state(segment: TapeSegment, pieces: Sequence[bytes | memoryview]) -> None:
+    """Write the state of a segment. It has its name when it is whole. Raises OSError."""
+    unfinished = segment.state_path.with_suffix(_UNFINISHED)
+    with unfinished.open("xb") as file:
+        file.writelines(pieces)
+    unfinished.rename(segment.state_path)
+
+
+def _rest_of(pieces: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:
+    """Return what is left of pieces of which so many octets are written."""
+    for index, piece in enumerate(pieces):
+        if written < len(piece):
+            return [memoryview(piece)[written:], *pieces[index + 1 :]]
+        written -= len(piece)
+    return []
 
 
 @attrs.frozen

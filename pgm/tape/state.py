@@ -83,8 +83,13 @@ def is_core_name(module: str, name: str) -> bool:
 # Saving
 
 
-def _constants() -> dict[int, str]:
+def _constants() -> Mapping[int, str]:
     """Return the names of the constants of all loaded modules of the cores, by identity: cores compare by identity."""
+    return _constants_of(len(sys.modules))
+
+
+@functools.lru_cache(maxsize=1)
+def _constants_of(_modules: int) -> Mapping[int, str]:
     found = {}
     for module in tuple(sys.modules.values()):
         name = getattr(module, "__name__", "")
@@ -113,7 +118,7 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO, outsiders: Mapping[int, str]) -> None:
         super().__init__(file, protocol=5)
-        self._names = _constants() | dict(outsiders)
+        self._names = {**_constants(), **outsiders}
         self.arrays: list[np.ndarray[Any, Any]] = []
 
     def reducer_override(self, obj: Any) -> Any:
