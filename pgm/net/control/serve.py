@@ -1,10 +1,11 @@
-"""Start of a node's services for operators: status socket, control socket, and sampled rates."""
+"""Start of a node's services for operators: status socket, control socket, sampled rates, and outages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from pgm.net.control.control_socket import control_path, serve_control
+from pgm.net.control.outages import outages_of, watch_outages
 from pgm.net.control.settings import answers_of
 from pgm.net.control.status_socket import keep_rates, serve_status, status_path
 from pgm.net.driver.event_loops import Tasks
@@ -18,4 +19,6 @@ async def start_answering(tasks: Tasks, plan: NodePlan, driver: NodeDriver, snap
     await tasks.start(serve_status, status_path(plan.topology, plan.name), snapshot)
     path = control_path(plan.topology, plan.name)
     await tasks.start(serve_control, path, answers_of(plan, driver), driver.core.counters)
-    tasks.start_soon(keep_rates, driver)
+    outages = outages_of(driver)
+    tasks.start_soon(watch_outages, driver, outages)
+    tasks.start_soon(keep_rates, driver, outages)

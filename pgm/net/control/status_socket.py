@@ -18,9 +18,9 @@ from typing import Any
 import cbor2
 import trio
 
-from pgm.core.counters import Counters
 from pgm.errors import ProcessError
 from pgm.net.control.clients import accept_client, send_all
+from pgm.net.control.outages import Outages, counters_of, sample_outages
 from pgm.net.driver.event_loops import TaskStatus, current_loop
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.link.link import Link
@@ -85,13 +85,14 @@ def snapshot_of(plan: NodePlan, driver: NodeDriver, started_ns: int) -> Snapshot
     return take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, last)
 
 
-async def keep_rates(driver: NodeDriver) -> None:
-    """Sample a node's counters once a second until cancelled, for the rates and peaks of its snapshots."""
+async def keep_rates(driver: NodeDriver, outages: Outages) -> None:
+    """Sample a node's counters once a second until cancelled, for the rates of its snapshots and for outages."""
     loop, rates = current_loop(), Rates()
     driver.rates = rates
     while True:
-        parts = [driver.links.gone, *(endpoint.core.counters for endpoint in driver.links.endpoints)]
-        rates.sample(Counters.total(parts), driver.now_ns(), time.time())
+        counters = counters_of(driver)
+        rates.sample(counters, driver.now_ns(), time.time())
+        sample_outages(driver, outages, counters)
         await loop.sleep(SAMPLE_IVL / SECOND)
 
 
