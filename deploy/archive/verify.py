@@ -41,11 +41,13 @@ class _Verification:
     batches: int = 0
     rows: int = 0
     octets: int = 0
+    lost: Counter[str] = attrs.field(factory=Counter)  # packets by cause
     _shown_s: float = 0.0
 
     def read(self, reader: ArchiveReader, session: SessionEntries) -> Iterator[pa.RecordBatch]:
         """Yield the sound batches of a session, and note what is damaged or missing."""
         from pgm.archive.errors import CorruptSegment
+        from pgm.archive.session import COMPANIONS
         from pgm.archive.store.segment import SegmentFile
 
         at = session.oldest
@@ -67,6 +69,8 @@ class _Verification:
                     self.problems.append(f"{error.filename} is gone, with the sqns {entry.first} to {entry.end - 1}")
             else:
                 self._count(entry)
+                if session.session.kind not in COMPANIONS:
+                    self._count_losses(batch)
                 yield batch
 
     def _count(self, entry: BatchEntry) -> None:
@@ -75,11 +79,18 @@ class _Verification:
             self._shown_s = time.monotonic()
             print(f"\rverified {self.octets / 1e6:,.1f} MB  ", end="", file=sys.stderr, flush=True)
 
+    def _count_losses(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0 or batch.column("lost").null_count == batch.num_rows:
+            return
+        for cause, count in zip(batch.column("lost").to_pylist(), batch.column("count").to_pylist(), strict=True):
+            if cause is not None:
+                self.lost[cause] += count
+
     def end(self) -> dict[str, Any]:
         """End the progress line. Return the totals with stable keys."""
         if self._shown_s:
             print(file=sys.stderr)
-        counts = {"batches": self.batches, "rows": self.rows, "octets": self.octets}
+        counts = {"batches": self.batches, "rows": self.rows, "octets": self.octets, "lost": dict(self.lost)}
         return {"ok": not self.problems, **counts, "problems": self.problems}
 
 
@@ -244,7 +255,9 @@ def _print(result: dict[str, Any]) -> None:
     for problem in result["problems"]:
         warn(problem)
     sums = f"{result['batches']:,} batches, {result['rows']:,} rows, {result['octets'] / 1e6:,.1f} MB"
-    print(f"{sums}: {_judgement(result)}")
+    causes = ", ".join(f"{cause}: {count:,}" for cause, count in sorted(result["lost"].items()))
+    lost = f"; lost packets: {sum(result['lost'].values()):,} ({causes})" if causes else ""
+    print(f"{sums}: {_judgement(result)}{lost}")
 
 
 def _cells(one: dict[str, Any]) -> list[str]:

@@ -33,8 +33,8 @@ _SOCKETS = "*.sock"
 _COUNTERS = {
     "source": {"odata_packets": 0, "rdata_packets": 0, "nak_sqns_in": 0, "rate_cuts": 2, "ncf_packets": 3, "spm_packets": 4},
     "aggregator": {"odata_packets": 0, "rdata_forwarded": 0, "nak_sqns_in": 0, "nak_sqns": 0, "ncf_packets": 3, "spm_packets": 4, "conflict_sqns": 7},
-    "repairer": {"received_packets": 0, "rdata_packets": 0, "nak_sqns_in": 0, "nak_sqns": 0, "ncf_packets": 3, "cache_misses": 2, "conflict_sqns": 7},
-    "receiver": {"delivered_packets": 0, "lost_sqns": 0, "repaired_sqns": 0, "repaired_locally": 2, "nak_sqns": 3, "duplicate_packets": 4, "conflict_sqns": 7},
+    "repairer": {"received_packets": 0, "rdata_packets": 0, "nak_sqns_in": 0, "nak_sqns": 0, "ncf_packets": 3, "cache_misses": 2, "recorder_lost": 5, "conflict_sqns": 7},
+    "receiver": {"delivered_packets": 0, "lost_sqns": 0, "repaired_sqns": 0, "repaired_locally": 2, "nak_sqns": 3, "duplicate_packets": 4, "recorder_lost": 5, "conflict_sqns": 7},
 }
 # fmt: on
 _COLUMNS = (TableColumn("missing now"), TableColumn("memory", 5), TableColumn("up", 6))

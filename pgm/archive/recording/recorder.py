@@ -210,6 +210,12 @@ class Recorder:
         return True
 
     @property
+    def _lost(self) -> int:
+        """Packets that the archive lacks for want of room or of a process, whether or not a row says so yet."""
+        tally = self._ring.tally
+        return tally.lost.get(LossCause.RECORDER.value, 0) + tally.unwritten + self._unrecorded
+
+    @property
     def waiting_octets(self) -> int:
         """Octets that the writer process has not taken yet."""
         return self._ring.waiting_octets
@@ -217,9 +223,8 @@ class Recorder:
     def account(self) -> dict[str, Any]:
         """Return the totals of this recording, with stable keys."""
         tally = self._ring.tally
-        if self._unrecorded:
-            cause = LossCause.RECORDER.value
-            tally.lost[cause] = tally.lost.get(cause, 0) + self._unrecorded
+        if self._lost:
+            tally.lost[LossCause.RECORDER.value] = self._lost
         return {
             "rows": tally.rows,
             "messages": tally.rows - tally.loss_rows,
@@ -305,6 +310,5 @@ class Recorder:
         self._count()
 
     def _count(self) -> None:
-        tally = self._ring.tally
-        self.counters.recorded_rows = tally.rows
-        self.counters.recorder_lost = tally.lost.get(LossCause.RECORDER.value, 0) + self._unrecorded
+        self.counters.recorded_rows = self._ring.tally.rows
+        self.counters.recorder_lost = self._lost

@@ -29,6 +29,7 @@ from pgm.wire.train import Run
 
 _RECORDER = LossCause.RECORDER.value
 _IDLE_NS = SECOND  # longest wait while nothing is due
+_CALM_RETRIES = 10  # times record_retry_ivl without a refusal until the disk counts as writable again
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -46,6 +47,17 @@ class _SessionBuffer:
     since_ns: int = 0
     lost_from: int | None = None  # every sqn from here to next_sqn found no room on the disk
     closes: bool = False
+
+
+_Cut = tuple[Key, int, int]  # session, first and end of a batch
+
+
+@attrs.define
+class _Fullness:
+    """State of a disk that refused data. It ends when the disk has taken all data for a while, since `calm_ns`."""
+
+    calm_ns: int
+    lost: int = 0  # packets recorded as lost so far
 
 
 class RowCollector:
@@ -77,6 +89,9 @@ class RowCollector:
         self._overrun = 0  # packets that found no room, and are not logged yet
         self._overrun_logged_ns = 0
         self._unsynced: dict[Key, bool] = {}
+        self._counted: dict[_Cut, RingTally] = {}  # totals of unsynced batches, which a full disk cuts off again
+        self._fullness: _Fullness | None = None
+        self.tally.unwritten = 0  # those of an earlier process are recorded as rows that it lost
 
     # Items from the ring
 
@@ -233,19 +248,31 @@ class RowCollector:
         self._unsynced[buffer.session.key] = buffer.closes
         if buffer.closes:
             self._sessions.pop(buffer.session.key, None)
-        self._count(buffer.session, parts, batch.num_rows)
+        self._count(buffer.session, parts, batch.num_rows, (buffer.session.key, first, end))
         self._publish_tally()
 
-    def _count(self, session: RecordedSession, parts: Sequence[RowBuilder], rows: int) -> None:
+    def _count(self, session: RecordedSession, parts: Sequence[RowBuilder], rows: int, cut: _Cut) -> None:
         """Count rows and losses. Proofs and key records are no messages: only those count that found no room."""
         is_companion = session.kind in COMPANIONS
-        self.tally.rows += 0 if is_companion else rows
+        counted = RingTally(rows=0 if is_companion else rows)
         for part in parts:
             if part.lost is not None and not (is_companion and part.lost != _RECORDER):
-                self.tally.loss_rows += 0 if is_companion else 1
-                self.tally.lost[part.lost] = self.tally.lost.get(part.lost, 0) + part.end - part.first
+                counted.loss_rows += 0 if is_companion else 1
+                counted.lost[part.lost] = counted.lost.get(part.lost, 0) + part.end - part.first
+        self._add_up(counted, 1)
+        if self._writer.sync_due_ns is None:
+            self._counted.clear()
+        else:
+            self._counted[cut] = counted
+
+    def _add_up(self, counted: RingTally, sign: int) -> None:
+        self.tally.rows += sign * counted.rows
+        self.tally.loss_rows += sign * counted.loss_rows
+        for cause, count in counted.lost.items():
+            self.tally.lost[cause] = self.tally.lost.get(cause, 0) + sign * count
 
     def _publish_tally(self) -> None:
+        self.tally.unwritten = self._unwritten()
         octets, syncs = self._before
         self.tally.octets, self.tally.syncs = octets + self._writer.octets, syncs + self._writer.syncs
         self._publish(self.tally)
@@ -267,21 +294,23 @@ class RowCollector:
                 buffer = self._sessions[entry.session.key] = _SessionBuffer(entry.session, reassembler, entry.end)
             buffer.lost_from = entry.first if buffer.lost_from is None else min(buffer.lost_from, entry.first)
             buffer.closes = buffer.closes or entry.closes
-            self.tally.rows -= entry.rows if entry.offset and entry.session.kind not in COMPANIONS else 0
+            self._add_up(self._counted.pop((entry.session.key, entry.first, entry.end), RingTally()), -1)
         for buffer in self._sessions.values():
             if buffer.parts:
                 buffer.lost_from = buffer.parts[0].first if buffer.lost_from is None else buffer.lost_from
                 buffer.parts, buffer.octets = [], 0
-        if self._retry_at_ns is None:
+        if self._fullness is None:
             problem = "is full" if failure.error.errno in _NO_ROOM else "cannot be written"
             self._log(
                 "archive-full",
                 f"{self._writer.directory} {problem}: {failure.error.strerror}; packets are recorded as lost until it can be written again",
             )
+            self._fullness = _Fullness(0)
         self._retry_at_ns = time.monotonic_ns() + self._parameters.record_retry_ivl
+        self._publish_tally()
 
     def _retry(self) -> None:
-        """Try to write the losses; resume recording if the disk takes them."""
+        """Try to write the losses, and record again if the disk takes them."""
         self._retry_at_ns = None
         lost_packets = 0
         now_us = time.time_ns() // 1000
@@ -296,10 +325,22 @@ class RowCollector:
         for buffer in list(self._sessions.values()):
             self._flush(buffer)
         self._sync()
-        if self._retry_at_ns is None:
+        if self._retry_at_ns is None and self._fullness is not None:
+            self._fullness.lost += lost_packets
+            self._fullness.calm_ns = time.monotonic_ns()
+
+    def _unwritten(self) -> int:
+        """Return the packets that are lost for the archive, while no row says so yet."""
+        spans = ((one.lost_from, one.next_sqn) for one in self._sessions.values())
+        return sum(end - first for first, end in spans if first is not None and end is not None)
+
+    def _resume(self) -> None:
+        """Log the end of a full disk."""
+        if self._fullness is not None:
+            lost, self._fullness = self._fullness.lost, None
             self._log(
                 "archive-resumed",
-                f"{self._writer.directory} can be written again: {lost_packets} packets are recorded as lost",
+                f"{self._writer.directory} can be written again: {lost} packets are recorded as lost",
             )
 
     def _sync(self) -> None:
@@ -307,6 +348,8 @@ class RowCollector:
             self._writer.sync()
         except WriteFailed as failure:
             self._on_failure(failure)
+        if self._writer.sync_due_ns is None:
+            self._counted.clear()
         self._publish_tally()
 
     # Timers
@@ -318,6 +361,8 @@ class RowCollector:
         due = [now_ns + _IDLE_NS]
         if self._retry_at_ns is not None:
             due.append(self._retry_at_ns)
+        elif self._fullness is not None:
+            due.append(self._fullness.calm_ns + self._calm_ivl)
         due += [
             buffer.since_ns + self._parameters.record_batch_ivl for buffer in self._sessions.values() if buffer.parts
         ]
@@ -326,11 +371,18 @@ class RowCollector:
             due.append(now_ns + max(0, sync_due - time.time_ns()))
         return max(0, min(due) - now_ns)
 
+    @property
+    def _calm_ivl(self) -> int:
+        return _CALM_RETRIES * self._parameters.record_retry_ivl
+
     def on_time(self) -> None:
         """Handle due timers: write batches that are old enough, sync, retry."""
         now_ns = time.monotonic_ns()
-        if self._retry_at_ns is not None and now_ns >= self._retry_at_ns:
-            self._retry()
+        if self._retry_at_ns is not None:
+            if now_ns >= self._retry_at_ns:
+                self._retry()
+        elif self._fullness is not None and now_ns >= self._fullness.calm_ns + self._calm_ivl:
+            self._resume()
         oldest_ns = now_ns - self._parameters.record_batch_ivl
         for buffer in list(self._sessions.values()):
             if buffer.parts and buffer.since_ns <= oldest_ns:
@@ -355,11 +407,12 @@ class RowCollector:
         for buffer in list(self._sessions.values()):
             self._flush(buffer)
         self._sync()
-        unrecorded = sum(
-            (buffer.next_sqn or 0) - buffer.lost_from
-            for buffer in self._sessions.values()
-            if buffer.lost_from is not None
-        )
+        if self._retry_at_ns is not None:
+            self._writer.free_reserve()
+            self._retry()
+        if self._retry_at_ns is None:
+            self._resume()
+        unrecorded = self._unwritten()
         if unrecorded:
             self._log(
                 "archive-unrecorded",

@@ -23,7 +23,7 @@ from pgm.units import MIB
 from pgm.wire.train import Octets
 
 _WORDS_OCTETS = mmap.PAGESIZE  # 64-bit words that both sides read; the items follow
-_WRITTEN, _READ, _ASLEEP, _OVERRUN, _CLOSING, _ROWS, _LOSS_ROWS, _OCTETS, _SYNCS, _LOST = range(10)
+_WRITTEN, _READ, _ASLEEP, _OVERRUN, _CLOSING, _ROWS, _LOSS_ROWS, _OCTETS, _SYNCS, _UNWRITTEN, _LOST = range(11)
 _CAUSES = tuple(LossCause)
 
 _ITEM = struct.Struct(
@@ -76,6 +76,7 @@ class RingTally:
     octets: int = 0
     syncs: int = 0
     lost: dict[str, int] = attrs.field(factory=dict)
+    unwritten: int = 0  # packets that the disk refused, and whose rows of losses it has not taken yet
 
 
 class SharedRing:
@@ -215,13 +216,14 @@ class SharedRing:
         """Totals so far, of all readers of this ring."""
         words = self._words
         lost = {cause.value: count for at, cause in enumerate(_CAUSES) if (count := words[_LOST + at])}
-        return RingTally(words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS], lost)
+        return RingTally(words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS], lost, words[_UNWRITTEN])
 
     @tally.setter
     def tally(self, tally: RingTally) -> None:
         words = self._words
         words[_ROWS], words[_LOSS_ROWS] = tally.rows, tally.loss_rows
         words[_OCTETS], words[_SYNCS] = tally.octets, tally.syncs
+        words[_UNWRITTEN] = tally.unwritten
         for at, cause in enumerate(_CAUSES):
             words[_LOST + at] = tally.lost.get(cause.value, 0)
 

@@ -26,6 +26,7 @@ from pgm.parameters import Parameters
 
 _MICROSECOND_NS = 1000
 _LOCK_POLL_S = 0.02
+_RESERVE, _RESERVE_OCTETS = "reserve", 1 << 18  # room for the rows of losses at the end, if the disk is full then
 
 
 class WriteFailed(Exception):
@@ -78,6 +79,7 @@ class ArchiveWriter:
         except (ArchiveError, OSError):
             os.close(self._lock)
             raise
+        self._keep_reserve()
         self._open: _OpenSegment | None = None
         self._unsynced: list[BatchEntry] = []
         self._unsynced_since_ns = 0
@@ -102,6 +104,23 @@ class ArchiveWriter:
                 self._log("archive-waits", f"another process writes {self.directory}: waiting for it to exit")
                 is_logged = True
             time.sleep(_LOCK_POLL_S)
+
+    def _keep_reserve(self) -> None:
+        """Take the room of the reserve, unless the disk is full already."""
+        path = self.directory / _RESERVE
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.posix_fallocate(fd, 0, _RESERVE_OCTETS)
+            finally:
+                os.close(fd)
+        except OSError:
+            self.free_reserve()
+
+    def free_reserve(self) -> None:
+        """Give the room of the reserve to the last rows."""
+        with contextlib.suppress(OSError):
+            (self.directory / _RESERVE).unlink()
 
     # Appending
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import errno
 import os
 import random
 import resource
@@ -9,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from pgm.archive.errors import ArchiveError
 from pgm.archive.recording.feeds import RowNames, feed_of
 from pgm.archive.recording.recorder import Recorder
 from pgm.archive.recording.row_collector import RowCollector
+from pgm.archive.recording.shared_ring import RingTally
 from pgm.archive.store.reader import ArchiveReader
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.counters import Counters
@@ -28,6 +32,7 @@ from pgm.core.session_context import SessionContext
 from pgm.core.source_names import NamedTsi
 from pgm.parameters import Parameters
 from pgm.units import KIB, MILLISECOND
+from tests.cli.command import invoked
 from tests.net.support.lab import ROOT
 from tests.unit.archive.makers import TSI, TSI_TEXT, check_rows, log_to, run_of, small, table
 
@@ -155,6 +160,68 @@ def test_recorder_full_disk_is_a_loss_and_recording_goes_on(tmp_path: Path) -> N
     assert {row["lost"] for row in lost} == {"recorder"}
     assert sum(row["count"] for row in lost) >= 900
     assert rows["sqn"].to_pylist()[-10:] == list(range(1000, 1010))
+
+
+def test_collector_full_disk_is_two_events_and_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small rows of losses find room again and again, and data none: still one event at the start and one at the end."""
+    lines: list[str] = []
+    parameters = small(**_QUICK)
+    is_full, write = False, os.pwrite
+
+    def refused(fd: int, octets: memoryview, at: int) -> int:
+        if is_full and len(octets) > 8 * KIB:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, octets, at)
+
+    monkeypatch.setattr(os, "pwrite", refused)
+    told: list[RingTally] = []
+    writer = ArchiveWriter(tmp_path, parameters, log_to(lines))
+    collector = RowCollector(writer, parameters, log_to(lines), publish=lambda tally: told.append(copy.deepcopy(tally)))
+    feed = feed_of(TSI, _path(), _NAMES)
+    now_ns = [time.monotonic_ns()]
+    monkeypatch.setattr("pgm.archive.recording.row_collector.time.monotonic_ns", lambda: now_ns[0])
+
+    def pass_10_ms(at: int) -> None:
+        collector.add_run(feed, run_of(at, 10, 1000), 1)
+        now_ns[0] += parameters.record_retry_ivl
+        collector.on_time()
+
+    for step in range(120):
+        is_full = 10 <= step < 60
+        pass_10_ms(10 * step)
+        if is_full:
+            assert told[-1].unwritten + told[-1].lost.get("recorder", 0) > 0
+    collector.close()
+    assert [line.partition(":")[0] for line in lines] == ["archive-full", "archive-resumed"], lines
+    rows = table(tmp_path)
+    check_rows(rows, 0, 1200)
+    lost = sum(row["count"] for row in rows.to_pylist() if row["lost"])
+    assert lost >= 490
+    assert (told[-1].lost, told[-1].unwritten) == ({"recorder": lost}, 0)
+    assert told[-1].rows - told[-1].loss_rows + lost == 1200
+    assert f": {lost} packets" in lines[1]
+
+
+def test_collector_full_disk_at_the_end_takes_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reserve gives the last rows of losses room, so that the archive itself tells what it lacks."""
+    is_full, write = False, os.pwrite
+
+    def refused(fd: int, octets: memoryview, at: int) -> int:
+        if is_full and (tmp_path / "reserve").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, octets, at)
+
+    monkeypatch.setattr(os, "pwrite", refused)
+    collector = RowCollector(ArchiveWriter(tmp_path, small(), log_to([])), small(), log_to([]))
+    feed = feed_of(TSI, _path(), _NAMES)
+    collector.add_run(feed, run_of(0, 10), 1)
+    is_full = True
+    collector.add_run(feed, run_of(10, 10), 1)
+    collector.close()
+    check_rows(table(tmp_path), 0, 20)
+    assert (collector.tally.rows, collector.tally.lost) == (1, {"recorder": 20})
+    verified = invoked("archive", "verify", tmp_path)
+    assert (verified.code, "lost packets: 20 (recorder: 20)" in verified.out) == (0, True), verified
 
 
 def _in_a_process(script: str, *arguments: object) -> subprocess.Popen[str]:
