@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import Any
 
 import attrs
+import sniffio
 
 from pgm.errors import PeerRefused
 from pgm.mutual_tls.gate import PeerGate
@@ -171,8 +172,17 @@ def _judge(connection: _CheckedObject | _CheckedSocket, shake: Any) -> None:
         peer = peer_of(connection)
     except PeerRefused as error:
         raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"{error.code}: {error.message}") from error
-    if context.terms.is_server:  # a handler that connects to another node keeps its own peer
+    if context.terms.is_server and _is_in_task():  # a handler that connects to another node keeps its own peer
         PEER_OF_TASK.set(peer)
+
+
+def _is_in_task() -> bool:
+    """Return whether a task runs. A peer in the context of a thread would be that of all later tasks."""
+    try:
+        sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        return False
+    return True
 
 
 def _key_name_untrusted(certificate: Mapping[str, Any]) -> str:

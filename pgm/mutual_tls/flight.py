@@ -12,7 +12,7 @@ from pgm.mutual_tls.gate import PeerGate
 from pgm.mutual_tls.names import SHARED_NAME
 
 if TYPE_CHECKING:
-    from pgm.mutual_tls.identity import TlsIdentity
+    from pgm.mutual_tls.identity import TlsIdentity, TlsMaterial
 
 
 def flight_server_options(identity: TlsIdentity) -> dict[str, Any]:
@@ -30,7 +30,11 @@ def flight_client_options(identity: TlsIdentity, servers: tuple[str, ...] = ()) 
 
     The certificate lasts a day: make a new client before. Raises `UsageError` for a name without keys.
     """
-    material = identity.material(PeerGate(identity, servers).names)
+    return client_options_of(identity.material(PeerGate(identity, servers).names))
+
+
+def client_options_of(material: TlsMaterial) -> dict[str, Any]:
+    """Return arguments of `FlightClient` with a certificate and authorities."""
     return {
         "tls_root_certs": material.authorities,
         "cert_chain": material.certificate.pem,

@@ -20,7 +20,6 @@ from pgm.mutual_tls.certificates import Certificate, authorities_of, certificate
 from pgm.mutual_tls.members import TreeMembers
 from pgm.mutual_tls.refusals import Tell, tell_nobody
 from pgm.own_files import forbid_core_dumps, read_own_file
-from pgm.topology.load import load
 from pgm.trust.private_keys import MOST_OCTETS, PrivateKeys, parse_private_file
 
 LIFETIME = timedelta(days=1)  # of a certificate; a stolen one counts no longer, and its keys can be revoked at once
@@ -73,12 +72,6 @@ class TlsIdentity:
         self._ring = KeyRing(own(known), known)
         self._version = 0
         self._material: dict[tuple[tuple[str, ...], bool], tuple[int, TlsMaterial]] = {}
-
-    @classmethod
-    def of_files(cls, topology: str | Path, key_file: str | Path, tell: Tell = tell_nobody) -> TlsIdentity:
-        """Return the identity of the owner of a private file. Raises `TopologyError`, `KeyRefused` and `OSError`."""
-        file = Path(topology)
-        return cls(lambda: members_of_file(file), partial(private_keys_of, Path(key_file)), file, tell)
 
     @classmethod
     def of_members(cls, members: TreeMembers, key_file: str | Path) -> TlsIdentity:
@@ -146,11 +139,6 @@ class TlsIdentity:
             self._tell("keys-unread", f"{self._file} changed, and this process keeps its former keys: {error}")
         self._ring = KeyRing(own, members)
         self._version += 1
-
-
-def members_of_file(file: Path) -> TreeMembers:
-    """Read the members of a topology file. Raises `TopologyError`."""
-    return TreeMembers.of_topology(load(file))
 
 
 def private_keys_of(path: Path, members: TreeMembers) -> PrivateKeys:

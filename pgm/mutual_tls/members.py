@@ -9,8 +9,7 @@ from datetime import date
 import attrs
 
 from pgm.errors import PeerRefused, UsageError
-from pgm.topology.model import Topology
-from pgm.topology.tree import number_of
+from pgm.trust.node_identity import names_node
 from pgm.trust.public_keys import KeyState, PublicKeys
 
 
@@ -50,10 +49,10 @@ class TreeMembers:
     def _indexed(self) -> Mapping[str, tuple[str, PublicKeys]]:
         return {one.id: (node, one) for node, listed in self.keys.items() for one in listed}
 
-    @classmethod
-    def of_topology(cls, topology: Topology) -> TreeMembers:
-        """Return the nodes of a file."""
-        return cls(topology.name, dict(topology.keys), dict(topology.revoked))
+    def only(self, names: tuple[str, ...]) -> TreeMembers:
+        """Return the selected nodes alone."""
+        keys = {node: listed for node, listed in self.keys.items() if _is_selected(node, names)}
+        return TreeMembers(self.tree, keys, self.revoked)
 
     def require(self, names: Iterable[str]) -> None:
         """Raise `UsageError` for a name or pattern that no node with keys has."""
@@ -102,8 +101,4 @@ class TreeMembers:
 
 
 def _is_selected(node: str, names: tuple[str, ...]) -> bool:
-    return not names or any(_names(name, node) for name in names)
-
-
-def _names(entry: str, node: str) -> bool:
-    return entry == node or ("*" in entry and number_of(entry, node) is not None)
+    return not names or any(names_node(name, node) for name in names)

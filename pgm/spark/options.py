@@ -16,6 +16,7 @@ from pgm.archive.signatures.authority import Authority
 from pgm.archive.store.schema import COLUMN_NAMES
 from pgm.errors import PgmError
 from pgm.spark.errors import BadOption
+from pgm.spark.node_tls import NodeTls, node_tls_of
 
 READ, WRITE = "read", "write"
 EARLIEST, LATEST = -2, -1  # in the JSON of offsets, as in Kafka
@@ -176,7 +177,9 @@ TABLE = (
     SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
     SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
     SourceOption("signatures", "authority", (READ,), _authority, "none", "Topology files, separated by commas, whose public keys count. The column `verified` then says of each row of a signed stream whether its source has said it. The driver reads the files."),
-    SourceOption("keys", "key_file", (READ,), _text, "none", "Private file of a reader of sealed streams, with `signatures`: a path on the executors. Values of proved rows are decrypted; all other values of sealed streams are null."),
+    SourceOption("keys", "key_file", (READ, WRITE), _text, "none", "Private file of a node: a path on the executors. With `signatures` values of proved rows of sealed streams are decrypted, and all others are null. With `mutualTls` the file is needed on the driver, too."),
+    SourceOption("mutualTls", "tree", (READ, WRITE), _text, "none", "Topology file of the range services, for mutual TLS with `keys`. The driver reads the file; executors get its public keys."),
+    SourceOption("serviceNodes", "service_nodes", (READ, WRITE), _names, "all", "Nodes or patterns that may be the range services, with `mutualTls`. By default any node with keys in the file."),
     SourceOption("proofSeconds", "proof_s", (READ,), _seconds, "10", "Time for which the newest rows wait for their proofs, with `signatures`. Older rows come without."),
     SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "Time in which calls are repeated to a service that does not answer or has too many readers, if no other service has the rows."),
     SourceOption("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
@@ -213,6 +216,7 @@ class SourceOptions:
     local_files: bool = True
     authority: Authority | None = None
     key_file: str | None = None
+    node_tls: NodeTls | None = None
     proof_s: float = 10.0
     retry_s: float = 10.0
     publish_stream: str = ""
@@ -252,14 +256,40 @@ def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
             raise BadOption(f"{first}Offsets and {first}Timestamp are both given", remedy="give one of them")
     if values.get("ending") == EARLIEST or EARLIEST in _values(values.get("ending")):
         raise BadOption("endingOffsets cannot be earliest (-2)", remedy="a batch ends at latest (-1) or at an sqn")
-    if "key_file" in values and "authority" not in values:
+    if "key_file" in values and not {"authority", "tree"} & values.keys():
         raise BadOption(
-            "option keys decrypts proved rows, and option signatures is missing",
+            "option keys needs signatures, to decrypt proved rows, or mutualTls, to connect",
             remedy='name the topology file: .option("signatures", "tree.toml")',
         )
+    _take_node_tls(values)
     if "authority" in values:
         values.setdefault("columns", (*COLUMN_NAMES, VERIFIED))
     return _with_columns(SourceOptions(**values))
+
+
+def _take_node_tls(values: dict[str, Any]) -> None:
+    """Put the keys for mutual TLS in place of the options that name them. Raises `BadOption`."""
+    tree, services = values.pop("tree", None), values.pop("service_nodes", ())
+    if tree is None:
+        if services:
+            raise BadOption("option serviceNodes needs mutualTls", remedy='.option("mutualTls", "tree.toml")')
+        return
+    if "key_file" not in values:
+        raise BadOption(
+            "option mutualTls needs keys, the private file of a node", remedy="pgm keys show FILE tells its path"
+        )
+    clear = [one for group in values["groups"] for one in group if not one.startswith("grpc+tls://")]
+    if clear or {"root_certificates", "token"} & values.keys():
+        raise BadOption(
+            f"option mutualTls is for services with grpc+tls://, and {clear[0]} has not"
+            if clear
+            else "option mutualTls excludes tlsRootCerts and tokenFile",
+            remedy="start the services with: pgm serve --mutual-tls, and leave out tlsRootCerts and tokenFile",
+        )
+    try:
+        values["node_tls"] = node_tls_of(tree, services, values["key_file"])
+    except ValueError as error:
+        raise BadOption(f'option mutualTls = "{tree}": {error}', remedy="docs/guide/spark.md has all options") from None
 
 
 def _values(offsets: Offsets | None) -> list[int]:

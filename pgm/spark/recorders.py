@@ -17,7 +17,9 @@ import pyarrow.flight as flight
 
 from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, SessionExtent
 from pgm.archive.session import COMPANIONS
+from pgm.mutual_tls.flight import client_options_of
 from pgm.spark.errors import RecorderDown, RecorderRefused
+from pgm.spark.node_tls import NodeTls
 from pgm.spark.options import SourceOptions
 
 CORRUPT, DROPPED, BUSY = "PGM-ARCHIVE-CORRUPT", "PGM-ARCHIVE-DROPPED", "PGM-ARCHIVE-BUSY"
@@ -37,7 +39,7 @@ _CHANNEL = [
 ]
 
 _lock = threading.Lock()
-_clients: dict[tuple[str, bytes | None], Any] = {}
+_clients: dict[tuple[str, bytes | None, NodeTls | None], tuple[Any, Any]] = {}  # -> material of TLS, client
 _down: dict[str, tuple[float, str]] = {}  # location -> end of the pause, reason
 
 
@@ -64,13 +66,14 @@ class Survey:
 
 def client_of(options: SourceOptions, location: str) -> Any:
     """Return the client of a service; make it on first use in this process."""
-    key = (location, options.root_certificates)
+    key = (location, options.root_certificates, options.node_tls)
+    material = None if options.node_tls is None else options.node_tls.material()
     with _lock:
-        if key not in _clients:
-            _clients[key] = flight.FlightClient(
-                location, tls_root_certs=options.root_certificates, generic_options=_CHANNEL
-            )
-        return _clients[key]
+        known = _clients.get(key)
+        if known is None or known[0] is not material:
+            tls = {"tls_root_certs": options.root_certificates} if material is None else client_options_of(material)
+            known = _clients[key] = material, flight.FlightClient(location, generic_options=_CHANNEL, **tls)
+        return known[1]
 
 
 def call_options(options: SourceOptions, seconds: float) -> Any:
@@ -89,6 +92,11 @@ def error_from(location: str, error: Exception) -> RecorderDown | RecorderRefuse
     first = (text.splitlines() or [type(error).__name__])[0].partition(". gRPC client debug")[0]
     if isinstance(error, (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError)):
         return RecorderRefused(f"{location}: {first}", remedy="give tokenFile")
+    if "handshake failed" in first:
+        return RecorderDown(
+            f"{location} does not answer: {first}",
+            remedy="with mutualTls: the service needs the keys of a node among serviceNodes; otherwise: see tlsRootCerts",
+        )
     return RecorderDown(
         f"{location} does not answer: {first}",
         remedy="start it (pgm serve), correct its address, or name one that stands in for it: recorders = A|B",

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
 
 # Modules that executors import: the rest of pgm needs packages that may be absent there. attrs is pure Python and is
 # delivered, too.
-_MODULES = ("crc32", "errors", "units", "own_files", "parameters", "wire", "trust", "messages", "archive", "spark")
+_MODULES = (
+    "crc32",
+    "errors",
+    "units",
+    "own_files",
+    "parameters",
+    "wire",
+    "trust",
+    "mutual_tls",
+    "messages",
+    "archive",
+    "spark",
+)
 _PACKAGES = ("attr", "attrs")
 _INIT = '"""Part of pgm that Spark\'s executors need; the full package has the rest."""\n'
 

@@ -17,8 +17,8 @@ from pgm.topology.precedence import Settings, parameters_of, settings_of, stream
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules.sealing import readers_of
 from pgm.topology.rules.sources import ANY_SOURCE, default_sources, listed_addresses
-from pgm.topology.tree import Tree, number_of
-from pgm.trust.node_identity import NodeIdentity
+from pgm.topology.tree import Tree
+from pgm.trust.node_identity import NodeIdentity, number_of
 from pgm.trust.public_keys import PublicKeys
 
 _MOST_NAMED = 1 << 16  # addresses of one pattern whose nodes a parent knows by name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -11,18 +10,10 @@ import attrs
 from pgm.topology.model import NodeTable, Topology
 from pgm.topology.node_plan import Address, Role
 from pgm.topology.precedence import Settings, settings_of, streams_of
+from pgm.trust.node_identity import number_of
 from pgm.trust.public_keys import PublicKeys
 
 Feed = tuple[str, str]  # a source and one of its streams
-NODE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
-
-
-def number_of(pattern: str, name: str) -> int | None:
-    """Return the number by which a name matches a pattern, from 1, or None."""
-    head, _, tail = pattern.partition("*")
-    middle = name[len(head) : len(name) - len(tail)]
-    fits = name == head + middle + tail and NODE_NUMBER.fullmatch(middle)
-    return int(middle) if fits else None
 
 
 @attrs.frozen

@@ -1,12 +1,28 @@
-"""Identity of a node by its topology file: listed keys, revoked keys, and the directory of private files."""
+"""Identity of a node by its topology file: its name, listed keys, revoked keys, and the directory of private files."""
 
 from __future__ import annotations
 
+import re
 from datetime import date
 
 import attrs
 
 from pgm.trust.public_keys import KeyState, PublicKeys
+
+NODE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+
+def number_of(pattern: str, name: str) -> int | None:
+    """Return the number by which a name matches a pattern, from 1, or None."""
+    head, _, tail = pattern.partition("*")
+    middle = name[len(head) : len(name) - len(tail)]
+    fits = name == head + middle + tail and NODE_NUMBER.fullmatch(middle)
+    return int(middle) if fits else None
+
+
+def names_node(entry: str, name: str) -> bool:
+    """Return whether an entry, which is a name or a pattern, stands for a node."""
+    return entry == name or ("*" in entry and number_of(entry, name) is not None)
 
 
 @attrs.frozen

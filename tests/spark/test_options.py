@@ -25,6 +25,11 @@ HERE = "grpc://127.0.0.1:3057"
         ({"writerId": "x"}, "no option 'writerid'"),
         ({"tokenFile": "/nowhere"}, "No such file"),
         ({"recorders": "http://x"}, "no address of a range service"),
+        ({"keys": "desk.key"}, "option keys needs signatures, .* or mutualTls"),
+        ({"mutualTls": "tree.toml"}, "mutualTls needs keys"),
+        ({"serviceNodes": "recorder"}, "serviceNodes needs mutualTls"),
+        ({"mutualTls": "tree.toml", "keys": "desk.key"}, f"for services with grpc.tls://, and {HERE} has not"),
+        ({"recorders": "grpc+tls://a:1", "mutualTls": "/nowhere", "keys": "x"}, 'option mutualTls = "/nowhere": '),
     ],
 )
 def test_options_that_cannot_be_meant(options: dict[str, str], says: str) -> None:

@@ -6,6 +6,7 @@ One test covers rows that a publishing service sent twice.
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.publications import PublicationTarget
 from pgm.archive.service.service import RangeService, ServiceAccess
+from pgm.mutual_tls.gate import PeerGate
 from pgm.parameters import Parameters
 from pgm.spark import register, without_repeats
 from pgm.spark.errors import PublishFailed, RecorderDown, RecorderRefused
@@ -26,6 +28,7 @@ from pgm.spark.sink import StagedBatch
 from pgm.spark.source import PgmDataSource
 from tests.spark.support.archives import archive, at, served, session
 from tests.unit.archive.makers import TSI_TEXT, messages
+from tests.unit.mutual_tls.parties import forest, keys
 
 _TOKEN = "a long random word"
 
@@ -39,8 +42,8 @@ class _Keys:
     key: bytes
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> _Keys:
+@pytest.fixture(scope="module", name="authority")
+def _authority(tmp_path_factory: pytest.TempPathFactory) -> _Keys:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl: apt-get install openssl")
     folder = tmp_path_factory.mktemp("keys")
@@ -58,12 +61,12 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> _Keys:
 
 
 @contextmanager
-def _secured(keys: _Keys, directory: Path, sent: list[bytes]) -> Iterator[str]:
+def _secured(authority: _Keys, directory: Path, sent: list[bytes]) -> Iterator[str]:
     service = RangeService(
         Archives(directory),
         "grpc+tls://127.0.0.1:0",
         Parameters(),
-        access=ServiceAccess(certificate=(keys.certificate, keys.key), token=_TOKEN),
+        access=ServiceAccess(certificate=(authority.certificate, authority.key), token=_TOKEN),
         target=PublicationTarget(lambda _, values: sent.extend(values), directory / "published.json"),
     )
     try:
@@ -72,14 +75,14 @@ def _secured(keys: _Keys, directory: Path, sent: list[bytes]) -> Iterator[str]:
         service.end()
 
 
-def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Path, keys: _Keys) -> None:
+def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Path, authority: _Keys) -> None:
     register(spark)
     archive(tmp_path / "a", [messages(0, 500)])
     (tmp_path / "token").write_text(_TOKEN + "\n")
     (tmp_path / "wrong").write_text("guessed")
     sent: list[bytes] = []
-    with _secured(keys, tmp_path, sent) as where:
-        good = {"recorders": where, "tlsRootCerts": str(keys.authority), "tokenFile": str(tmp_path / "token")}
+    with _secured(authority, tmp_path, sent) as where:
+        good = {"recorders": where, "tlsRootCerts": str(authority.authority), "tokenFile": str(tmp_path / "token")}
         sending = good | {"localFiles": "false"}
         for options in (good, sending):
             rows = spark.read.format("pgm").options(**options).option("columns", "sqn,value").load()
@@ -97,6 +100,38 @@ def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Pa
             with pytest.raises(PublishFailed, match=says):
                 source.writer(rows.select("value").schema, overwrite=False).commit([StagedBatch("a", 0, 1, "query")])
         assert len(sent) == 500
+
+
+def test_source_over_mutual_tls(spark: SparkSession, tmp_path: Path) -> None:
+    """Executors read their own private file; the driver sends public keys alone."""
+    register(spark)
+    archive(tmp_path / "a", [messages(0, 500)])
+    tree = forest(tmp_path)
+    gate = PeerGate(tree.identity("recorder"), ("desk-1",))
+    service = RangeService(
+        Archives(tmp_path / "a"),
+        "grpc+tls://127.0.0.1:0",
+        Parameters(),
+        access=ServiceAccess(gate=gate),
+    )
+    desk, other = (str(tree.private_file(f"desk-{number}", keys(2 + number))) for number in (1, 2))
+    good = {
+        "recorders": f"grpc+tls://127.0.0.1:{service.port}", "mutualTls": str(tree.file), "keys": desk,
+        "serviceNodes": "recorder", "localFiles": "false",
+    }  # fmt: skip
+    try:
+        rows = spark.read.format("pgm").options(**good).option("columns", "sqn,value").load()
+        assert [row.sqn for row in rows.collect()] == list(range(500))
+        octets = pickle.dumps(PgmDataSource(good).reader(rows.schema))
+        assert keys(2).public.ed25519 in octets, "the keys of the service"
+        assert keys(1).public.ed25519 not in octets, "no keys of other nodes"
+        assert keys(3).secret_octets()[:32] not in octets, "no private keys"
+        cases = (({"keys": other}, r"PGM-PEER: desk-2 \(keys"), ({"serviceNodes": "exchange"}, "handshake failed"))
+        for wrong, says in cases:
+            with pytest.raises((RecorderDown, RecorderRefused), match=says):
+                PgmDataSource(good | wrong | {"retrySeconds": "0"}).reader(rows.schema).partitions()
+    finally:
+        service.end()
 
 
 def test_secured_repeated_rows_count_once(spark: SparkSession, tmp_path: Path) -> None:

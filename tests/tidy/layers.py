@@ -20,7 +20,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "mutual_tls": (
         ("pgm.mutual_tls",),
         ("errors, units", "trust", "topology"),
-        ("attrs", "cryptography"),
+        ("attrs", "cryptography", "sniffio"),
     ),
     "tape": (
         ("pgm.tape",),

@@ -25,8 +25,9 @@ def node_identity(topology: str | Path, node: str, tell: Tell | None = None) -> 
     Raises `TopologyError`, `KeyRefused`, `OSError`, and `UsageError` without the packages of the extra.
     """
     need_cryptography()
-    from pgm.mutual_tls.identity import TlsIdentity, members_of_file
+    from pgm.mutual_tls.identity import TlsIdentity
     from pgm.mutual_tls.refusals import tell_nobody
+    from pgm.mutual_tls.tree_file import members_of_file
 
     file = Path(topology)
     directory = load(file).key_directory

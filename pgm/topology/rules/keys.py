@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pgm.topology.precedence import streams_of
 from pgm.topology.problems import suggestion
 from pgm.topology.rules.rule import Rule, RuleFinding
-from pgm.topology.tree import Tree, number_of
+from pgm.topology.tree import Tree
+from pgm.trust.node_identity import number_of
 
 
 def _owners(tree: Tree) -> Iterator[RuleFinding]:

@@ -9,7 +9,8 @@ from pgm.topology.node_plan import Role
 from pgm.topology.precedence import streams_of
 from pgm.topology.problems import suggestion
 from pgm.topology.rules.rule import Rule, RuleFinding
-from pgm.topology.tree import Tree, number_of
+from pgm.topology.tree import Tree
+from pgm.trust.node_identity import names_node, number_of
 
 _READING = (Role.RECEIVER, Role.SOURCE)  # a source's node may be opened as a receiver, too
 
@@ -30,12 +31,8 @@ def readers_of(tree: Tree, stream: StreamTable) -> list[str]:
 def _reads(tree: Tree, stream: StreamTable, node: NodeTable, name: str) -> bool:
     """Return whether a node, by the name of its own, is a reader. `node` is its entry in the file."""
     if stream.readers:
-        return node.role in _READING and any(_names(entry, name) for entry in stream.readers)
+        return node.role in _READING and any(names_node(entry, name) for entry in stream.readers)
     return node.role is Role.RECEIVER and stream in streams_of(tree.topology, node)
-
-
-def _names(entry: str, name: str) -> bool:
-    return entry == name or ("*" in entry and number_of(entry, name) is not None)
 
 
 def _sealed(tree: Tree) -> Iterator[RuleFinding]:
@@ -62,7 +59,7 @@ def _readers(tree: Tree) -> Iterator[RuleFinding]:
     for stream in tree.topology.streams.values():
         for index, entry in enumerate(stream.readers):
             path = ("streams", stream.name, "readers", index)
-            nodes = [node for node in tree.nodes if _names(entry, node.name) or _is_of(node, entry)]
+            nodes = [node for node in tree.nodes if names_node(entry, node.name) or _is_of(node, entry)]
             if not nodes:
                 message = f"the reader {entry!r} of {stream.name!r} is no node of the file"
                 yield RuleFinding(path, message, suggestion(entry, [node.name for node in known]))

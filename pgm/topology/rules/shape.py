@@ -15,7 +15,8 @@ from pgm.topology.node_plan import Role
 from pgm.topology.precedence import is_about_answering, streams_of
 from pgm.topology.problems import suggestion
 from pgm.topology.rules.rule import Rule, RuleFinding
-from pgm.topology.tree import NODE_NUMBER, Tree
+from pgm.topology.tree import Tree
+from pgm.trust.node_identity import NODE_NUMBER
 
 FORMER_NAME = "former-name"  # rule of the names in `pgm.deprecated`
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

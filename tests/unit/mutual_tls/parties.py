@@ -15,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pgm.mutual_tls.certificates import Certificate
 from pgm.mutual_tls.identity import TlsIdentity
+from pgm.mutual_tls.tree_file import identity_of_files
 from pgm.trust.private_keys import PrivateFile, PrivateKeys
 from tests.unit.trust.keys import private_keys
 
@@ -68,7 +69,7 @@ class Forest:
 
     def identity(self, node: str, number: int = 0) -> TlsIdentity:
         """Return the identity of a node of the file by one of its keys."""
-        return TlsIdentity.of_files(self.file, self.private_file(node, self.listed[node][number]))
+        return identity_of_files(self.file, self.private_file(node, self.listed[node][number]))
 
 
 def forest(folder: Path) -> Forest:

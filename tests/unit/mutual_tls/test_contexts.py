@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from pgm.errors import PeerRefused, UsageError
 from pgm.mutual_tls.contexts import client_context, peer_of, server_context
-from pgm.mutual_tls.identity import TlsIdentity
+from pgm.mutual_tls.members import current_peer
 from pgm.mutual_tls.names import SHARED_NAME, name_of_keys
 from pgm.mutual_tls.refusals import Refusals
+from pgm.mutual_tls.tree_file import identity_of_files
 from tests.unit.mutual_tls import parties
 from tests.unit.mutual_tls.parties import END, FIRST, TODAY, Forest, certificate, forest, keys, plain_client, shake
 
@@ -39,6 +40,7 @@ def test_right_nodes_know_each_other(tree: Forest) -> None:
     assert str(peer_of(server)) == f"desk-1 (keys {DESK.public.id})"
     assert str(peer_of(client)) == f"recorder (keys {keys(2).public.id})"
     assert server.version() == "TLSv1.3"
+    assert current_peer() is None, "a thread keeps no peer for later tasks"
 
 
 def test_client_refuses_other_nodes_than_the_wanted_one(tree: Forest) -> None:
@@ -242,7 +244,7 @@ def test_running_ends_follow_the_replaced_file(tree: Forest, tmp_path: Path) -> 
 def test_damaged_file_changes_nothing_and_is_told(tree: Forest) -> None:
     told: list[str] = []
     own = tree.private_file("recorder", keys(2))
-    identity = TlsIdentity.of_files(tree.file, own, lambda code, text: told.append(f"{code}: {text}"))
+    identity = identity_of_files(tree.file, own, lambda code, text: told.append(f"{code}: {text}"))
     server, desk = server_context(identity), client_context(tree.identity("desk-1"))
     good = tree.file.read_text()
     tree.file.write_text("version = 1\nname = ")
@@ -258,7 +260,7 @@ def test_damaged_file_changes_nothing_and_is_told(tree: Forest) -> None:
 def test_process_whose_own_keys_are_revoked_still_refuses_others(tree: Forest) -> None:
     told: list[str] = []
     own = tree.private_file("recorder", keys(2))
-    identity = TlsIdentity.of_files(tree.file, own, lambda _, text: told.append(text))
+    identity = identity_of_files(tree.file, own, lambda _, text: told.append(text))
     tree.revoked = {keys(2).public.id: "lost", keys(3).public.id: "lost"}
     del tree.listed["recorder"], tree.listed["desk-1"]
     tree.write()
