@@ -133,7 +133,7 @@ async def record_node(
         stack.enter_context(serving(plan, directory, events.log))
         application = _RecordingApplication(core, recorder, memory, until_closed, events)
         driver = receiving_driver(core, TrioReads(links), application, plan.parameters)
-        driver.last_event = events.last
+        driver.recent_events = events.recent
         await stack.enter_async_context(driven(driver, plan))
         stack.callback(lambda: driver.perform(core.leave(driver.now_ns())))
         snapshot = await _until_done(plan, driver, application, meter)

@@ -166,17 +166,22 @@ def _state(node: NodeRecord) -> str:
     return node.state.value if node.state is node.unseen else f"{node.state.value} {span(seconds)}"
 
 
-def event_at(node: NodeRecord) -> float:
-    """Return the time of a node's last event, in seconds since 1970; 0 without an event."""
-    event = node.snapshot.get("last_event") if node.snapshot is not None else None
-    return float(event["at_s"]) if event else 0.0
+def events_of(node: NodeRecord) -> list[dict[str, Any]]:
+    """Return the last events of a node, the oldest first. Nodes of earlier versions tell the last one alone."""
+    if node.snapshot is None:
+        return []
+    last = node.snapshot.get("last_event")
+    events: list[dict[str, Any]] = node.snapshot.get("events", [last] if last else [])
+    return events
+
+
+def event_text(event: dict[str, Any]) -> str:
+    """Return an event with its time, for people."""
+    return f"{time.strftime('%H:%M:%S', time.localtime(event['at_s']))} {event['id']}: {event['text']}"
 
 
 def _event(node: NodeRecord) -> str:
-    event = node.snapshot.get("last_event") if node.snapshot is not None else None
-    if event is None:
-        return ""
-    return f"{time.strftime('%H:%M:%S', time.localtime(event['at_s']))} {event['id']}: {event['text']}"
+    return "".join(map(event_text, events_of(node)[-1:]))
 
 
 def _protection(node: NodeRecord) -> str:

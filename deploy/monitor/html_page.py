@@ -6,7 +6,7 @@ import html
 import time
 from collections.abc import Iterable, Sequence
 
-from deploy.monitor.columns import COLUMNS, event_at, health_of, lost_of, total_of
+from deploy.monitor.columns import COLUMNS, event_text, events_of, health_of, lost_of, total_of
 from deploy.monitor.history import SERIES, History
 from deploy.monitor.pictures import anchor_of, chart, page_of, tree_pictures
 from deploy.monitor.tree import in_tree
@@ -15,7 +15,7 @@ from deploy.status.fleet import problems_of
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 
 _SMALL = ("node", "in", "out", "missing", "lost")  # columns on a narrow screen
-_MOST_EVENTS = 12
+_MOST_EVENTS = 20
 _HOUR = 360  # samples of a chart
 _DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is
 _REFRESH_S = 5  # of a page without scripts
@@ -61,9 +61,10 @@ def one_node(view: TreeView, node: NodeRecord, history: History) -> str:
     head = f'<p><a href="/">all nodes</a> / {html.escape(node.topology)}{where}</p><h1>{html.escape(title)}</h1>'
     parts = [f"<p class={_kind(node)}>{html.escape(COLUMNS['state'].text(node))}</p>"]
     if node.snapshot is not None:
-        event = COLUMNS["event"].text(node)
         memory, cpu = node.snapshot["rss_bytes"] / 1e6, node.snapshot["cpu_s"]
-        parts.append(f"<p>{memory:.0f} MB, {cpu:,.1f} s of CPU time{html.escape(f'; {event}' if event else '')}</p>")
+        parts.append(f"<p>{memory:.0f} MB, {cpu:,.1f} s of CPU time</p>")
+        lines = "".join(f"<li>{html.escape(event_text(event))}</li>" for event in reversed(events_of(node)))
+        parts += [f"<ul class=events>{lines}</ul>"] if lines else []
         parts += _charts(node, history)
         names = {place.address: other.name for other in view.nodes for place in other.places}
         for name, columns, cells in tables(node.snapshot):
@@ -118,13 +119,14 @@ def _hosts(view: TreeView) -> list[str]:
 
 
 def _events(view: TreeView) -> list[str]:
-    """Return the newest of the nodes' last events."""
-    nodes = sorted(filter(event_at, view.nodes), key=event_at, reverse=True)[:_MOST_EVENTS]
+    """Return the newest events of all nodes."""
+    told = [(event["at_s"], at, event) for at, node in enumerate(view.nodes) for event in events_of(node)]
+    told.sort(key=lambda row: row[:2], reverse=True)
     lines = (
-        f'<li><a href="{html.escape(page_of(node))}">{html.escape(node.name)}</a> {html.escape(COLUMNS["event"].text(node))}</li>'
-        for node in nodes
+        f'<li><a href="{html.escape(page_of(view.nodes[at]))}">{html.escape(view.nodes[at].name)}</a> {html.escape(event_text(event))}</li>'
+        for _, at, event in told[:_MOST_EVENTS]
     )
-    return ["<h2>last events</h2>", f"<ul class=events>{''.join(lines)}</ul>"] if nodes else []
+    return ["<h2>last events</h2>", f"<ul class=events>{''.join(lines)}</ul>"] if told else []
 
 
 def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:

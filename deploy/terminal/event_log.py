@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import attrs
 
 from deploy.terminal.log import log
 from pgm.core.events import EVENTS, Happening, id_of, text_of
-from pgm.telemetry.snapshot import event_row
+from pgm.telemetry.snapshot import MOST_EVENTS, event_row
 
 
 @attrs.define
@@ -25,7 +26,7 @@ class EventPrinter:
 
     before: Callable[[], None] = lambda: None
     _counts: dict[str, _Count] = attrs.field(factory=dict)
-    _last: dict[str, Any] | None = None
+    _recent: deque[dict[str, Any]] = attrs.field(factory=lambda: deque(maxlen=MOST_EVENTS))
 
     def say(self, item: Happening) -> None:
         """Log an event."""
@@ -42,11 +43,11 @@ class EventPrinter:
         """Count an event."""
         count = self._counts.setdefault(event_id, _Count())
         count.times, count.text = count.times + 1, text
-        self._last = event_row(event_id, text, time.time())
+        self._recent.append(event_row(event_id, text, time.time()))
 
-    def last(self) -> dict[str, Any] | None:
-        """Return the row of the last event, for the node's status; None before the first event."""
-        return self._last
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the rows of the last events, the oldest first, for the node's status."""
+        return list(self._recent)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each id that occurred, for --json."""

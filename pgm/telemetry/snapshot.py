@@ -21,6 +21,7 @@ from pgm.telemetry.rates import Rates
 from pgm.topology.node_plan import CLEAR, NodePlan
 
 Snapshot = dict[str, Any]
+MOST_EVENTS = 16  # of a snapshot: the last ones
 
 
 def take_snapshot(
@@ -30,12 +31,12 @@ def take_snapshot(
     started_ns: int,
     segments: list[dict[str, Any]],
     rates: Rates | None = None,
-    last_event: dict[str, Any] | None = None,
+    events: Sequence[dict[str, Any]] = (),
 ) -> Snapshot:
     """Return the snapshot of a node at `now_ns`; the node started at `started_ns`, both on the core's clock.
 
     `parts` are the node's endpoints, and `gone` the counters of ended ones. `segments` has one row of the driver for each
-    link. `rates` holds the readings so far. `last_event` is a row of `event_row`.
+    link. `rates` holds the readings so far. `events` are rows of `event_row`, the oldest first.
     """
     plan = parts[0][0]
     # `status` also updates the counters
@@ -50,7 +51,8 @@ def take_snapshot(
         "cpu_s": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 3),
         "counters": Counters.total([gone, *(core.counters for _, core in parts)]).snapshot(),
         "rates": {} if rates is None else rates.snapshot(),
-        "last_event": last_event,
+        "last_event": events[-1] if events else None,
+        "events": list(events),
         "sessions": sessions,
         "subjects": _subjects(parts),
         "segments": segments,

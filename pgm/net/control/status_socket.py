@@ -26,7 +26,7 @@ from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.link.link import Link
 from pgm.net.sockets.unix import connect, listening
 from pgm.telemetry.rates import SAMPLE_IVL, Rates
-from pgm.telemetry.snapshot import Snapshot, take_snapshot
+from pgm.telemetry.snapshot import MOST_EVENTS, Snapshot, take_snapshot
 from pgm.topology.node_plan import NodePlan
 from pgm.units import SECOND
 
@@ -80,9 +80,9 @@ def snapshot_of(plan: NodePlan, driver: NodeDriver, started_ns: int) -> Snapshot
     endpoints = driver.endpoints or (driver,)
     parts = [(endpoint.plan or plan, endpoint.core) for endpoint in endpoints]
     links = describe_links(list(driver.links))
-    events = [event for endpoint in endpoints if (event := endpoint.last_event()) is not None]
-    last = max(events, key=lambda event: event["at_s"], default=None)
-    return take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, last)
+    events = [event for endpoint in endpoints for event in endpoint.recent_events()]
+    events = sorted(events, key=lambda event: event["at_s"])[-MOST_EVENTS:]
+    return take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, events)
 
 
 async def keep_rates(driver: NodeDriver, outages: Outages) -> None:

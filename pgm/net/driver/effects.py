@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, Protocol
 
@@ -15,6 +16,7 @@ from pgm.net.link.node_links import NodeLinks
 from pgm.net.link.reader import SocketRead, TakeSingle
 from pgm.net.sockets.inputs import Input
 from pgm.telemetry.observers import CoreObserver
+from pgm.telemetry.snapshot import MOST_EVENTS
 from pgm.units import MILLISECOND
 
 # Gathering reads in a row before only packets held back are read: two interleaved senders would otherwise keep the loop
@@ -49,7 +51,7 @@ class EffectPerformer:
         self.core = core
         self.links = links
         self.observer: CoreObserver | None = None  # writes telemetry and the flight recorder
-        self.last_happening: tuple[Happening, float] | None = None  # and its time
+        self.happenings: deque[tuple[Happening, float]] = deque(maxlen=MOST_EVENTS)  # the last ones, with their times
         self._application = application
 
     @property
@@ -128,7 +130,7 @@ class EffectPerformer:
 
     def _hand_over(self, effect: ForApplication) -> None:
         if not isinstance(effect, (Deliver, Evidence, Save, Snapshot, SnapshotWanted)):
-            self.last_happening = effect, time.time()
+            self.happenings.append((effect, time.time()))
         self._application.take(effect)
 
     def _send_control(self, send: Send) -> None:

@@ -55,7 +55,7 @@ class NodeDriver(EffectPerformer):
         self.plan: NodePlan | None = None  # of this endpoint, where operators may ask for it
         self.wake_ivl = settings.wake_ivl
         self.rates: Rates | None = None  # set if the counters are read regularly
-        self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
+        self.recent_events: Callable[[], list[dict[str, Any]]] = self._events  # or a replacement with more events
         self._moderations = {
             sock: ReadModeration(settings, round(settings.bulk_share * link.sockets.buffers.rcvbuf), core.counters)
             for link in reads.links
@@ -83,8 +83,5 @@ class NodeDriver(EffectPerformer):
             link.warm_up(moderation.warm_octets)
         return rest_ns
 
-    def _last_event(self) -> dict[str, Any] | None:
-        if self.last_happening is None:
-            return None
-        item, at_s = self.last_happening
-        return event_row(id_of(item), text_of(item), at_s)
+    def _events(self) -> list[dict[str, Any]]:
+        return [event_row(id_of(item), text_of(item), at_s) for item, at_s in self.happenings]

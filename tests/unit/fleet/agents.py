@@ -22,6 +22,7 @@ def snapshot(name: str, role: str = "receiver", **counters: int) -> dict[str, An
         "counters": counters,
         "rates": {},
         "last_event": None,
+        "events": [],
         "sessions": [],
         "subjects": {},
         "segments": [],
