@@ -22,7 +22,7 @@ class Pacer:
         self._parameters = parameters
         self._slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
         self._packet = parameters.max_tpdu
-        self._all, self._peak, self._repairs = (TokenBucket(*size) for size in self._sizes(rate))
+        self._all, self._peak, self.repairs = (TokenBucket(*size) for size in self._sizes(rate))
         self._peak_ratio = parameters.txw_peak_ratio
         self._packets = _packet_bucket(parameters)
         self._set_longest_train(rate)
@@ -41,9 +41,13 @@ class Pacer:
 
     def set_rate(self, rate: int, now_ns: int) -> None:
         """Set the total rate, and the share of repairs in it."""
-        for bucket, (changed, burst_ns) in zip((self._all, self._peak, self._repairs), self._sizes(rate), strict=True):
+        for bucket, (changed, burst_ns) in zip((self._all, self._peak, self.repairs), self._sizes(rate), strict=True):
             bucket.change(changed, burst_ns, now_ns)
         self._set_longest_train(rate)
+
+    def share_repairs(self, repairs: TokenBucket) -> None:
+        """Take RDATA from a bucket that another session of the source has, too."""
+        self.repairs = repairs
 
     def _set_longest_train(self, rate: int) -> None:
         """Set the longest trains that may leave at once, of data and of repairs.
@@ -54,7 +58,7 @@ class Pacer:
         most = min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND)
         self.train_octets = max(self._packet, most)
         # The largest train of repairs is the content of the repairs' bucket.
-        self.repair_octets = min(self.train_octets, max(1, self._repairs.most))
+        self.repair_octets = min(self.train_octets, max(1, self.repairs.most))
         # The time of a single packet is precomputed, to save a division for each packet.
         self._packet_spare_ns = max(0, self._all.burst_ns - self._all.cost_ns(self._packet))
         self._alone_octets, self._alone_ns, self._alone_peak_ns = 0, 0, 0
@@ -116,7 +120,7 @@ class Pacer:
     def repair_ready_at(self, octets: int) -> int:
         """Return when about `octets` of RDATA, one packet of `max_tpdu` at least, may leave: any packet fits."""
         estimate = max(octets, self._packet)
-        return max(self.data_ready_at(estimate), self._repairs.ready_at(min(estimate, self.repair_octets)))
+        return max(self.data_ready_at(estimate), self.repairs.ready_at(min(estimate, self.repair_octets)))
 
     def packet_room(self, now_ns: int) -> int:
         """Return how many packets may leave now, in one train."""
@@ -126,7 +130,7 @@ class Pacer:
 
     def repair_room(self, now_ns: int) -> int:
         """Return how many octets of RDATA may leave now. Due repairs may exceed the estimate of `repair_ready_at`."""
-        return min(self.repair_octets, self._repairs.available(now_ns), self._all.available(now_ns))
+        return min(self.repair_octets, self.repairs.available(now_ns), self._all.available(now_ns))
 
     def data_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
         """Charge ODATA or SPMs."""
@@ -138,7 +142,7 @@ class Pacer:
     def repair_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
         """Charge RDATA."""
         self.data_sent(octets, now_ns, packets)
-        self._repairs.charge(octets, now_ns)
+        self.repairs.charge(octets, now_ns)
 
 
 def _packet_bucket(parameters: Parameters) -> TokenBucket | None:

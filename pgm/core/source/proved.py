@@ -24,7 +24,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import MIB, NEVER, SECOND
 from pgm.wire.control_packets import Packet, Spmr
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import TYPE_AT, Nla, PacketType, Tsi
 from pgm.wire.options import StateOffer, find
 from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Data, DataWithGaps, Train
@@ -105,7 +105,10 @@ class ProvedSource(SourceCore):
             session = SourceCore(own, record_parameters(parameters), now_ns, counters=self.counters)
             self._seconds.append(session)
             self._records = RecordSchedule(setup.sealer, session, parameters.key_record_ivl)
+        for session in self._seconds:  # requests for all sessions together get no more than the share of one
+            session.share_repairs(self._sending.pacer.repairs)
         self._by_tsi = {session.setup.tsi: session for session in self._seconds}
+        self._is_turn_of_repairs = False  # of the stream: the last repairs were those of another session
         self._seconds_ns = 0  # when the other sessions have something to do; 0: compute it again
 
     @property
@@ -209,6 +212,8 @@ class ProvedSource(SourceCore):
             return effects  # one train of data in a call, and its proof
         lead, spm_sqn = self.window.lead, self._spms.spm_sqn
         effects += super().handle_deadline(now_ns)
+        if effects and _is_repair(effects[-1]):
+            self._is_turn_of_repairs = False
         if self._spms.spm_sqn != spm_sqn:  # all sessions of a joiner begin at one time
             effects[:0] = [session.spm(now_ns) for session in self._seconds]
             self._seconds_ns = 0
@@ -240,9 +245,12 @@ class ProvedSource(SourceCore):
         if session.deadline_ns > now_ns:
             return NOTHING
         self._seconds_ns = 0
+        if self._is_turn_of_repairs and not session.window.has_unsent and self._may_repair(now_ns):
+            return NOTHING  # repairs of all sessions have one bucket, and take turns
         effects = session.handle_deadline(now_ns)
         if (train := _last_data(effects)) is not None:
             self._sending.pacer.data_sent(len(train.octets), now_ns, len(train.octets) // train.stride)
+            self._is_turn_of_repairs = self._is_turn_of_repairs or _is_repair(train)
         return effects
 
     def _close_seconds(self) -> None:
@@ -284,6 +292,10 @@ def _last_data(effects: Effects) -> Send | None:
     """Return the last effect if it sends data."""
     last = effects[-1] if effects else None
     return last if isinstance(last, Send) and last.is_data else None
+
+
+def _is_repair(effect: Effect) -> bool:
+    return isinstance(effect, Send) and effect.is_data and effect.octets[TYPE_AT] == PacketType.RDATA
 
 
 def _second(setup: SourceSetup, tsi: Tsi, data_port: int, join_back_ivl: int) -> SourceSetup:

@@ -13,6 +13,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.parity.source import ParitySource, aligned
 from pgm.core.polling.children import populations
 from pgm.core.repair.responder import TIMER_STEP_NS
@@ -363,16 +364,27 @@ class SourceCore:
             self._sending.count_repairs(len(history.octets))
         return history
 
+    def _may_repair(self, now_ns: int) -> bool:
+        """Return whether repairs are due, and may leave now."""
+        responder = self._naks.responder
+        if responder.deadline_ns > now_ns:
+            return False
+        return self._sending.pacer.repair_ready_at(responder.next_octets()) <= now_ns
+
     def _next_repair(self, now_ns: int) -> Effect | None:
         responder, pacer = self._naks.responder, self._sending.pacer
         if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._sending.has_data(now_ns):
             responder.expedite(now_ns)
-        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+        if not self._may_repair(now_ns):
             return None
         send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
         if send is not None:
             self._sending.repair_sent(len(send.octets), len(send.octets) // send.stride, now_ns)
         return send
+
+    def share_repairs(self, repairs: TokenBucket) -> None:
+        """Take RDATA from a bucket that another session of the source has, too."""
+        self._sending.pacer.share_repairs(repairs)
 
     def _next_data(self, now_ns: int) -> Effect | None:
         window, sending = self.window, self._sending
