@@ -42,6 +42,7 @@ class AgentService:
     _id: str = attrs.field(init=False, factory=lambda: secrets.token_hex(8))
     _doctoring: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _found: tuple[float, list[dict[str, Any]]] | None = attrs.field(init=False, default=None)
+    _reading: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _known: tuple[int, Fingerprint] | None = attrs.field(init=False, default=None)
 
     def routes(self) -> Sequence[Route]:
@@ -61,21 +62,22 @@ class AgentService:
             "host": socket.gethostname(),
             "version": VERSION,
             "time_s": time.time(),
-            "topology": {"name": self.topology, "file": str(self.file), **self._fingerprint()},
+            "topology": {"name": self.topology, "file": str(self.file), **await self._fingerprint()},
             "nodes": [_row(node, view.at_s) for node in here],
             "left_out": view.left_out,
         }
         return JSONResponse(value)
 
-    def _fingerprint(self) -> dict[str, Any]:
-        """Return the fingerprint of the file as it is now; without `hash` if the file cannot be read."""
-        try:
-            changed_ns = self.file.stat().st_mtime_ns
-            if self._known is None or self._known[0] != changed_ns:
-                self._known = changed_ns, fingerprint_of(self.file)
-        except (PgmError, OSError) as error:
-            return {"problem": str(error).splitlines()[0]}
-        return self._known[1].row()
+    async def _fingerprint(self) -> dict[str, Any]:
+        """Return the fingerprint of the file as it is now; `problem` instead if the file cannot be read."""
+        async with self._reading:
+            try:
+                changed_ns = self.file.stat().st_mtime_ns
+                if self._known is None or self._known[0] != changed_ns:
+                    self._known = changed_ns, await trio.to_thread.run_sync(fingerprint_of, self.file)
+            except (PgmError, OSError) as error:
+                return {"problem": str(error).splitlines()[0]}
+            return self._known[1].row()
 
     async def doctor(self, request: Request) -> Response:
         """Return the findings of `pgm doctor` for the nodes of this host, at most `_DOCTOR_FRESH_S` old."""

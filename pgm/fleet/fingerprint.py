@@ -46,15 +46,18 @@ class Fingerprint:
 
 
 def fingerprint_of(path: Path) -> Fingerprint:
-    """Return the fingerprint of a file. Raises `TopologyError`, and `UsageError` for a file that vanishes."""
-    topology = load_checked(path)
-    tree = checked_tree(topology)
+    """Return the fingerprint of a file. A thousand entries take seconds. Raises `TopologyError`, `UsageError`."""
+    tree = checked_tree(load_checked(path))
+    entries = {node.name: _digest(json.dumps(_plain(plan_entry(tree, node))).encode()) for node in tree.nodes}
+    return Fingerprint(file_digest(path), entries)
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of a file. Raises `UsageError` for a file that vanishes."""
     try:
-        octets = path.read_bytes()
+        return _digest(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", remedy="give the path of a topology file") from error
-    entries = {node.name: _digest(json.dumps(_plain(plan_entry(tree, node))).encode()) for node in tree.nodes}
-    return Fingerprint(_digest(octets), entries)
 
 
 def _digest(octets: bytes) -> str:
@@ -64,7 +67,7 @@ def _digest(octets: bytes) -> str:
 def _plain(value: Any) -> Any:
     """Return a value as JSON that does not depend on the process."""
     if attrs.has(type(value)):
-        fields = (field.name for field in attrs.fields(type(value)) if field.name not in _DERIVED)
+        fields = (one.name for one in attrs.fields(type(value)) if one.eq and one.name not in _DERIVED)
         return {name: _plain(getattr(value, name)) for name in fields}
     if isinstance(value, enum.Enum):
         return value.value

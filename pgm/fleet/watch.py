@@ -14,7 +14,7 @@ import trio
 
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.agent_client import AgentClient
-from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
+from pgm.fleet.fingerprint import Fingerprint, file_digest, fingerprint_of
 from pgm.fleet.hosts import FleetHost, hosts_of
 from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
 from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, STATE_PATH
@@ -140,7 +140,8 @@ class FleetWatch:
         self._plans = plan_all(topology)
         self.hosts = hosts_of(topology, self._plans)
         self._found = self.hosts  # one entry for each agent that answered last time
-        self._own = fingerprint_of(file)
+        self._file, self._digest = file, file_digest(file)
+        self._own: Fingerprint | None = None  # made for the first host with another file
         now = time.monotonic()
         self._records = {name: planned(plan, NodeState.ELSEWHERE, now) for name, plan in self._plans.items()}
 
@@ -245,8 +246,9 @@ class FleetWatch:
             theirs = Fingerprint.of_row(answer.state["topology"])
         except (KeyError, TypeError, AttributeError):
             return record
-        if theirs.file == self._own.file:
+        if theirs.file == self._digest:
             return attrs.evolve(record, file=theirs.file)
+        self._own = self._own or fingerprint_of(self._file)
         differing = self._own.differing(theirs) if version == self._version else []
         return attrs.evolve(record, file=theirs.file, has_other_file=True, differing=tuple(differing[:_MOST_DIFFERING]))
 

@@ -27,10 +27,13 @@ import cbor2
 import trio
 
 from deploy.cli import main
-from deploy.monitor import agent, agent_service, monitor  # noqa: F401  # loaded before the forks
+from deploy.monitor import agent, agent_service  # loaded before the forks
 from deploy.terminal.tls_files import trusted_by
 from pgm.fleet import nodes as node_table
+from pgm.fleet.fingerprint import fingerprint_of
 from pgm.fleet.watch import FleetWatch
+from pgm.topology.load import load_checked
+from pgm.topology.plan import plan_all
 from tests.cli.monitor.certificates import certificate
 from tests.folders import short_folder
 from tests.net.support.lab import ROOT, Host, lab
@@ -40,6 +43,7 @@ from tests.net.support.processes import processes
 TOKEN = "a-token-of-many-characters"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PATIENCE_S = 300.0
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG: no agent outlives the campaign
 
 
 def address(host: int, end: int = 1) -> str:
@@ -139,6 +143,7 @@ def running(hosts: int, nodes: int) -> Iterator[Campaign]:
         words = [sys.executable, "-m", __spec__.name, "--serve", str(folder), "--hosts", str(hosts)]
         nodes_process = subprocess.Popen([*words, "--nodes", str(nodes)], cwd=ROOT)
         agents: list[int] = []
+        _read_once(folder / "tree.toml")
         try:
             for number in range(1, hosts + 1):
                 agents.append(_agent(folder, operator, number))
@@ -155,6 +160,16 @@ def running(hosts: int, nodes: int) -> Iterator[Campaign]:
                 os.waitpid(pid, 0)
 
 
+def _read_once(file: Path) -> None:
+    """Give all forks what each would read and plan for seconds at its start."""
+    topology, fingerprint = load_checked(file), fingerprint_of(file)
+    plans = plan_all(topology)
+    for module in (node_table, agent):
+        module.load_checked = lambda _: topology  # type: ignore[attr-defined]
+    node_table.plan_all = lambda _: plans  # type: ignore[attr-defined]
+    agent_service.fingerprint_of = lambda _: fingerprint  # type: ignore[attr-defined]
+
+
 def _agent(folder: Path, host: Host, number: int) -> int:
     """Run `pgm agent` on a host in a fork of this process, whose modules are loaded. Return its process id."""
     (folder / str(number) / "out").touch()
@@ -162,9 +177,11 @@ def _agent(folder: Path, host: Host, number: int) -> int:
     if pid:
         return pid
     try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
         for kind in ("user", "net"):
             space = os.open(f"/proc/{host.holder.pid}/ns/{kind}", os.O_RDONLY)
-            assert ctypes.CDLL(None, use_errno=True).setns(space, 0) == 0, os.strerror(ctypes.get_errno())
+            assert libc.setns(space, 0) == 0, os.strerror(ctypes.get_errno())
         os.dup2(os.open(folder / str(number) / "out", os.O_WRONLY), 1)
         os.environ["PGM_RUNTIME_DIR"] = str(folder / str(number))
         node_table.is_own_address = lambda one: one == address(number)  # type: ignore[assignment]
