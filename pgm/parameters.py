@@ -425,7 +425,7 @@ class Parameters:
     watchdog_ivl: int = _ivl(30 * SECOND, _ALL, "-", "Silence of the packet loop after which the service manager restarts the unit of a node. The default is far above the longest pause of a loaded host. 0: no watchdog.")
     flight_bytes: int = _octets(16 * MIB, _ALL, "-", "Octets of the flight recorder, in which a node keeps what befell lost packets (docs/guide/explain.md). The oldest records give way. The file lies in the runtime folder and takes memory only as records come: 1 MiB has 16,384. 0: the node records nothing.", high=GIB)
     flight_rte: int = _per_s(5000, _ALL, "-", "Maximum records a second of the flight recorder. Further records are counted and dropped. 5,000 records take less than 2% of a core.")
-    flight_sample_ivl: int = _ivl(50 * MILLISECOND, _ALL, "-", "Interval at which the flight recorder reads how far each session has come, and what the sockets dropped. The time at which a packet was sent is known to this interval.", low=MILLISECOND, high=60 * SECOND)
+    flight_sample_ivl: int = _ivl(100 * MILLISECOND, _ALL, "-", "Interval at which the flight recorder reads how far each session has come, and what the sockets dropped. The time at which a packet was sent is known to this interval.", low=MILLISECOND, high=60 * SECOND)
     private_options: bool = _row(Unit.SWITCH, True, _SOURCE, "-", "Put the session's epoch on SPMs in an option that other implementations skip, and derive the global source id from the names of stream, node and topology. Off: the global source id comes from the host's name, as theirs does.", high=1)
     # fmt: on
 

@@ -19,12 +19,13 @@ from starlette.routing import Route
 from deploy.doctor.command import nodes_to_check, rows_of
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import check_nodes
+from deploy.monitor.flight_answers import query_of, rings_as_json
 from deploy.monitor.http_service import PageService
 from deploy.terminal.version import VERSION
 from pgm.errors import PgmError, UsageError
 from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.nodes import NodeRecord, NodeState
-from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, STATE_PATH
+from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, STATE_PATH
 from pgm.net.control.control_socket import ask_control, control_path
 
 _DOCTOR_FRESH_S = 10.0  # checks read the kernel and open sockets; a fleet asks rarely
@@ -41,6 +42,7 @@ class AgentService:
     may_change: bool
     _id: str = attrs.field(init=False, factory=lambda: secrets.token_hex(8))
     _doctoring: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    _reading: trio.Lock = attrs.field(init=False, factory=trio.Lock)  # of recorders: one request at a time
     _found: tuple[float, list[dict[str, Any]]] | None = attrs.field(init=False, default=None)
     _reading: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _known: tuple[int, Fingerprint] | None = attrs.field(init=False, default=None)
@@ -51,6 +53,7 @@ class AgentService:
             Route(STATE_PATH, self.state, methods=["GET"]),
             Route(CONTROL_PATH, self.control, methods=["POST"]),
             Route(DOCTOR_PATH, self.doctor, methods=["GET"]),
+            Route(FLIGHT_PATH, self.flight, methods=["GET"]),
         ]
 
     async def state(self, request: Request) -> Response:
@@ -89,6 +92,18 @@ class AgentService:
                     return _refusal(502, error.message, error.remedy)
                 self._found = time.monotonic(), rows
             return JSONResponse({"checks": self._found[1]})
+
+    async def flight(self, request: Request) -> Response:
+        """Return the flight recorders of the nodes of this host: `packet=STREAM:SQN`, repeated, or `worst=N`."""
+        try:
+            query = query_of(request.query_params.getlist("packet"), request.query_params.get("worst"))
+            async with self._reading:
+                rings = await trio.to_thread.run_sync(rings_as_json, self.topology, query, abandon_on_cancel=True)
+            return Response(rings, media_type="application/json")
+        except UsageError as error:
+            return _refusal(400, error.message, error.remedy)
+        except PgmError as error:
+            return _refusal(502, error.message, error.remedy)
 
     async def control(self, request: Request) -> Response:
         """Pass a request to the control socket of a node, and return its answer."""

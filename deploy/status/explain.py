@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import attrs
 import click
 
 from deploy.status.explain_text import print_explanation, print_worst
+from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.runtime_folders import is_file, tree_folders
@@ -17,20 +20,30 @@ from pgm.flight.verdicts.qlog import explanation_as_json, worst_as_json
 from pgm.flight.verdicts.view import FlightView
 from pgm.flight.verdicts.worst import explained, worst_troubles
 from pgm.topology.check import load_checked
+from pgm.wire.formats import tsi_text
+
+Query = Mapping[str, Sequence[str]]
+Gather = Callable[[Query], list[RingContents]]
 
 
-def gather_rings(where: str | None) -> list[RingContents]:
+@attrs.frozen
+class Wanted:
+    """What the command line asks for."""
+
+    stream: str | None
+    sqn: int | None
+    where: str | None
+
+
+def gather_here(where: str | None) -> list[RingContents]:
     """Return the flight recorders of a tree on this host, or of all trees. Raises `ProcessError`, `TopologyError`."""
-    name = where
-    if where is not None and is_file(where):
-        name = load_checked(Path(where)).name
+    name = load_checked(Path(where)).name if where is not None and is_file(where) else where
     found: list[RingContents] = []
-    for folder in tree_folders(name):
-        for path in rings_in(folder):
-            try:
-                found.append(read_ring(path))
-            except ProcessError as error:
-                warn(error.message)
+    for path in (path for folder in tree_folders(name) for path in rings_in(folder)):
+        try:
+            found.append(read_ring(path))
+        except ProcessError as error:
+            warn(error.message)
     if not found:
         raise ProcessError(
             f"no flight recorder of {where or 'any tree'} on this machine",
@@ -39,10 +52,32 @@ def gather_rings(where: str | None) -> list[RingContents]:
     return found
 
 
+def gather_fleet(fleet: FleetAccess, where: str | None) -> Gather:
+    """Return a function that asks the agents of all hosts. Raises `UsageError`, `TopologyError`."""
+    if where is None or not is_file(where):
+        raise UsageError("--fleet needs a topology file", remedy="as in: pgm explain quotes 184467 tree.toml --fleet")
+    watch = fleet.watch(where)
+    view = watch.look()
+    for host in view.hosts:
+        if host.problem:
+            warn(f"{host.name}: {host.problem}")
+
+    def gather(query: Query) -> list[RingContents]:
+        found: list[RingContents] = []
+        for host, answer in watch.flight(view, query).items():
+            if isinstance(answer, ProcessError):
+                warn(f"{host}: {answer.message}")
+            else:
+                found += answer
+        if not found:
+            raise ProcessError("no agent gave a flight recorder", remedy="start pgm agent on each host, and the nodes")
+        return found
+
+    return gather
+
+
 @click.command()
-@click.argument("stream", required=False)
-@click.argument("sqn", required=False)
-@click.argument("where", required=False, metavar="[TOPOLOGY|FILE]")
+@click.argument("names", nargs=-1, metavar="[STREAM SQN] [TOPOLOGY|FILE]")
 @click.option(
     "--at", "at", metavar="NODE", help="Explain what this node saw. By default the node that it went worst for."
 )
@@ -50,15 +85,15 @@ def gather_rings(where: str | None) -> list[RingContents]:
 @click.option(
     "--svg", "svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a ladder diagram to this file."
 )
+@fleet_options()
 @command
 def explain(
-    stream: str | None,
-    sqn: str | None,
-    where: str | None,
+    names: tuple[str, ...],
     at: str | None,
     worst: int | None,
     svg: Path | None,
     as_json: bool,
+    fleet: FleetAccess | None,
 ) -> None:
     """Explain what befell packet SQN of STREAM: where it was lost, and why its repair was late.
 
@@ -66,39 +101,72 @@ def explain(
     pgm explain quotes 184467 tree.toml
     pgm explain quotes 184467 --at desk-7
     pgm explain quotes 184467 --svg packet.svg
+    pgm explain quotes 184467 tree.toml --fleet
     pgm explain --worst 10            # losses and slowest repairs of late
     pgm explain --worst 10 quotes tree.toml
 
     The command reads the flight recorders of all nodes on this machine that run as this user, or ran and died. A node
-    keeps what befell lost packets in $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID (flight_bytes).
+    keeps what befell lost packets in $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID (flight_bytes). With --fleet
+    it asks the agents of all hosts. docs/guide/explain.md explains the answer.
     """
-    if worst is not None:
-        names = [one for one in (stream, sqn, where) if one is not None]
-        files = [one for one in names if is_file(one)]
-        streams = [one for one in names if one not in files]
-        if len(files) > 1 or len(streams) > 1 or at or svg:
-            raise UsageError("--worst takes a stream and a file", remedy="pgm explain --worst 10 [STREAM] [FILE]")
-        view = FlightView.of(gather_rings(files[0] if files else None))
-        troubles = worst_troubles(view, worst, streams[0] if streams else None)
-        explanations = [explained(view, trouble) for trouble in troubles]
+    wanted = _wanted(names, has_sqn=worst is None)
+    gather = (lambda _: gather_here(wanted.where)) if fleet is None else gather_fleet(fleet, wanted.where)
+    if worst is None:
+        assert wanted.stream is not None
+        assert wanted.sqn is not None
+        packet = {"packet": (f"{wanted.stream}:{wanted.sqn}",)}
+        explanation = explain_packet(_view(gather(packet), wanted.stream), wanted.stream, wanted.sqn, at)
+        if svg is not None:
+            svg.write_text(ladder_svg(explanation))
         if as_json:
-            print_json(worst_as_json(troubles, explanations))
+            print_json(explanation_as_json(explanation))
         else:
-            print_worst(view, troubles, explanations)
+            print_explanation(explanation)
         return
-    if stream is None or sqn is None:
-        raise UsageError("STREAM and SQN are missing", remedy="pgm explain STREAM SQN, or pgm explain --worst 10")
-    explanation = explain_packet(FlightView.of(gather_rings(where)), stream, _sqn(sqn), at)
-    if svg is not None:
-        svg.write_text(ladder_svg(explanation))
+    if at is not None or svg is not None:
+        raise UsageError(
+            "--worst goes with neither --at nor --svg", remedy="choose a packet of the list, and explain it"
+        )
+    view = _view(gather({"worst": (str(worst),)}), wanted.stream)
+    troubles = worst_troubles(view, worst, wanted.stream)
+    if fleet is not None and troubles:
+        view = _view(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), wanted.stream)
+    explanations = [explained(view, trouble) for trouble in troubles]
     if as_json:
-        print_json(explanation_as_json(explanation))
+        print_json(worst_as_json(troubles, explanations))
     else:
-        print_explanation(explanation)
+        print_worst(view, troubles, explanations)
 
 
-def _sqn(text: str) -> int:
-    digits = text.replace(",", "").replace("_", "")
-    if not digits.isdecimal():
-        raise UsageError(f"{text!r} is no sequence number", remedy="write a number such as 184467")
-    return int(digits)
+def _wanted(names: Sequence[str], *, has_sqn: bool) -> Wanted:
+    """Return the stream, the sqn and the tree of a command line. Raises `UsageError`."""
+    if has_sqn:
+        if not 2 <= len(names) <= 3:
+            raise UsageError(
+                "the command needs a stream and a sequence number",
+                remedy="pgm explain STREAM SQN [FILE], or pgm explain --worst 10",
+            )
+        digits = names[1].replace(",", "").replace("_", "")
+        if not digits.isdecimal() or len(digits) > 20:
+            raise UsageError(f"{names[1][:80]!r} is no sequence number", remedy="write a number such as 184467")
+        return Wanted(names[0], int(digits), names[2] if names[2:] else None)
+    files = [name for name in names if is_file(name)]
+    others = [name for name in names if name not in files]
+    if len(files) > 1 or len(others) > 2 or (files and others[1:]):
+        raise UsageError("--worst takes a stream and a tree", remedy="pgm explain --worst 10 [STREAM] [FILE]")
+    return Wanted(others[0] if others else None, None, files[0] if files else others[1] if others[1:] else None)
+
+
+def _view(rings: Iterable[RingContents], stream: str | None) -> FlightView:
+    """Return the view of the tree that has a stream. Raises `UsageError` if several trees may be meant."""
+    by_tree: dict[str, list[RingContents]] = {}
+    for ring in rings:
+        by_tree.setdefault(str(ring.facts["topology"]), []).append(ring)
+    views = {tree: FlightView.of(own) for tree, own in by_tree.items()}
+    having = {tree: view for tree, view in views.items() if stream is None or view.has_stream(stream)}
+    if len(having) > 1:
+        raise UsageError(
+            f"several trees ran here: {', '.join(sorted(having))}",
+            remedy="name the tree or its file, as in: pgm explain STREAM SQN TREE, or pgm explain --worst 10 STREAM TREE",
+        )
+    return next(iter((having or views).values()))

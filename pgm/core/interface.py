@@ -23,7 +23,7 @@ from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import Effects
 from pgm.core.segment import Channel
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 
@@ -51,3 +51,6 @@ class Core(Protocol):
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return one row per session, for operators."""
+
+    def edges(self) -> list[SessionEdges]:
+        """Return how far each session has come; cheap enough for many calls a second."""

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import attrs
+
+from pgm.wire.formats import Tsi
+
+
+class SessionEdges(NamedTuple):
+    """How far one session has come at one node, without the cost of a `SessionStatus`. Sqns are 64-bit."""
+
+    tsi: Tsi
+    data_port: int
+    trail: int
+    lead: int  # -1: nothing was sent yet
 
 
 @attrs.frozen(kw_only=True)

@@ -5,3 +5,4 @@ from __future__ import annotations
 STATE_PATH = "/fleet/v1/state"
 CONTROL_PATH = "/fleet/v1/control"
 DOCTOR_PATH = "/fleet/v1/doctor"
+FLIGHT_PATH = "/fleet/v1/flight"

@@ -8,21 +8,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import attrs
 import trio
 
-from pgm.errors import ProcessError, UsageError
+from pgm.errors import ProcessError, UsageError, WireError
 from pgm.fleet.agent_client import AgentClient
 from pgm.fleet.fingerprint import Fingerprint, file_digest, fingerprint_of
 from pgm.fleet.hosts import FleetHost, hosts_of
 from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
-from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, STATE_PATH
+from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, STATE_PATH
+from pgm.flight.contents import RingContents, from_json_untrusted
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 
 _MOST_AT_ONCE = 512  # hosts asked at a time: each has a connection, and 1,024 open files are usual
 _DOCTOR_S = 30.0  # for all checks of a host
+_FLIGHT_S = 10.0  # for reading the recorders of a host, 16 MiB each
 _MOST_DIFFERING = 64  # entries of a file
 _SILENT_S = 10.0  # between questions to silent hosts, because each takes the full time of a request
 _STATES = {state.name.lower(): state for state in NodeState}
@@ -175,6 +178,35 @@ class FleetWatch:
             for host in hosts:
                 nursery.start_soon(ask, host)
         return {host.name: found[host.name] for host in hosts}
+
+    def flight(
+        self, view: TreeView, query: Mapping[str, Sequence[str]]
+    ) -> dict[str, list[RingContents] | ProcessError]:
+        """Return the recorders of each host whose agent answers, by the host's name, in the excerpt of a query."""
+        return trio.run(self._flight, [host for host in view.hosts if not host.problem], query)
+
+    async def _flight(
+        self, hosts: Sequence[HostRecord], query: Mapping[str, Sequence[str]]
+    ) -> dict[str, list[RingContents] | ProcessError]:
+        client = attrs.evolve(self.client, timeout_s=_FLIGHT_S)
+        path = f"{FLIGHT_PATH}?{urlencode(query, doseq=True)}"
+        found: dict[str, list[RingContents] | ProcessError] = {}
+        limit = trio.CapacityLimiter(_MOST_AT_ONCE)
+
+        async def ask(host: HostRecord) -> None:
+            try:
+                async with limit:
+                    rings = _list((await client.get(host.address, path)).get("rings"))
+                found[host.name] = [from_json_untrusted(ring) for ring in rings]
+            except (ProcessError, UsageError) as error:
+                found[host.name] = ProcessError(error.message, remedy=error.remedy)
+            except WireError as error:
+                found[host.name] = ProcessError(f"the agent of {host.name} sends no recorders: {error.reason}")
+
+        async with trio.open_nursery() as nursery:
+            for host in hosts:
+                nursery.start_soon(ask, host)
+        return found
 
     async def ask(self) -> TreeView:
         """Ask the agents of all hosts and return the nodes."""

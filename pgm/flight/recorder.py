@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
 from pgm.core.effects import Closed, Conflict, Deliver, Effect, Forged, Lost, Opened, Send
 from pgm.core.interface import Core
 from pgm.core.loss_observer import MissingView
 from pgm.core.segment import Channel
-from pgm.core.status import SessionStatus
 from pgm.flight.counter_watch import CounterWatch
-from pgm.flight.record import MOST_TRIES, RecordKind, cause_place, tsi_octets
+from pgm.flight.own_packets import own_repairs, own_requests
+from pgm.flight.record import MOST_TRIES, RecordKind, cause_place
 from pgm.flight.record_writer import Detail, RecordWriter, Sqns
 from pgm.flight.ring import FlightRing
 from pgm.telemetry.observers import Span
@@ -24,21 +22,16 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import (
-    FLAGS_AT,
-    HEADER,
-    HEADER_OCTETS,
-    OPTIONS_PARITY,
-    SQN_AT,
     TYPE_AT,
     Nla,
     PacketType,
     Tsi,
 )
 from pgm.wire.sequence_numbers import MASK, spans_of
-from pgm.wire.train import Data, Octets, Train
+from pgm.wire.train import Data, Train
 
 _STEP_NS = MILLISECOND  # of the time of day, from which a change is a record
-_SESSIONS_A_READING = 4  # that cost as much as the rest of a reading
+_SESSIONS_A_READING = 32  # that cost as much as the rest of a reading
 _READ_KINDS = {PacketType.NAK: RecordKind.NAK_IN, PacketType.NCF: RecordKind.NCF_IN}
 _SENT_KINDS = {PacketType.NAK: RecordKind.NAK_OUT, PacketType.NCF: RecordKind.NCF_OUT}
 _TOLD = frozenset(map(int, (PacketType.RDATA, PacketType.NAK, PacketType.NCF)))
@@ -63,7 +56,7 @@ class FlightRecorder:
         self._up = next((place for place, segment in enumerate(plan.segments) if segment.upstream), 0)
         self._sample_ivl = plan.parameters.flight_sample_ivl
         self._sample_at_ns = now_ns
-        self._leads: dict[str, tuple[Tsi, int, int]] = {}  # by its text: TSI, lead, and the time when it was read
+        self._leads: dict[Tsi, tuple[int, int]] = {}  # lead, and the time when it was read
         self._has_filled = False  # whether the train that the core takes brought missing packets
         self._arrived: list[tuple[int, Sqns, Detail]] = []  # ranges that wait for `filled`
         self._untold: tuple[Train, Channel, Nla] | None = None  # the train that the core takes now
@@ -79,25 +72,21 @@ class FlightRecorder:
         writer.now_ns = now_ns
         writer.has_new_second()
         self._leads = {}
-        rows = self._core.status(now_ns)
-        for row in rows:
-            tsi, before, before_ns = leads.get(row.tsi) or self._begin(row, now_ns)
-            if row.lead > before:
-                sqns = before + 1, min(row.lead - before, MASK)
-                writer.add(self._progress_kind, writer.place_of(tsi), sqns, detail=(now_ns - before_ns, 0, 0, 0))
-            self._leads[row.tsi] = tsi, row.lead, now_ns
+        sessions = self._core.edges()
+        for tsi, data_port, trail, lead in sessions:
+            before = leads.get(tsi)
+            if before is None:  # a session that was not read before
+                writer.place_of(tsi, data_port)
+                before = (trail - 1 if self._progress_kind is RecordKind.SENT else lead), now_ns
+            if lead > before[0]:
+                sqns = before[0] + 1, min(lead - before[0], MASK)
+                writer.add(self._progress_kind, writer.place_of(tsi), sqns, detail=(now_ns - before[1], 0, 0, 0))
+            self._leads[tsi] = lead, now_ns
         self._watch.note_drops()
         if now_ns >= self._offset_at_ns:
             self._follow_clock(now_ns)
         # A node with many sessions reads them less often, so that readings take a bounded share of its time.
-        self._sample_at_ns = now_ns + self._sample_ivl * (1 + len(rows) // _SESSIONS_A_READING)
-
-    def _begin(self, row: SessionStatus, now_ns: int) -> tuple[Tsi, int, int]:
-        """Return TSI, lead and time to compare with for a session that was not read before."""
-        before = row.trail - 1 if self._progress_kind is RecordKind.SENT else row.lead
-        tsi = tsi_octets(row.tsi)
-        self._writer.place_of(tsi, row.data_port)
-        return tsi, before, now_ns
+        self._sample_at_ns = now_ns + self._sample_ivl * (1 + len(sessions) // _SESSIONS_A_READING)
 
     def _follow_clock(self, now_ns: int) -> None:
         self._offset_at_ns = now_ns + SECOND
@@ -233,15 +222,12 @@ class FlightRecorder:
     def _sent(self, send: Send) -> None:
         segment, to = send.segment.index, send.to or ""
         if send.is_data:
-            tsi, spans = _repairs(send)
+            tsi, spans = own_repairs(send)
             if tsi:
                 self._add_spans(RecordKind.RDATA_OUT, self._writer.place_of(tsi), spans, segment, to)
             return
-        for item in Train.of(send.octets, send.stride).parse_runs_untrusted()[0]:
-            if isinstance(item, Nak) and item.kind in _SENT_KINDS and not item.parity:
-                self._add_spans(
-                    _SENT_KINDS[item.kind], self._writer.place_of(item.tsi), spans_of(item.sqns), segment, to
-                )
+        for kind, tsi, sqns in own_requests(send):
+            self._add_spans(_SENT_KINDS[kind], self._writer.place_of(tsi), spans_of(sqns), segment, to)
 
     def _add_spans(self, kind: RecordKind, place: int, spans: Iterable[Span], segment: int, peer: Nla) -> None:
         for first, end in spans:
@@ -256,14 +242,3 @@ def _told_of(missing: MissingView, value: int) -> tuple[Sqns, Detail]:
     """Return sqns and detail of a record about a range."""
     tries = min(missing.ncf_retries + missing.data_retries, MOST_TRIES)
     return (missing.first, missing.end - missing.first), (value, tries, cause_place(missing.state_name), 0)
-
-
-def _repairs(send: Send) -> tuple[Tsi, list[Span]]:
-    """Return the session and the sqns of a train of RDATA; no session for parity."""
-    octets: Octets = send.octets if isinstance(send.octets, np.ndarray) else np.frombuffer(send.octets, np.uint8)
-    head = octets[:HEADER_OCTETS].tobytes()
-    if head[FLAGS_AT] & OPTIONS_PARITY:
-        return b"", []
-    sport, _, _, _, _, gsi, _ = HEADER.unpack(head)
-    places = np.arange(0, octets.size, send.stride)[:, None] + np.arange(SQN_AT, SQN_AT + 4)
-    return gsi + sport.to_bytes(2, "big"), spans_of(octets[places].view(">u4")[:, 0].tolist())

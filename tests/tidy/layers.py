@@ -62,7 +62,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "fleet": (
         ("pgm.fleet",),
-        ("errors, units", "parameters", "topology", "telemetry", "net"),
+        ("errors, units", "parameters", "topology", "telemetry", "flight", "net"),
         ("attrs", "trio", "h11"),
     ),
     "sim": (

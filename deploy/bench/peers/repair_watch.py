@@ -15,7 +15,7 @@ from pgm.core.control_codes import ControlCodes
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.core.segment import Channel
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.impairments import Impairment, Injector, Lost
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
@@ -44,6 +44,10 @@ class _CoreWrapper:
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return the status of the core."""
         return self._core.status(now_ns)
+
+    def edges(self) -> list[SessionEdges]:
+        """Return the edges of the core's sessions."""
+        return self._core.edges()
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Forward packets to the core."""

@@ -17,7 +17,7 @@ from pgm.core.session.source_filter import SourceFilter
 from pgm.core.session.state import SessionState
 from pgm.core.session.table import HasState, SessionTable
 from pgm.core.session_context import SessionContext
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Packet
 from pgm.wire.formats import Nla, Tsi, tsi_text
@@ -131,3 +131,7 @@ class ElementCore(Generic[S]):
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return one row per session."""
         return self.sessions.status(now_ns)
+
+    def edges(self) -> list[SessionEdges]:
+        """Return how far each session has come."""
+        return self.sessions.edges()

@@ -21,7 +21,7 @@ from pgm.core.session.source_filter import SourceFilter
 from pgm.core.session.state import SessionState
 from pgm.core.session.table import SessionTable
 from pgm.core.session_context import SessionContext
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.core.window.receive_window import DeliveryBudget
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
@@ -267,6 +267,10 @@ class ReceiverCore:
         self._note_queue()
         self.single.reset()
         return self._sessions.status(now_ns)
+
+    def edges(self) -> list[SessionEdges]:
+        """Return how far each session has come, perhaps without a packet that the fast path takes now."""
+        return self._sessions.edges()
 
     def _of_all(self, act: Callable[[ReceiverSession], Effects]) -> Effects:
         self.single.reset()

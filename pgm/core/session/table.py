@@ -15,7 +15,7 @@ import attrs
 from pgm.core.counters import Counters
 from pgm.core.session.session_counters import SessionCounts
 from pgm.core.session.state import SessionState
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
@@ -95,6 +95,11 @@ class SessionTable(Generic[S]):
             attrs.evolve(session.status(now_ns), counts=self._shares.counts(tsi))
             for tsi, session in self._by_tsi.items()
         ]
+
+    def edges(self) -> list[SessionEdges]:
+        """Return the edges of each session."""
+        states = (session.state for session in self._by_tsi.values())
+        return [SessionEdges(state.tsi, state.data_port, state.trail, state.lead) for state in states]
 
     def state_of(self, tsi: Tsi) -> SessionState | None:
         """Return the state of a TSI's session; None if it is unknown. The turn does not change."""

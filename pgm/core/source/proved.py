@@ -20,7 +20,7 @@ from pgm.core.source.setup import SourceSetup
 from pgm.core.source.snapshots import SnapshotSource
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, node_of
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import MIB, NEVER, SECOND
 from pgm.wire.control_packets import Packet, Spmr
@@ -278,6 +278,10 @@ class ProvedSource(SourceCore):
     def status(self, now_ns: int) -> list[SessionStatus]:
         """Return the rows of all sessions."""
         return [*super().status(now_ns), *(row for session in self._seconds for row in session.status(now_ns))]
+
+    def edges(self) -> list[SessionEdges]:
+        """Return how far each session has come."""
+        return [*super().edges(), *(edges for session in self._seconds for edges in session.edges())]
 
 
 def _together(effects: list[Effect], of_proofs: Effects) -> list[Effect]:

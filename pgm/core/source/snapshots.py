@@ -16,7 +16,7 @@ from pgm.core.segment import Channel
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, node_of
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.core.window.transmit_window import Payload
 from pgm.parameters import Parameters
 from pgm.units import NEVER, format_octets
@@ -222,3 +222,7 @@ class SnapshotSource(SourceCore):
         """Return the rows of stream and states. The counts of both are those of the stream's row."""
         states = [attrs.evolve(row, counts={}) for row in self._states.status(now_ns)]
         return [*super().status(now_ns), *states]
+
+    def edges(self) -> list[SessionEdges]:
+        """Return how far each session has come."""
+        return [*super().edges(), *self._states.edges()]

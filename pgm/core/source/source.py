@@ -30,7 +30,7 @@ from pgm.core.source.single_packet import SingleSendLane
 from pgm.core.source.spm_builder import SpmBuilder
 from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.source_names import source_of
-from pgm.core.status import SessionStatus
+from pgm.core.status import SessionEdges, SessionStatus
 from pgm.core.structures.ranges import Span
 from pgm.core.window.sealed_window import SealedWindow
 from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
@@ -425,6 +425,10 @@ class SourceCore:
             children=populations((self._segment, self._naks.children)),
         )
         return [self.flow.with_status(row)]
+
+    def edges(self) -> list[SessionEdges]:
+        """Return how far the session of this source has come."""
+        return [SessionEdges(self.setup.tsi, self.setup.data_port, self.window.trail, self.window.lead)]
 
     def advance_trail(self, sqn: int) -> None:
         """Advance the window by application control (RFC 16.4). Nothing before the message at `sqn` needs repair."""

@@ -209,6 +209,11 @@ class FlightView:
         """Return the nodes that take a session from a segment."""
         return [node for node in self.nodes.values() if segment in node.ups and tsi in node.tsis_any()]
 
+    def has_stream(self, stream: str) -> bool:
+        """Return whether a node has recorded a stream, given by its name, its data port, or a TSI."""
+        tsis = {tsi_text(tsi) for node in self.nodes.values() for tsi in node.tsis_any()}
+        return stream in tsis or any(node.tsis(node.ports_of(stream)) for node in self.nodes.values())
+
     def sessions_of(self, stream: str) -> set[Tsi]:
         """Return the sessions of a stream, given by its name, its data port, or a TSI. Raises `UsageError`."""
         known = {tsi_text(tsi): tsi for node in self.nodes.values() for tsi in node.tsis_any()}
