@@ -26,7 +26,8 @@ def print_explanation(explanation: Explanation) -> None:
         terminal.print(Text(line), soft_wrap=True)
     if explanation.steps:
         terminal.print()
-        terminal.print(_steps(explanation, terminal.width))
+        for line in _steps(explanation):
+            terminal.print(Text(line), soft_wrap=True)
     terminal.print()
     terminal.print(_nodes(explanation, terminal.width))
     terminal.print()
@@ -68,19 +69,13 @@ def _names(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _steps(explanation: Explanation, width: int) -> object:
+def _steps(explanation: Explanation) -> Iterator[str]:
     start_ns = min(step.from_ns for step in explanation.steps)
-    rows = [
-        [
-            step.text,
-            f"{(step.from_ns - start_ns) / MILLISECOND:+,.1f} ms",
-            f"{step.took_ns / MILLISECOND:,.1f} ms",
-            "failed" if step.failed else "",
-        ]
-        for step in sorted(explanation.steps, key=lambda step: (step.from_ns, step.to_ns))
-    ]
-    columns = (TableColumn(f"step, from {_time(start_ns)} on"), TableColumn("at"), TableColumn("took"), TableColumn(""))
-    return table("repair", columns, rows, width)
+    yield f"repair, from {_time(start_ns)} on"
+    yield "        at       took"
+    for step in sorted(explanation.steps, key=lambda step: (step.from_ns, step.to_ns)):
+        at, took = (step.from_ns - start_ns) / MILLISECOND, step.took_ns / MILLISECOND
+        yield f"{at:+10,.1f} {took:10,.1f} ms  {'failed: ' if step.failed else ''}{step.text}"
 
 
 def _nodes(explanation: Explanation, width: int) -> object:

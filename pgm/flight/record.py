@@ -80,27 +80,26 @@ class RecordKind(enum.IntEnum):
     LATE = 6
     SKIPPED = 7
     GAVE_UP = 8
-    CONFIRMED = 9
-    SUPPRESSED = 10
-    NCF_TIMEOUT = 11
-    RDATA_TIMEOUT = 12
-    MENDED = 13
-    PARENT = 14
-    NAK_IN = 15
-    NAK_OUT = 16
-    NCF_IN = 17
-    NCF_OUT = 18
-    RDATA_IN = 19
-    RDATA_OUT = 20
-    LOST = 21
-    FORGED = 22
-    CONFLICT = 23
-    OPENED = 24
-    CLOSED = 25
-    SHED = 26
-    DROPPED = 27
-    SKIPPED_RECORDS = 28
-    CLOCK = 29
+    SUPPRESSED = 9
+    NCF_TIMEOUT = 10
+    RDATA_TIMEOUT = 11
+    MENDED = 12
+    PARENT = 13
+    NAK_IN = 14
+    NAK_OUT = 15
+    NCF_IN = 16
+    NCF_OUT = 17
+    RDATA_IN = 18
+    RDATA_OUT = 19
+    LOST = 20
+    FORGED = 21
+    CONFLICT = 22
+    OPENED = 23
+    CLOSED = 24
+    SHED = 25
+    DROPPED = 26
+    SKIPPED_RECORDS = 27
+    CLOCK = 28
 
 
 # kind -> roles that write it, meaning

@@ -11,7 +11,7 @@ from pgm.flight.record import RecordKind
 from pgm.flight.verdicts.explanation import Explanation
 from pgm.flight.verdicts.life import PacketState, Presence
 from pgm.flight.verdicts.view import FlightEvent
-from pgm.units import MILLISECOND, SECOND
+from pgm.units import MILLISECOND, NEVER, SECOND
 
 _COLUMN, _ROW, _LEFT, _TOP = 170, 26, 110, 96  # pixels
 _MOST_NODES, _MOST_ROWS = 9, 120
@@ -60,6 +60,7 @@ _STYLE = """
 text{font:12px system-ui,sans-serif;fill:#1a202c}.t{fill:#718096}.h{font-weight:600}.v{font-size:13px}
 line.life{stroke:#a0aec0;stroke-width:1}.bg{fill:#fff}
 .nak{stroke:#c05621;fill:#c05621}.ncf{stroke:#2b6cb0;fill:#2b6cb0}.rdata{stroke:#2f855a;fill:#2f855a}
+text.nak,text.ncf,text.rdata{stroke:none}
 .arrow{stroke-width:1.5;fill:none}.lost{stroke-dasharray:4 3}.dot{fill:#4a5568}.bad{fill:#c53030}text.bad{fill:#c53030}
 @media (prefers-color-scheme:dark){text{fill:#e2e8f0}.t{fill:#a0aec0}.bg{fill:#1a202c}.dot{fill:#cbd5e0}.bad,text.bad{fill:#fc8181}}
 """.strip()
@@ -111,7 +112,12 @@ def _columns(explanation: Explanation) -> list[str]:
         name = state.node.name
         return name not in (*way, *target), name not in told, state.presence is not Presence.MISSED
 
-    chosen = {state.node.name for state in sorted(explanation.states, key=rank)[:_MOST_NODES]}
+    involved = [
+        state
+        for state in explanation.states
+        if state.node.name in (*way, *target, *told) or state.presence is Presence.MISSED
+    ]
+    chosen = {state.node.name for state in sorted(involved or explanation.states, key=rank)[:_MOST_NODES]}
     return [state.node.name for state in explanation.states if state.node.name in chosen]
 
 
@@ -125,9 +131,14 @@ def _marks(explanation: Explanation, names: Sequence[str]) -> list[_Mark]:
     }
     arrivals = [event for event in events if event.kind in _IN]
     marks: list[_Mark] = []
-    for event in events:
+    for at, event in enumerate(events):
         if event.kind in _ARRIVALS:
-            marks.append(_Mark(event, _targets(event, arrivals, explanation.states, addresses, names)))
+            again = (
+                other.time_ns for other in events[at + 1 :] if (other.kind, other.node) == (event.kind, event.node)
+            )
+            until_ns = min(event.time_ns + _MATCH_NS, next(again, NEVER) - 1)
+            came = [other for other in arrivals if event.time_ns - _TOLERANCE_NS <= other.time_ns <= until_ns]
+            marks.append(_Mark(event, _targets(event, came, explanation.states, addresses, names)))
         elif event.kind in _LOCAL:
             marks.append(_Mark(event))
     return marks
@@ -141,13 +152,7 @@ def _targets(
     names: Sequence[str],
 ) -> tuple[tuple[str, bool], ...]:
     own = {place.address for state in states if state.node.name == event.node for place in state.node.places}
-    came = {
-        other.node
-        for other in arrivals
-        if other.kind in _ARRIVALS[event.kind]
-        and other.peer in own
-        and -_TOLERANCE_NS <= other.time_ns - event.time_ns <= _MATCH_NS
-    }
+    came = {other.node for other in arrivals if other.kind in _ARRIVALS[event.kind] and other.peer in own}
     if event.peer:
         wanted = [addresses[event.peer]] if event.peer in addresses else []
     else:

@@ -255,7 +255,8 @@ class _Story:
         steps = self._of(parent) if parent is not None and self._lacked(parent, at_ns) else []
         if parent is None or not steps:
             return []
-        text = f"{parent.name} lacked the packet as well"
+        has_missed = self.life.state(parent).presence is Presence.MISSED
+        text = f"{parent.name} {'lacked the packet as well' if has_missed else 'did not keep the packet, and asked for it'}"
         first = Step("parent-lacked", parent.name, text, at_ns, steps[-1].to_ns, attempt.node.name, failed=True)
         return [first, *steps]
 
