@@ -105,6 +105,7 @@ class AggregatorSession:
             held_octets=self.cache.packets.store.pinned_octets,
             parent=self._routes.upstream.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
+            file=self.state.file,
             verified_ns=self.state.verified_ns(now_ns),
             askers=self.nak_limits.askers(),
             acked=self.acks.status,

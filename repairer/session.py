@@ -105,6 +105,7 @@ class RepairerSession:
             held_octets=self.intake.cache.store.pinned_octets,
             parent=self.upstream.parents.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
+            file=self.state.file,
             verified_ns=self.state.verified_ns(now_ns),
             askers=self.nak_limits.askers(),
             acked=self.upstream.acks.status,

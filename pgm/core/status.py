@@ -96,6 +96,7 @@ class SessionStatus:
     held_octets: int = 0  # window or cache
     parent: str = ""
     silent_ns: int = 0
+    file: str = ""  # digests of the source's topology file and of its own part of that; empty if its SPMs have none
     verified_ns: int = -1  # since the first valid signature of the source; -1: nothing of the session is verified here
     children: dict[str, int] = attrs.field(factory=dict)  # by segment, as the last polls estimate; empty without polls
     acked: AckStatus | None = None  # acknowledged streams only

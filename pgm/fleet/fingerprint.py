@@ -6,9 +6,7 @@ comparable between equal versions of pgm only.
 
 from __future__ import annotations
 
-import enum
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,10 @@ from typing import Any
 import attrs
 
 from pgm.errors import UsageError
+from pgm.net.plan_digest import plan_digest
 from pgm.topology.load import load_checked
 from pgm.topology.plan import checked_tree, plan_entry
-
-_DIGITS = 16  # of a digest: chance agreement of two files needs 2**64 files
-_DERIVED = frozenset({"known_keys", "reasons"})  # fields of a plan that follow from the rest of the file
+from pgm.topology.reading import DIGEST_DIGITS
 
 
 @attrs.frozen
@@ -46,35 +43,17 @@ class Fingerprint:
 
 
 def fingerprint_of(path: Path) -> Fingerprint:
-    """Return the fingerprint of a file. A thousand entries take seconds. Raises `TopologyError`, `UsageError`."""
-    tree = checked_tree(load_checked(path))
-    entries = {node.name: _digest(json.dumps(_plain(plan_entry(tree, node))).encode()) for node in tree.nodes}
-    return Fingerprint(file_digest(path), entries)
+    """Return the fingerprint of a file. A thousand entries take seconds. Raises `TopologyError`."""
+    topology = load_checked(path)
+    tree = checked_tree(topology)
+    entries = {node.name: plan_digest(plan_entry(tree, node)) for node in tree.nodes}
+    return Fingerprint(topology.digest, entries)
 
 
 def file_digest(path: Path) -> str:
     """Return the digest of a file. Raises `UsageError` for a file that vanishes."""
     try:
-        return _digest(path.read_bytes())
+        octets = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", remedy="give the path of a topology file") from error
-
-
-def _digest(octets: bytes) -> str:
-    return hashlib.sha256(octets).hexdigest()[:_DIGITS]
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON that does not depend on the process."""
-    if attrs.has(type(value)):
-        fields = (one.name for one in attrs.fields(type(value)) if one.eq and one.name not in _DERIVED)
-        return {name: _plain(getattr(value, name)) for name in fields}
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return sorted([str(key), _plain(item)] for key, item in value.items())
-    if isinstance(value, frozenset):
-        return sorted(json.dumps(_plain(item)) for item in value)
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+    return hashlib.sha256(octets).hexdigest()[:DIGEST_DIGITS]

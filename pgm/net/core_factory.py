@@ -32,6 +32,7 @@ from pgm.errors import UsageError
 from pgm.net.link.permitted import allowed_sources, with_companions
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
+from pgm.wire.options import SourceFile
 from pgm.wire.signed_spm import SpmSigner
 
 _ANY_ADDRESS = {False: "0.0.0.0", True: "::"}  # by whether it is IPv6
@@ -84,6 +85,7 @@ class SourceStart:
     prover: Prover | None = None  # of its packets
     sealer: PayloadSealer | None = None  # of a sealed stream
     control: ControlKeys = NO_CONTROL_KEYS  # codes of requests for an authenticated stream
+    file: SourceFile | None = None  # digests that SPMs carry
 
 
 def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
@@ -107,6 +109,7 @@ def _source_setup(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment
         lines=tuple(segments[1:]),
         signer=start.signer,
         control=start.control,
+        file=start.file,
         children=_children(plan),
         sealer=start.sealer,
     )

@@ -45,6 +45,7 @@ def take_snapshot(
         "topology": plan.topology,
         "node": plan.name,
         "role": plan.role.value,
+        "file": plan.digest,
         "pid": os.getpid(),
         "uptime_s": round((now_ns - started_ns) / 1e9, 3),
         "rss_bytes": rss_octets(),

@@ -307,6 +307,7 @@ class Topology:
     fleet: FleetTable = _key("{ port = 9765 }", "Agents of the hosts (docs/guide/monitoring.md).", default=FleetTable())
     path: str = "<topology>"
     lines: KeyLines = attrs.field(factory=KeyLines, eq=False, repr=False)
+    digest: str = attrs.field(default="", eq=False)  # of the text of the file, in hexadecimal digits
 
     def version_on(self, segment: str) -> int | None:
         """Return the IP version of a segment, 4 or 6, or None if the file does not determine it.

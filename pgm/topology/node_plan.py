@@ -184,6 +184,7 @@ class NodePlan:
         None  # folder of the cache file; empty: no file; None: that of the systemd unit, if any
     )
     identity: NodeIdentity = NodeIdentity()
+    digest: str = attrs.field(default="", eq=False)  # of the topology file
     file: str = attrs.field(default="", eq=False)  # topology file, which the node reads again on SIGHUP
     reasons: tuple[tuple[str, str], ...] = ()  # parameter -> origin of its value, for `pgm plan`
 

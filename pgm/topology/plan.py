@@ -153,6 +153,7 @@ def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
     parents = tree.named(node.parents)
     return NodePlan(
         file=tree.topology.path,
+        digest=tree.topology.digest,
         topology=tree.topology.name,
         name=node.name,
         role=node.role,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 import tomllib
@@ -40,6 +41,9 @@ class ParsedTopology:
     )  # tables that lack unreadable values; rules about them would mislead
 
 
+DIGEST_DIGITS = 16  # of the digest of a file: chance agreement of two files needs 2**32 files
+
+
 def read(path: str | os.PathLike[str]) -> ParsedTopology:
     """Read as much of a file as possible. A bad or missing file never raises an exception."""
     name = os.fspath(path)
@@ -71,7 +75,9 @@ def read_text(text: str, path: str) -> ParsedTopology:
     flaws = list(_unprintable(document))
     if flaws:
         return ParsedTopology(None, _problems(flaws, path, lines))
-    return _read_document(document, path, lines)
+    parsed = _read_document(document, path, lines)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
+    return attrs.evolve(parsed, topology=parsed.topology and attrs.evolve(parsed.topology, digest=digest))
 
 
 def _line_of(error: ValueError, text: str) -> int:

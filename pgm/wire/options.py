@@ -377,6 +377,28 @@ class SegmentKey(Option):
     content: bytes = raw("requests: nothing; answers: id of the key (10), the encrypted key (32)")
 
 
+@_option
+@attrs.frozen
+class SourceFile(Option):
+    """Private option: digests of the topology file of a source, and of its own part; others skip the option."""
+
+    TYPE, NAME, CARRIERS = 0x6E, "OPT_PGM_FILE", frozenset({_T.SPM})
+    file_high: int = u32("digest of the file, its upper half")
+    file_low: int = u32("its lower half")
+    part_high: int = u32("digest of the source's plan, its upper half")
+    part_low: int = u32("its lower half")
+
+    @classmethod
+    def of(cls, file: str, part: str) -> SourceFile:
+        """Return the option for two digests of 16 hexadecimal digits."""
+        return cls(int(file[:8], 16), int(file[8:], 16), int(part[:8], 16), int(part[8:], 16))
+
+    @property
+    def text(self) -> str:
+        """Return both digests in hexadecimal digits."""
+        return f"{self.file_high:08x}{self.file_low:08x} {self.part_high:08x}{self.part_low:08x}"
+
+
 @attrs.frozen
 class UnknownOption(Option):
     """An option without a row in the table, kept octet for octet."""

@@ -174,6 +174,7 @@ class ReceiverSession:
             held_octets=self.window.held_octets,
             parent=self.parents.current or "",
             silent_ns=now_ns - self.state.heard_at_ns,
+            file=self.state.file,
             verified_ns=self.state.verified_ns(now_ns),
             acked=self.feedback.status,
             lines=self.lines.status(now_ns),

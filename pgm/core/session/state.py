@@ -17,7 +17,7 @@ from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla
 from pgm.wire.naks import Naks, up_to
-from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, ParityPrm, Rst, find
+from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, ParityPrm, Rst, SourceFile, find
 from pgm.wire.sequence_numbers import HALF, MASK, SPACE, is_newer, unwrap, wrap
 
 _MOST_UPPER = 1 << 30  # a quarter of all values: sqns beyond it still fit the signed 64 bits of arrays
@@ -76,6 +76,12 @@ class SessionState:
     def verified_ns(self, now_ns: int) -> int:
         """Return for how long the session is verified by signatures, in ns; -1 if it is not."""
         return now_ns - self._context.opened_at_ns if self._is_signed else -1
+
+    @property
+    def file(self) -> str:
+        """Return the digests of the source's topology file and of its own part, as its last SPM has them."""
+        found = find(self.spm.options, SourceFile) if self.spm else None
+        return found.text if found else ""
 
     @property
     def path_nla(self) -> Nla | None:

@@ -9,6 +9,7 @@ from pgm.core.named_children import NO_CHILDREN, NamedChildren
 from pgm.core.segment import Segment
 from pgm.core.session.key_records import PayloadSealer
 from pgm.wire.formats import Tsi
+from pgm.wire.options import SourceFile
 from pgm.wire.signed_spm import SpmSigner
 
 
@@ -28,4 +29,5 @@ class SourceSetup:
     control: ControlKeys = NO_CONTROL_KEYS  # codes of requests, if the stream is authenticated
     join_back_ivl: int = 0  # joiners request what was sent in this time; 0: only what is sent from now on
     children: NamedChildren = NO_CHILDREN
+    file: SourceFile | None = None  # digests of the topology file and of the plan, for the SPMs
     sealer: PayloadSealer | None = None  # of the payloads, if the stream is sealed

@@ -42,6 +42,8 @@ class SpmBuilder:
         own += self._flow.spm_options()
         if self._parameters.private_options:
             start_s, start_ns = divmod(setup.started_at_ns, SECOND)
+            if setup.file is not None:
+                own.append(setup.file)
             own.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
         spm = Spm(
             tsi=setup.tsi,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pgm.net.control.control_socket import control_path, serve_control
+from pgm.net.control.files_watch import FilesCheck, files_watch_of
 from pgm.net.control.outages import outages_of, watch_outages
 from pgm.net.control.settings import answers_of
 from pgm.net.control.status_socket import keep_rates, serve_status, status_path
@@ -21,4 +22,4 @@ async def start_answering(tasks: Tasks, plan: NodePlan, driver: NodeDriver, snap
     await tasks.start(serve_control, path, answers_of(plan, driver), driver.core.counters)
     outages = outages_of(driver)
     tasks.start_soon(watch_outages, driver, outages)
-    tasks.start_soon(keep_rates, driver, outages)
+    tasks.start_soon(keep_rates, driver, outages, FilesCheck(files_watch_of(plan, driver.now_ns())))

@@ -20,6 +20,7 @@ import trio
 
 from pgm.errors import ProcessError
 from pgm.net.control.clients import accept_client, send_all
+from pgm.net.control.files_watch import FilesCheck
 from pgm.net.control.outages import Outages, counters_of, sample_outages
 from pgm.net.driver.event_loops import TaskStatus, current_loop
 from pgm.net.driver.node_driver import NodeDriver
@@ -85,14 +86,15 @@ def snapshot_of(plan: NodePlan, driver: NodeDriver, started_ns: int) -> Snapshot
     return take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, events)
 
 
-async def keep_rates(driver: NodeDriver, outages: Outages) -> None:
-    """Sample a node's counters once a second until cancelled, for the rates of its snapshots and for outages."""
+async def keep_rates(driver: NodeDriver, outages: Outages, files: FilesCheck) -> None:
+    """Sample a node's counters once a second until cancelled, for the rates of its snapshots and for events."""
     loop, rates = current_loop(), Rates()
     driver.rates = rates
     while True:
         counters = counters_of(driver)
         rates.sample(counters, driver.now_ns(), time.time())
         sample_outages(driver, outages, counters)
+        files.sample(driver, counters)
         await loop.sleep(SAMPLE_IVL / SECOND)
 
 

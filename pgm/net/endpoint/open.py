@@ -62,6 +62,7 @@ from pgm.net.keys.control_keys import control_keys_of, with_codes
 from pgm.net.keys.stream_readers import require_reader
 from pgm.net.keys.stream_signatures import prover_of, sealer_of, signer_of, signers_of
 from pgm.net.observing import observing
+from pgm.net.plan_digest import plan_digest
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.logger import handler_of
 from pgm.topology.check import load_checked
@@ -71,6 +72,7 @@ from pgm.topology.plan import plan_node, plan_receiver_at
 from pgm.topology.problems import suggestion
 from pgm.topology.url import is_url, plan_url
 from pgm.wire.formats import Tsi
+from pgm.wire.options import SourceFile
 
 Target: TypeAlias = str | Path | Topology | NodePlan
 
@@ -207,6 +209,7 @@ def source_parts(
             prover=prover,
             sealer=sealer,
             control=control,
+            file=SourceFile.of(plan.digest, plan_digest(plan)) if plan.digest else None,
         )
         core = (snapshot_source if has_state else source_core)(plan, chosen, segments, start)
         yield core, node, packer_of(core, plan, chosen)

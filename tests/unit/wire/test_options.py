@@ -40,6 +40,7 @@ from pgm.wire.options import (
     Redirect,
     Rst,
     SegmentKey,
+    SourceFile,
     SpmSignature,
     StateOffer,
     Syn,
@@ -158,6 +159,7 @@ VECTORS = [
     (ControlCode(b"i" * 10 + b"n" * 8 + b"c" * 16), T.NAK, "ec 26 00 00" + "69" * 10 + "6e" * 8 + "63" * 16),
     (SegmentKey(b""), T.SPMR, "ed 04 00 00"),
     (SegmentKey(b"i" * 10 + b"k" * 32), T.SPMR, "ed 2e 00 00" + "69" * 10 + "6b" * 32),
+    (SourceFile(1, 2, 3, 4), T.SPM, "ee 14 00 00 00000001 00000002 00000003 00000004"),
     (StateOffer(sqn=17), T.SPMR, "ea 08 00 00 00000011"),
     (StateOffer(sqn=17, details=True), T.SPMR, "ea 08 00 01 00000011"),
 ]  # fmt: skip
@@ -206,6 +208,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_SIGNATURE": 0x6B,
         "OPT_PGM_CODE": 0x6C,
         "OPT_PGM_SEGMENT_KEY": 0x6D,
+        "OPT_PGM_FILE": 0x6E,
         "OPT_PGM_STATE": 0x6A,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
@@ -225,6 +228,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_SIGNATURE",
         "OPT_PGM_CODE",
         "OPT_PGM_SEGMENT_KEY",
+        "OPT_PGM_FILE",
         "OPT_PGM_STATE",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
