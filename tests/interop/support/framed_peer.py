@@ -85,7 +85,7 @@ async def show(receiver: Receiver) -> None:
             case pgm.Opened():
                 say(f"begins at sqn {item.first}")
             case pgm.Closed():
-                say(f"ends at sqn {item.next_sqn}: {item.cause.value}")
+                say(f"closed-{item.cause.value}: at sqn {item.next_sqn}")
             case pgm.Lost():
                 say(f"lost {item.count} from {item.first}: {item.cause.value}")
 

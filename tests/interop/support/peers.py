@@ -306,7 +306,7 @@ class Scene:
             source.stop()
         for receiver in receivers:
             if self.pair.receivers is Side.OURS:
-                receiver.until_said(" ends at sqn")
+                receiver.until_said("closed-fin: ")
                 receiver.process.terminate()
                 receiver.wait()
             else:

@@ -26,7 +26,9 @@ def end_whole(scene: Scene, source: Pipe, receivers: Sequence[Pipe], sent: Seque
     scene.end(source, receivers)
     for receiver in receivers:
         assert receiver.messages == [b"hello", *sent], receiver.log
-        assert not [line for line in receiver.said if "reset" in line or " lost " in line], receiver.log
+        assert not [line for line in receiver.said if "reset" in line or " lost " in line or " lost-" in line], (
+            receiver.log
+        )
 
 
 def served(scene: Scene, repairer: str) -> int:

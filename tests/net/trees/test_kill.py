@@ -269,7 +269,7 @@ def test_kill_packets_behind_the_window_are_lost_in_order(place: Place) -> None:
             receiver.line_with("silent", after=killed_at)
         stream.tree.start_all(["relay"])
         for receiver in stream.receivers:
-            receiver.line_with("lost:", after=killed_at)
+            receiver.line_with("lost-window: ", after=killed_at)
         rows = stream.end()
     for row, receiver in zip(rows, stream.receivers, strict=True):
         assert row["lost"] > 0
