@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import sys
 from typing import Any
@@ -18,6 +19,7 @@ _COMMANDS = {
         "deploy.demo.command",
         "Run a whole repair tree on this machine, with losses, and account for every packet.",
     ),
+    "init": ("deploy.topology.init", "Write a first topology file, for this machine or for given hosts."),
     "check": ("deploy.topology.check", "Validate a topology file: list all problems with file, line and remedy."),
     "plan": ("deploy.topology.plan", "Print the tree of a topology file, with the addresses and timers of every node."),
     "schema": ("deploy.topology.schema", "Print the JSON Schema of topology files, for editors."),
@@ -54,6 +56,17 @@ _COMMANDS = {
     "manual": ("deploy.terminal.manual", "Write man pages."),
 }
 
+# name -> extra, and a module that it brings: the overview tells what to install
+_EXTRAS = {"monitor": ("monitor", "hypercorn"), "top": ("monitor", "textual"), "record": ("arrow", "pyarrow"), "serve": ("arrow", "pyarrow"), "archive": ("arrow", "pyarrow")}  # fmt: skip
+
+
+def _lacking(name: str) -> str:
+    """Return what a command needs and this installation lacks."""
+    extra, module = _EXTRAS.get(name, ("", ""))
+    if not module or importlib.util.find_spec(module) is not None:
+        return ""
+    return f" Needs: pip install 'pgm-repair-network[{extra}]'"
+
 
 class _LazyGroup(click.Group):
     """Command group that imports a subcommand from the table when it is needed."""
@@ -89,7 +102,7 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+            formatter.write_dl([(name, text + _lacking(name)) for name, (_, text) in _COMMANDS.items()])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -97,8 +110,8 @@ class _LazyGroup(click.Group):
 def main() -> None:
     """Reliable multicast with local repair, after RFC 3208.
 
-    Try `pgm demo` first. Then write a topology file (docs/reference/topology.md) and check it with `pgm check` and
-    `pgm plan`. Try the file with `pgm sim` or `pgm up`. Run `pgm run FILE --node NAME` on each host.
+    Try `pgm demo` first. Then write a topology file with `pgm init` (docs/reference/topology.md) and check it with
+    `pgm check` and `pgm plan`. Try the file with `pgm sim` or `pgm up`. Run `pgm run FILE --node NAME` on each host.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file.
     """

@@ -64,7 +64,8 @@ def find_interface(spec: str, family: int, address: str | None, *, is_unicast: b
     if not matches:
         known = ", ".join(f"{entry.name} {entry.address}/{entry.network.prefixlen}" for entry in entries) or "none"
         raise TransportError(
-            f"no IPv{family} interface matches {spec!r}", remedy=f"name one of the interfaces of this host: {known}"
+            f"no IPv{family} interface matches {spec!r}",
+            remedy=f"run the node on the host that has this interface, or change the file: this host has {known}; a tree for this machine: pgm init",
         )
     chosen = matches[0]
     if address is not None:
