@@ -45,6 +45,7 @@ CALLS = (
 )  # fmt: skip
 # Objects outside of a core, the attribute of its setup that holds each, and the calls that they answer.
 OUTSIDERS: Mapping[str, tuple[str, ...]] = {"ack_bound": ("acked", "leave"), "starts": ("start_of",)}
+_SMALL = frozenset({"grant", "taken", "charge", "is_missing"})  # calls after each read, which leave with the next one
 BATCHER = "batcher"
 _REFUSALS = (PgmError, TypeError, ValueError)  # errors of a call that leave the core as it was
 _CHECK_INPUTS = 256
@@ -218,7 +219,9 @@ class TapeRecorder:
                 if self._batcher is not None and self._batcher.is_submitting:
                     self._write(RecordKind.NESTED, self._now_ns, records.encode([name, args, kwargs]))
                 return call(core, *args, **kwargs)
-            self._write(RecordKind.CALL, self._now_ns, records.encode([name, args, kwargs]))
+            self._write(
+                RecordKind.CALL, self._now_ns, records.encode([name, args, kwargs]), is_urgent=name not in _SMALL
+            )
             return self._run(name, functools.partial(call, core, *args, **kwargs))
 
         return recorded
@@ -272,8 +275,8 @@ class TapeRecorder:
 
     # Writing
 
-    def _write(self, kind: RecordKind, now_ns: int, body: bytes = b"") -> None:
-        """Write an input, or what belongs to one."""
+    def _write(self, kind: RecordKind, now_ns: int, body: bytes = b"", *, is_urgent: bool = True) -> None:
+        """Write an input, or what belongs to one. It leaves at once if it is urgent, or else with the next input."""
         if not self._is_on:
             self.counts.lost_inputs += kind not in _BESIDE
             return
@@ -283,7 +286,8 @@ class TapeRecorder:
         self._begin_input(now_ns, records.HEAD.size + len(body))
         if self._is_on:
             self._put(kind, body)
-            self._flush()
+            if is_urgent:
+                self._flush()
 
     def _put(self, kind: RecordKind, body: bytes, tag: records.Tag = records.NO_TAG) -> None:
         record = records.build(kind, tag, self._now_ns, self._hash.fold, body)

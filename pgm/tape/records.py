@@ -151,7 +151,19 @@ def train_untrusted(body: memoryview) -> TrainRecord:
 
 def encode(value: Any) -> bytes:
     """Return the octets of the arguments of a call, or of a result."""
-    return cbor2.dumps(value, default=_encode_other)
+    return cbor2.dumps(_without_views(value), default=_encode_other)
+
+
+def _without_views(value: Any) -> Any:
+    """Return a value with octets in place of memoryviews, which would become lists of numbers."""
+    kind = type(value)
+    if kind is memoryview:
+        return value.tobytes()
+    if kind in (list, tuple):
+        return [item if type(item) is bytes else _without_views(item) for item in value]
+    if kind is dict:
+        return {key: _without_views(item) for key, item in value.items()}
+    return value
 
 
 def _encode_other(encoder: cbor2.CBOREncoder, value: Any) -> None:

@@ -104,6 +104,7 @@ class Replay:
         self.now_ns = self.begun_ns
         self.checks = 0
         self.checked_inputs = self.inputs  # proved by the last check
+        self.error: Exception | None = None  # by which the core has ended the node, on the tape too
         self.end: str | None = None  # the last words of the node; None for one that was killed
 
     @property
@@ -178,6 +179,17 @@ class Replay:
                 raise Differs(f"input {self.inputs} of the tape has calls that the core did not make")
             else:
                 yield self._step(segment, record)
+                self._require_end()
+
+    def _require_end(self) -> None:
+        """Raise `Differs` if the core has raised an error that did not end the node on the tape."""
+        if self.error is None:
+            return
+        for _, record in self._records:
+            if record.kind is RecordKind.END and type(self.error).__name__ in bytes(record.body).decode():
+                self.end = bytes(record.body).decode()
+                return
+        raise Differs(f"input {self.inputs} raises {self.error!r}, and did not on the tape", remedy=_REMEDY)
 
     def run(self) -> Effects:
         """Replay all. Returns nothing."""
@@ -222,6 +234,9 @@ class Replay:
         except (PgmError, TypeError, ValueError) as error:
             refused = type(error).__name__
             self._hash.add_text(f"refused: {refused}", core.deadline_ns)
+        except Exception as error:
+            refused = type(error).__name__
+            self.error = error
         else:
             add_outcome(self._hash, name, result, core.deadline_ns)
         has_effects = isinstance(result, (list, tuple)) and name != "status"

@@ -32,7 +32,7 @@ from pgm.wire.train import Octets
 
 MAGIC = b"PGMSTAT1"
 # Magic, CRC-32 of all that follows, octets of the pickle, number of blocks, number of arrays.
-_HEAD = struct.Struct("<8sIQQQ")
+_HEAD, _COUNTS = struct.Struct("<8sI"), struct.Struct("<QQQ")
 _BLOCK = struct.Struct("<QQ")  # octets of a block, and those stored: zeros at the end are left out
 # Block, offset in it, identity and octets of the saved array, writable, then its dtype, shape and strides.
 _ARRAY = struct.Struct("<QQQQ?BB")
@@ -44,7 +44,7 @@ _PACKAGES = ("pgm.core", "pgm.wire", "pgm.fec", "pgm.parameters", "pgm.units", "
 _NAMES = frozenset(
     {
         ("builtins", "set"), ("builtins", "frozenset"), ("builtins", "bytearray"), ("builtins", "range"),
-        ("builtins", "slice"), ("builtins", "object"), ("collections", "OrderedDict"), ("collections", "deque"),
+        ("builtins", "slice"), ("collections", "OrderedDict"), ("collections", "deque"),
         ("collections", "defaultdict"), ("collections", "Counter"), ("functools", "partial"), ("random", "Random"),
         ("itertools", "count"), ("copyreg", "_reconstructor"), ("numpy", "dtype"),
         ("numpy._core.multiarray", "scalar"), ("numpy.core.multiarray", "scalar"),
@@ -133,9 +133,10 @@ class _Pickler(pickle.Pickler):
         name = self._names.get(id(obj))
         if name is not None:
             return named, (name,)
-        if isinstance(obj, type) or kind in _FUNCTIONS or is_core_name(kind.__module__, kind.__qualname__):
+        if isinstance(obj, type) or kind in _FUNCTIONS:
             return NotImplemented
-        if kind.__module__ in ("numpy", "numpy.dtypes", "operator", "builtins"):
+        is_plain = kind.__module__ in ("numpy", "numpy.dtypes", "operator", "builtins") and kind is not object
+        if is_plain or is_core_name(kind.__module__, kind.__qualname__):
             return NotImplemented
         raise TapeError(
             f"the state of this node holds a {kind.__module__}.{kind.__qualname__}, which no tape keeps",
@@ -160,10 +161,11 @@ def save(value: Any, outsiders: Mapping[int, str]) -> list[bytes | memoryview]:
         pieces += [_BLOCK.pack(block.nbytes, stored), block[:stored].data]
     pieces += rows
     pieces.append(file.getvalue())
+    pieces.insert(0, _COUNTS.pack(len(pieces[-1]), len(blocks), len(rows)))
     checksum = 0
     for piece in pieces:
         checksum = zlib.crc32(piece, checksum)
-    return [_HEAD.pack(MAGIC, checksum, len(pieces[-1]), len(blocks), len(rows)), *pieces]
+    return [_HEAD.pack(MAGIC, checksum), *pieces]
 
 
 def _blocks_of(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[list[Octets], list[bytes]]:
@@ -255,10 +257,11 @@ def load(octets: bytes | memoryview, outsiders: Mapping[str, object]) -> LoadedS
 
 
 def _load(octets: memoryview, outsiders: Mapping[str, object]) -> LoadedState:
-    magic, checksum, pickled, block_count, array_count = _HEAD.unpack_from(octets)
+    magic, checksum = _HEAD.unpack_from(octets)
     if magic != MAGIC or zlib.crc32(octets[_HEAD.size :]) != checksum:
         raise TapeError("a state on the tape is damaged or not complete", remedy="use another tape")
-    at = _HEAD.size
+    pickled, block_count, array_count = _COUNTS.unpack_from(octets, _HEAD.size)
+    at = _HEAD.size + _COUNTS.size
     blocks: list[Octets] = []
     for _ in range(block_count):
         size, stored = _BLOCK.unpack_from(octets, at)

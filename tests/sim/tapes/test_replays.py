@@ -1,11 +1,17 @@
 """Tapes of simulated trees replay bit for bit."""
 
+import os
+import random
+
 import pytest
 
 from pgm.core.effects import Deliver, Lost, Send
-from pgm.tape.replay import Replay
+from pgm.core.receiver.session import ReceiverSession
+from pgm.sim.runs.tapes import TapeChecker
+from pgm.tape.replay import Differs, Replay
 from pgm.units import SECOND
-from tests.sim.tapes.support import replayed, taped
+from tests.sim.support.worlds import finish, make_world, traffic
+from tests.sim.tapes.support import replayed, taped, tree
 
 OCTETS = 900_000
 # windows that are small beside the tape
@@ -44,3 +50,43 @@ def test_small_tape_begins_late_and_replays_from_there(tmp_path):
             assert (replay.fold, replay.inputs, replay.end) == (recorder.fold, recorder.counts.inputs, "")
     assert begun["receiver-0"] > 0
     assert not tapes.recorders["receiver-0"].counts.lost_inputs
+
+
+def test_tape_of_an_error_in_a_core_ends_with_it(tmp_path, monkeypatch):
+    on_spm = ReceiverSession.on_spm
+
+    def failing(session, spm, peer, now_ns):
+        if spm.spm_sqn >= 4:
+            raise ZeroDivisionError("a fault of the core")
+        return on_spm(session, spm, peer, now_ns)
+
+    monkeypatch.setattr(ReceiverSession, "on_spm", failing)
+    tapes = TapeChecker(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        finish(make_world(tree(), traffic(100), seed=3, is_timed=False, more=(tapes,)))
+    (recorder,) = [one for one in tapes.recorders.values() if not one.is_on]
+    replay = replayed(recorder)
+    assert isinstance(replay.error, ZeroDivisionError)
+    assert replay.end is not None
+    assert "a fault of the core" in replay.end
+    monkeypatch.undo()  # the fault is mended: the core goes on where it had ended
+    with pytest.raises(Differs):
+        replayed(recorder)
+
+
+@pytest.mark.parametrize("cut", [1, 30, 400])
+def test_tape_with_a_torn_end_replays_up_to_it(tmp_path, cut):
+    _, tapes = taped(tmp_path, 4, messages=60)
+    recorder = tapes.recorders["receiver-0"]
+    (path,) = recorder.folder.glob("*.tape")
+    os.truncate(path, path.stat().st_size - cut)
+    replay = replayed(recorder)
+    assert replay.end is None
+    assert recorder.counts.inputs - 20 < replay.inputs <= recorder.counts.inputs
+
+
+def test_tape_of_other_effects_differs(tmp_path, monkeypatch):
+    _, tapes = taped(tmp_path, 5, messages=60)
+    monkeypatch.setattr(random.Random, "randint", lambda _, low, high: low)
+    with pytest.raises(Differs):
+        replayed(tapes.recorders["receiver-0"])
