@@ -15,13 +15,14 @@ import click
 
 from deploy.node.roles import build_core
 from deploy.terminal.exit_codes import EXIT_FAILED
-from deploy.terminal.options import FOLDER, option, pattern_counts, topology_file
+from deploy.terminal.options import FOLDER, option, pattern_counts, tape_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.runs.report import Load, NetworkConditions, Observation, Progress, simulate
+from pgm.sim.runs.tapes import TapeChecker
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
@@ -130,6 +131,7 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     type=FOLDER,
     help="Write protocol events as Parquet files into this folder, for `pgm report`. Use an empty folder for each run.",
 )
+@tape_folder
 @command
 def sim(
     file: Path,
@@ -144,6 +146,7 @@ def sim(
     faults: tuple[str, ...],
     seed: int,
     telemetry: Path | None,
+    tape: Path | None,
     as_json: bool,
 ) -> None:
     """Run the tree of a topology FILE in virtual time and account for every packet.
@@ -164,6 +167,7 @@ def sim(
     last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
     plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
+    tapes = None if tape is None else TapeChecker(tape)
     try:
         with _bar(as_json) as progress:
             report = simulate(
@@ -175,7 +179,10 @@ def sim(
                     delay=parse_duration(delay), faults=[parse_fault(text) for text in faults]
                 ),
                 observation=Observation(
-                    progress=progress, telemetry=str(telemetry or ""), repeat=shlex.join(["pgm", *sys.argv[1:]])
+                    progress=progress,
+                    telemetry=str(telemetry or ""),
+                    checkers=[] if tapes is None else [tapes],
+                    repeat=shlex.join(["pgm", *sys.argv[1:]]),
                 ),
             )
     except InvariantBroken as broken:
@@ -184,6 +191,9 @@ def sim(
         else:
             print(f"an invariant is violated: {broken}", file=sys.stderr)
         sys.exit(EXIT_FAILED)
+    finally:
+        if tapes is not None:
+            tapes.finish()
     if as_json:
         print_json(report)
     else:

@@ -17,12 +17,14 @@ class TapeChecker(Checker):
         self._folder = folder
         self._limits = limits
         self.recorders: dict[str, TapeRecorder] = {}  # of the present cores, by the node's name
+        self.ended: list[TapeRecorder] = []  # of cores that were replaced
 
     def started(self, node: SimulatedNode) -> None:
         """Begin the tape of the node's new core."""
         old = self.recorders.pop(node.name, None)
         if old is not None:
             old.end()
+            self.ended.append(old)
         assert node.core is not None
         limits = self._limits or TapeLimits.of(node.plan.parameters)
         ring = SegmentRing(self._folder / folder_name(f"{node.name}-{node.starts}"), limits.octets)
