@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import click
@@ -186,11 +186,7 @@ def sim(
                 ),
             )
     except InvariantBroken as broken:
-        if as_json:
-            print_json({"ok": False, "seed": seed, "broken": str(broken)})
-        else:
-            print(f"an invariant is violated: {broken}", file=sys.stderr)
-        sys.exit(EXIT_FAILED)
+        _end_broken(broken, seed, as_json=as_json)
     finally:
         if tapes is not None:
             tapes.finish()
@@ -200,6 +196,14 @@ def sim(
         _print(report)
     if not report["ok"]:
         sys.exit(EXIT_FAILED)
+
+
+def _end_broken(broken: InvariantBroken, seed: int, *, as_json: bool) -> NoReturn:
+    if as_json:
+        print_json({"ok": False, "seed": seed, "broken": str(broken)})
+    else:
+        print(f"an invariant is violated: {broken}", file=sys.stderr)
+    sys.exit(EXIT_FAILED)
 
 
 def _warn_of_other_runs(telemetry: Path | None) -> None:

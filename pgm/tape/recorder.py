@@ -379,7 +379,7 @@ class TapeRecorder:
             "fold": self._hash.fold, "inputs": self.counts.inputs, "now_ns": self._now_ns,
         }  # fmt: skip
         if self.counts.state_octets >= _FORK_OCTETS and not self._states.has_failed:
-            room = min(2 * self.counts.state_octets, self._ring.most_state_octets)
+            room = min(2 * self.counts.state_octets + MIB, self._ring.most_state_octets)
             segment = self._ring.open(description, self._now_ns, room)
             self._states.save(segment, self._save, room)
             self.counts.state_octets = self._states.octets or self.counts.state_octets

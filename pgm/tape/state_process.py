@@ -6,6 +6,7 @@ kernel. The child only saves, writes and ends. It runs no handler of the parent,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -34,8 +35,9 @@ class StateProcess:
             return
         code = _FAILED
         try:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the last state is worth the wait
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            with contextlib.suppress(ValueError):  # outside of the main thread, where no handler runs
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_IGN)  # a terminal signals all processes, and the state is wanted
             pieces = save()
             if sum(map(len, pieces)) <= most_octets:
                 write_state(segment, pieces)

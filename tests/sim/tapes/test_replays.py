@@ -5,10 +5,12 @@ import random
 
 import pytest
 
+import pgm.tape.recorder
 from pgm.core.effects import Deliver, Lost, Send
 from pgm.core.receiver.session import ReceiverSession
 from pgm.sim.runs.tapes import TapeChecker
 from pgm.tape.replay import Differs, Replay
+from pgm.tape.segments import segments_of
 from pgm.units import SECOND
 from tests.sim.support.worlds import finish, make_world, traffic
 from tests.sim.tapes.support import replayed, taped, tree
@@ -90,3 +92,17 @@ def test_tape_of_other_effects_differs(tmp_path, monkeypatch):
     monkeypatch.setattr(random.Random, "randint", lambda *arguments: arguments[1])
     with pytest.raises(Differs):
         replayed(tapes.recorders["receiver-0"])
+
+
+def test_states_saved_by_children_replay_to_the_same_hash(tmp_path, monkeypatch):
+    monkeypatch.setattr(pgm.tape.recorder, "_FORK_OCTETS", 1)
+    _, tapes = taped(tmp_path, 6, messages=1200, tape_bytes=1_500_000)
+    states = 0
+    for recorder in tapes.recorders.values():
+        for segment in segments_of(recorder.folder):
+            if segment.has_state:
+                replay = Replay(recorder.folder, segment.number)
+                replay.run()
+                assert (replay.fold, replay.end) == (recorder.fold, "")
+                states += segment.number > 1
+    assert states > 0
