@@ -42,7 +42,7 @@ class AgentService:
     may_change: bool
     _id: str = attrs.field(init=False, factory=lambda: secrets.token_hex(8))
     _doctoring: trio.Lock = attrs.field(init=False, factory=trio.Lock)
-    _reading: trio.Lock = attrs.field(init=False, factory=trio.Lock)  # of recorders: one request at a time
+    _excerpting: trio.Lock = attrs.field(init=False, factory=trio.Lock)  # of recorders: one request at a time
     _found: tuple[float, list[dict[str, Any]]] | None = attrs.field(init=False, default=None)
     _reading: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _known: tuple[int, Fingerprint] | None = attrs.field(init=False, default=None)
@@ -97,7 +97,7 @@ class AgentService:
         """Return the flight recorders of the nodes of this host: `packet=STREAM:SQN`, repeated, or `worst=N`."""
         try:
             query = query_of(request.query_params.getlist("packet"), request.query_params.get("worst"))
-            async with self._reading:
+            async with self._excerpting:
                 rings = await trio.to_thread.run_sync(rings_as_json, self.topology, query, abandon_on_cancel=True)
             return Response(rings, media_type="application/json")
         except UsageError as error:
