@@ -10,6 +10,7 @@ all nodes with the snapshot of a real receiver, because a thousand real nodes do
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -93,7 +94,8 @@ async def answer_for_nodes(folder: Path, hosts: int, nodes: int) -> None:
 async def _serve(listener: trio.SocketListener, octets: bytes) -> None:
     while True:
         async with await listener.accept() as stream:
-            await stream.send_all(octets)
+            with contextlib.suppress(trio.BrokenResourceError):  # an agent that waited for too long has gone
+                await stream.send_all(octets)
 
 
 def refresh(folder: Path, seconds: float) -> dict[str, Any]:
