@@ -23,7 +23,7 @@ from pgm.flight.contents import RingContents, from_json_untrusted
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 
-_MOST_AT_ONCE = 512  # hosts asked at a time: each has a connection, and 1,024 open files are usual
+_MOST_AT_ONCE = 64  # hosts asked at a time: handshakes of more hold each other up until they time out
 _DOCTOR_S = 30.0  # for all checks of a host
 _FLIGHT_S = 10.0  # for reading the recorders of a host, 16 MiB each
 _MOST_DIFFERING = 64  # entries of a file
