@@ -413,7 +413,7 @@ class Parameters:
     rx_bulk_rte: int = _row(Unit.RATE, 64_000_000, _ASKERS, "-", "Octets a second from which rx_bulk_ivl applies: about a train in each step of the 1 ms timer.", low=1, high=125_000_000_000)
     rx_bulk_share: float = _row(Unit.FRACTION, 0.0625, _RECEIVER, "-", "Share of the receive buffer that may fill during a rest. The waiting octets reduce the reserve for a process that wakes late. With the default buffer of 16 MiB this is 1 MiB, the arrivals of rx_bulk_ivl at 500 MB/s.", low=0.0, high=1.0)
     ne_bulk_share: float = _row(Unit.FRACTION, 0.25, _ELEMENTS, "-", "Share of the receive buffer that may fill during a rest of an element. The process of an element sleeps for less time than a receiver's when it rests.", low=0.0, high=1.0)
-    tape_bytes: int = _octets(256 * MIB, _ALL, "-", "Octets of a tape (`pgm run --tape`) on disk. Beyond this limit the oldest inputs are deleted. A tape takes what the node reads: 256 MiB are 20 s at 100 Mbit/s.", low=512 * KIB)
+    tape_bytes: int = _octets(256 * MIB, _ALL, "-", "Octets of a tape on disk (docs/guide/replay.md). Beyond this limit the oldest inputs are deleted. A tape takes what the node reads: 256 MiB are 20 s at 100 Mbit/s.", low=512 * KIB)
     tape_secs: int = _ivl(600 * SECOND, _ALL, "-", "Age beyond which the inputs on a tape are deleted.", low=SECOND)
     tapes_kept: int = _count(4, _ALL, "-", "Tapes of earlier runs of a node that stay in the folder; older ones are deleted.", low=0, high=1000)
     telemetry_rows: int = _count(100_000, _ALL, "-", "Rows after which a telemetry file is complete. A file then has a few MB, a good size for Spark.", low=1, high=10_000_000)

@@ -19,6 +19,7 @@ from deploy.terminal.options import FOLDER, option, pattern_counts, tape_folder,
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
+from pgm.sim.checks.checker import Checker
 from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.runs.report import Load, NetworkConditions, Observation, Progress, simulate
@@ -167,9 +168,8 @@ def sim(
     last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
     plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
-    tapes = None if tape is None else TapeChecker(tape)
     try:
-        with _bar(as_json) as progress:
+        with _bar(as_json) as progress, _tapes_in(tape) as checkers:
             report = simulate(
                 plans,
                 build_core,
@@ -181,21 +181,31 @@ def sim(
                 observation=Observation(
                     progress=progress,
                     telemetry=str(telemetry or ""),
-                    checkers=[] if tapes is None else [tapes],
+                    checkers=checkers,
                     repeat=shlex.join(["pgm", *sys.argv[1:]]),
                 ),
             )
     except InvariantBroken as broken:
         _end_broken(broken, seed, as_json=as_json)
-    finally:
-        if tapes is not None:
-            tapes.finish()
     if as_json:
         print_json(report)
     else:
         _print(report)
     if not report["ok"]:
         sys.exit(EXIT_FAILED)
+
+
+@contextmanager
+def _tapes_in(folder: Path | None) -> Iterator[list[Checker]]:
+    """Yield the checkers that keep tapes: none without a folder."""
+    if folder is None:
+        yield []
+        return
+    tapes = TapeChecker(folder)
+    try:
+        yield [tapes]
+    finally:
+        tapes.finish()
 
 
 def _end_broken(broken: InvariantBroken, seed: int, *, as_json: bool) -> NoReturn:

@@ -294,3 +294,16 @@ def test_json_check_gives_a_row_for_each_problem(folder: Path) -> None:
     problems = invoked("plan", file, "--json").json["error"]["problems"]
     assert problems == invoked("check", file, "--json").json["errors"]
     assert [(row["line"], row["rule"]) for row in problems if row["rule"] == "format"] == [(3, "format"), (4, "format")]
+
+
+def test_replay_of_a_tape_of_the_simulator(tmp_path: Path) -> None:
+    tree = ROOT / "deploy/topologies/two-subnets.toml"
+    assert invoked("sim", tree, "--messages", "50", "--loss", "5%", "--tape", tmp_path).code == 0
+    tape = next(path for path in tmp_path.iterdir() if path.name.endswith("-1"))
+    done = invoked("replay", tape, "--break", "delivers", "--break", "sends-spm", "--json")
+    assert done.code == 0
+    documented("replay", done.json)
+    documented("replay.last[], and each line of --decisions", done.json["last"][0])
+    assert invoked("replay", tape, "--until-input", "3").code == 0
+    invoked("replay", tape, "--break", "lost-nothing").complains(2, "there is no event 'lost-nothing'")
+    invoked("replay", tmp_path / "none").complains(1, "has no tape")
