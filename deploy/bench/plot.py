@@ -26,6 +26,7 @@ DRAWN = {
 # prefix of a title -> colour map
 _FAMILIES = {"pgm": "Blues", "raw": "Greys", "openpgm": "Oranges", "zeromq": "Greens", "": "Purples"}
 # Text in a vector picture stays text, and equal figures give an identical file.
+_LOGARITHMIC = ("throughput", "latency")  # benchmarks whose values span several powers of ten
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pgm bench"}
 _BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 _WIDTH, _HEIGHT = 10.0, 4.5  # inches of one benchmark's picture
@@ -72,8 +73,14 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
             at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in row_of_group
         ]
         values = [row_of_group[group].get(key) or 0 for group in groups if group in row_of_group]
-        bars = axis.bar(places, values, width, label=title, color=_colour(title, titles))
-        axis.bar_label(bars, [_value(value) for value in values], fontsize=7, padding=1, bbox=_BEHIND_TEXT)
+        if benchmark in _LOGARITHMIC:  # the length of a bar means nothing there
+            axis.plot(places, values, "o", label=title, color=_colour(title, titles), markersize=5)
+            for place, value in zip(places, values, strict=True):
+                where = {"textcoords": "offset points", "xytext": (0, 5), "ha": "center"}
+                axis.annotate(_value(value), (place, value), fontsize=7, bbox=_BEHIND_TEXT, **where)
+        else:
+            bars = axis.bar(places, values, width, label=title, color=_colour(title, titles))
+            axis.bar_label(bars, [_value(value) for value in values], fontsize=7, padding=1, bbox=_BEHIND_TEXT)
         for place, group in zip(places, [group for group in groups if group in row_of_group], strict=True):
             if benchmark == "latency":
                 axis.plot(
@@ -82,7 +89,7 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
     axis.set_xticks(range(len(groups)), [label(group, by) for group in groups])
     axis.set_ylabel(name)
     axis.set_title(benchmark, loc="left")
-    if benchmark in ("throughput", "latency"):
+    if benchmark in _LOGARITHMIC:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:,.0f}")
         axis.yaxis.set_minor_formatter("")

@@ -207,6 +207,8 @@ COLUMNS = {
     "state": MonitorColumn(
         "state", _up_s, _word, "State of the node, and time since it started or stopped answering.", 6, _state
     ),
+    "missing": MonitorColumn("missing", _missing, _number, "Packets missing now.", 4),
+    "lost": MonitorColumn("lost", _lost, _number, "Packets reported to an application as lost."),
     "in": MonitorColumn("in/s", _taken, _number, "Data packets received, a second; aggregators keep none."),
     "out": MonitorColumn("out/s", _sent, _number, "Data packets sent, repairs included, a second."),
     "megabytes": MonitorColumn("MB/s", _megabytes, _decimal, "Data received or sent, whichever is more.", 1),
@@ -222,8 +224,6 @@ COLUMNS = {
     "local": MonitorColumn(
         "local", _local, _share, "Share of a receiver's repairs that the repairer of its own segment sent.", 2
     ),
-    "missing": MonitorColumn("missing", _missing, _number, "Packets missing now.", 4),
-    "lost": MonitorColumn("lost", _lost, _number, "Packets reported to an application as lost."),
     "protection": MonitorColumn(
         "protection", _protection, _word, "Protection of the node's streams: clear, signed or sealed, and for whom.", 6
     ),

@@ -84,6 +84,12 @@ def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[Sp
             spark.stop()
 
 
+def headline(folder: Path) -> str:
+    """Return a headline that tells the folder, whose own name is often no more than `telemetry`."""
+    resolved = folder.resolve()
+    return f"Losses and repairs in {Path(*resolved.parts[-2:])}"
+
+
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
 @option("--out", type=NEW_FILE, default="report.html", help="File of the page.")
@@ -117,7 +123,7 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
     if wants_page:
         from deploy.report.page import page
 
-        out.write_text(page(results, title or f"Telemetry of {folder.resolve().name}"))
+        out.write_text(page(results, title or headline(folder)))
     if as_json:
         print_json(results)
     else:

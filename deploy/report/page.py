@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,12 +32,21 @@ def page(summary: dict[str, Any], title: str) -> str:
 
 def percent(share: float | None) -> str:
     """Return a share as text in percent; a dash for None."""
-    return "-" if share is None else f"{100 * share:.3g} %"
+    return "-" if share is None else f"{plain(100 * share)} %"
 
 
 def milliseconds(value: float | None) -> str:
     """Return a time in ms as text; a dash for None."""
-    return "-" if value is None else f"{value:.3g} ms"
+    return "-" if value is None else f"{plain(value)} ms"
+
+
+def plain(value: float) -> str:
+    """Return a number with three digits that count, without an exponent, as in 2,110 or 0.0123."""
+    if not value:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{digits}f}" if digits else f"{float(f'{value:.3g}'):,.0f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Any]], *, text: Sequence[int] = (0,)) -> str:
@@ -102,7 +112,7 @@ def _links(summary: dict[str, Any]) -> str:
     )
     rows = [
         (row["link"], row["packets"], row["lost"], percent(row["loss"]), percent(row["model"]["loss"]),
-         percent(row["model"]["burst_loss"]), f"{row['model']['burst_length']:.3g}" if row["model"]["burst_loss"] else "-")
+         percent(row["model"]["burst_loss"]), plain(row["model"]["burst_length"]) if row["model"]["burst_loss"] else "-")
         for row in shown
     ]  # fmt: skip
     heads = ("link", "packets", "lost", "share", "one by one", "in bursts", "mean burst")
@@ -116,7 +126,11 @@ def _bursts(summary: dict[str, Any]) -> str:
     picture = pictures.histogram(
         [row["length"] for row in rows], [row["bursts"] for row in rows], "packets lost in a row", "bursts"
     )
-    return f"<h2>Burst lengths</h2>{picture}"
+    longer = summary.get("longer_bursts")
+    note = ""
+    if longer and longer["bursts"]:
+        note = f"<p class=note>Longer bursts are not drawn: {longer['bursts']:,} with {longer['packets']:,} packets, the longest with {longer['longest']:,}.</p>"  # fmt: skip
+    return f"<h2>Burst lengths</h2>{picture}{note}"
 
 
 def _repairs(summary: dict[str, Any]) -> str:
@@ -151,7 +165,7 @@ def _repairs(summary: dict[str, Any]) -> str:
 
 
 def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g} times"
+    return "-" if value is None else f"{plain(value)} times"
 
 
 def _over_time(summary: dict[str, Any]) -> str:

@@ -57,6 +57,11 @@ def svg(figure: Any) -> str:
     return text[text.index("<svg") :]
 
 
+def _legend(axis: Any) -> None:
+    """Draw the legend above the axes, where no bar or line is."""
+    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(COLOURS), borderaxespad=0)
+
+
 def stacked_rows(names: Sequence[str], parts: Mapping[str, Sequence[float]], label: str) -> str:
     """Return horizontal stacked bars, one row per name, the first on top."""
     figure, axis = axes(0.9 + 0.24 * len(names))
@@ -67,7 +72,7 @@ def stacked_rows(names: Sequence[str], parts: Mapping[str, Sequence[float]], lab
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
     axis.set_xlabel(label)
-    axis.legend(frameon=False, loc="lower right")
+    _legend(axis)
     return svg(figure)
 
 
@@ -79,12 +84,12 @@ def bars(names: Sequence[str], groups: Mapping[str, Sequence[float]], label: str
         positions = [at + (number - (len(groups) - 1) / 2) * width for at in range(len(names))]
         group_bars = axis.bar(positions, values, width, color=colour, label=group)
         if len(names) * len(groups) <= 24:
-            axis.bar_label(group_bars, fmt="%.3g", fontsize=7)
+            axis.bar_label(group_bars, fmt="{:,.4g}", fontsize=7)
     axis.set_xticks(
         range(len(names)), names, rotation=30 if len(names) > 6 else 0, ha="right" if len(names) > 6 else "center"
     )
     axis.set_ylabel(label)
-    axis.legend(frameon=False)
+    _legend(axis)
     return svg(figure)
 
 
@@ -93,6 +98,7 @@ def histogram(values: Sequence[int], counts: Sequence[int], x: str, y: str) -> s
     figure, axis = axes(2.6)
     axis.bar(values, counts, color=_BLUE)
     axis.set_yscale("log")
+    axis.set_ylim(bottom=0.5)  # a bar of one would have no height above 1
     axis.set_xlabel(x)
     axis.set_ylabel(y)
     return svg(figure)
@@ -106,5 +112,5 @@ def lines(x: Sequence[float], series: Mapping[str, Sequence[float]], label_x: st
     axis.set_xlabel(label_x)
     axis.set_ylabel(label_y)
     axis.set_ylim(bottom=0)
-    axis.legend(frameon=False)
+    _legend(axis)
     return svg(figure)

@@ -56,6 +56,14 @@ def summarise(
         progress("bursts")
         lengths = counted.where(F.col("length") <= _MAX_BURST_LENGTHS).groupBy("length")
         summary["burst_lengths"] = rows_of(lengths.agg(F.sum("bursts").alias("bursts")).orderBy("length"))
+        longer = counted.where(F.col("length") > _MAX_BURST_LENGTHS)
+        summary["longer_bursts"] = rows_of(
+            longer.agg(
+                F.coalesce(F.sum("bursts"), F.lit(0)).alias("bursts"),
+                F.coalesce(F.sum(F.col("bursts") * F.col("length")), F.lit(0)).alias("packets"),
+                F.coalesce(F.max("length"), F.lit(0)).alias("longest"),
+            )
+        )[0]
         progress("repairs")
         window = F.window("time", f"{window_s} seconds")["start"]
         parts = repairs.shares(events.withColumn("window", window), "window", "segment").localCheckpoint()
