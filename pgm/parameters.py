@@ -420,6 +420,7 @@ class Parameters:
     telemetry_ivl: int = _ivl(5 * SECOND, _ALL, "-", "Age after which a telemetry file is complete, so that streaming jobs lag only a little.", low=10 * MILLISECOND)
     telemetry_sample_ivl: int = _ivl(SECOND, _ALL, "-", "Interval of the telemetry rows that total the packets sent, received and delivered. The windows of reports are ten times as long.", low=MILLISECOND)
     telemetry_queue: int = _count(200_000, _ALL, "-", "Maximum telemetry rows that wait to be written. Further rows are counted and dropped. The default takes some 60 MB.", low=100, high=100_000_000)
+    telemetry_merge_ivl: int = _ivl(600 * SECOND, _ALL, "-", "Age of telemetry files that are merged into one file. Streaming jobs must have read them by then. A node has a few hundred files of a day then, not 17,000.", low=10 * MILLISECOND)
     telemetry_bytes: int = _octets(GIB, _ALL, "-", "Octets of telemetry that a node keeps on disk. Beyond this limit the oldest files are deleted.", low=64 * KIB)
     ready_ivl: int = _ivl(10 * SECOND, _ALL, "-", "How long a node waits for its first packet before it reports to the service manager that it is ready. A repairer that restarts is ready once it hears its source. The default is five times ihb_max.")
     watchdog_ivl: int = _ivl(30 * SECOND, _ALL, "-", "Silence of the packet loop after which the service manager restarts the unit of a node. The default is far above the longest pause of a loaded host. 0: no watchdog.")

@@ -8,12 +8,16 @@ without a lock. Each count has one writing thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from pgm.errors import ProcessError, UsageError
 from pgm.parameters import Parameters
@@ -21,6 +25,8 @@ from pgm.telemetry.schema import COLUMNS, VERSION, Event
 from pgm.units import SECOND
 
 _SUFFIX = ".parquet"
+_LAST_MERGED = b"pgm.telemetry.merged"  # name of the newest file that was merged into this one
+_MERGED_SHARE = 8  # a merged file has at most this share of telemetry_bytes, so that the oldest rows leave in steps
 
 
 def _pyarrow() -> Any:
@@ -49,13 +55,25 @@ def arrow_schema() -> Any:
     return arrow.schema(fields, metadata={"pgm.telemetry.version": str(VERSION)})
 
 
+@attrs.frozen
+class _LooseFile:
+    """File of this run, with its octets and the time of its end."""
+
+    path: Path
+    octets: int
+    written_ns: int
+
+
 class _TelemetryFiles:
     """Telemetry files in `folder` whose names begin with `name`; the oldest are deleted beyond `most_octets` in all.
 
     Raises `UsageError` if pyarrow is missing, and `ProcessError` if the folder is not writable.
     """
 
-    def __init__(self, folder: Path, name: str, most_octets: int) -> None:
+    def __init__(self, folder: Path, name: str, parameters: Parameters) -> None:
+        most_octets = parameters.telemetry_bytes
+        self._merge_ivl = parameters.telemetry_merge_ivl
+        self._loose: list[_LooseFile] = []  # files of this run that are not merged yet, the oldest first
         self._arrow = _pyarrow()
         self._schema = arrow_schema()
         self._folder = folder
@@ -68,6 +86,7 @@ class _TelemetryFiles:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._kept = self._earlier_files()
+            self._remove_merged()
         except OSError as error:
             raise ProcessError(
                 f"no telemetry in {folder}: {error.strerror}", remedy="choose a writable folder"
@@ -94,14 +113,70 @@ class _TelemetryFiles:
             hidden.unlink(missing_ok=True)
             raise
         self.written += 1
-        self._kept.append((path, path.stat().st_size))
+        octets = path.stat().st_size
+        self._kept.append((path, octets))
+        self._loose.append(_LooseFile(path, octets, time.monotonic_ns()))
         self._keep_bound()
+        self._merge()
+
+    def _merge(self) -> None:
+        """Merge the files that are old enough, once the oldest is twice that old. They are whole files to all readers.
+
+        The merged file takes the name of the first, so that streaming jobs know it already. Its metadata names the last
+        one: a process that is killed before it has removed the others leaves them to its successor.
+        """
+        now_ns = time.monotonic_ns()
+        if not self._loose or now_ns - self._loose[0].written_ns < 2 * self._merge_ivl:
+            return
+        taken: list[_LooseFile] = []
+        for file in self._loose:
+            octets = sum(one.octets for one in taken) + file.octets
+            if now_ns - file.written_ns < self._merge_ivl or octets > self._most_octets // _MERGED_SHARE:
+                break
+            taken.append(file)
+        if len(taken) < 2:
+            self._loose = self._loose[max(1, len(taken)) :]
+            return
+        self._loose = self._loose[len(taken) :]
+        with contextlib.suppress(*self.write_errors):  # then the files stay as they are
+            self._merge_into_first(taken)
+
+    def _merge_into_first(self, taken: Sequence[_LooseFile]) -> None:
+        first, last, arrow = taken[0].path, taken[-1].path, self._arrow
+        hidden = first.with_name(f".{first.name}.tmp")
+        table = arrow.concat_tables([arrow.parquet.read_table(file.path, partitioning=None) for file in taken])
+        metadata = {**(self._schema.metadata or {}), _LAST_MERGED: last.name.encode()}
+        try:
+            arrow.parquet.write_table(table.replace_schema_metadata(metadata), hidden)
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
+        os.replace(hidden, first)
+        gone = {file.path for file in taken[1:]}
+        for path in gone:
+            path.unlink(missing_ok=True)
+        octets = first.stat().st_size
+        self._kept = [(path, octets if path == first else size) for path, size in self._kept if path not in gone]
+
+    def _remove_merged(self) -> None:
+        """Remove files that an earlier process had merged into another one, and not removed yet."""
+        for path, _ in list(self._kept):
+            try:
+                metadata = self._arrow.parquet.read_schema(path).metadata or {}
+            except self.write_errors:  # a damaged file is for its reader to tell
+                continue
+            last = metadata.get(_LAST_MERGED, b"").decode()
+            gone = [one for one, _ in self._kept if last and path.name < one.name <= last]
+            for one in gone:
+                one.unlink(missing_ok=True)
+            self._kept = [(one, size) for one, size in self._kept if one not in gone]
 
     def _keep_bound(self) -> None:
         total = sum(size for _, size in self._kept)
         while total > self._most_octets and len(self._kept) > 1:
             path, size = self._kept.pop(0)
             path.unlink(missing_ok=True)
+            self._loose = [file for file in self._loose if file.path != path]
             total -= size
 
 
@@ -113,7 +188,7 @@ class EventLog:
     """
 
     def __init__(self, folder: str | Path, name: str, parameters: Parameters, *, in_background: bool = True) -> None:
-        self._files = _TelemetryFiles(Path(folder), name, parameters.telemetry_bytes)
+        self._files = _TelemetryFiles(Path(folder), name, parameters)
         self._parameters = parameters
         self._rows: deque[Event] = deque()
         self._last: Event | None = None  # newest row taken from the queue

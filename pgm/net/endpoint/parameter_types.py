@@ -42,6 +42,7 @@ class CommonParameters(TypedDict, total=False):
     telemetry_ivl: Quantity
     telemetry_sample_ivl: Quantity
     telemetry_queue: int
+    telemetry_merge_ivl: Quantity
     telemetry_bytes: Quantity
     ready_ivl: Quantity
     watchdog_ivl: Quantity

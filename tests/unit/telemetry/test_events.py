@@ -140,3 +140,44 @@ def test_events_unusable_folder_is_an_error_with_a_remedy(tmp_path: Path) -> Non
 
 def test_events_every_kind_names_its_writer() -> None:
     assert all(who and meaning.endswith(".") for who, meaning in KINDS.values())
+
+
+def a_day(folder: Path, monkeypatch: pytest.MonkeyPatch, files: int, **limits: int) -> EventLog:
+    """Write `files` files of one row, one in five seconds."""
+    now_ns = [0]
+    monkeypatch.setattr("pgm.telemetry.events.time.monotonic_ns", lambda: now_ns[0])
+    log = EventLog(folder, "node", attrs.evolve(LIMITS, **limits), in_background=False)
+    for number in range(files):
+        now_ns[0] += LIMITS.telemetry_ivl
+        log.add(event(number))
+        log.flush()
+    return log
+
+
+def test_old_files_are_merged_and_no_row_is_lost_or_doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with one file in 5 s: files older than 10 minutes become one, so that an hour has 244 and not 720."""
+    a_day(tmp_path, monkeypatch, 720).close()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) <= 2 * LIMITS.telemetry_merge_ivl // LIMITS.telemetry_ivl + 6
+    assert not [path for path in files if path.suffix != ".parquet"]
+    assert [row["first"] for row in rows_of(tmp_path)] == list(range(720))
+
+
+def test_files_of_a_merge_cut_short_are_removed_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as if the process were killed before
+        a_day(tmp_path, monkeypatch, 241)
+    assert len(rows_of(tmp_path)) > 241
+    monkeypatch.undo()
+    EventLog(tmp_path, "node", LIMITS, in_background=False).close()
+    assert [row["first"] for row in rows_of(tmp_path)] == list(range(241))
+
+
+def test_merged_files_leave_in_steps_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 1 << 20
+    a_day(tmp_path, monkeypatch, 720, telemetry_bytes=limit).close()
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert max(sizes) <= limit // 4
+    assert sum(sizes) <= limit
