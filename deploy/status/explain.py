@@ -27,8 +27,8 @@ Gather = Callable[[Query], list[RingContents]]
 
 
 @attrs.frozen
-class Wanted:
-    """What the command line asks for."""
+class PacketOfInterest:
+    """Stream, sqn and place that the command line names, each of them if it is given."""
 
     stream: str | None
     sqn: int | None
@@ -138,7 +138,7 @@ def explain(
         print_worst(view, troubles, explanations)
 
 
-def _wanted(names: Sequence[str], *, has_sqn: bool) -> Wanted:
+def _wanted(names: Sequence[str], *, has_sqn: bool) -> PacketOfInterest:
     """Return the stream, the sqn and the tree of a command line. Raises `UsageError`."""
     if has_sqn:
         if not 2 <= len(names) <= 3:
@@ -149,12 +149,14 @@ def _wanted(names: Sequence[str], *, has_sqn: bool) -> Wanted:
         digits = names[1].replace(",", "").replace("_", "")
         if not digits.isdecimal() or len(digits) > 20:
             raise UsageError(f"{names[1][:80]!r} is no sequence number", remedy="write a number such as 184467")
-        return Wanted(names[0], int(digits), names[2] if names[2:] else None)
+        return PacketOfInterest(names[0], int(digits), names[2] if names[2:] else None)
     files = [name for name in names if is_file(name)]
     others = [name for name in names if name not in files]
     if len(files) > 1 or len(others) > 2 or (files and others[1:]):
         raise UsageError("--worst takes a stream and a tree", remedy="pgm explain --worst 10 [STREAM] [FILE]")
-    return Wanted(others[0] if others else None, None, files[0] if files else others[1] if others[1:] else None)
+    return PacketOfInterest(
+        others[0] if others else None, None, files[0] if files else others[1] if others[1:] else None
+    )
 
 
 def _view(rings: Iterable[RingContents], stream: str | None) -> FlightView:

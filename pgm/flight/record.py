@@ -70,7 +70,7 @@ FIELDS: dict[str, str] = {
 
 
 class RecordKind(enum.IntEnum):
-    """RecordKind of a record."""
+    """Kind of a record of the flight recorder."""
 
     BEGAN = 1
     SENT = 2

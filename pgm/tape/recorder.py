@@ -29,7 +29,7 @@ from pgm.errors import PgmError, TapeError
 from pgm.parameters import Parameters
 from pgm.tape import records
 from pgm.tape.effect_hash import EffectHash
-from pgm.tape.records import RecordKind
+from pgm.tape.records import TapeRecordKind
 from pgm.tape.segments import SegmentRing, write_state
 from pgm.tape.state import save
 from pgm.tape.state_process import StateProcess
@@ -53,7 +53,7 @@ _CHECK_IVL = 100 * MILLISECOND
 _MOST_ERROR_CHARACTERS = 4000
 _SEGMENTS_AN_AGE = 8
 _FORK_OCTETS = 4 * MIB  # from this size on a child saves the state: it takes 10 ms and more
-_BESIDE = (RecordKind.NESTED, RecordKind.RESULT, RecordKind.OUTSIDE)  # records that belong to an input
+_BESIDE = (TapeRecordKind.NESTED, TapeRecordKind.RESULT, TapeRecordKind.OUTSIDE)  # records that belong to an input
 # Room that an input leaves in its segment for records beside it: a batcher submits messages of some packets.
 _RESERVE_OCTETS, _BATCHER_RESERVE_OCTETS = 8 * KIB, 160 * KIB
 
@@ -208,7 +208,7 @@ class TapeRecorder:
         def recorded(core: Core, now_ns: int) -> Any:
             if self._is_inside:
                 return handle_deadline(core, now_ns)
-            self._write(RecordKind.DEADLINE, now_ns)
+            self._write(TapeRecordKind.DEADLINE, now_ns)
             return self._run("handle_deadline", functools.partial(handle_deadline, core, now_ns))
 
         return recorded
@@ -217,10 +217,10 @@ class TapeRecorder:
         def recorded(core: Core, *args: Any, **kwargs: Any) -> Any:
             if self._is_inside:
                 if self._batcher is not None and self._batcher.is_submitting:
-                    self._write(RecordKind.NESTED, self._now_ns, records.encode([name, args, kwargs]))
+                    self._write(TapeRecordKind.NESTED, self._now_ns, records.encode([name, args, kwargs]))
                 return call(core, *args, **kwargs)
             self._write(
-                RecordKind.CALL, self._now_ns, records.encode([name, args, kwargs]), is_urgent=name not in _SMALL
+                TapeRecordKind.CALL, self._now_ns, records.encode([name, args, kwargs]), is_urgent=name not in _SMALL
             )
             return self._run(name, functools.partial(call, core, *args, **kwargs))
 
@@ -264,18 +264,18 @@ class TapeRecorder:
             finally:
                 self._is_inside = was_inside
             if was_inside:
-                self._write(RecordKind.RESULT, self._now_ns, records.encode([name, result]))
+                self._write(TapeRecordKind.RESULT, self._now_ns, records.encode([name, result]))
             return result
 
         return recorded
 
     def write_outside(self, value: int) -> None:
         """Write the deadline of the batcher, which has changed."""
-        self._write(RecordKind.OUTSIDE, self._now_ns, records.encode([BATCHER, value]))
+        self._write(TapeRecordKind.OUTSIDE, self._now_ns, records.encode([BATCHER, value]))
 
     # Writing
 
-    def _write(self, kind: RecordKind, now_ns: int, body: bytes = b"", *, is_urgent: bool = True) -> None:
+    def _write(self, kind: TapeRecordKind, now_ns: int, body: bytes = b"", *, is_urgent: bool = True) -> None:
         """Write an input, or what belongs to one. It leaves at once if it is urgent, or else with the next input."""
         if not self._is_on:
             self.counts.lost_inputs += kind not in _BESIDE
@@ -289,7 +289,7 @@ class TapeRecorder:
             if is_urgent:
                 self._flush()
 
-    def _put(self, kind: RecordKind, body: bytes, tag: records.Tag = records.NO_TAG) -> None:
+    def _put(self, kind: TapeRecordKind, body: bytes, tag: records.Tag = records.NO_TAG) -> None:
         record = records.build(kind, tag, self._now_ns, self._hash.fold, body)
         self._ring.put(record, records.padding(len(record)))
 
@@ -308,7 +308,7 @@ class TapeRecorder:
             id(buffer), buffer.nbytes, train.offset, octets, train.stride, keeping.end, keeping.room, len(part)
         )
         tag = channel.segment.index << 1 | channel.is_group, number
-        head = records.build(RecordKind.RECEIVE, tag, now_ns, self._hash.fold, place, len(part) + octets)
+        head = records.build(TapeRecordKind.RECEIVE, tag, now_ns, self._hash.fold, place, len(part) + octets)
         datagrams = buffer.data[train.offset : train.offset + octets]
         self._ring.put(head, part, datagrams, records.padding(len(head) + len(part) + octets))
         self._flush()
@@ -323,7 +323,7 @@ class TapeRecorder:
         if len(self._peers) >= records.MOST_PEERS:
             self._peers.clear()
         number = self._peers[peer] = len(self._peers)
-        self._put(RecordKind.PEER, peer.encode(), (0, number))
+        self._put(TapeRecordKind.PEER, peer.encode(), (0, number))
         return number
 
     def _begin_input(self, now_ns: int, length: int) -> None:
@@ -343,12 +343,12 @@ class TapeRecorder:
 
     def _put_check(self) -> None:
         self._checked_inputs, self._checked_ns = self.counts.inputs, self._now_ns
-        self._put(RecordKind.CHECK, self._hash.digest)
+        self._put(TapeRecordKind.CHECK, self._hash.digest)
 
     def _write_end(self, error: BaseException | None) -> None:
         self._put_check()
         text = "" if error is None else "".join(traceback.format_exception(error))[-_MOST_ERROR_CHARACTERS:]
-        self._put(RecordKind.END, text.encode())
+        self._put(TapeRecordKind.END, text.encode())
         self._flush()
 
     # Segments

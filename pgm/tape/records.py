@@ -21,8 +21,8 @@ from pgm.errors import TapeError
 from pgm.wire.train import Octets
 
 
-class RecordKind(enum.IntEnum):
-    """RecordKind of a record."""
+class TapeRecordKind(enum.IntEnum):
+    """Kind of a record of a tape."""
 
     RECEIVE = 1  # a read: a train of datagrams
     DEADLINE = 2  # the core's timer
@@ -52,7 +52,7 @@ class TapeRecord:
     """One record: its place on the tape, its head and its body."""
 
     at: int
-    kind: RecordKind
+    kind: TapeRecordKind
     flag: int
     peer: int
     now_ns: int
@@ -115,7 +115,7 @@ def padding(octets: int) -> bytes:
 
 def checked_octets(kind: int, octets: int) -> int:
     """Return how many octets of a body its head's CRC-32 covers: not the datagrams, whose effects are hashed."""
-    return TRAIN.size if kind == RecordKind.RECEIVE else octets
+    return TRAIN.size if kind == TapeRecordKind.RECEIVE else octets
 
 
 def read_untrusted(view: memoryview, at: int = 0) -> Iterator[TapeRecord]:
@@ -130,11 +130,11 @@ def read_untrusted(view: memoryview, at: int = 0) -> Iterator[TapeRecord]:
             return
         if crc32(view[at + _FRONT.size : at + HEAD.size + checked], length) != crc:
             return
-        yield TapeRecord(at, RecordKind(kind), flag, peer, now_ns, fold, view[at + HEAD.size : at + length])
+        yield TapeRecord(at, TapeRecordKind(kind), flag, peer, now_ns, fold, view[at + HEAD.size : at + length])
         at += padded(length)
 
 
-_KINDS = frozenset(int(kind) for kind in RecordKind)
+_KINDS = frozenset(int(kind) for kind in TapeRecordKind)
 
 
 def train_untrusted(body: memoryview) -> TrainRecord:

@@ -22,7 +22,7 @@ from pgm.errors import PgmError, TapeError
 from pgm.tape import records
 from pgm.tape.effect_hash import EffectHash
 from pgm.tape.recorder import BATCHER, CALLS, OUTSIDERS, add_outcome
-from pgm.tape.records import RecordKind, TapeRecord
+from pgm.tape.records import TapeRecord, TapeRecordKind
 from pgm.tape.segments import ReadSegment, TapeSegment, read_segment, segments_of
 from pgm.tape.state import load
 from pgm.units import NEVER
@@ -134,11 +134,11 @@ class Replay:
         """Run the calls that the batcher made during a call of the core."""
         while (entry := self._next()) is not None:
             record = entry[1]
-            if record.kind is RecordKind.NESTED:
+            if record.kind is TapeRecordKind.NESTED:
                 name, args, kwargs = records.decode_untrusted(record.body)
                 self._method(name)(*args, **kwargs)
                 continue
-            if record.kind is RecordKind.OUTSIDE:
+            if record.kind is TapeRecordKind.OUTSIDE:
                 self._take_outside(record)
                 return
             self._ahead = entry
@@ -147,7 +147,7 @@ class Replay:
     def take_result(self, name: str) -> Any:
         """Return the next answer of an object outside of the core."""
         entry = self._next()
-        if entry is not None and entry[1].kind is RecordKind.RESULT:
+        if entry is not None and entry[1].kind is TapeRecordKind.RESULT:
             known, result = records.decode_untrusted(entry[1].body)
             if known == name:
                 return result
@@ -167,15 +167,15 @@ class Replay:
         while (entry := self._next()) is not None:
             segment, record = entry
             self._compare(record, segment)
-            if record.kind is RecordKind.PEER:
+            if record.kind is TapeRecordKind.PEER:
                 self._peers[record.peer] = bytes(record.body).decode()
-            elif record.kind is RecordKind.CHECK:
+            elif record.kind is TapeRecordKind.CHECK:
                 self._check(record, segment)
-            elif record.kind is RecordKind.OUTSIDE:
+            elif record.kind is TapeRecordKind.OUTSIDE:
                 self._take_outside(record)
-            elif record.kind is RecordKind.END:
+            elif record.kind is TapeRecordKind.END:
                 self.end = bytes(record.body).decode()
-            elif record.kind in (RecordKind.NESTED, RecordKind.RESULT):
+            elif record.kind in (TapeRecordKind.NESTED, TapeRecordKind.RESULT):
                 raise Differs(f"input {self.inputs} of the tape has calls that the core did not make")
             else:
                 yield self._step(segment, record)
@@ -186,7 +186,7 @@ class Replay:
         if self.error is None:
             return
         for _, record in self._records:
-            if record.kind is RecordKind.END and type(self.error).__name__ in bytes(record.body).decode():
+            if record.kind is TapeRecordKind.END and type(self.error).__name__ in bytes(record.body).decode():
                 self.end = bytes(record.body).decode()
                 return
         raise Differs(f"input {self.inputs} raises {self.error!r}, and did not on the tape", remedy=_REMEDY)
@@ -219,10 +219,10 @@ class Replay:
         args: tuple[Any, ...] = (record.now_ns,)
         kwargs: dict[str, Any] = {}
         self.now_ns = record.now_ns
-        if record.kind is RecordKind.RECEIVE:
+        if record.kind is TapeRecordKind.RECEIVE:
             train, channel, peer = self._train(record), self._channel(record.flag), self._peers[record.peer]
             name, args = "receive", (train, channel, peer, record.now_ns)
-        elif record.kind is RecordKind.CALL:
+        elif record.kind is TapeRecordKind.CALL:
             name, args, kwargs = records.decode_untrusted(record.body)
         self.inputs += 1
         result: Any = None

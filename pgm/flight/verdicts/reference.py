@@ -48,6 +48,14 @@ def render() -> str:
         f"`shed` names one of these counters: {_names(SHEDDING)}. `dropped` names one of these: {_names(DROPPING)}.",
         "[Counters](counters.md) describes them. The causes of other records are states of a repair, and causes of losses and ends.",
         "",
+        *_verdicts(),
+    ]
+    return "\n".join(lines)
+
+
+def _verdicts() -> list[str]:
+    """Return the part about verdicts and their JSON."""
+    return [
         "## Verdicts",
         "",
         "The place of a loss (`loss.kind`):",
@@ -75,7 +83,6 @@ def render() -> str:
         "`repair` as above.",
         "",
     ]
-    return "\n".join(lines)
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ _LONGEST_NS = 120 * SECOND  # of repairs after an outage, until its cost is told
 
 
 @attrs.frozen
-class Place:
+class WatchedSegment:
     """Segment of a node, with its interface and address."""
 
     segment: str
@@ -43,7 +43,7 @@ class _Outage:
 class Outages:
     """Outages of one node, from the kernel's announcements and the node's counters. It has no clock and no socket."""
 
-    places: Sequence[Place]
+    places: Sequence[WatchedSegment]
     _outages: dict[tuple[int, str], _Outage] = attrs.field(factory=dict)  # by interface and address; "": interface
     _refused: int = 0  # packets that the kernel refused, up to the last sample
     _refused_before: int = 0  # up to the start of the failure
@@ -107,7 +107,9 @@ def outages_of(driver: NodeDriver) -> Outages:
     """Return the outages of a running node, none so far."""
     return Outages(
         [
-            Place(link.plan.name, link.sockets.interface.name, link.sockets.interface.index, link.segment.address)
+            WatchedSegment(
+                link.plan.name, link.sockets.interface.name, link.sockets.interface.index, link.segment.address
+            )
             for link in driver.links
         ]
     )

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pgm.core.counters import Counters
 from pgm.core.effects import Notice
 from pgm.core.events import EVENTS
-from pgm.net.control.outages import Outages, Place
+from pgm.net.control.outages import Outages, WatchedSegment
 from pgm.net.sockets.netlink import AddressChange, LinkChange, changes_untrusted
 from pgm.units import SECOND
 from tests.net.support.lab import lab, needs_namespaces
 from tests.net.support.processes import processes
 
-ETH = Place("floor", "eth0", 7, "10.0.2.7")
+ETH = WatchedSegment("floor", "eth0", 7, "10.0.2.7")
 TREE = """
 version = 1
 name = "outages"

@@ -87,7 +87,7 @@ class Planter:
 def note_refused(world: World, node: str) -> set[int]:
     """Return a set that fills with the sqns of data that the full sockets of a node refuse."""
     refused: set[int] = set()
-    sockets = world.nodes[node]._sockets
+    sockets = world.nodes[node].sockets
     add: Callable[..., bool] = sockets.add
 
     def noted(train: Train, *args: object) -> bool:

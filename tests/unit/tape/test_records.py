@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pgm.errors import TapeError
 from pgm.tape import records
-from pgm.tape.records import GivenRows, RecordKind
+from pgm.tape.records import GivenRows, TapeRecordKind
 
-KINDS = st.sampled_from([kind for kind in RecordKind if kind is not RecordKind.RECEIVE])
+KINDS = st.sampled_from([kind for kind in TapeRecordKind if kind is not TapeRecordKind.RECEIVE])
 ENTRIES = st.lists(
     st.tuples(
         KINDS, st.integers(0, 255), st.integers(0, 65_535), st.integers(-(1 << 63), (1 << 63) - 1),
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 )
 
 
-def octets_of(entries: list[tuple[RecordKind, int, int, int, int, bytes]]) -> bytes:
+def octets_of(entries: list[tuple[TapeRecordKind, int, int, int, int, bytes]]) -> bytes:
     octets = b""
     for kind, flag, peer, now_ns, fold, body in entries:
         record = records.build(kind, (flag, peer), now_ns, fold, body)
@@ -35,7 +35,7 @@ def octets_of(entries: list[tuple[RecordKind, int, int, int, int, bytes]]) -> by
     return octets
 
 
-def read(octets: bytes) -> list[tuple[RecordKind, int, int, int, int, bytes]]:
+def read(octets: bytes) -> list[tuple[TapeRecordKind, int, int, int, int, bytes]]:
     return [
         (one.kind, one.flag, one.peer, one.now_ns, one.fold, bytes(one.body))
         for one in records.read_untrusted(memoryview(octets))

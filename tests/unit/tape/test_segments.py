@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from pgm.errors import TapeError
 from pgm.tape import records
-from pgm.tape.records import RecordKind
+from pgm.tape.records import TapeRecordKind
 from pgm.tape.segments import LEAST_OCTETS, SegmentRing, read_segment, segments_of, write_state
 from pgm.tape.taping import delete_old, tapes_of
 
-RECORD = records.build(RecordKind.DEADLINE, records.NO_TAG, 0, 0, bytes(40))
+RECORD = records.build(TapeRecordKind.DEADLINE, records.NO_TAG, 0, 0, bytes(40))
 
 
 def octets_of(folder):
