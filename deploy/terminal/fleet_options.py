@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from deploy.terminal.log import log
 from deploy.terminal.options import PATH
 from deploy.terminal.tls_files import trusted_by
 from deploy.terminal.token_file import read_token
 from deploy.terminal.version import VERSION
 from pgm.errors import UsageError
+from pgm.net.keys.tls_identity import node_identity
 
 if TYPE_CHECKING:
     from pgm.fleet.watch import FleetWatch
@@ -28,9 +30,13 @@ class FleetAccess:
 
     token: str | None = attrs.field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
+    identity: str | None = None  # node whose keys are used for mutual TLS
 
     def watch(self, file: str | Path) -> FleetWatch:
-        """Return the nodes of a topology file, on all of its hosts. Raises `TopologyError`, and `UsageError` without h11."""
+        """Return the nodes of a topology file, on all of its hosts.
+
+        Raises `TopologyError`, `KeyRefused`, and `UsageError` without h11.
+        """
         try:
             importlib.import_module("h11")
         except ImportError:
@@ -39,7 +45,15 @@ class FleetAccess:
             ) from None
         from pgm.fleet.watch import FleetWatch
 
-        return FleetWatch(Path(file), VERSION, self.token, self.tls)
+        return FleetWatch(Path(file), VERSION, self.token, self._tls_for(Path(file)))
+
+    def _tls_for(self, file: Path) -> ssl.SSLContext | None:
+        if self.identity is None:
+            return self.tls
+        identity = node_identity(file, self.identity, log)
+        from pgm.mutual_tls.contexts import client_context
+
+        return client_context(identity)
 
 
 def one_file(topologies: Sequence[str]) -> str:
@@ -70,9 +84,22 @@ def fleet_options(token_option: str = "--token-file") -> Callable[[Callable[...,
             envvar="PGM_CA_FILE",
             help="With --fleet: certificate of the authority of the agents' certificates; requests then use TLS.  [env: PGM_CA_FILE]",
         )
+        @click.option(
+            "--as-node",
+            metavar="NODE",
+            envvar="PGM_AS_NODE",
+            help="With --fleet: node whose private keys on this host identify the command to agents with --mutual-tls.  [env: PGM_AS_NODE]",
+        )
         @wraps(function)
-        def wrapper(*args: Any, fleet: bool, agents_token: Path | None, ca_file: Path | None, **kwargs: Any) -> Any:
-            access = FleetAccess(read_token(agents_token), trusted_by(ca_file)) if fleet else None
+        def wrapper(
+            *args: Any, fleet: bool, agents_token: Path | None, ca_file: Path | None, as_node: str | None, **kwargs: Any
+        ) -> Any:
+            if fleet and ca_file is not None and as_node is not None:
+                raise UsageError(
+                    "--as-node and --ca-file exclude each other",
+                    remedy="leave out --ca-file and PGM_CA_FILE if the agents have --mutual-tls, otherwise --as-node",
+                )
+            access = FleetAccess(read_token(agents_token), trusted_by(ca_file), as_node) if fleet else None
             return function(*args, fleet=access, **kwargs)
 
         return wrapper

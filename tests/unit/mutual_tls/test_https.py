@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from cryptography import x509
@@ -19,6 +20,8 @@ from starlette.routing import Route
 
 from deploy.monitor.http_service import application
 from deploy.monitor.monitor import Access, _config_of, listen
+from deploy.terminal.fleet_options import FleetAccess
+from pgm.errors import ProcessError
 from pgm.fleet.nodes import NodeWatch
 from pgm.mutual_tls.contexts import client_context, peer_of
 from pgm.mutual_tls.gate import PeerGate
@@ -147,6 +150,18 @@ def test_client_knows_its_server(tree: Forest) -> None:
                 assert current_peer() is None
 
     trio.run(main)
+
+
+async def test_agent_client_asks_as_a_node(tree: Forest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGM_KEY_DIR", str(tree.folder / "keys"))
+    tree.private_file("desk-1", keys(3))
+    async with serving(Access(gate=PeerGate(tree.identity("exchange"), ("desk-1",)))) as port:
+        client = FleetAccess(identity="desk-1").watch(tree.file).client
+        assert client.tls is not None
+        asking = attrs.evolve(client, port=port, timeout_s=10.0)
+        assert (await asking.get("127.0.0.1", "/status.json"))["nodes"] == []
+        with pytest.raises(ProcessError):
+            await attrs.evolve(asking, tls=client_context(tree.identity("desk-2"))).get("127.0.0.1", "/status.json")
 
 
 async def test_program_of_the_monitoring_page_runs(
