@@ -265,11 +265,18 @@ def main() -> int:
         forged = sum(one.forged for one in turns)
         attacker_us = 1e6 * sum(one.attacker_cpu_s for one in turns) / max(1, forged)
         real = forged / sum(one.seconds for one in turns)
+        per_cpu = _packets_a_cpu_second(turns) / _packets_a_cpu_second(calm)
         print(
-            f"{rate:,}/s ({real:,.0f}/s): {shares[-1]:.2f} of the calm rate; CPU us of a forgery: {costs}, attacker {attacker_us:.1f}"
+            f"{rate:,}/s ({real:,.0f}/s): {shares[-1]:.2f} of the calm rate, {per_cpu:.2f} of the calm packets a CPU second; "
+            f"CPU us of a forgery: {costs}, attacker {attacker_us:.1f}"
         )
     print(f"{messages:,} messages, once, in order, unchanged, lost: {lost}")
     return 0 if min(shares) >= _LEAST_SHARE else 1
+
+
+def _packets_a_cpu_second(turns: list[Turn]) -> float:
+    """Return the packets delivered for each second of processor time of all nodes: a figure for a busy machine."""
+    return sum(one.delivered for one in turns) / max(1e-9, sum(sum(one.cpu_s.values()) for one in turns))
 
 
 def _cost_us(node: str, calm: list[Turn], turns: list[Turn]) -> float:
