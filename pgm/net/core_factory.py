@@ -12,24 +12,24 @@ from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
 from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.states import state_port
 from pgm.core.named_children import NamedChildren
-from pgm.core.receiver.proved import ProvedReceiver
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
-from pgm.core.receiver.snapshots import SnapshotReceiver
+from pgm.core.receiver.snapshots import companion_receiver
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
-from pgm.core.session.key_records import PayloadSealer, key_port
-from pgm.core.session.proofs import Prover, proof_port
+from pgm.core.session.key_records import PayloadSealer
+from pgm.core.session.proofs import Prover
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
+from pgm.core.source.companions import CompanionSource
+from pgm.core.source.key_records import proof_companions
 from pgm.core.source.multi_line import MultiLineSource
-from pgm.core.source.proved import ProvedMultiLineSource, ProvedSnapshotSource, ProvedSource
 from pgm.core.source.setup import SourceSetup
-from pgm.core.source.snapshots import SnapshotSource
+from pgm.core.source.snapshots import state_companion
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import SourceNames, gsi_of
 from pgm.errors import UsageError
-from pgm.net.link.permitted import allowed_sources, with_companions
+from pgm.net.link.permitted import COMPANIONS, PROVED, WITH_STATES, PortOf, allowed_sources, with_companions
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
 from pgm.wire.options import SourceFile
@@ -84,6 +84,8 @@ class SourceStart:
     signer: SpmSigner | None = None  # of a signed stream
     prover: Prover | None = None  # of its packets
     sealer: PayloadSealer | None = None  # of a sealed stream
+    state_prover: Prover | None = None  # of the packets of its states
+    state_sealer: PayloadSealer | None = None  # of its states
     control: ControlKeys = NO_CONTROL_KEYS  # codes of requests for an authenticated stream
     file: SourceFile | None = None  # digests that SPMs carry
 
@@ -92,11 +94,13 @@ def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment],
     """Make a source of one stream on all of its segments."""
     setup = _source_setup(plan, stream, segments, start)
     parameters = plan.parameters_of(stream)
-    if start.prover is not None:
-        _require_own_proof_port(stream, plan.streams)
-        proved = ProvedMultiLineSource if setup.lines else ProvedSource
-        return proved(setup, parameters, start.now_ns, start.prover, start.rng)
-    return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, start.now_ns, start.rng)
+    companions = proof_companions(start.prover, start.sealer)
+    if companions:
+        _require_own_ports(stream, plan.streams, PROVED)
+    if not companions and not setup.lines:
+        return SourceCore(setup, parameters, start.now_ns, start.rng)
+    source = MultiLineSource if setup.lines else CompanionSource
+    return source(setup, parameters, start.now_ns, companions, start.rng)
 
 
 def _source_setup(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceSetup:
@@ -117,7 +121,7 @@ def _source_setup(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment
 
 def snapshot_source(
     plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart
-) -> SnapshotSource:
+) -> CompanionSource:
     """Make a source of one stream whose application offers states. Raises `UsageError` where joiners cannot use them."""
     parameters = plan.parameters_of(stream)
     if len(segments) > 1:
@@ -133,30 +137,21 @@ def snapshot_source(
         raise UsageError(
             "a snapshot needs an ordered stream", remedy='leave out snapshot=, or write order = "ordered" at the stream'
         )
-    _require_clear(stream)
-    _require_own_state_port(stream, plan.streams)
     setup = _source_setup(plan, stream, segments, start)
-    if start.prover is not None:
-        _require_own_proof_port(stream, plan.streams)
-        return ProvedSnapshotSource(setup, parameters, start.now_ns, start.prover, start.rng)
-    return SnapshotSource(setup, parameters, start.now_ns, start.rng)
+    _require_own_ports(stream, plan.streams, WITH_STATES if start.prover is None else COMPANIONS)
+
+    companions = proof_companions(start.prover, start.sealer)
+    companions.append(state_companion(start.state_prover, start.state_sealer))
+    return CompanionSource(setup, parameters, start.now_ns, companions, start.rng)
 
 
-def _require_clear(stream: StreamPlan) -> None:
-    """Raise `UsageError` for snapshots of a sealed stream, because states are not sealed."""
-    if stream.readers is not None:
-        raise UsageError(
-            f"the stream {stream.name} is sealed, and snapshots are not",
-            remedy='leave out snapshot= at the source and start="snapshot" at receivers',
-        )
-
-
-def _require_own_state_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
-    """Raise `UsageError` if a stream has the data port of another one's states."""
+def _require_own_ports(stream: StreamPlan, streams: Sequence[StreamPlan], companions: Sequence[PortOf]) -> None:
+    """Raise `UsageError` if a stream has the data port of a companion of another one."""
     for other in streams:
-        if other.data_port == state_port(stream.data_port):
+        if other.data_port in {port_of(stream.data_port) for port_of in companions}:
             raise UsageError(
-                f"data port {other.data_port} of the stream {other.name} is for snapshots of the stream {stream.name}",
+                f"data port {other.data_port} of the stream {other.name} is for snapshots, proofs or key records of "
+                f"the stream {stream.name}",
                 remedy=f"give the stream {other.name} another data_port",
             )
 
@@ -164,16 +159,6 @@ def _require_own_state_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -
 def _children(plan: NodePlan) -> NamedChildren:
     named = plan.children
     return NamedChildren(named.addresses, named.elements, are_all=named.are_all)
-
-
-def _require_own_proof_port(stream: StreamPlan, streams: Sequence[StreamPlan]) -> None:
-    """Raise `UsageError` if a stream has the data port of another one's proofs or key records."""
-    for other in streams:
-        if other.data_port in (proof_port(stream.data_port), key_port(stream.data_port)):
-            raise UsageError(
-                f"data port {other.data_port} of the stream {other.name} is for proofs or key records of {stream.name}",
-                remedy=f"give the stream {other.name} another data_port",
-            )
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
@@ -212,8 +197,7 @@ def receiver_core(
     ports = frozenset(stream.data_port for stream in streams)
     if wants_state:
         for stream in streams:
-            _require_clear(stream)
-            _require_own_state_port(stream, streams)
+            _require_own_ports(stream, streams, WITH_STATES if stream.signers is None else COMPANIONS)
         if unordered_ports(streams):
             raise UsageError(
                 "a snapshot needs an ordered stream",
@@ -238,14 +222,9 @@ def receiver_core(
         names=_source_names(plan, streams),
         ack_bound=ack_bound,
         starts=starts,
-        signers=attrs.evolve(
-            signers,
-            by_port=with_companions(signers.by_port),
-            proofs={} if wants_state else signers.proofs,  # a start in the middle of a block cannot be proved yet
-        ),
+        signers=attrs.evolve(signers, by_port=with_companions(signers.by_port)),
     )
-    core = SnapshotReceiver if wants_state else ProvedReceiver if signers.proofs else ReceiverCore
-    return core(setup, plan.parameters, rng)
+    return companion_receiver(setup, plan.parameters, rng)
 
 
 def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSigners = NO_SIGNERS) -> ElementSetup:

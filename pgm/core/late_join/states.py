@@ -15,7 +15,7 @@ import struct
 import attrs
 
 from pgm.parameters import Parameters
-from pgm.units import KIB
+from pgm.units import KIB, SECOND
 from pgm.wire.formats import Tsi, companion_tsi
 from pgm.wire.sequence_numbers import wrap
 
@@ -75,6 +75,8 @@ def sender_parameters(parameters: Parameters) -> Parameters:
     octets = most_octets(parameters)
     return attrs.evolve(
         parameters,
+        # Proofs of a state are kept as long as the state: from its first packet on.
+        txw_secs=max(parameters.snapshot_ivl, parameters.txw_secs) + octets * SECOND // rate,
         txw_max_rte=rate,
         txw_min_rte=min(parameters.txw_min_rte, rate),
         txw_max_pps=0,

@@ -1,4 +1,4 @@
-"""Receiver of signed streams: packets wait for the proofs of their source (`pgm.core.session.proofs`).
+"""Proofs and key records of the streams of a receiver: packets wait for the proofs of their source (`pgm.core.session.proofs`).
 
 Packets of sealed streams wait for their secrets, too, and are decrypted when they are delivered
 (`pgm.core.session.key_records`).
@@ -18,8 +18,9 @@ from pgm.core.acked.ack_bound import AT_ONCE
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Evidence, Lost, Notice, Send, control
 from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.receiver.companions import Received, packets_of
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.setup import NewTrial, ReceiverSetup
+from pgm.core.receiver.setup import NewTrial
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Channel
 from pgm.core.session.detail_requests import DetailRequests
@@ -37,13 +38,12 @@ from pgm.core.session.start_positions import BY_PARAMETERS
 from pgm.core.session.state import NO_EPOCH, SessionEpoch, SessionState
 from pgm.core.structures.ranges import Span
 from pgm.core.window.proved_window import Arrival, Trial
-from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Packet, Spmr, encode
 from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.options import StateOffer
 from pgm.wire.sequence_numbers import wrap
-from pgm.wire.train import Data, DataWithGaps, Run, Train
+from pgm.wire.train import Data, DataWithGaps, Run
 
 _MOST_SPANS = 1 << 16  # that wait for their packets; the oldest ones are forgotten first
 _MOST_DETAILS = 1 << 14  # packets with a digest of their own; the oldest ones are forgotten first
@@ -121,10 +121,12 @@ class StreamJudge:
 
     def start_for(self, sqn: int) -> int:
         """Return where reception begins, such that the packets from a sqn on can be proved."""
+        return sqn if self.may_begin_later else max(self.block_start(sqn), min(sqn, self._state.oldest))
+
+    def block_start(self, sqn: int) -> int:
+        """Return the first sqn of the block of a packet."""
         check, shift = self._current_check(), self._state.epoch.shift
-        if self.may_begin_later or check is None:
-            return sqn
-        return max(check.block_start(sqn + shift) - shift, min(sqn, self._state.oldest))
+        return sqn if check is None else check.block_start(sqn + shift) - shift
 
     def take_news(self) -> bool:
         """Return whether there were news since the last call."""
@@ -259,6 +261,10 @@ class PacketJudge:
         """Return a sqn: no packet needs another."""
         return sqn
 
+    def block_start(self, sqn: int) -> int:
+        """Return a sqn: no packet needs another."""
+        return sqn
+
     def span_at(self, sqn: int) -> Span | None:
         """Return the span of one packet."""
         return sqn, sqn + 1
@@ -310,15 +316,19 @@ class _Second:
         self.core.sessions.forget(lambda session: self.tsi_of(session.state.tsi) not in streams)
 
 
-class ProvedReceiver(ReceiverCore):
-    """A `ReceiverCore` that delivers only packets of signed streams that are proved, and decrypts sealed ones."""
+class ProofSessions:
+    """Companions of signed and sealed streams: their proofs and key records."""
 
-    def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
+    def __init__(self, stream: ReceiverCore, rng: random.Random) -> None:
+        setup, parameters, signers = stream.setup, stream.parameters, stream.setup.signers
+        self._stream = stream
+        self._rng = rng
+        self._parameters = parameters
+        self._counters = stream.counters
         self._arrival = Arrival()
         self._judges: dict[Tsi, StreamJudge] = {}  # by TSI of the stream
-        is_now = parameters.join_from == "now" and setup.starts is BY_PARAMETERS
         self._is_exact = parameters.join_from == "sqn" or setup.starts is not BY_PARAMETERS
-        super().__init__(attrs.evolve(setup, new_trial=self._trial_of_stream), parameters, rng)
+        is_now = parameters.join_from in ("now", "snapshot") and setup.starts is BY_PARAMETERS
         own = attrs.evolve(setup, ack_bound=AT_ONCE, starts=BY_PARAMETERS)
         of_all = attrs.evolve(
             parameters,
@@ -337,32 +347,34 @@ class ProvedReceiver(ReceiverCore):
             core = ReceiverCore(own_setup, attrs.evolve(of_all, join_from=join_from), rng, self._counters)
             return _Second(core, tsi_of, port_of)
 
-        signers = setup.signers
-        self._seconds = [
-            second(signers.proofs, proof_port, proof_tsi, self._trial_of_proofs, "now" if is_now else "oldest")
-        ]
-        if signers.sealed:  # the source tells from where on its records are needed
-            self._seconds.append(second(signers.sealed, key_port, key_tsi, self._trial_of_records, "now"))
+        self._proofs = second(
+            signers.proofs, proof_port, proof_tsi, self._trial_of_proofs, "now" if is_now else "oldest"
+        )
+        # The source tells from where on its records are needed.
+        records = second(signers.sealed, key_port, key_tsi, self._trial_of_records, "now")
+        self._seconds = (self._proofs, records) if signers.sealed else (self._proofs,)
         self._by_port = {port: one for one in self._seconds for port in one.core.setup.data_ports}
+        self.ports = frozenset(self._by_port)
 
-    def _trial_of_stream(self, state: SessionState, parents: Parents) -> Trial | None:
-        new_check = self.setup.signers.proofs.get(state.data_port)
+    def trials(self, state: SessionState, parents: Parents) -> Iterator[Trial]:
+        """Yield the trial of a session of a signed stream."""
+        port, signers = state.data_port, self._stream.setup.signers
+        new_check = signers.proofs.get(port)
         if new_check is None:
-            return None
+            return
         requests = DetailRequests(self._parameters, self._rng)
         budget = TokenBucket(self._parameters.false_proof_rte, SECOND)
         judge = StreamJudge(
             state, new_check, self._arrival, self._counters, requests, budget, may_begin_later=not self._is_exact
         )
         self._judges[bytes(state.tsi)] = judge
-        port = state.data_port
-        return Trial(
+        yield Trial(
             judge,
             self._arrival,
             parents,
-            is_whole=self.setup.signers.keeps_proofs,
-            is_late=port in self.setup.late_ports,
-            is_ordered=port not in self.setup.unordered_ports,
+            is_whole=signers.keeps_proofs,
+            is_late=port in self._stream.setup.late_ports,
+            is_ordered=port not in self._stream.setup.unordered_ports,
         )
 
     def _trial_of_proofs(self, state: SessionState, parents: Parents) -> Trial | None:
@@ -372,51 +384,46 @@ class ProvedReceiver(ReceiverCore):
         return Trial(PacketJudge(self._judges[key_tsi(state.tsi)].take_record_untrusted), self._arrival, parents)
 
     def state_of(self, tsi: Tsi) -> SessionState | None:
-        """Return the state of a session of a stream, of its proofs, or of its key records."""
-        found = super().state_of(tsi)
-        for second in self._seconds:
-            found = found or second.core.state_of(tsi)
-        return found
+        """Return the state of a session of proofs or key records."""
+        return next((found for one in self._seconds if (found := one.core.state_of(tsi))), None)
 
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         waits_since_ns = min((judge.waits_since_ns for judge in self._judges.values()), default=NEVER)
         of_details = min((judge.requests.deadline_ns for judge in self._judges.values()), default=NEVER)
-        at = min(super().deadline_ns, of_details, *(one.core.deadline_ns for one in self._seconds))
+        at = min(of_details, *(one.core.deadline_ns for one in self._seconds), NEVER)
         return at if waits_since_ns == NEVER else min(at, waits_since_ns + self._parameters.secret_wait)
 
-    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take the packets of one read."""
+    def note(self, peer: Nla, now_ns: int) -> None:
+        """Note who gives the packets that the judges compare next."""
         self._arrival.peer, self._arrival.now_ns = peer, now_ns
-        items, rejects = train.parse_scattered_untrusted()
-        ports = self._by_port
-        if all(item.data_port not in ports for item in items):
-            return super().receive(train, channel, peer, now_ns)
-        self.single.reset()
+
+    def take(self, items: Received, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take proofs and key records."""
         effects: list[Effect] = []
-        rest = [item for item in items if item.data_port not in ports]
-        if rest or rejects:
-            effects += super().receive(train.part(rest, rejects), channel, peer, now_ns)
         for second in self._seconds:
-            own = [item for item in items if ports.get(item.data_port) is second]
+            own = [item for item in items if self._by_port[item.data_port] is second]
             known = [item for item in own if self._is_known(item, second)]
-            self._counters.foreign_packets += sum(map(_packets_of, own)) - sum(map(_packets_of, known))
+            self._counters.foreign_packets += sum(map(packets_of, own)) - sum(map(packets_of, known))
             if known:
-                effects += self._judged(second.core.receive(train.part(known, []), channel, peer, now_ns))
+                effects += self._judged(second.core.take(known, channel, peer, now_ns))
         return effects
 
     def _is_known(self, item: Data | DataWithGaps | Packet, second: _Second) -> bool:
         """Return whether a packet of proofs or key records is for a session that there is."""
-        session = self._sessions.get(second.tsi_of(item.tsi))
+        session = self._stream.sessions.get(second.tsi_of(item.tsi))
         return session is not None and session.state.data_port == second.port_of(item.data_port)
 
+    def checked(self, effects: Effects) -> Effects:
+        """Return effects of the streams as they are."""
+        return effects
+
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Run what is due, of the streams, of their proofs and of their key records."""
-        self._arrival.peer, self._arrival.now_ns = "", now_ns
-        effects = [*super().handle_deadline(now_ns)]
-        if len(self._judges) > len(self._sessions):
-            self._forget_old()
+        """Run what is due, of proofs, key records and requests for details."""
+        effects: list[Effect] = []
+        if len(self._judges) > len(self._stream.sessions):
+            self.forget_ended()
         for tsi, judge in self._judges.items():
             if judge.requests.deadline_ns <= now_ns:
                 effects += self._request(tsi, judge.handle_deadline(now_ns))
@@ -429,7 +436,7 @@ class ProvedReceiver(ReceiverCore):
 
     def _give_up(self, tsi: Tsi, judge: StreamJudge) -> list[Effect]:
         """Close a session whose source has given this receiver no secret."""
-        session = self._sessions.get(tsi)
+        session = self._stream.sessions.get(tsi)
         effects: list[Effect] = []
         if session is not None and session.delivery.is_receiving:
             effects += session.delivery.end(CloseCause.NO_SECRET)
@@ -438,18 +445,19 @@ class ProvedReceiver(ReceiverCore):
 
     def _request(self, tsi: Tsi, sqns: Sequence[int]) -> list[Effect]:
         """Return requests for the details of groups of packets, to the next hop towards the source."""
-        session = self._seconds[0].core.sessions.get(proof_tsi(tsi))
+        session = self._proofs.core.sessions.get(proof_tsi(tsi))
         if session is None or session.state.spm is None:
             return []
         state = session.state
-        segment, path = session.lines.route(state.path_nla, self.setup.segment)
+        segment, path = session.lines.route(state.path_nla, self._stream.setup.segment)
         options = [StateOffer(sqn=wrap(sqn), details=True) for sqn in sqns]
         self._counters.detail_requests += len(options)
         packets = [encode(Spmr(tsi=state.tsi, data_port=state.data_port, options=(one,))) for one in options]
         return [control(segment, packet, to=path) for packet in packets]
 
-    def _forget_old(self) -> None:
-        for tsi in [tsi for tsi in self._judges if self._sessions.get(tsi) is None]:
+    def forget_ended(self) -> None:
+        """Forget proofs and key records of sessions that are forgotten."""
+        for tsi in [tsi for tsi in self._judges if self._stream.sessions.get(tsi) is None]:
             del self._judges[tsi]
         for second in self._seconds:
             second.forget_all_but(self._judges)
@@ -457,11 +465,11 @@ class ProvedReceiver(ReceiverCore):
     def _judged(self, effects: Effects) -> list[Effect]:
         """Return effects of further sessions for the driver, and what they let the application have."""
         out: list[Effect] = [effect for effect in effects if isinstance(effect, (Send, Notice))]
-        if self.setup.signers.keeps_proofs:
+        if self._stream.setup.signers.keeps_proofs:
             out += [Evidence(effect) for effect in effects if isinstance(effect, (Deliver, Lost, Closed))]
         for tsi, judge in self._judges.items():
             if judge.take_news():
-                session = self._sessions.get(tsi)
+                session = self._stream.sessions.get(tsi)
                 if session is None:
                     continue
                 if judge.unopened:
@@ -470,7 +478,3 @@ class ProvedReceiver(ReceiverCore):
                     out.append(Notice("unopened-secret", f"session {tsi_text(session.state.tsi)}: {text}"))
                 out += session.delivery.resume()
         return out
-
-
-def _packets_of(item: Data | DataWithGaps | Packet) -> int:
-    return item.count if isinstance(item, (Data, DataWithGaps)) else item.packets

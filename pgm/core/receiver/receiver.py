@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
@@ -83,6 +83,10 @@ class ReceiverCore:
         items, rejects = train.parse_scattered_untrusted()
         if rejects:
             self._counters.rejects.update(rejects)
+        return self.take(items, channel, peer, now_ns)
+
+    def take(self, items: Sequence[Data | DataWithGaps | Packet], channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take packets of one read."""
         self.single.reset()
         if len(items) == 1:
             return self._receive_one(items[0], channel, peer, now_ns)
@@ -271,6 +275,10 @@ class ReceiverCore:
     def edges(self) -> list[SessionEdges]:
         """Return how far each session has come, perhaps without a packet that the fast path takes now."""
         return self._sessions.edges()
+
+    def forget(self, tsi: Tsi) -> None:
+        """Forget a session."""
+        self._sessions.forget(lambda session: session.state.tsi == tsi)
 
     def _of_all(self, act: Callable[[ReceiverSession], Effects]) -> Effects:
         self.single.reset()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
+from pgm.core.late_join.states import state_port
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
@@ -25,7 +26,8 @@ from pgm.wire.formats import Nla
 NewTrial = Callable[[SessionState, Parents], Trial | None]
 
 
-def _no_trial(_state: SessionState, _parents: Parents) -> Trial | None:
+def no_trial(_state: SessionState, _parents: Parents) -> Trial | None:
+    """Return None: no packet needs a proof."""
     return None
 
 
@@ -52,10 +54,12 @@ class ReceiverSetup:
     ack_bound: AckBound = AT_ONCE  # what the application has taken
     state_ports: frozenset[int] = frozenset()  # data ports of the states of the streams, for joiners that want one
     starts: StartPositions = BY_PARAMETERS  # what the application had taken in an earlier life
-    new_trial: NewTrial = _no_trial
+    new_trial: NewTrial = no_trial
 
     @property
     def companion_ports(self) -> frozenset[int]:
         """Data ports of states, proofs and key records that this receiver takes beside its streams."""
-        signers = self.signers
-        return self.state_ports.union(map(proof_port, signers.proofs), map(key_port, signers.sealed))
+        proofs, sealed = self.signers.proofs, self.signers.sealed
+        more = [proof_port(port) for port in self.state_ports if state_port(port) in proofs]
+        more += [key_port(port) for port in self.state_ports if state_port(port) in sealed]
+        return self.state_ports.union(map(proof_port, proofs), map(key_port, sealed), more)

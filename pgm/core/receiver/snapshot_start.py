@@ -103,12 +103,14 @@ class SnapshotStart:
         """Open the session with a state, and go on at its position."""
         self._end()
         self._delivery.window.begin_later(position)
-        opened = self._delivery.open()
+        opened = [*self._delivery.open(), *self._delivery.window.late_opening(position)]
         return [*opened, Snapshot(self._state.tsi, payload, position), *self._delivery.advance()]
 
     def fail(self, cause: NoSnapshotCause) -> list[Effect]:
         """Open the session without a state."""
-        return [*self._delivery.open(), *self.give_up(cause), *self._delivery.advance()]
+        window = self._delivery.window
+        opened = [*self._delivery.open(), *window.late_opening(window.next_sqn)]
+        return [*opened, *self.give_up(cause), *self._delivery.advance()]
 
     def give_up(self, cause: NoSnapshotCause) -> list[Effect]:
         """Report that a session, which is open now, has got no state."""

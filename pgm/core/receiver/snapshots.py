@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import attrs
 
 from pgm.core.acked.ack_bound import AT_ONCE
+from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Lost, NoSnapshotCause, Notice, Opened, Send
-from pgm.core.late_join.states import StateKind, StateMessage, joiner_parameters, most_octets, state_tsi
+from pgm.core.late_join.states import StateKind, StateMessage, joiner_parameters, most_octets, state_port, state_tsi
+from pgm.core.receiver.companions import CompanionReceiver, NewCompanions, Received, packets_of
+from pgm.core.receiver.proved import ProofSessions
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.session import ReceiverSession
-from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup, no_trial
 from pgm.core.receiver.snapshot_start import SnapshotStart
+from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Channel
+from pgm.core.session.key_records import key_port, key_tsi
+from pgm.core.session.proofs import proof_port, proof_tsi
 from pgm.core.session.start_positions import BY_PARAMETERS
+from pgm.core.session.state import SessionState
+from pgm.core.window.proved_window import Trial
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -22,7 +31,7 @@ from pgm.wire.control_packets import Packet, Spm
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.options import StateOffer, find
 from pgm.wire.sequence_numbers import unwrap
-from pgm.wire.train import Data, DataWithGaps, Run, Train, fragment_of
+from pgm.wire.train import Data, DataWithGaps, Run, fragment_of
 
 
 @attrs.define(eq=False)
@@ -35,70 +44,87 @@ class _Wait:
     announced: int  # position of the newest state that its SPMs have announced
 
 
-class SnapshotReceiver(ReceiverCore):
-    """A `ReceiverCore` for streams of which every session begins with a state."""
+class StateSessions:
+    """Companions of streams of which every session begins with a state. They are proved and sealed as their streams are."""
 
-    def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
-        super().__init__(setup, parameters, rng)
+    def __init__(self, stream: ReceiverCore, rng: random.Random) -> None:
+        setup, signers = stream.setup, stream.setup.signers
+        self._stream = stream
+        self._counters = stream.counters
+        self._parameters = stream.parameters
         own = attrs.evolve(
             setup,
             data_ports=setup.state_ports,
             state_ports=frozenset(),
+            late_ports=frozenset(),
             asks_below_trail=False,
             ack_bound=AT_ONCE,
             starts=BY_PARAMETERS,
+            new_trial=no_trial,
+            signers=attrs.evolve(
+                signers,
+                proofs={state_port(port): check for port, check in signers.proofs.items()},
+                sealed=frozenset(map(state_port, signers.sealed)),
+            ),
         )
-        self._states = ReceiverCore(own, joiner_parameters(parameters), rng, self._counters)
+        self._states = companion_receiver(own, joiner_parameters(stream.parameters), rng, stream.counters)
         self._waits: dict[Tsi, _Wait] = {}  # by TSI of the states
+        self.ports = setup.state_ports | own.companion_ports
+        # TSI of the states from that of their proofs or key records.
+        self._tsi_of = {proof_port(port): proof_tsi for port in own.signers.proofs}
+        self._tsi_of.update((key_port(port), key_tsi) for port in own.signers.sealed)
+
+    def trials(self, state: SessionState, parents: Parents) -> Iterator[Trial]:
+        """Yield nothing: a state proves no packet of its stream."""
+        yield from ()
+
+    def state_of(self, tsi: Tsi) -> SessionState | None:
+        """Return the state of a session of states."""
+        return self._states.state_of(tsi)
 
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return min(super().deadline_ns, self._states.deadline_ns if self._waits else NEVER)
+        return self._states.deadline_ns if self._waits else NEVER
 
-    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take the packets of one read."""
-        items, rejects = train.parse_scattered_untrusted()
-        states = [item for item in items if item.data_port in self.setup.state_ports]
-        if not states:
-            return self._checked(super().receive(train, channel, peer, now_ns))
-        self.single.reset()
-        effects: list[Effect] = []
-        rest = [item for item in items if item.data_port not in self.setup.state_ports]
-        if rest or rejects:
-            effects += self._checked(super().receive(train.part(rest, rejects), channel, peer, now_ns))
-        wanted = [item for item in states if self._is_wanted(item, now_ns)]
-        self._counters.foreign_packets += sum(_packets_of(item) for item in states) - sum(map(_packets_of, wanted))
-        if wanted:
-            effects += self._assembled(self._states.receive(train.part(wanted, []), channel, peer, now_ns))
-        return effects
+    def note(self, peer: Nla, now_ns: int) -> None:
+        """Do nothing: states compare no packets of their stream."""
+
+    def take(self, items: Received, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take packets of states, and of their proofs and key records."""
+        wanted = [item for item in items if self._is_wanted(item, now_ns)]
+        self._counters.foreign_packets += sum(map(packets_of, items)) - sum(map(packets_of, wanted))
+        return self._assembled(self._states.take(wanted, channel, peer, now_ns)) if wanted else NOTHING
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Run what is due, of the streams and of the states."""
-        effects = self._checked(super().handle_deadline(now_ns))
-        if not self._waits:
-            return effects
-        return [*effects, *self._assembled(self._states.handle_deadline(now_ns))]
+        """Run what is due of the states."""
+        return self._assembled(self._states.handle_deadline(now_ns)) if self._waits else NOTHING
 
-    def _checked(self, effects: Effects) -> Effects:
+    def checked(self, effects: Effects) -> Effects:
         """Return effects of the streams. A session that ended before its state came has got none."""
-        for tsi in [tsi for tsi, wait in self._waits.items() if not wait.start.is_wanted]:
-            self._end(tsi)
+        self.forget_ended()
         if not any(isinstance(effect, Opened) for effect in effects):
             return effects
         checked: list[Effect] = []
         for effect in effects:
             checked.append(effect)
-            if isinstance(effect, Opened) and (session := self._sessions.get(effect.tsi)) is not None:
+            if isinstance(effect, Opened) and (session := self._stream.sessions.get(effect.tsi)) is not None:
                 start = session.start.late_join
                 if isinstance(start, SnapshotStart) and start.is_wanted:
                     checked += start.give_up(NoSnapshotCause.SILENT)
         return checked
 
+    def forget_ended(self) -> None:
+        """Forget the states of sessions that want none any more."""
+        for tsi in [tsi for tsi, wait in self._waits.items() if not wait.start.is_wanted]:
+            self._end(tsi)
+
     def _is_wanted(self, item: Data | DataWithGaps | Packet, now_ns: int) -> bool:
         """Return whether a packet of states is for a session that waits for one."""
-        tsi = item.tsi
-        wait = self._waits.get(tsi)
+        of_proofs = self._tsi_of.get(item.data_port)
+        if of_proofs is not None:
+            return of_proofs(item.tsi) in self._waits
+        wait = self._waits.get(item.tsi)
         if wait is None:
             wait = self._begin(item) if isinstance(item, Spm) else None
         if wait is None or not wait.start.is_wanted:
@@ -111,7 +137,7 @@ class SnapshotReceiver(ReceiverCore):
 
     def _begin(self, spm: Spm) -> _Wait | None:
         """Begin to take states, with the announcement of one that helps."""
-        live = self._sessions.get(state_tsi(spm.tsi))
+        live = self._stream.sessions.get(state_tsi(spm.tsi))
         start = None if live is None else live.start.late_join
         if (
             live is None
@@ -179,11 +205,7 @@ class SnapshotReceiver(ReceiverCore):
     def _end(self, tsi: Tsi) -> None:
         """Take no more of the states of a session."""
         del self._waits[tsi]
-        self._states.sessions.forget(lambda session: session.state.tsi == tsi)
-
-
-def _packets_of(item: Data | DataWithGaps | Packet) -> int:
-    return item.count if isinstance(item, (Data, DataWithGaps)) else item.packets
+        self._states.forget(tsi)
 
 
 def _is_beyond(run: Run, most: int) -> bool:
@@ -194,3 +216,17 @@ def _is_beyond(run: Run, most: int) -> bool:
 
 def _rows_of(messages: WholeMessages) -> list[bytes]:
     return [row.tobytes() for row in messages.payloads]
+
+
+def companion_receiver(
+    setup: ReceiverSetup, parameters: Parameters, rng: random.Random, counters: Counters | None = None
+) -> ReceiverCore:
+    """Return a receiver with the companions that its streams need: proofs, key records, states."""
+    companions: list[NewCompanions] = []
+    if setup.signers.proofs:
+        companions.append(ProofSessions)
+    if setup.state_ports:
+        companions.append(StateSessions)
+    if not companions:
+        return ReceiverCore(setup, parameters, rng, counters)
+    return CompanionReceiver(setup, parameters, rng, companions, counters)

@@ -8,14 +8,14 @@ are confirmed there.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from pgm.core.effects import Effect, Effects, Send, control, passed_on
 from pgm.core.segment import Channel, Segment
+from pgm.core.source.companions import CompanionSource, NewCompanion
 from pgm.core.source.setup import SourceSetup
-from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Spm, with_path
 from pgm.wire.formats import Nla, PacketType
@@ -25,13 +25,18 @@ _TYPE_AT = 4  # offset of the packet type in the PGM header
 _TYPE_BITS = 0x3F
 
 
-class MultiLineSource(SourceCore):
-    """A `SourceCore` that sends on more segments than the one of its setup."""
+class MultiLineSource(CompanionSource):
+    """A `CompanionSource` that sends on more segments than the one of its setup."""
 
     def __init__(
-        self, setup: SourceSetup, parameters: Parameters, now_ns: int, rng: random.Random | None = None
+        self,
+        setup: SourceSetup,
+        parameters: Parameters,
+        now_ns: int,
+        companions: Sequence[NewCompanion] = (),
+        rng: random.Random | None = None,
     ) -> None:
-        super().__init__(setup, parameters, now_ns, rng)
+        super().__init__(setup, parameters, now_ns, companions, rng)
         self._all = (setup.segment, *setup.lines)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:

@@ -16,6 +16,7 @@ from pgm.core.pacing.pacer import Pacer
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.parity.source import ParitySource, aligned
 from pgm.core.polling.children import populations
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.responder import TIMER_STEP_NS
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.session_counters import counts_of
@@ -99,6 +100,16 @@ class SourceCore:
         self._batcher: MessageBatcher = NoBatcher()
 
     @property
+    def end(self) -> StreamEnd:
+        """The end of the stream: whether it has come, and until when NAKs are answered."""
+        return self._closing
+
+    @property
+    def nak_limits(self) -> NakLimits:
+        """Budgets of the children for requests."""
+        return self._naks.limits
+
+    @property
     def tsis(self) -> tuple[Tsi, ...]:
         """TSIs of the sessions that this core sends."""
         return (self.setup.tsi,)
@@ -129,11 +140,11 @@ class SourceCore:
         self._sending.pacer.set_rate(rate, now_ns)
         self._sending.adaptive_rate.limit_to(rate)
         self._sending.pacer.go_at(self._sending.adaptive_rate.rate)
-        self._invalidate_deadline()
+        self.invalidate_deadline()
 
     def release(self, child: Nla, now_ns: int) -> int:
         """Restore the normal NAK budget of a child. Return in how many sessions, 0 or 1, it had a reduced one."""
-        self._invalidate_deadline()
+        self.invalidate_deadline()
         return int(self._naks.limits.release(child, now_ns))
 
     def attach(self, batcher: MessageBatcher) -> None:
@@ -179,10 +190,10 @@ class SourceCore:
         """Send accepted messages, announce FIN, and serve repairs until no NAKs come."""
         self._closing.close()
         self.single.close()
-        self._invalidate_deadline()
+        self.invalidate_deadline()
         self.window.mark_end()
 
-    def _invalidate_deadline(self) -> None:
+    def invalidate_deadline(self) -> None:
         """Drop the cached deadlines, because something other than data happened."""
         self.single.next_event_ns = self._cached_deadline_ns = 0
 
@@ -196,7 +207,7 @@ class SourceCore:
         """
         self._closing.close(Rst(no_naks=no_naks, error=error))
         self.single.close()
-        self._invalidate_deadline()
+        self.invalidate_deadline()
         self.window.drop_unsent()
         return [self.spm(now_ns) for _ in range(_RESETS)]
 
@@ -207,17 +218,21 @@ class SourceCore:
     # The network
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Take NAKs and SPMRs from downstream; other packets are not for a source.
+        """Take NAKs and SPMRs from downstream; other packets are not for a source."""
+        items, rejects = train.parse_scattered_untrusted()
+        if rejects:
+            self.counters.rejects.update(rejects)
+        return self.take(items, channel, peer, now_ns)
+
+    def take(self, items: Sequence[Item | DataWithGaps], channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take the packets of one read.
 
         Repairs are sent along with NCFs if data is about to be sent. Data must have been sent between two such repairs.
         A driver whose link is blocked requests no data, and would queue ever more repairs.
         """
         lead = self.window.lead
         may_repair = lead != self._sending.repaired_lead and self._is_calm(now_ns) and self._sending.has_data(now_ns)
-        self._invalidate_deadline()
-        items, rejects = train.parse_scattered_untrusted()
-        if rejects:
-            self.counters.rejects.update(rejects)
+        self.invalidate_deadline()
         effects: list[Effect] = []
         wanted: list[list[Span]] = []
         for one in items:
@@ -280,6 +295,10 @@ class SourceCore:
         self.counters.spm_packets += 1
         self._sending.pacer.data_sent(len(packet), now_ns)
         return control(self._segment, packet)
+
+    def all_spms(self, now_ns: int) -> Effects:
+        """Return an SPM of each session."""
+        return (self.spm(now_ns),)
 
     # Time
 
@@ -434,7 +453,7 @@ class SourceCore:
         """Advance the window by application control (RFC 16.4). Nothing before the message at `sqn` needs repair."""
         self.window.advance_to(sqn)
         self._sending.blocked_until_ns = 0
-        self._invalidate_deadline()
+        self.invalidate_deadline()
 
     def close_window(self, now_ns: int) -> Effects:
         """Empty the window, as nothing sent so far needs repair (RFC 3.5, SRC-15). An SPM says so at once."""

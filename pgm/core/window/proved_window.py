@@ -43,6 +43,9 @@ class Judge(Protocol):
     def start_for(self, sqn: int) -> int:
         """Return where reception begins, such that the packets from a sqn on can be proved."""
 
+    def block_start(self, sqn: int) -> int:
+        """Return the first sqn of the block of a packet. No span begins in one block and ends in another."""
+
     def span_at(self, sqn: int) -> Span | None:
         """Return the first span that ends after a sqn. None: no proof has come."""
 
@@ -182,7 +185,12 @@ class ProvedWindow(ReceiveWindow):
             self._checked_end = self.next_sqn
 
     def begin_later(self, sqn: int) -> None:
-        """Start delivery at a later sqn, before any delivery."""
+        """Start delivery at a later sqn, before any delivery. Earlier packets of its block are kept for the proof."""
+        self._begin_with(max(self.next_sqn, self._judge.block_start(sqn)))
+        self._first = sqn
+
+    def _begin_with(self, sqn: int) -> None:
+        """Start delivery at a later sqn, which begins a span or a block."""
         super().begin_later(sqn)
         self._checked_end = max(self._checked_end, self.next_sqn)
 

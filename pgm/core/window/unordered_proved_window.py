@@ -62,11 +62,6 @@ class UnorderedProvedWindow(ProvedWindow):
         super().begin_earlier(sqn, now_ns)
         self._spans_end = self.next_sqn
 
-    def begin_later(self, sqn: int) -> None:
-        """Start delivery at a later sqn, before any delivery."""
-        super().begin_later(sqn)
-        self._spans_end = self.next_sqn
-
     def _deliver_on_arrival(self, *, is_last: bool) -> None:
         """Deliver the packets that are proved now, and report losses once it is known where the session begins."""
         self._take_spans()
@@ -89,7 +84,8 @@ class UnorderedProvedWindow(ProvedWindow):
             at = self._spans_end
             span = self._judge.span_at(at)
             if self._may_begin_after(at) and span is not None and span[0] != at:
-                self.begin_later(span[0] if span[0] > at else span[1])
+                self._begin_with(span[0] if span[0] > at else span[1])
+                self._spans_end = self.next_sqn
             elif span is not None and span[0] <= at:
                 self._add(at, span[1], has_proof=span[0] == at)
             elif span is not None or self._is_ending:

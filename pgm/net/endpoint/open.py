@@ -200,15 +200,17 @@ def source_parts(
         segments = [link.segment for link in node.links]
         started_at_ns = time.time_ns()
         signer, sealer = signer_of(plan, chosen), sealer_of(plan, chosen, tsi, started_at_ns)
-        prover, control = prover_of(plan, chosen, tsi, started_at_ns, sealer), control_keys_of(plan, (chosen,))
+        state_sealer = sealer_of(plan, chosen, state_tsi(tsi), started_at_ns) if has_state else None
         start = SourceStart(
             tsi,
             started_at_ns,
             time.monotonic_ns(),
             signer=signer,
-            prover=prover,
+            prover=prover_of(plan, chosen, tsi, started_at_ns, sealer),
             sealer=sealer,
-            control=control,
+            state_prover=prover_of(plan, chosen, state_tsi(tsi), started_at_ns, state_sealer) if has_state else None,
+            state_sealer=state_sealer,
+            control=control_keys_of(plan, (chosen,)),
             file=SourceFile.of(plan.digest, plan_digest(plan)) if plan.digest else None,
         )
         core = (snapshot_source if has_state else source_core)(plan, chosen, segments, start)
@@ -217,7 +219,8 @@ def source_parts(
 
 def _tsis_of(tsi: NamedTsi) -> tuple[Tsi, ...]:
     """Return the TSIs that a source may use, of its stream and of its further sessions."""
-    return tsi, state_tsi(tsi), proof_tsi(tsi), key_tsi(tsi)
+    states = state_tsi(tsi)
+    return tsi, states, *(of(one) for one in (tsi, states) for of in (proof_tsi, key_tsi))
 
 
 @contextmanager

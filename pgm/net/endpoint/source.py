@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, SnapshotWanted
-from pgm.core.source.snapshots import SnapshotSource
+from pgm.core.source.companions import CompanionSource
+from pgm.core.source.snapshots import StateSession
 from pgm.core.source.source import SourceCore
 from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
@@ -290,12 +291,13 @@ class SourceEndpoint(SourceView[D]):
         A call of the application begins here, so its state covers exactly the messages that were accepted before.
         """
         core = self._core
-        if not self.giver.is_wanted or not isinstance(core, SnapshotSource):
+        if not self.giver.is_wanted or not isinstance(core, CompanionSource):
             return
         now_ns = time.monotonic_ns()
         if self._packer is not None:
             self._packer.send_rest(now_ns)
-        self._driver.perform(core.put_state(self.giver.take(), now_ns))
+        for states in core.companions_of(StateSession):
+            self._driver.perform(states.put_state(self.giver.take(), now_ns))
         self._driver.reschedule()
 
     async def give_states(self) -> None:

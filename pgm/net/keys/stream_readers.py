@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgm.core.source.proved import ProvedSource
+from pgm.core.source.companions import CompanionSource
+from pgm.core.source.key_records import KeyRecordSession
+from pgm.core.source.snapshots import StateSession
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import node_of
 from pgm.errors import KeyRefused, UsageError
@@ -55,12 +57,8 @@ def change_readers(core: SourceCore, target: str | Path | Topology) -> int:
 
     Raises `UsageError` for a stream in the clear, `TopologyError` for a file that breaks rules, and `OSError`.
     """
-    sealer = core.setup.sealer
-    if sealer is None or not isinstance(core, ProvedSource):
+    if core.setup.sealer is None:
         raise UsageError("the stream of this source is not sealed", remedy="write sealed = true at the stream")
-    from pgm.trust.stream_secrets import StreamSealer
-
-    assert isinstance(sealer, StreamSealer)
     core.require_open()
     topology = target if isinstance(target, Topology) else load_checked(Path(target))
     plan = plan_node(topology, node_of(core.setup.tsi))
@@ -71,6 +69,19 @@ def change_readers(core: SourceCore, target: str | Path | Topology) -> int:
             remedy="write sealed = true at the stream, and keys of its receivers",
         )
     first = core.window.next_sqn
-    sealer.change(members, first)
-    core.secret_changed()
+    change_secret(core, members)
     return first
+
+
+def change_secret(core: SourceCore, members: Sequence[PublicKeys]) -> None:
+    """Seal what a source sends from now on by a new secret for some members: its stream, and its states."""
+    from pgm.trust.stream_secrets import StreamSealer
+
+    if not isinstance(core, CompanionSource):
+        return
+    if isinstance(core.setup.sealer, StreamSealer):
+        core.setup.sealer.change(members, core.window.next_sqn)
+    for records in core.companions_of(KeyRecordSession):
+        records.restart()
+    for states in core.companions_of(StateSession):
+        change_secret(states.core, members)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -15,10 +15,21 @@ from pgm.topology.node_plan import NodePlan, StreamPlan
 
 V = TypeVar("V")
 
+# Data ports of the companions of a stream, from the stream's. States have companions of their own.
+PortOf = Callable[[int], int]
+PROVED: tuple[PortOf, ...] = (proof_port, key_port)
+WITH_STATES: tuple[PortOf, ...] = (state_port,)
+COMPANIONS: tuple[PortOf, ...] = (
+    *PROVED,
+    *WITH_STATES,
+    lambda port: proof_port(state_port(port)),
+    lambda port: key_port(state_port(port)),
+)
+
 
 def with_companions(by_port: Mapping[int, V]) -> dict[int, V]:
     """Return values by data port that hold for states, proofs and key records of the streams, too."""
-    others = {of(port): value for port, value in by_port.items() for of in (state_port, proof_port, key_port)}
+    others = {of(port): value for port, value in by_port.items() for of in COMPANIONS}
     return {**others, **by_port}
 
 

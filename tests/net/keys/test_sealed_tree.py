@@ -11,7 +11,7 @@ import trio
 
 import pgm
 from pgm.core.effects import CloseCause
-from pgm.errors import KeyRefused, UsageError
+from pgm.errors import KeyRefused
 from pgm.net.keys.kept_companions import keeping_companions
 from pgm.net.keys.key_directory import place_of
 from pgm.net.keys.key_files import write_private_file
@@ -71,13 +71,23 @@ async def test_readers_get_all_until_they_are_revoked(topology: Topology, place:
         assert tree.core("desk-1").counters.forged_packets == 0
 
 
-async def test_receiver_without_keys_and_snapshots_are_refused(topology: Topology) -> None:
+async def test_receiver_without_keys_is_refused(topology: Topology) -> None:
     with pytest.raises(KeyRefused, match="s is sealed, and desk-3 has no keys"):
         async with pgm.open_receiver(topology, node="desk-3"):
             pass
-    with pytest.raises(UsageError, match="sealed, and snapshots are not"):
-        async with pgm.open_source(topology, node="source", snapshot=lambda: b""):
-            pass
+
+
+async def test_reader_of_a_sealed_stream_gets_a_sealed_snapshot(topology: Topology) -> None:
+    with trio.fail_after(10):
+        async with (
+            running(topology, "relay", "repairer"),
+            pgm.open_source(topology, node="source", snapshot=lambda: bytes(50_000), fin_quiet_ivl="50ms"),
+            pgm.open_receiver(topology, node="desk-1", start="snapshot") as receiver,
+        ):
+            async for item in receiver:
+                if isinstance(item, pgm.Snapshot):
+                    assert item.payload == bytes(50_000)
+                    break
 
 
 def test_recorder_without_keys_keeps_key_records_of_the_source_alone(topology: Topology) -> None:

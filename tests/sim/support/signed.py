@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -15,12 +15,13 @@ import repairer.process
 from deploy.node.roles import build_core
 from pgm.core.effects import Effect, Effects, Send
 from pgm.core.interface import Core
+from pgm.core.late_join.states import state_tsi
 from pgm.core.session.key_records import key_port
 from pgm.core.session.proofs import most_proof_octets
 from pgm.core.session.signed_streams import StreamSigners
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.session.state import SessionState
-from pgm.net.core_factory import SourceStart, receiver_core, segments_of, source_core
+from pgm.net.core_factory import SourceStart, receiver_core, segments_of, snapshot_source, source_core
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.trust.blocks import BLOCK_BITS, SignedSession
 from pgm.trust.proofs import spans_within
@@ -76,12 +77,38 @@ def proving(
         port = stream.data_port
         signers = StreamSigners({port: CHECK}, proofs={port: _new_check})
         return receiver_core(plan, plan.streams, segments_of(plan), rng, starts=starts, signers=signers)
+    return source_core(plan, stream, segments_of(plan), signing(plan, rng, tsi, now_ns))
+
+
+def prover_of(plan: NodePlan, tsi: Tsi, now_ns: int, sealer: StreamSealer | None = None) -> BlockSigner:
+    """Return what proves the packets of a session."""
+    stream = plan.streams[0]
     parameters = plan.parameters_of(stream)
     most = spans_within(most_proof_octets(parameters.max_tpdu))
     bits = 0 if stream.order == "unreliable" else BLOCK_BITS
     prover = BlockSigner(KEYS, SignedSession(bytes(tsi), now_ns), parameters.proof_ivl, bits, most)
+    if sealer is not None:
+        prover.generation_at = sealer.generation_at
+    return prover
+
+
+def signing(
+    plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int, sealers: Sequence[StreamSealer | None] = (None, None)
+) -> SourceStart:
+    """Return the start of a source with keys, whose states are proved, too. `sealers` seal the stream and the states."""
     signer = SpmSigner(KEYS.public.id_octets, KEYS.sign)
-    return source_core(plan, stream, segments_of(plan), SourceStart(tsi, now_ns, now_ns, rng, signer, prover))
+    sealer, of_states = sealers
+    return SourceStart(
+        tsi,
+        now_ns,
+        now_ns,
+        rng,
+        signer,
+        prover_of(plan, tsi, now_ns, sealer),
+        sealer,
+        prover_of(plan, state_tsi(tsi), now_ns, of_states),
+        of_states,
+    )
 
 
 @attrs.define(eq=False)
@@ -131,7 +158,8 @@ def parts_of(effects: Effects) -> list[Effect]:
 
 
 READERS = {
-    name: private_keys(10 + index) for index, name in enumerate(("receiver-0", "receiver-1", "receiver-2", "late"))
+    name: private_keys(10 + index)
+    for index, name in enumerate(("receiver-0", "receiver-1", "receiver-2", "late", "early", "late-0", "late-1"))
 }
 
 
@@ -141,6 +169,7 @@ class Sealing:
 
     readers: tuple[str, ...] = tuple(READERS)
     sealers: list[StreamSealer] = attrs.field(factory=list)
+    has_states: bool = False
 
     def members(self) -> list[PublicKeys]:
         """Return the public keys of the readers."""
@@ -163,23 +192,26 @@ class Sealing:
             return receiver_core(plan, plan.streams, segments_of(plan), rng, signers=signers)
         if plan.role is not Role.SOURCE:
             return build_core(plan, rng, tsi, now_ns)
-        parameters, session = plan.parameters_of(stream), SignedSession(bytes(tsi), now_ns)
-        octets = parameters.max_tpdu - DATA_HEADER_OCTETS
-        sealer = StreamSealer(session, KEYS, self.members(), octets, random.Random(bytes(tsi)).randbytes)
-        self.sealers.append(sealer)
-        most = spans_within(most_proof_octets(parameters.max_tpdu))
-        prover = BlockSigner(KEYS, session, parameters.proof_ivl, most_spans=most, generation_at=sealer.generation_at)
-        signer = SpmSigner(KEYS.public.id_octets, KEYS.sign)
-        start = SourceStart(tsi, now_ns, now_ns, rng, signer, prover, sealer)
-        return source_core(plan, stream, segments_of(plan), start)
+        octets = plan.parameters_of(stream).max_tpdu - DATA_HEADER_OCTETS
+        sealers = [
+            StreamSealer(
+                SignedSession(bytes(one), now_ns), KEYS, self.members(), octets, random.Random(bytes(one)).randbytes
+            )
+            for one in (tsi, state_tsi(tsi))
+        ]
+        self.sealers.append(sealers[0])
+        start = signing(plan, rng, tsi, now_ns, sealers)
+        return (snapshot_source if self.has_states else source_core)(plan, stream, segments_of(plan), start)
 
 
-def hostile(name: str, share: float, found: list[Altering]) -> Callable[..., Core]:
-    """Return a factory in which one node alters a share of the data that it sends."""
+def hostile(
+    name: str, share: float, found: list[Altering], honest: Callable[..., Core] = proving
+) -> Callable[..., Core]:
+    """Return a factory in which one node alters a share of the data that it sends. `honest` builds the others."""
 
     def build(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
         is_element = plan.role in (Role.AGGREGATOR, Role.REPAIRER)
-        core = with_public_keys(plan, rng) if is_element else proving(plan, rng, tsi, now_ns)
+        core = with_public_keys(plan, rng) if is_element else honest(plan, rng, tsi, now_ns)
         if plan.name == name:
             found.append(altering := Altering(core, share, random.Random(1)))
             return altering

@@ -6,6 +6,7 @@ python -m tests.sim.support.snapshots
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import attrs
 
@@ -20,6 +21,7 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType, Tsi
 from pgm.wire.train import Data
+from tests.sim.support.signed import proving, signing
 from tests.sim.support.worlds import Tap, finish, lossy, make_world, parameters, stream
 
 RATE, MESSAGES, JOINS_S = 100, 500, 4
@@ -32,14 +34,22 @@ def offering(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
     return build_core(plan, rng, tsi, now_ns)
 
 
+def signed_states(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+    """Build the core of a node; a source signs its stream and the states that it offers."""
+    if plan.role is Role.SOURCE:
+        return snapshot_source(plan, plan.streams[0], segments_of(plan), signing(plan, rng, tsi, now_ns))
+    return proving(plan, rng, tsi, now_ns)
+
+
 def joined(
     joiners: int,
     loss: float = 0.0,
     *,
     tiers: str = "",
     state_octets: int = 200 * KIB,
-    offers: bool = True,
+    factory: Callable[..., Core] = offering,
     spread_ns: int = 0,
+    is_timed: bool = True,
     **changes: object,
 ) -> tuple[World, Tap, list[str]]:
     """Return a world with a source that offers states, and joiners that come in the fourth second.
@@ -69,7 +79,8 @@ def joined(
         wirings={"early": lossy(loss), "late": lossy(loss), "repairer": lossy(loss), "relay": lossy(loss)},
         starts={name: JOINS_S * SECOND + number * spread_ns // joiners for number, name in enumerate(names)},
         more=(tap,),
-        factory=offering if offers else build_core,
+        factory=factory,
+        is_timed=is_timed,
     )
     return world, tap, names
 

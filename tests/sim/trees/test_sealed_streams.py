@@ -8,7 +8,8 @@ import pytest
 
 from pgm.core.effects import CloseCause, LossCause
 from pgm.core.interface import Core
-from pgm.core.source.proved import ProvedSource
+from pgm.core.source.companions import CompanionSource
+from pgm.core.source.key_records import KeyRecordSession
 from pgm.sim.trees import TreeBuilder
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import SECOND
@@ -96,11 +97,11 @@ def test_revoked_reader_ends_and_the_others_lose_nothing() -> None:
 
     def revoke() -> None:
         core = world.core_of("source")
-        assert isinstance(core, ProvedSource)
+        assert isinstance(core, CompanionSource)
         sealing.readers = ("receiver-0", "receiver-1")
         changed_at.append(core.window.next_sqn)
         sealing.sealers[0].change(sealing.members(), core.window.next_sqn)
-        core.secret_changed()
+        core.companions_of(KeyRecordSession)[0].restart()
 
     world.at(3 * SECOND, revoke)
     world.run_until(12 * SECOND)

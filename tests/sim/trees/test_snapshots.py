@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from deploy.node.roles import build_core
 from pgm.core.effects import NoSnapshotCause
+from pgm.core.interface import Core
 from pgm.sim.delivery_check import DeliveryCheck
 from pgm.units import KIB, MIB, SECOND
 from pgm.wire.formats import PacketType
-from tests.sim.support.snapshots import JOINS_S, MESSAGES, joined, repairs_by_formula, states_sent
+from tests.sim.support.signed import Altering, Sealing, hostile
+from tests.sim.support.snapshots import JOINS_S, MESSAGES, joined, repairs_by_formula, signed_states, states_sent
 from tests.sim.support.worlds import finish, stream
 
 
@@ -41,6 +46,27 @@ def test_joiners_of_one_interval_share_the_next_state() -> None:
     assert len(world.ledgers[stream(world, "early").tsi].states) <= 3
 
 
+@pytest.mark.parametrize("factory", [signed_states, Sealing(has_states=True)], ids=["signed", "sealed"])
+def test_signed_states_and_streams_are_proved_from_their_position_on(factory: Callable[..., Core]) -> None:
+    world, tap, names = joined(2, 0.05, tiers="aggregator", state_octets=50 * KIB, spread_ns=SECOND, factory=factory)
+    finish(world)
+    for name in names:
+        check_state_and_stream(stream(world, name))
+        assert world.core_of(name).counters.forged_packets == 0
+    assert states_sent(tap, world) >= 36
+
+
+def test_no_altered_state_is_delivered() -> None:
+    """`DeliveryCheck` compares each state with those that the source gave."""
+    found: list[Altering] = []
+    factory = hostile("repairer", 0.3, found, signed_states)
+    world, _, names = joined(2, 0.05, tiers="aggregator", state_octets=20 * KIB, factory=factory, is_timed=False)
+    world.run_until(20 * SECOND)
+    assert found[0].altered > 3
+    assert all(stream(world, name).snapshot is not None for name in names)
+    assert sum(world.core_of(name).counters.forged_packets for name in names) > 0
+
+
 @pytest.mark.parametrize("tiers", ["aggregator", "repairer"])
 def test_joiners_below_elements_cost_the_source_one_copy(tiers: str) -> None:
     world, tap, names = joined(10, 0.02, tiers=tiers)
@@ -70,7 +96,7 @@ def test_state_above_the_bound_is_refused_at_once() -> None:
 
 
 def test_source_without_states_is_reported_at_once() -> None:
-    world, _, [name] = joined(1, offers=False)
+    world, _, [name] = joined(1, factory=build_core)
     world.run_until((JOINS_S + 2) * SECOND)
     assert stream(world, name).no_snapshot is NoSnapshotCause.NOT_OFFERED
     finish(world)

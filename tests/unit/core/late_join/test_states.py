@@ -21,10 +21,11 @@ from pgm.core.effects import (
 )
 from pgm.core.late_join.states import StateKind, StateMessage, most_octets, state_port, state_tsi
 from pgm.core.receiver.setup import ReceiverSetup
-from pgm.core.receiver.snapshots import SnapshotReceiver
+from pgm.core.receiver.snapshots import companion_receiver
 from pgm.core.segment import Channel, Segment
+from pgm.core.source.companions import CompanionSource
 from pgm.core.source.setup import SourceSetup
-from pgm.core.source.snapshots import SnapshotSource
+from pgm.core.source.snapshots import StateSession, state_companion
 from pgm.units import KIB, NEVER, SECOND
 from pgm.wire.control_packets import Spmr, encode
 from pgm.wire.formats import PacketType
@@ -54,7 +55,9 @@ class OfferingSource:
 
     def __init__(self, count: int = 10, **changes: object) -> None:
         settings = parameters(**{"snapshot_bytes": 10 * KIB, "txw_secs": 5 * SECOND, **changes})
-        self.core = SnapshotSource(SourceSetup(TSI, TOP, DATA_PORT), settings, START)
+        setup = SourceSetup(TSI, TOP, DATA_PORT)
+        self.core = CompanionSource(setup, settings, START, [state_companion(None, None)])
+        [self.states] = self.core.companions_of(StateSession)
         self.now = START
         self.core.submit([payload_of(sqn) for sqn in range(count)])
         self.run(MS)
@@ -106,7 +109,7 @@ def test_source_gives_one_state_an_interval() -> None:
     source = OfferingSource()
     assert wanted(source.ask(10)) == 1
     assert wanted(source.ask(10)) == 0, "the application has not answered yet"
-    source.core.put_state(b"x" * 4000, source.now)
+    source.states.put_state(b"x" * 4000, source.now)
     assert packets_of_states(source.run(200 * MS)) == 3
     answered = source.ask(10)
     assert wanted(answered) == 0, "the last state covers this joiner"
@@ -120,7 +123,7 @@ def test_source_gives_one_state_an_interval() -> None:
 def test_state_leaves_the_window_and_a_later_joiner_gets_a_new_one() -> None:
     source = OfferingSource()
     source.ask(10)
-    source.core.put_state(b"x" * 4000, source.now)
+    source.states.put_state(b"x" * 4000, source.now)
     source.run(10 * SECOND)
     assert wanted(source.ask(10)) == 1
 
@@ -128,7 +131,7 @@ def test_state_leaves_the_window_and_a_later_joiner_gets_a_new_one() -> None:
 def test_states_take_the_share_of_late_joiners() -> None:
     source = OfferingSource(snapshot_bytes=400 * KIB, txw_max_rte=1_000_000, join_share=0.1)
     source.ask(10)
-    source.core.put_state(bytes(300_000), source.now)
+    source.states.put_state(bytes(300_000), source.now)
     octets = packets_of_states(source.run(2 * SECOND)) * 1500
     assert 0.8 * 200_000 < octets < 1.2 * 200_000
 
@@ -136,7 +139,7 @@ def test_states_take_the_share_of_late_joiners() -> None:
 def test_state_above_the_bound_costs_one_packet_and_a_notice() -> None:
     source = OfferingSource()
     source.ask(10)
-    effects = list(source.core.put_state(bytes(11 * KIB), source.now))
+    effects = list(source.states.put_state(bytes(11 * KIB), source.now))
     assert [effect.code for effect in effects if isinstance(effect, Notice)] == ["snapshot-too-large"]
     assert packets_of_states(source.run(SECOND)) == 1
 
@@ -152,7 +155,7 @@ def test_source_with_hostile_packets_survives(seed: int) -> None:
         effects = [*source.core.receive(Train.of(packet), Channel(TOP, drawn.bit()), rng.choice(PEERS), source.now)]
         effects += source.run(rng.choice((0, MS, 300 * MS, 4 * SECOND)))
         if wanted(effects):
-            source.core.put_state(rng.randbytes(rng.choice((0, 10, 5000, 20_000))), source.now)
+            source.states.put_state(rng.randbytes(rng.choice((0, 10, 5000, 20_000))), source.now)
     assert source.core.deadline_ns < NEVER
 
 
@@ -162,7 +165,7 @@ class Joiner:
     def __init__(self, lead: int = 99, **changes: object) -> None:
         setup = ReceiverSetup(UP, (SOURCE,), data_ports=frozenset({DATA_PORT}), state_ports=frozenset({STATES_PORT}))
         settings = parameters(**{"join_from": "snapshot", "snapshot_bytes": 10 * KIB, **changes})
-        self.core = SnapshotReceiver(setup, settings, random.Random(1))
+        self.core = companion_receiver(setup, settings, random.Random(1))
         self.now = START
         self.found: list[Effect] = []
         self.hear(encode(spm_packet(1, 0, lead, StateOffer())))

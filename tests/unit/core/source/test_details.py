@@ -5,7 +5,8 @@ from __future__ import annotations
 from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys, NoNodeKeys
 from pgm.core.effects import Effect
 from pgm.core.session.proofs import most_proof_octets, proof_port, proof_tsi
-from pgm.core.source.proved import ProvedSource
+from pgm.core.source.companions import CompanionSource
+from pgm.core.source.key_records import proof_companions
 from pgm.core.source.setup import SourceSetup
 from pgm.trust.blocks import SignedSession
 from pgm.trust.proofs import Proof, decode_proof_untrusted, is_signed_untrusted, spans_within
@@ -33,7 +34,7 @@ class Signing:
         most = spans_within(most_proof_octets(settings.max_tpdu))
         prover = BlockSigner(KEYS, SESSION, settings.proof_ivl, most_spans=most)
         setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=START, control=control)
-        self.core = ProvedSource(setup, settings, START, prover)
+        self.core = CompanionSource(setup, settings, START, proof_companions(prover, None))
         self.core.submit([payload_of(sqn) for sqn in range(count)])
         self.now = START
         self.details: list[Proof] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pgm.core.effects import Send
 from pgm.core.session.proofs import proof_port, proof_tsi
-from pgm.core.source.proved import ProvedSource
+from pgm.core.source.companions import CompanionSource
+from pgm.core.source.key_records import proof_companions
 from pgm.core.source.setup import SourceSetup
 from pgm.trust.blocks import SignedSession
 from pgm.trust.signer import BlockSigner
@@ -30,17 +31,18 @@ from tests.unit.trust.keys import private_keys
 PROOFS = proof_tsi(TSI)
 
 
-def source(**changes: object) -> ProvedSource:
+def source(**changes: object) -> CompanionSource:
     """Return a source that has sent the first SPMs of its sessions."""
     settings = parameters(**QUIET | changes)
     prover = BlockSigner(private_keys(1), SignedSession(TSI, START), settings.proof_ivl)
-    core = ProvedSource(SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=START), settings, START, prover)
+    setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=START)
+    core = CompanionSource(setup, settings, START, proof_companions(prover, None))
     while core.deadline_ns <= START:
         core.handle_deadline(START)
     return core
 
 
-def sent(core: ProvedSource, now_ns: int) -> list[bytes]:
+def sent(core: CompanionSource, now_ns: int) -> list[bytes]:
     """Return the TSIs of the data that leave in one call."""
     items = sent_items([effect for effect in core.handle_deadline(now_ns) if isinstance(effect, Send)])
     return [bytes(item.tsi) for item in items if isinstance(item, Data)]

@@ -9,7 +9,8 @@ import numpy as np
 from pgm.core.effects import Send
 from pgm.core.segment import Segment
 from pgm.core.session.key_records import key_port
-from pgm.core.source.proved import ProvedSource
+from pgm.core.source.companions import CompanionSource
+from pgm.core.source.key_records import KeyRecordSession, proof_companions
 from pgm.core.source.setup import SourceSetup
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER, SECOND
@@ -46,14 +47,14 @@ class NoProver:
         return []
 
 
-def source_with(sealer: MaskingSealer) -> ProvedSource:
+def source_with(sealer: MaskingSealer) -> CompanionSource:
     segment = Segment(0, "lan", "10.0.0.1", GROUP, upstream=False, downstream=True)
     setup = SourceSetup(b"12345678", segment, PORT, sealer=sealer)
     parameters = Parameters(key_record_ivl=SECOND, txw_max_rte=1_000_000, fin_quiet_ivl=100 * MILLISECOND)
-    return ProvedSource(setup, parameters, 0, NoProver())
+    return CompanionSource(setup, parameters, 0, proof_companions(NoProver(), sealer))
 
 
-def run(core: ProvedSource, from_ns: int, until_ns: int) -> list[tuple[int, int, bytes]]:
+def run(core: CompanionSource, from_ns: int, until_ns: int) -> list[tuple[int, int, bytes]]:
     """Return the data packets that leave: time, data port, payload."""
     sent, now_ns = [], from_ns
     while (now_ns := max(now_ns, core.deadline_ns)) < until_ns:
@@ -94,7 +95,7 @@ def test_closed_source_leaves_once_its_records_were_sent() -> None:
 def test_change_of_the_secret_sends_records_at_once() -> None:
     core = source_with(MaskingSealer())
     run(core, 0, 200 * MILLISECOND)
-    core.secret_changed()
+    core.companions_of(KeyRecordSession)[0].restart()
     assert len(run(core, 200 * MILLISECOND, 500 * MILLISECOND)) == RECORDS
 
 

@@ -47,6 +47,9 @@ class KnownTruth:
     def start_for(self, sqn: int) -> int:
         return sqn // SIZE * SIZE
 
+    def block_start(self, sqn: int) -> int:
+        return sqn // SIZE * SIZE
+
     def span_at(self, sqn: int) -> Span | None:
         return next((span for span in self.spans if span[1] > sqn), None)
 
