@@ -28,7 +28,6 @@ from pgm.core.effects import (
 )
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.companions import CompanionSource
-from pgm.core.source.snapshots import StateSession
 from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.sim.delivery_check import DeliveryCheck, UnorderedDeliveryCheck
@@ -117,10 +116,9 @@ class SourceApplication:
     def _give_state(self) -> None:
         core = self._core
         assert isinstance(core, CompanionSource)
-        [states] = core.companions_of(StateSession)
         state = self._octets(self.traffic.state_octets).tobytes()
         self._ledger.states[self._ledger.end] = state
-        self._host.perform(states.put_state(state, self._host.now_ns))
+        self._host.perform(core.put_state(state, self._host.now_ns))
         self._host.rearm()
 
     def turn(self) -> None:

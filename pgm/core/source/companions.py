@@ -20,6 +20,7 @@ from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
 from pgm.core.source_names import NamedTsi, node_of
 from pgm.core.status import SessionEdges, SessionStatus
+from pgm.core.window.transmit_window import Payload
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import TYPE_AT, Nla, PacketType, Tsi
@@ -59,6 +60,9 @@ class Companion(Protocol):
 
     def sent(self, first: int, end: int, now_ns: int) -> Effects:
         """Note data packets that the stream has sent. Return what leaves with them."""
+
+    def put_state(self, payload: Payload, now_ns: int) -> Effects:
+        """Send a state of the application, if the companion sends states."""
 
     def stream_ends(self) -> None:
         """Close the session once it has told all: the stream has sent its last data."""
@@ -123,6 +127,10 @@ class CompanionSource(SourceCore):
     def is_finished(self, now_ns: int) -> bool:
         """Return whether a closed source may exit: no NAKs come for any of its sessions."""
         return super().is_finished(now_ns) and all(one.core.is_finished(now_ns) for one in self._companions)
+
+    def put_state(self, payload: Payload, now_ns: int) -> Effects:
+        """Send a state that covers all accepted messages, if the source offers states."""
+        return [effect for one in self._companions for effect in one.put_state(payload, now_ns)]
 
     def all_spms(self, now_ns: int) -> Effects:
         """Return an SPM of the stream, and those of its companions."""

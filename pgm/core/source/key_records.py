@@ -19,6 +19,7 @@ from pgm.core.source.companions import NewCompanion, Received, companion_setup
 from pgm.core.source.proved import ProofSession, proof_parameters
 from pgm.core.source.source import SourceCore
 from pgm.core.status import SessionStatus
+from pgm.core.window.transmit_window import Payload
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
@@ -103,6 +104,10 @@ class KeyRecordSession:
 
     def sent(self, first: int, end: int, now_ns: int) -> Effects:
         """Return nothing: no record is about packets."""
+        return NOTHING
+
+    def put_state(self, payload: Payload, now_ns: int) -> Effects:
+        """Return nothing: the session sends no states."""
         return NOTHING
 
     def stream_ends(self) -> None:

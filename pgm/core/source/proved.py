@@ -11,6 +11,7 @@ from pgm.core.session.proofs import DETAIL_GROUP, Prover, detail_group, most_pro
 from pgm.core.source.companions import Received, companion_setup
 from pgm.core.source.source import SourceCore
 from pgm.core.status import SessionStatus
+from pgm.core.window.transmit_window import Payload
 from pgm.parameters import Parameters
 from pgm.units import MIB, NEVER, SECOND
 from pgm.wire.control_packets import Spmr
@@ -136,6 +137,10 @@ class ProofSession:
         self._proved_end = end
         self._submit(self._prover.take(self._stream.window.parts(first, end)))
         return self.handle_deadline(now_ns)
+
+    def put_state(self, payload: Payload, now_ns: int) -> Effects:
+        """Return nothing: the session sends no states."""
+        return NOTHING
 
     def stream_ends(self) -> None:
         """Close the session once all packets are proved."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, SnapshotWanted
 from pgm.core.source.companions import CompanionSource
-from pgm.core.source.snapshots import StateSession
 from pgm.core.source.source import SourceCore
 from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
@@ -296,8 +295,7 @@ class SourceEndpoint(SourceView[D]):
         now_ns = time.monotonic_ns()
         if self._packer is not None:
             self._packer.send_rest(now_ns)
-        for states in core.companions_of(StateSession):
-            self._driver.perform(states.put_state(self.giver.take(), now_ns))
+        self._driver.perform(core.put_state(self.giver.take(), now_ns))
         self._driver.reschedule()
 
     async def give_states(self) -> None:

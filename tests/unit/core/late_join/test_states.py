@@ -25,7 +25,7 @@ from pgm.core.receiver.snapshots import companion_receiver
 from pgm.core.segment import Channel, Segment
 from pgm.core.source.companions import CompanionSource
 from pgm.core.source.setup import SourceSetup
-from pgm.core.source.snapshots import StateSession, state_companion
+from pgm.core.source.snapshots import state_companion
 from pgm.units import KIB, NEVER, SECOND
 from pgm.wire.control_packets import Spmr, encode
 from pgm.wire.formats import PacketType
@@ -57,7 +57,6 @@ class OfferingSource:
         settings = parameters(**{"snapshot_bytes": 10 * KIB, "txw_secs": 5 * SECOND, **changes})
         setup = SourceSetup(TSI, TOP, DATA_PORT)
         self.core = CompanionSource(setup, settings, START, [state_companion(None, None)])
-        [self.states] = self.core.companions_of(StateSession)
         self.now = START
         self.core.submit([payload_of(sqn) for sqn in range(count)])
         self.run(MS)
@@ -109,7 +108,7 @@ def test_source_gives_one_state_an_interval() -> None:
     source = OfferingSource()
     assert wanted(source.ask(10)) == 1
     assert wanted(source.ask(10)) == 0, "the application has not answered yet"
-    source.states.put_state(b"x" * 4000, source.now)
+    source.core.put_state(b"x" * 4000, source.now)
     assert packets_of_states(source.run(200 * MS)) == 3
     answered = source.ask(10)
     assert wanted(answered) == 0, "the last state covers this joiner"
@@ -123,7 +122,7 @@ def test_source_gives_one_state_an_interval() -> None:
 def test_state_leaves_the_window_and_a_later_joiner_gets_a_new_one() -> None:
     source = OfferingSource()
     source.ask(10)
-    source.states.put_state(b"x" * 4000, source.now)
+    source.core.put_state(b"x" * 4000, source.now)
     source.run(10 * SECOND)
     assert wanted(source.ask(10)) == 1
 
@@ -131,7 +130,7 @@ def test_state_leaves_the_window_and_a_later_joiner_gets_a_new_one() -> None:
 def test_states_take_the_share_of_late_joiners() -> None:
     source = OfferingSource(snapshot_bytes=400 * KIB, txw_max_rte=1_000_000, join_share=0.1)
     source.ask(10)
-    source.states.put_state(bytes(300_000), source.now)
+    source.core.put_state(bytes(300_000), source.now)
     octets = packets_of_states(source.run(2 * SECOND)) * 1500
     assert 0.8 * 200_000 < octets < 1.2 * 200_000
 
@@ -139,7 +138,7 @@ def test_states_take_the_share_of_late_joiners() -> None:
 def test_state_above_the_bound_costs_one_packet_and_a_notice() -> None:
     source = OfferingSource()
     source.ask(10)
-    effects = list(source.states.put_state(bytes(11 * KIB), source.now))
+    effects = list(source.core.put_state(bytes(11 * KIB), source.now))
     assert [effect.code for effect in effects if isinstance(effect, Notice)] == ["snapshot-too-large"]
     assert packets_of_states(source.run(SECOND)) == 1
 
@@ -155,7 +154,7 @@ def test_source_with_hostile_packets_survives(seed: int) -> None:
         effects = [*source.core.receive(Train.of(packet), Channel(TOP, drawn.bit()), rng.choice(PEERS), source.now)]
         effects += source.run(rng.choice((0, MS, 300 * MS, 4 * SECOND)))
         if wanted(effects):
-            source.states.put_state(rng.randbytes(rng.choice((0, 10, 5000, 20_000))), source.now)
+            source.core.put_state(rng.randbytes(rng.choice((0, 10, 5000, 20_000))), source.now)
     assert source.core.deadline_ns < NEVER
 
 
