@@ -55,6 +55,10 @@ class SessionCheck:
         """Return True: packets are delivered as they are."""
         return True
 
+    def openable_from(self, _sqn: int) -> int | None:
+        """Return None: no packet waits for a secret."""
+        return None
+
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield the packets as they are."""
         yield run

@@ -190,6 +190,10 @@ class SealedSessionCheck:
                 return False
         return True
 
+    def openable_from(self, sqn: int) -> int | None:
+        """Return the first sqn of the next secret that is here, for packets after `sqn`; None if none is."""
+        return min((one.first_sqn for one in self._secrets.values() if one.first_sqn > sqn), default=None)
+
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield a run whose packets may be opened with payloads in the clear, in new memory."""
         at = run.first

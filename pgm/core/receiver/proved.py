@@ -70,6 +70,7 @@ class StreamJudge:
         self._told_news = 0
         self.waits_since_ns = NEVER  # when the next packets began to wait for their secret
         self.unopened = 0  # key records for this receiver that did not open
+        self._sealed_end = 0  # no secret comes for packets before it
         self._false_proofs = false_proofs
         self.requests = requests  # by the first sqn of a group, in the source's numbers
         self._details: dict[int, bytes] = {}  # digests of packets by sqn, in the source's numbers
@@ -187,6 +188,20 @@ class StreamJudge:
         self.waits_since_ns = min(self.waits_since_ns, self._arrival.now_ns)
         return False
 
+    def is_shut(self, sqn: int) -> bool:
+        """Return whether no secret comes for a packet."""
+        return sqn < self._sealed_end
+
+    def skip_to_secret(self, sqn: int) -> bool:
+        """Stop waiting for the secret of a packet if a later secret is there. Return whether one is."""
+        check, shift = self._current_check(), self._state.epoch.shift
+        end = None if check is None else check.openable_from(sqn + shift)
+        if end is None:
+            return False
+        self._sealed_end = end - shift
+        self.news += 1
+        return True
+
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield packets with payloads in the clear."""
         check, shift = self._current_check(), self._state.epoch.shift
@@ -279,6 +294,10 @@ class PacketJudge:
     def may_open(self, _first: int, _end: int) -> bool:
         """Return True: the packets are in the clear."""
         return True
+
+    def is_shut(self, _sqn: int) -> bool:
+        """Return False: no packet needs a secret."""
+        return False
 
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield the packets as they are."""
@@ -435,11 +454,13 @@ class ProofSessions:
         return effects
 
     def _give_up(self, tsi: Tsi, judge: StreamJudge) -> list[Effect]:
-        """Close a session whose source has given this receiver no secret."""
+        """Report packets lost whose secret has not come. Close a session without any later secret."""
         session = self._stream.sessions.get(tsi)
         effects: list[Effect] = []
         if session is not None and session.delivery.is_receiving:
-            effects += session.delivery.end(CloseCause.NO_SECRET)
+            delivery = session.delivery
+            is_later = judge.skip_to_secret(session.window.next_sqn)
+            effects += delivery.resume() if is_later else delivery.end(CloseCause.NO_SECRET)
         judge.waits_since_ns = NEVER  # also if the end has asked for the secret once more
         return effects
 

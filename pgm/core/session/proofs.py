@@ -111,6 +111,9 @@ class ProofCheck(Protocol):
     def may_open(self, first: int, end: int) -> bool:
         """Return whether the secrets of consecutive packets are there, or none is needed."""
 
+    def openable_from(self, sqn: int) -> int | None:
+        """Return the first sqn of the next secret that is there, for packets after `sqn`; None if none is."""
+
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield packets that may be opened, with payloads in the clear."""
 

@@ -58,6 +58,9 @@ class Judge(Protocol):
     def may_open(self, first: int, end: int) -> bool:
         """Return whether proved packets can be decrypted now, or are in the clear."""
 
+    def is_shut(self, sqn: int) -> bool:
+        """Return whether no secret comes for a packet: the receiver was no reader then."""
+
     def opened(self, run: Run) -> Iterator[Run]:
         """Yield proved packets with payloads in the clear."""
 
@@ -341,6 +344,8 @@ class ProvedWindow(ReceiveWindow):
         """Compare the packets of a span with its proof. Return whether the check goes on."""
         first, end = span
         judge = self._judge
+        if judge.is_shut(first):
+            return self._drop(first, end, LossCause.SEALED)
         if not judge.may_open(first, end):
             return self._is_ending and self._drop(first, end, LossCause.SEALED)
         if self._mismatch != span:
@@ -368,6 +373,8 @@ class ProvedWindow(ReceiveWindow):
         known_end = judge.detailed_until(first, end)
         if known_end > first:
             self._has_details(first, known_end)
+            if judge.is_shut(first):
+                return self._drop(first, known_end, LossCause.SEALED)
             if not judge.may_open(first, known_end):
                 return self._is_ending and self._drop(first, known_end, LossCause.SEALED)
             wrong = judge.wrong_of(list(self._held.parts(first, known_end)))

@@ -128,8 +128,9 @@ class UnorderedProvedWindow(ProvedWindow):
 
     def _compare_span(self, one: _OpenSpan, held: Sequence[Run]) -> bool:
         """Compare a whole span with its proof. Return whether its packets must be judged one by one."""
-        if not self._judge.may_open(one.first, one.end):
-            if self._is_ending:
+        is_shut = self._judge.is_shut(one.first)
+        if is_shut or not self._judge.may_open(one.first, one.end):
+            if is_shut or self._is_ending:
                 self._lose(one, (one.first, one.end), LossCause.SEALED)
             return False
         if self._judge.fits(held):
@@ -162,8 +163,9 @@ class UnorderedProvedWindow(ProvedWindow):
     def _judge_detailed(self, one: _OpenSpan, part: Span) -> None:
         """Compare packets with their details."""
         self._judge.answered(*part)
-        if not self._judge.may_open(*part):
-            if self._is_ending:
+        is_shut = self._judge.is_shut(part[0])
+        if is_shut or not self._judge.may_open(*part):
+            if is_shut or self._is_ending:
                 self._lose(one, part, LossCause.SEALED)
             return
         wrong = self._judge.wrong_of(list(self._held.parts(*part)))

@@ -142,3 +142,33 @@ def test_altered_key_records_are_requested_again() -> None:
     assert found[0].altered > 0
     assert world.core_of("late").counters.forged_key_records > 0
     assert stream(world, "late").is_complete
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+def test_late_readers_get_the_generations_of_which_they_are_members(is_member: bool) -> None:
+    everybody = ("receiver-0", "receiver-1", "receiver-2", "late")
+    sealing = Sealing(everybody if is_member else everybody[:3])
+    built = tree(secret_wait=SECOND)
+    built.receiver("late", "floor", "repairer", "relay", parameters=parameters(join_from="oldest", secret_wait=SECOND))
+    offered = traffic(MESSAGES, rate=100, burst=3, close_at_ns=8 * SECOND)
+    world = make_world(built, offered, starts={"late": 3 * SECOND}, factory=sealing)
+    changed_at = []
+
+    def change() -> None:
+        core = world.core_of("source")
+        assert isinstance(core, CompanionSource)
+        sealing.readers = everybody
+        changed_at.append(core.window.next_sqn)
+        sealing.sealers[0].change(sealing.members(), core.window.next_sqn)
+        core.companions_of(KeyRecordSession)[0].restart()
+
+    world.at(2 * SECOND, change)
+    world.run_until(14 * SECOND)
+    late = stream(world, "late")
+    assert late.closed is CloseCause.FIN
+    assert late.first == 0
+    if is_member:
+        assert late.is_complete
+    else:
+        assert set(late.lost) == {LossCause.SEALED}
+        assert changed_at[0] <= late.lost_sqns < changed_at[0] + 32

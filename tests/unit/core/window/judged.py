@@ -72,6 +72,9 @@ class KnownTruth:
     def may_open(self, first: int, end: int) -> bool:
         return first < self.sealed_from
 
+    def is_shut(self, sqn: int) -> bool:
+        return False
+
     def opened(self, run: Run) -> Iterator[Run]:
         yield run
 
