@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import attrs
 
+from pgm.core.late_join.states import StateKind, StateMessage, state_port, state_tsi
 from pgm.core.session.proofs import proof_tsi
 from pgm.trust.blocks import SignedSession
 from pgm.trust.key_records import SecretHead, records_for
@@ -441,6 +442,27 @@ def _new_proofs(mint: Mint) -> bytes:
     return data_packet(0, mint.proof_packet[DATA_HEADER_OCTETS:], tsi=other.tsi, data_port=other.data_port)
 
 
+def _states(mint: Mint) -> HeardSession:
+    """Return the session of the states of a stream, which the attacker need not have heard."""
+    stream = mint.stream
+    return attrs.evolve(stream, tsi=state_tsi(stream.tsi), data_port=state_port(stream.data_port))
+
+
+def _state(mint: Mint) -> bytes:
+    """Return a whole state of the attacker, near the lead of the stream."""
+    rng, session = mint.rng, _states(mint)
+    state = rng.randbytes(rng.choice((0, 10, 500)))
+    message = StateMessage(StateKind.WHOLE, mint.near(session), len(state), memoryview(state)).encode()
+    ends = {"tsi": session.tsi, "data_port": session.data_port}
+    return data_packet(rng.randrange(60), message, kind=rng.choice(_DATA), **ends)  # type: ignore[arg-type]
+
+
+def _state_spm(mint: Mint) -> bytes:
+    """Return the announcement of a state, perhaps under the signature of the attacker."""
+    session = _states(mint)
+    return mint.spm(session, StateOffer(sqn=mint.near(session)), lead=mint.rng.randrange(60), trail=0)
+
+
 def _key_records(mint: Mint) -> bytes:
     rng = mint.rng
     stream = mint.stream
@@ -535,6 +557,8 @@ FORGERIES: tuple[Forgery, ...] = (
     Forgery("ack", "ack", _ack, _UP),
     Forgery("report", "report", _report, _UP),
     Forgery("history", "history", _history, _UP),
+    Forgery("state", "state", _state, weight=2),
+    Forgery("spm-of-states", "state", _state_spm),
     Forgery("altered-proof", "proof", _altered_proof),
     Forgery("proof-of-own-keys", "proof", _own_proof, weight=2),
     Forgery("spliced-proof", "proof", _spliced_proof),

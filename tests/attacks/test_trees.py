@@ -15,7 +15,7 @@ from tests.attacks.trees import Attack, run_attack
 # Kinds of packets that issue and threat model name.
 KINDS = {
     "ODATA", "RDATA", "SPM", "NCF", "NAK", "SPMR", "FIN", "RST", "POLL", "POLR", "ack", "report", "history", "proof",
-    "key records", "session", "replay", "cut", "mixed", "mutated", "junk",
+    "key records", "state", "session", "replay", "cut", "mixed", "mutated", "junk",
 }  # fmt: skip
 FEW = 1200
 PLAIN = Attack(
@@ -25,6 +25,7 @@ PLAIN = Attack(
     is_flat=False,
     is_acked=False,
     order="ordered",
+    has_states=False,
     sources=2,
     hostility="",
     loss=0.01,
@@ -52,8 +53,9 @@ def test_attackers_on_both_segments_send_every_forgery_in_vain() -> None:
         attrs.evolve(PLAIN, sender=Sender.MEMBER, hostility="alters", segments=("floor",), attack_rate=20_000),
         attrs.evolve(PLAIN, sender=Sender.FORGED, sources=1, segments=("floor",), attack_rate=20_000),
         attrs.evolve(PLAIN, sender=Sender.FORGED, order="unordered", hostility="alters", attack_rate=20_000),
+        attrs.evolve(PLAIN, sender=Sender.FORGED, has_states=True, segments=("floor",), attack_rate=20_000),
     ],
-    ids=["acked", "hostile-repairer-and-member", "forged-addresses", "unordered"],
+    ids=["acked", "hostile-repairer-and-member", "forged-addresses", "unordered", "states"],
 )
 def test_no_forgery_is_delivered_and_none_ends_a_stream(attack: Attack) -> None:
     run_attack(attack, FEW)

@@ -43,6 +43,7 @@ from tests.attacks.hostile import HOSTILITIES, HostileElement
 from tests.attacks.simulated import Sender, SimulatedAttacker
 from tests.sim.support.acked import Held
 from tests.sim.support.signed import proving, with_public_keys
+from tests.sim.support.snapshots import signed_states
 from tests.sim.support.worlds import lossy, parameters, streams
 
 PACKETS = 10_000  # forgeries of a seed
@@ -66,6 +67,7 @@ class Attack:
     is_flat: bool
     is_acked: bool
     order: Order
+    has_states: bool  # a joiner begins with a state
     sources: int
     hostility: str  # name of the repairer's hostility; empty: it is honest
     loss: float
@@ -89,6 +91,7 @@ class Attack:
             is_flat=is_flat,
             is_acked=is_acked,
             order=order,
+            has_states=order == "ordered" and rng.random() < 0.3,
             sources=1 if is_acked else rng.choice((1, 1, 2)),
             hostility=hostility,
             loss=rng.choice((0.0, 0.01, 0.05)),
@@ -117,6 +120,9 @@ class Attack:
             parents = ("repairer", "second", "relay")
         for index in range(2):
             tree.receiver(f"receiver-{index}", "core" if self.is_flat else "floor", *parents)
+        if self.has_states:
+            joining = attrs.evolve(common, join_from="snapshot")
+            tree.receiver("joiner", "core" if self.is_flat else "floor", *parents, parameters=joining)
         for segment in self.segments:  # receivers of the topology that run another program
             tree.receiver(f"member-{segment}", segment)
         return tree
@@ -183,7 +189,7 @@ def _with_allowed(plans: dict[str, NodePlan]) -> dict[str, NodePlan]:
 def _factory(attack: Attack, rng: random.Random) -> Callable[..., Core]:
     def build(plan: NodePlan, own: random.Random, tsi: Tsi, now_ns: int) -> Core:
         if plan.role in (Role.SOURCE, Role.RECEIVER):
-            return proving(plan, own, tsi, now_ns)
+            return (signed_states if attack.has_states else proving)(plan, own, tsi, now_ns)
         core = with_public_keys(plan, own)
         if plan.name == "repairer" and attack.hostility:
             return HostileElement(core, HOSTILITIES[attack.hostility], rng)
@@ -210,7 +216,9 @@ def run_attack(attack: Attack, packets: int = PACKETS) -> tuple[World, list[Simu
     for attacker in attackers:
         world.add_checker(attacker)
     messages = attack.rate * max(_STREAM_S, each // attack.attack_rate + 1)
-    offered = Traffic(messages, attack.size, rate=attack.rate, burst=3, start_ns=SECOND // 2, close_at_ns=SECOND)
+    offered = Traffic(
+        messages, attack.size, rate=attack.rate, burst=3, start_ns=SECOND // 2, close_at_ns=SECOND, state_octets=20_000
+    )
     tree = attack.tree()
     plans = tree.plans if attack.sender is Sender.FORGED else _with_allowed(tree.plans)
     for name, plan in plans.items():
