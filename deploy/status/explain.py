@@ -27,7 +27,7 @@ Gather = Callable[[Query], list[RingContents]]
 
 
 @attrs.frozen
-class PacketOfInterest:
+class PacketQuestion:
     """Stream, sqn and place that the command line names, each of them if it is given."""
 
     stream: str | None
@@ -109,13 +109,13 @@ def explain(
     keeps what befell lost packets in $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID (flight_bytes). With --fleet
     it asks the agents of all hosts. docs/guide/explain.md explains the answer.
     """
-    wanted = _wanted(names, has_sqn=worst is None)
-    gather = (lambda _: gather_here(wanted.where)) if fleet is None else gather_fleet(fleet, wanted.where)
+    question = _wanted(names, has_sqn=worst is None)
+    gather = (lambda _: gather_here(question.where)) if fleet is None else gather_fleet(fleet, question.where)
     if worst is None:
-        assert wanted.stream is not None
-        assert wanted.sqn is not None
-        packet = {"packet": (f"{wanted.stream}:{wanted.sqn}",)}
-        explanation = explain_packet(_view(gather(packet), wanted.stream), wanted.stream, wanted.sqn, at)
+        assert question.stream is not None
+        assert question.sqn is not None
+        packet = {"packet": (f"{question.stream}:{question.sqn}",)}
+        explanation = explain_packet(_view(gather(packet), question.stream), question.stream, question.sqn, at)
         if svg is not None:
             svg.write_text(ladder_svg(explanation))
         if as_json:
@@ -127,10 +127,10 @@ def explain(
         raise UsageError(
             "--worst goes with neither --at nor --svg", remedy="choose a packet of the list, and explain it"
         )
-    view = _view(gather({"worst": (str(worst),)}), wanted.stream)
-    troubles = worst_troubles(view, worst, wanted.stream)
+    view = _view(gather({"worst": (str(worst),)}), question.stream)
+    troubles = worst_troubles(view, worst, question.stream)
     if fleet is not None and troubles:
-        view = _view(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), wanted.stream)
+        view = _view(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), question.stream)
     explanations = [explained(view, trouble) for trouble in troubles]
     if as_json:
         print_json(worst_as_json(troubles, explanations))
@@ -138,7 +138,7 @@ def explain(
         print_worst(view, troubles, explanations)
 
 
-def _wanted(names: Sequence[str], *, has_sqn: bool) -> PacketOfInterest:
+def _wanted(names: Sequence[str], *, has_sqn: bool) -> PacketQuestion:
     """Return the stream, the sqn and the tree of a command line. Raises `UsageError`."""
     if has_sqn:
         if not 2 <= len(names) <= 3:
@@ -149,14 +149,12 @@ def _wanted(names: Sequence[str], *, has_sqn: bool) -> PacketOfInterest:
         digits = names[1].replace(",", "").replace("_", "")
         if not digits.isdecimal() or len(digits) > 20:
             raise UsageError(f"{names[1][:80]!r} is no sequence number", remedy="write a number such as 184467")
-        return PacketOfInterest(names[0], int(digits), names[2] if names[2:] else None)
+        return PacketQuestion(names[0], int(digits), names[2] if names[2:] else None)
     files = [name for name in names if is_file(name)]
     others = [name for name in names if name not in files]
     if len(files) > 1 or len(others) > 2 or (files and others[1:]):
         raise UsageError("--worst takes a stream and a tree", remedy="pgm explain --worst 10 [STREAM] [FILE]")
-    return PacketOfInterest(
-        others[0] if others else None, None, files[0] if files else others[1] if others[1:] else None
-    )
+    return PacketQuestion(others[0] if others else None, None, files[0] if files else others[1] if others[1:] else None)
 
 
 def _view(rings: Iterable[RingContents], stream: str | None) -> FlightView:

@@ -24,7 +24,7 @@ from pgm.flight.record import (
     KINDS,
     RECORD,
     RECORD_OCTETS,
-    RecordKind,
+    FlightKind,
     address_octets,
     address_text,
     is_whole,
@@ -205,7 +205,7 @@ def _from_json(value: Any) -> RingContents:
     for at, row in enumerate(value["records"]):
         records[at] = (
             row["number"], row["time_ns"], row["value"], row["first"], row["count"], places.get(row["tsi"], 0xFFFF),
-            row["tries"], RecordKind[row["kind"].upper()], segments.index(row["segment"]) if row["segment"] else 255,
+            row["tries"], FlightKind[row["kind"].upper()], segments.index(row["segment"]) if row["segment"] else 255,
             causes.index(row["cause"]) if row["cause"] in causes else 0, 0, address_octets(row["peer"]), row["since_us"], 0,
         )  # fmt: skip
     return RingContents(facts, str(value["boot_id"]), int(value["wall_offset_ns"]), sessions, records, causes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgm.core.counters import Counters
-from pgm.flight.record import DROPPING, SHEDDING, RecordKind, cause_place
+from pgm.flight.record import DROPPING, SHEDDING, FlightKind, cause_place
 from pgm.flight.record_writer import RecordWriter
 from pgm.telemetry.observers import Span
 from pgm.units import MICROSECOND
@@ -36,7 +36,7 @@ class CounterWatch:
         for at, (name, cause) in enumerate(_DROP_CAUSES):
             count = getattr(self._counters, name)
             if count != drops[at]:
-                self._writer.add(RecordKind.DROPPED, detail=(count - drops[at], 0, cause, since_us))
+                self._writer.add(FlightKind.DROPPED, detail=(count - drops[at], 0, cause, since_us))
                 drops[at] = count
 
     def begin_request(self) -> None:
@@ -51,4 +51,4 @@ class CounterWatch:
                 self._sheds[at] += more
                 for first, end in spans:
                     sqns = first, end - first
-                    self._writer.add(RecordKind.SHED, place, sqns, segment, peer, (more, 0, cause, 0))
+                    self._writer.add(FlightKind.SHED, place, sqns, segment, peer, (more, 0, cause, 0))

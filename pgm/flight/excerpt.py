@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.flight.contents import RingContents
-from pgm.flight.record import RecordKind
+from pgm.flight.record import FlightKind
 from pgm.units import SECOND
 from pgm.wire.formats import tsi_text
 from pgm.wire.sequence_numbers import MASK
@@ -18,10 +18,10 @@ _AROUND_NS = 60 * SECOND  # of a packet, in which drops of sockets and the like 
 _MOST_EXCHANGES = 512  # newest requests and confirmations, for the offsets of clocks
 _MOST_OTHERS = 4096  # records of no session around the packets
 MOST_PACKETS = 1000
-_EXCHANGES = (RecordKind.NAK_OUT, RecordKind.NAK_IN, RecordKind.NCF_OUT, RecordKind.NCF_IN)
-_PROGRESS = (RecordKind.SENT, RecordKind.REACHED)
-_ENDS = (RecordKind.LOST, RecordKind.GAVE_UP)
-_ARRIVALS = (RecordKind.REPAIRED, RecordKind.LATE)
+_EXCHANGES = (FlightKind.NAK_OUT, FlightKind.NAK_IN, FlightKind.NCF_OUT, FlightKind.NCF_IN)
+_PROGRESS = (FlightKind.SENT, FlightKind.REACHED)
+_ENDS = (FlightKind.LOST, FlightKind.GAVE_UP)
+_ARRIVALS = (FlightKind.REPAIRED, FlightKind.LATE)
 
 Mask = npt.NDArray[np.bool_]
 Packet = tuple[str, int]  # stream by name, data port or TSI; sqn
@@ -43,9 +43,9 @@ def about_packets(contents: RingContents, packets: Sequence[Packet]) -> RingCont
     kinds = records["kind"]
     progress = np.flatnonzero(of_session & np.isin(kinds, _PROGRESS))
     chosen[progress[-1:]] = True
-    chosen |= of_session & np.isin(kinds, (RecordKind.OPENED, RecordKind.CLOSED))
+    chosen |= of_session & np.isin(kinds, (FlightKind.OPENED, FlightKind.CLOSED))
     chosen |= _newest(np.isin(kinds, _EXCHANGES), _MOST_EXCHANGES)
-    chosen |= kinds == RecordKind.BEGAN
+    chosen |= kinds == FlightKind.BEGAN
     chosen[:1] = chosen[-1:] = True  # the time that the ring spans
     return attrs.evolve(contents, records=records[chosen])
 

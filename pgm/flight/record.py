@@ -59,7 +59,7 @@ FIELDS: dict[str, str] = {
     "count": "Sqns in the range.",
     "tsi": "Place of the session in the table of the file; 65535: no session.",
     "tries": "Retries so far.",
-    "kind": "RecordKind of the record, see below.",
+    "kind": "FlightKind of the record, see below.",
     "segment": "Place among the segments of the node in the head; 255: none.",
     "cause": "Cause or state, see below; 0: none.",
     "spare": "Zero.",
@@ -69,7 +69,7 @@ FIELDS: dict[str, str] = {
 }
 
 
-class RecordKind(enum.IntEnum):
+class FlightKind(enum.IntEnum):
     """Kind of a record of the flight recorder."""
 
     BEGAN = 1
@@ -103,35 +103,35 @@ class RecordKind(enum.IntEnum):
 
 
 # kind -> roles that write it, meaning
-KINDS: dict[RecordKind, tuple[str, str]] = {
-    RecordKind.BEGAN: ("all", "The node began to record. `value` is the time of day minus the monotonic clock."),
-    RecordKind.SENT: ("sources", "Sqns sent in the `value` ns before this time."),
-    RecordKind.REACHED: ("all but sources", "Sqns that the node learnt of in the `value` ns before this time, by data, an SPM or an NCF. Those without a gap have arrived."),
-    RecordKind.GAP: ("all but sources", "Sqns detected as missing."),
-    RecordKind.REPAIRED: ("all but sources", "Missing sqns that arrived as RDATA of `peer`. `value` is the time since detection, `cause` the state before."),
-    RecordKind.LATE: ("all but sources", "Missing sqns that arrived as ODATA of `peer`: reordered, or recovered by the relay above."),
-    RecordKind.SKIPPED: ("receivers, repairers", "Missing sqns that were never sent, because a parity group ended before them."),
-    RecordKind.GAVE_UP: ("all but sources", "Sqns that are not requested any more. `value` is the time since detection."),
-    RecordKind.SUPPRESSED: ("receivers, repairers", "Sqns that another node requested first. `value` is the time since detection."),
-    RecordKind.NCF_TIMEOUT: ("receivers, repairers", "Sqns without an NCF within `value` ns of the NAK."),
-    RecordKind.RDATA_TIMEOUT: ("receivers, repairers", "Sqns without RDATA within `value` ns of the NCF."),
-    RecordKind.MENDED: ("aggregators", "Sqns that the relay missed, received, and sent down as ODATA."),
-    RecordKind.PARENT: ("all but sources", "`peer` receives the NAKs from now on."),
-    RecordKind.NAK_IN: ("all", "Sqns in a NAK of `peer`."),
-    RecordKind.NAK_OUT: ("all but sources", "Sqns requested from `peer`."),
-    RecordKind.NCF_IN: ("all but sources", "Sqns in an NCF of `peer`."),
-    RecordKind.NCF_OUT: ("all but receivers", "Sqns confirmed by an NCF. Without `peer` to the group."),
-    RecordKind.RDATA_IN: ("all but sources", "Repairs of `peer` read in trains of which the node needed none. Needed repairs are `repaired`."),
-    RecordKind.RDATA_OUT: ("all but receivers", "Repairs sent or forwarded. Without `peer` to the group."),
-    RecordKind.LOST: ("receivers", "Sqns reported to the application as lost, with the cause."),
-    RecordKind.FORGED: ("receivers", "Delivered sqns that the source has not sent, or for which no proof came."),
-    RecordKind.CONFLICT: ("receivers", "Sqns of which two different copies came."),
-    RecordKind.OPENED: ("receivers", "A session begins or resumes at `first`, from the source at `peer`."),
-    RecordKind.CLOSED: ("receivers", "A session ends or becomes silent at `first`, with the cause."),
-    RecordKind.SHED: ("all", "Requests of `peer` for these sqns met a budget, which `cause` names. `value` is the growth of its counter."),
-    RecordKind.DROPPED: ("all", "Packets dropped at the node's own sockets since the last look; `cause` names the counter, and `value` is its growth."),
-    RecordKind.SKIPPED_RECORDS: ("all", "`value` records were not written, because flight_rte allows no more."),
-    RecordKind.CLOCK: ("all", "The time of day was set, by `value` ns."),
+KINDS: dict[FlightKind, tuple[str, str]] = {
+    FlightKind.BEGAN: ("all", "The node began to record. `value` is the time of day minus the monotonic clock."),
+    FlightKind.SENT: ("sources", "Sqns sent in the `value` ns before this time."),
+    FlightKind.REACHED: ("all but sources", "Sqns that the node learnt of in the `value` ns before this time, by data, an SPM or an NCF. Those without a gap have arrived."),
+    FlightKind.GAP: ("all but sources", "Sqns detected as missing."),
+    FlightKind.REPAIRED: ("all but sources", "Missing sqns that arrived as RDATA of `peer`. `value` is the time since detection, `cause` the state before."),
+    FlightKind.LATE: ("all but sources", "Missing sqns that arrived as ODATA of `peer`: reordered, or recovered by the relay above."),
+    FlightKind.SKIPPED: ("receivers, repairers", "Missing sqns that were never sent, because a parity group ended before them."),
+    FlightKind.GAVE_UP: ("all but sources", "Sqns that are not requested any more. `value` is the time since detection."),
+    FlightKind.SUPPRESSED: ("receivers, repairers", "Sqns that another node requested first. `value` is the time since detection."),
+    FlightKind.NCF_TIMEOUT: ("receivers, repairers", "Sqns without an NCF within `value` ns of the NAK."),
+    FlightKind.RDATA_TIMEOUT: ("receivers, repairers", "Sqns without RDATA within `value` ns of the NCF."),
+    FlightKind.MENDED: ("aggregators", "Sqns that the relay missed, received, and sent down as ODATA."),
+    FlightKind.PARENT: ("all but sources", "`peer` receives the NAKs from now on."),
+    FlightKind.NAK_IN: ("all", "Sqns in a NAK of `peer`."),
+    FlightKind.NAK_OUT: ("all but sources", "Sqns requested from `peer`."),
+    FlightKind.NCF_IN: ("all but sources", "Sqns in an NCF of `peer`."),
+    FlightKind.NCF_OUT: ("all but receivers", "Sqns confirmed by an NCF. Without `peer` to the group."),
+    FlightKind.RDATA_IN: ("all but sources", "Repairs of `peer` read in trains of which the node needed none. Needed repairs are `repaired`."),
+    FlightKind.RDATA_OUT: ("all but receivers", "Repairs sent or forwarded. Without `peer` to the group."),
+    FlightKind.LOST: ("receivers", "Sqns reported to the application as lost, with the cause."),
+    FlightKind.FORGED: ("receivers", "Delivered sqns that the source has not sent, or for which no proof came."),
+    FlightKind.CONFLICT: ("receivers", "Sqns of which two different copies came."),
+    FlightKind.OPENED: ("receivers", "A session begins or resumes at `first`, from the source at `peer`."),
+    FlightKind.CLOSED: ("receivers", "A session ends or becomes silent at `first`, with the cause."),
+    FlightKind.SHED: ("all", "Requests of `peer` for these sqns met a budget, which `cause` names. `value` is the growth of its counter."),
+    FlightKind.DROPPED: ("all", "Packets dropped at the node's own sockets since the last look; `cause` names the counter, and `value` is its growth."),
+    FlightKind.SKIPPED_RECORDS: ("all", "`value` records were not written, because flight_rte allows no more."),
+    FlightKind.CLOCK: ("all", "The time of day was set, by `value` ns."),
 }  # fmt: skip
 
 HEAD_CAUSES = "causes"  # key of the causes in the facts of a head, by place

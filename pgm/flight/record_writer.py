@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from pgm.flight.record import NO_PEER, NO_SEGMENT, NO_TSI, RecordKind, address_octets
+from pgm.flight.record import NO_PEER, NO_SEGMENT, NO_TSI, FlightKind, address_octets
 from pgm.flight.ring import FlightRing
 from pgm.units import SECOND
 from pgm.wire.formats import Nla, Tsi
@@ -35,7 +35,7 @@ class RecordWriter:
 
     def add(
         self,
-        kind: RecordKind,
+        kind: FlightKind,
         place: int = NO_TSI,
         sqns: Sqns = NO_SQNS,
         segment: int = NO_SEGMENT,
@@ -62,7 +62,7 @@ class RecordWriter:
         self._left = self._most_records
         left_out, self._left_out = self._left_out, 0
         if left_out:
-            self.add(RecordKind.SKIPPED_RECORDS, detail=(left_out, 0, 0, 0))
+            self.add(FlightKind.SKIPPED_RECORDS, detail=(left_out, 0, 0, 0))
         return True
 
     def _peer_octets(self, peer: Nla) -> bytes:

@@ -14,7 +14,7 @@ from pgm.core.loss_observer import MissingView
 from pgm.core.segment import Channel
 from pgm.flight.counter_watch import CounterWatch
 from pgm.flight.own_packets import own_repairs, own_requests
-from pgm.flight.record import MOST_TRIES, RecordKind, cause_place
+from pgm.flight.record import MOST_TRIES, FlightKind, cause_place
 from pgm.flight.record_writer import Detail, RecordWriter, Sqns
 from pgm.flight.ring import FlightRing
 from pgm.telemetry.observers import Span
@@ -32,8 +32,8 @@ from pgm.wire.train import Data, Train
 
 _STEP_NS = MILLISECOND  # of the time of day, from which a change is a record
 _SESSIONS_A_READING = 32  # that cost as much as the rest of a reading
-_READ_KINDS = {PacketType.NAK: RecordKind.NAK_IN, PacketType.NCF: RecordKind.NCF_IN}
-_SENT_KINDS = {PacketType.NAK: RecordKind.NAK_OUT, PacketType.NCF: RecordKind.NCF_OUT}
+_READ_KINDS = {PacketType.NAK: FlightKind.NAK_IN, PacketType.NCF: FlightKind.NCF_IN}
+_SENT_KINDS = {PacketType.NAK: FlightKind.NAK_OUT, PacketType.NCF: FlightKind.NCF_OUT}
 _TOLD = frozenset(map(int, (PacketType.RDATA, PacketType.NAK, PacketType.NCF)))
 _NAK = int(PacketType.NAK)
 
@@ -52,7 +52,7 @@ class FlightRecorder:
         self._wall_offset_ns = wall_offset_ns
         self._offset_ns = wall_offset_ns()
         self._offset_at_ns = now_ns + SECOND
-        self._progress_kind = RecordKind.SENT if plan.role is Role.SOURCE else RecordKind.REACHED
+        self._progress_kind = FlightKind.SENT if plan.role is Role.SOURCE else FlightKind.REACHED
         self._up = next((place for place, segment in enumerate(plan.segments) if segment.upstream), 0)
         self._sample_ivl = plan.parameters.flight_sample_ivl
         self._sample_at_ns = now_ns
@@ -61,7 +61,7 @@ class FlightRecorder:
         self._arrived: list[tuple[int, Sqns, Detail]] = []  # ranges that wait for `filled`
         self._untold: tuple[Train, Channel, Nla] | None = None  # the train that the core takes now
         self._writer.set_wall_offset(self._offset_ns)
-        self._writer.add(RecordKind.BEGAN, detail=(self._offset_ns, 0, 0, 0))
+        self._writer.add(FlightKind.BEGAN, detail=(self._offset_ns, 0, 0, 0))
         self._sample(now_ns)
 
     # Readings
@@ -77,7 +77,7 @@ class FlightRecorder:
             before = leads.get(tsi)
             if before is None:  # a session that was not read before
                 writer.place_of(tsi, data_port)
-                before = (trail - 1 if self._progress_kind is RecordKind.SENT else lead), now_ns
+                before = (trail - 1 if self._progress_kind is FlightKind.SENT else lead), now_ns
             if lead > before[0]:
                 sqns = before[0] + 1, min(lead - before[0], MASK)
                 writer.add(self._progress_kind, writer.place_of(tsi), sqns, detail=(now_ns - before[1], 0, 0, 0))
@@ -94,7 +94,7 @@ class FlightRecorder:
         step_ns, self._offset_ns = offset_ns - self._offset_ns, offset_ns
         self._writer.set_wall_offset(offset_ns)
         if abs(step_ns) >= _STEP_NS:
-            self._writer.add(RecordKind.CLOCK, detail=(step_ns, 0, 0, 0))
+            self._writer.add(FlightKind.CLOCK, detail=(step_ns, 0, 0, 0))
 
     # Reports of the core: `pgm.core.loss_observer` documents these calls
 
@@ -102,7 +102,7 @@ class FlightRecorder:
         """Write a gap, behind what the sockets dropped just before."""
         self._writer.now_ns = now_ns
         self._watch.note_drops()
-        self._writer.add(RecordKind.GAP, self._writer.place_of(tsi), (first, end - first), self._up)
+        self._writer.add(FlightKind.GAP, self._writer.place_of(tsi), (first, end - first), self._up)
 
     def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
         """Keep the ranges until `filled` reports the packet that brought them."""
@@ -113,45 +113,45 @@ class FlightRecorder:
     def filled(self, kind: PacketType, peer: Nla) -> None:
         """Write the ranges that arrived, as repaired or late."""
         arrived, self._arrived, self._has_filled = self._arrived, [], True
-        what = RecordKind.REPAIRED if kind is PacketType.RDATA else RecordKind.LATE
+        what = FlightKind.REPAIRED if kind is PacketType.RDATA else FlightKind.LATE
         for place, sqns, detail in arrived:
             self._writer.add(what, place, sqns, self._up, peer, detail)
 
-    def _write(self, kind: RecordKind, tsi: Tsi, missing: MissingView, since_ns: int, now_ns: int) -> None:
+    def _write(self, kind: FlightKind, tsi: Tsi, missing: MissingView, since_ns: int, now_ns: int) -> None:
         self._writer.now_ns = now_ns
         sqns, detail = _told_of(missing, now_ns - since_ns)
         self._writer.add(kind, self._writer.place_of(tsi), sqns, self._up, "", detail)
 
     def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Write a range that will not be requested again."""
-        self._write(RecordKind.GAVE_UP, tsi, found, found.found_at_ns, now_ns)
+        self._write(FlightKind.GAVE_UP, tsi, found, found.found_at_ns, now_ns)
 
     def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Write nothing: the NCF is a record."""
 
     def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Write a range that another node requested first."""
-        self._write(RecordKind.SUPPRESSED, tsi, found, found.found_at_ns, now_ns)
+        self._write(FlightKind.SUPPRESSED, tsi, found, found.found_at_ns, now_ns)
 
     def timed_out(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Write a range whose wait for an NCF or RDATA timed out."""
-        kind = RecordKind.NCF_TIMEOUT if found.state_name == "WAIT_NCF" else RecordKind.RDATA_TIMEOUT
+        kind = FlightKind.NCF_TIMEOUT if found.state_name == "WAIT_NCF" else FlightKind.RDATA_TIMEOUT
         self._write(kind, tsi, found, found.since_ns, now_ns)
 
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
         """Write sqns that were never sent, and so were no gap."""
-        self._add_sqns(RecordKind.SKIPPED, tsi, first, end - first)
+        self._add_sqns(FlightKind.SKIPPED, tsi, first, end - first)
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
         """Write sqns that an aggregator missed and then received."""
-        self._add_sqns(RecordKind.MENDED, tsi, first, end - first)
+        self._add_sqns(FlightKind.MENDED, tsi, first, end - first)
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
         """Write nothing: the status has the progress of lines."""
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
         """Write a change of the parent that receives the NAKs."""
-        self._writer.add(RecordKind.PARENT, segment=self._up, peer=new or "")
+        self._writer.add(FlightKind.PARENT, segment=self._up, peer=new or "")
 
     # Reports of the driver
 
@@ -177,7 +177,7 @@ class FlightRecorder:
                 continue  # no session of this node: anybody can send such packets
             if isinstance(item, Data):
                 if item.type is PacketType.RDATA and not (item.parity or self._has_filled):
-                    self._writer.add(RecordKind.RDATA_IN, place, (item.wire_sqn, item.count), segment, peer)
+                    self._writer.add(FlightKind.RDATA_IN, place, (item.wire_sqn, item.count), segment, peer)
             elif isinstance(item, Nak) and item.kind in _READ_KINDS and not item.parity:
                 spans = spans_of(item.sqns)
                 self._add_spans(_READ_KINDS[item.kind], place, spans, segment, peer)
@@ -203,19 +203,19 @@ class FlightRecorder:
 
     def _told(self, effect: Lost | Forged | Conflict | Opened | Closed) -> None:
         if isinstance(effect, (Lost, Forged)):
-            kind = RecordKind.LOST if isinstance(effect, Lost) else RecordKind.FORGED
+            kind = FlightKind.LOST if isinstance(effect, Lost) else FlightKind.FORGED
             self._add_sqns(kind, effect.tsi, effect.first, effect.count, effect.cause.value)
         elif isinstance(effect, Conflict):
             cause = "delivered" if effect.is_delivered else "dropped"
-            self._add_sqns(RecordKind.CONFLICT, effect.tsi, effect.first, effect.count, cause)
+            self._add_sqns(FlightKind.CONFLICT, effect.tsi, effect.first, effect.count, cause)
         elif isinstance(effect, Opened):
             place = self._writer.place_of(effect.tsi, effect.data_port)
             detail = 0, 0, cause_place("resumed" if effect.resumed else "begins"), 0
-            self._writer.add(RecordKind.OPENED, place, (effect.first, 0), self._up, effect.peer, detail)
+            self._writer.add(FlightKind.OPENED, place, (effect.first, 0), self._up, effect.peer, detail)
         else:
-            self._add_sqns(RecordKind.CLOSED, effect.tsi, effect.next_sqn, 0, effect.cause.value)
+            self._add_sqns(FlightKind.CLOSED, effect.tsi, effect.next_sqn, 0, effect.cause.value)
 
-    def _add_sqns(self, kind: RecordKind, tsi: Tsi, first: int, count: int, cause: str = "") -> None:
+    def _add_sqns(self, kind: FlightKind, tsi: Tsi, first: int, count: int, cause: str = "") -> None:
         place, detail = self._writer.place_of(tsi), (0, 0, cause_place(cause), 0)
         self._writer.add(kind, place, (first, count), self._up, "", detail)
 
@@ -224,12 +224,12 @@ class FlightRecorder:
         if send.is_data:
             tsi, spans = own_repairs(send)
             if tsi:
-                self._add_spans(RecordKind.RDATA_OUT, self._writer.place_of(tsi), spans, segment, to)
+                self._add_spans(FlightKind.RDATA_OUT, self._writer.place_of(tsi), spans, segment, to)
             return
         for kind, tsi, sqns in own_requests(send):
             self._add_spans(_SENT_KINDS[kind], self._writer.place_of(tsi), spans_of(sqns), segment, to)
 
-    def _add_spans(self, kind: RecordKind, place: int, spans: Iterable[Span], segment: int, peer: Nla) -> None:
+    def _add_spans(self, kind: FlightKind, place: int, spans: Iterable[Span], segment: int, peer: Nla) -> None:
         for first, end in spans:
             self._writer.add(kind, place, (first, end - first), segment, peer)
 

@@ -210,7 +210,7 @@ class SimulatedNode:
         self.handed_ns = 0
         self._armed_ns = NEVER
         self._held: defaultdict[int, deque[_OutgoingTrain]] = defaultdict(deque)  # by index of the segment
-        self.sockets = _SocketBuffers(plan.parameters.so_rcvbuf)
+        self._sockets = _SocketBuffers(plan.parameters.so_rcvbuf)
         self._progress = _ProgressCheck()
 
     @property
@@ -275,7 +275,7 @@ class SimulatedNode:
         self._suspension.pauses = 0
         self._suspension.postponed = []
         self._held.clear()
-        self.sockets.clear()
+        self._sockets.clear()
         self._armed_ns = NEVER
         for observer in self.context.hooks.started:
             observer.started(self)
@@ -348,13 +348,13 @@ class SimulatedNode:
 
     def _wait(self, train: Train, channel: Channel, peer: Nla) -> None:
         assert self.core is not None
-        if not self.sockets.add(train, channel, peer):
+        if not self._sockets.add(train, channel, peer):
             self.core.counters.socket_drops += train.count
 
     def _read(self) -> None:
         """Read the waiting trains of sockets that are not blocked, in order of arrival."""
         while self.core is not None:
-            arrival = self.sockets.pop(self._is_blocked)
+            arrival = self._sockets.pop(self._is_blocked)
             if arrival is None:
                 return
             self._take(self.core, *arrival)

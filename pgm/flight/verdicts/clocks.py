@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from pgm.flight.contents import RingContents
-from pgm.flight.record import RecordKind, address_text
+from pgm.flight.record import FlightKind, address_text
 from pgm.units import SECOND
 from pgm.wire.formats import Nla, Tsi
 
@@ -81,10 +81,10 @@ def estimate_clocks(rings: Iterable[RingContents], reference: str) -> dict[str, 
 def _round_trips(ring: RingContents, parent: RingContents) -> list[RoundTrip]:
     """Return the round trips of the requests of one node to another that both have recorded exactly once."""
     own, others = _addresses(ring), _addresses(parent)
-    asks = _once(ring, RecordKind.NAK_OUT, others)
-    heard = _once(parent, RecordKind.NAK_IN, own)
-    answers = _times(ring, RecordKind.NCF_IN, others)
-    confirmations = _times(parent, RecordKind.NCF_OUT, None)
+    asks = _once(ring, FlightKind.NAK_OUT, others)
+    heard = _once(parent, FlightKind.NAK_IN, own)
+    answers = _times(ring, FlightKind.NCF_IN, others)
+    confirmations = _times(parent, FlightKind.NCF_OUT, None)
     trips = []
     for (tsi, sqn), t1 in asks.items():
         t2 = heard.get((tsi, sqn))
@@ -104,7 +104,7 @@ def _addresses(ring: RingContents) -> frozenset[Nla]:
     return frozenset(str(segment["address"]) for segment in ring.facts["segments"])
 
 
-def _times(ring: RingContents, kind: RecordKind, peers: frozenset[Nla] | None) -> dict[tuple[Tsi, int], list[int]]:
+def _times(ring: RingContents, kind: FlightKind, peers: frozenset[Nla] | None) -> dict[tuple[Tsi, int], list[int]]:
     """Return the times of records of a kind, by session and first sqn, in ns since 1970 by the node's clock."""
     records = ring.records[ring.records["kind"] == kind]
     times: dict[tuple[Tsi, int], list[int]] = defaultdict(list)
@@ -115,5 +115,5 @@ def _times(ring: RingContents, kind: RecordKind, peers: frozenset[Nla] | None) -
     return times
 
 
-def _once(ring: RingContents, kind: RecordKind, peers: frozenset[Nla]) -> dict[tuple[Tsi, int], int]:
+def _once(ring: RingContents, kind: FlightKind, peers: frozenset[Nla]) -> dict[tuple[Tsi, int], int]:
     return {key: times[0] for key, times in _times(ring, kind, peers).items() if len(times) == 1}

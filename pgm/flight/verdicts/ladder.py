@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.flight.record import RecordKind
+from pgm.flight.record import FlightKind
 from pgm.flight.verdicts.explanation import Explanation
 from pgm.flight.verdicts.life import PacketState, Presence
 from pgm.flight.verdicts.view import FlightEvent
@@ -16,40 +16,40 @@ from pgm.units import MILLISECOND, NEVER, SECOND
 _COLUMN, _ROW, _LEFT, _TOP = 170, 26, 110, 96  # pixels
 _MOST_NODES, _MOST_ROWS = 9, 120
 _ARRIVALS = {
-    RecordKind.NAK_OUT: (RecordKind.NAK_IN,),
-    RecordKind.NCF_OUT: (RecordKind.NCF_IN,),
-    RecordKind.RDATA_OUT: (RecordKind.RDATA_IN, RecordKind.REPAIRED),
+    FlightKind.NAK_OUT: (FlightKind.NAK_IN,),
+    FlightKind.NCF_OUT: (FlightKind.NCF_IN,),
+    FlightKind.RDATA_OUT: (FlightKind.RDATA_IN, FlightKind.REPAIRED),
 }
 _IN = frozenset(kind for kinds in _ARRIVALS.values() for kind in kinds)
-_NAMES = {RecordKind.NAK_OUT: "NAK", RecordKind.NCF_OUT: "NCF", RecordKind.RDATA_OUT: "RDATA"}
-_CLASSES = {RecordKind.NAK_OUT: "nak", RecordKind.NCF_OUT: "ncf", RecordKind.RDATA_OUT: "rdata"}
+_NAMES = {FlightKind.NAK_OUT: "NAK", FlightKind.NCF_OUT: "NCF", FlightKind.RDATA_OUT: "RDATA"}
+_CLASSES = {FlightKind.NAK_OUT: "nak", FlightKind.NCF_OUT: "ncf", FlightKind.RDATA_OUT: "rdata"}
 _LOCAL = {
-    RecordKind.SENT: "sent by now",
-    RecordKind.REACHED: "reached by now",
-    RecordKind.GAP: "gap found",
-    RecordKind.REPAIRED: "repaired",
-    RecordKind.LATE: "came as ODATA",
-    RecordKind.MENDED: "got it, sent it down",
-    RecordKind.SKIPPED: "never sent",
-    RecordKind.GAVE_UP: "gave up",
-    RecordKind.SUPPRESSED: "asked by another",
-    RecordKind.NCF_TIMEOUT: "no NCF in time",
-    RecordKind.RDATA_TIMEOUT: "no RDATA in time",
-    RecordKind.LOST: "lost",
-    RecordKind.SHED: "budget",
-    RecordKind.CONFLICT: "two copies differ",
-    RecordKind.FORGED: "forged",
+    FlightKind.SENT: "sent by now",
+    FlightKind.REACHED: "reached by now",
+    FlightKind.GAP: "gap found",
+    FlightKind.REPAIRED: "repaired",
+    FlightKind.LATE: "came as ODATA",
+    FlightKind.MENDED: "got it, sent it down",
+    FlightKind.SKIPPED: "never sent",
+    FlightKind.GAVE_UP: "gave up",
+    FlightKind.SUPPRESSED: "asked by another",
+    FlightKind.NCF_TIMEOUT: "no NCF in time",
+    FlightKind.RDATA_TIMEOUT: "no RDATA in time",
+    FlightKind.LOST: "lost",
+    FlightKind.SHED: "budget",
+    FlightKind.CONFLICT: "two copies differ",
+    FlightKind.FORGED: "forged",
 }
 _BAD = frozenset(
     (
-        RecordKind.GAP,
-        RecordKind.GAVE_UP,
-        RecordKind.NCF_TIMEOUT,
-        RecordKind.RDATA_TIMEOUT,
-        RecordKind.LOST,
-        RecordKind.SHED,
-        RecordKind.CONFLICT,
-        RecordKind.FORGED,
+        FlightKind.GAP,
+        FlightKind.GAVE_UP,
+        FlightKind.NCF_TIMEOUT,
+        FlightKind.RDATA_TIMEOUT,
+        FlightKind.LOST,
+        FlightKind.SHED,
+        FlightKind.CONFLICT,
+        FlightKind.FORGED,
     )
 )
 _MATCH_NS = SECOND  # between a packet that left and its arrival
@@ -185,7 +185,7 @@ def _arrows(mark: _Mark, x_of: dict[str, int], y: int) -> list[str]:
 
 def _dot(event: FlightEvent, x: int, y: int) -> list[str]:
     css = "bad" if event.kind in _BAD else "dot"
-    label = _LOCAL[event.kind] + (f": {event.cause}" if event.kind in (RecordKind.LOST, RecordKind.SHED) else "")
+    label = _LOCAL[event.kind] + (f": {event.cause}" if event.kind in (FlightKind.LOST, FlightKind.SHED) else "")
     return [
         f'<circle class="{css}" cx="{x}" cy="{y}" r="4"/>',
         _text(x + 8, y + 4, label, "bad" if css == "bad" else ""),

@@ -6,15 +6,15 @@ import enum
 
 import attrs
 
-from pgm.flight.record import RecordKind
+from pgm.flight.record import FlightKind
 from pgm.flight.verdicts.view import FlightEvent, FlightView, NodeFlight
 from pgm.units import SECOND
 from pgm.wire.formats import Tsi
 from pgm.wire.sequence_numbers import HALF, MASK
 
-_PROGRESS = (RecordKind.SENT, RecordKind.REACHED)
-_ARRIVALS = (RecordKind.REPAIRED, RecordKind.LATE, RecordKind.MENDED)
-_ENDS = (*_ARRIVALS, RecordKind.SKIPPED, RecordKind.GAVE_UP, RecordKind.LOST)
+_PROGRESS = (FlightKind.SENT, FlightKind.REACHED)
+_ARRIVALS = (FlightKind.REPAIRED, FlightKind.LATE, FlightKind.MENDED)
+_ENDS = (*_ARRIVALS, FlightKind.SKIPPED, FlightKind.GAVE_UP, FlightKind.LOST)
 
 
 class Presence(enum.Enum):
@@ -67,7 +67,7 @@ class PacketLife:
     _events: dict[str, list[FlightEvent]] = attrs.field(factory=dict)
     _states: dict[str, PacketState] = attrs.field(factory=dict)
 
-    def events(self, node: NodeFlight, *kinds: RecordKind) -> list[FlightEvent]:
+    def events(self, node: NodeFlight, *kinds: FlightKind) -> list[FlightEvent]:
         """Return a node's events about the packet, in the order of time."""
         found = self._events.get(node.name)
         if found is None:
@@ -101,8 +101,8 @@ class PacketLife:
     def _state(self, node: NodeFlight) -> PacketState:
         progress = next(iter(self.events(node, *_PROGRESS)), None)
         after_ns, by_ns = (0, 0) if progress is None else (progress.time_ns - progress.value, progress.time_ns)
-        gap = next(iter(self.events(node, RecordKind.GAP)), None)
-        lost = next(iter(self.events(node, RecordKind.LOST)), None)
+        gap = next(iter(self.events(node, FlightKind.GAP)), None)
+        lost = next(iter(self.events(node, FlightKind.LOST)), None)
         if gap is None:
             presence = self._presence(node, progress)
             outcome = "lost" if lost is not None else ""
@@ -113,21 +113,21 @@ class PacketLife:
         for event in self.events(node, *_ENDS):
             if event.time_ns < gap.time_ns:
                 continue
-            if event.kind in _ARRIVALS or event.kind is RecordKind.SKIPPED:
+            if event.kind in _ARRIVALS or event.kind is FlightKind.SKIPPED:
                 name = event.kind.name.lower()
                 source = self.view.name_of(event.peer, event.segment) if event.peer else ""
                 return attrs.evolve(state, outcome=name, end_ns=event.time_ns, source=source, cause="")
-            outcome = "lost" if event.kind is RecordKind.LOST else "given up"
-            cause = event.cause if event.kind is RecordKind.LOST else state.cause
+            outcome = "lost" if event.kind is FlightKind.LOST else "given up"
+            cause = event.cause if event.kind is FlightKind.LOST else state.cause
             state = attrs.evolve(state, outcome=outcome, end_ns=event.time_ns, cause=cause)
         return state
 
     def _presence(self, node: NodeFlight, progress: FlightEvent | None) -> Presence:
-        opened = node.events(self.tsi, None, (RecordKind.OPENED,))
+        opened = node.events(self.tsi, None, (FlightKind.OPENED,))
         if node.role == "receiver" and opened and 0 < (opened[0].first - self.sqn) & MASK < HALF:
             return Presence.EARLIER
         if progress is not None:
-            return Presence.SENT if progress.kind is RecordKind.SENT else Presence.HAD
+            return Presence.SENT if progress.kind is FlightKind.SENT else Presence.HAD
         known = node.events(self.tsi, None, _PROGRESS)
         if not known:
             return Presence.UNKNOWN
@@ -136,5 +136,5 @@ class PacketLife:
         return Presence.EARLIER
 
     def _has_left_out(self, node: NodeFlight, at_ns: int) -> bool:
-        left_out = node.events(None, None, (RecordKind.SKIPPED_RECORDS,))
+        left_out = node.events(None, None, (FlightKind.SKIPPED_RECORDS,))
         return any(0 <= event.time_ns - at_ns <= 2 * SECOND for event in left_out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.flight.record import RecordKind
+from pgm.flight.record import FlightKind
 from pgm.flight.verdicts.life import PacketLife, PacketState, Presence
 from pgm.flight.verdicts.view import FlightEvent, NodeFlight
 from pgm.units import MILLISECOND
@@ -142,7 +142,7 @@ def _without_gap(state: PacketState) -> LossPlace:
 def _on_link(
     life: PacketLife, feeder: NodeFlight, above: PacketState, segment: str, node: NodeFlight, state: PacketState
 ) -> LossPlace:
-    if state.outcome == "late" and not life.events(node, RecordKind.NAK_OUT, RecordKind.NCF_IN):
+    if state.outcome == "late" and not life.events(node, FlightKind.NAK_OUT, FlightKind.NCF_IN):
         took_ms = state.took_ns / MILLISECOND
         return LossPlace(
             "reordered",
@@ -191,7 +191,7 @@ def _names(names: tuple[str, ...], most: int = 4) -> str:
 
 def _socket_drop(node: NodeFlight, state: PacketState) -> FlightEvent | None:
     """Return the drop of a node's own socket that came with its gap."""
-    for event in node.events(None, None, (RecordKind.DROPPED,)):
+    for event in node.events(None, None, (FlightKind.DROPPED,)):
         if event.cause in _SOCKET_CAUSES and abs(event.time_ns - state.gap_ns) <= _AT_ONCE_NS:
             return event
     return None
@@ -199,7 +199,7 @@ def _socket_drop(node: NodeFlight, state: PacketState) -> FlightEvent | None:
 
 def _failed_send(feeder: NodeFlight, above: PacketState) -> FlightEvent | None:
     """Return the failure of sends that may have included the packet."""
-    for event in feeder.events(None, None, (RecordKind.DROPPED,)):
+    for event in feeder.events(None, None, (FlightKind.DROPPED,)):
         is_then = event.time_ns >= above.after_ns and event.time_ns - event.since_ns <= above.by_ns
         if event.cause in _SEND_CAUSES and is_then:
             return event

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from pgm.flight.record import RecordKind
+from pgm.flight.record import FlightKind
 from pgm.flight.verdicts.explanation import Explanation
 from pgm.flight.verdicts.life import PacketState
 from pgm.flight.verdicts.repair_story import Step
@@ -23,35 +23,35 @@ FORMAT = "pgm-explain"
 VERSION = 1
 
 # kind of a record -> name of the event: category and name, as in qlog
-EVENT_NAMES: dict[RecordKind, str] = {
-    RecordKind.BEGAN: "recorder:began",
-    RecordKind.SENT: "data:sent",
-    RecordKind.REACHED: "data:reached",
-    RecordKind.GAP: "recovery:gap_detected",
-    RecordKind.REPAIRED: "recovery:repaired",
-    RecordKind.LATE: "recovery:arrived_late",
-    RecordKind.SKIPPED: "recovery:never_sent",
-    RecordKind.GAVE_UP: "recovery:gave_up",
-    RecordKind.SUPPRESSED: "recovery:nak_suppressed",
-    RecordKind.NCF_TIMEOUT: "recovery:ncf_timeout",
-    RecordKind.RDATA_TIMEOUT: "recovery:rdata_timeout",
-    RecordKind.MENDED: "recovery:mended",
-    RecordKind.PARENT: "recovery:parent_changed",
-    RecordKind.NAK_IN: "transport:nak_received",
-    RecordKind.NAK_OUT: "transport:nak_sent",
-    RecordKind.NCF_IN: "transport:ncf_received",
-    RecordKind.NCF_OUT: "transport:ncf_sent",
-    RecordKind.RDATA_IN: "transport:rdata_received",
-    RecordKind.RDATA_OUT: "transport:rdata_sent",
-    RecordKind.LOST: "application:lost",
-    RecordKind.FORGED: "application:forged",
-    RecordKind.CONFLICT: "security:conflict",
-    RecordKind.OPENED: "session:opened",
-    RecordKind.CLOSED: "session:closed",
-    RecordKind.SHED: "budget:shed",
-    RecordKind.DROPPED: "socket:dropped",
-    RecordKind.SKIPPED_RECORDS: "recorder:left_out",
-    RecordKind.CLOCK: "recorder:clock_set",
+EVENT_NAMES: dict[FlightKind, str] = {
+    FlightKind.BEGAN: "recorder:began",
+    FlightKind.SENT: "data:sent",
+    FlightKind.REACHED: "data:reached",
+    FlightKind.GAP: "recovery:gap_detected",
+    FlightKind.REPAIRED: "recovery:repaired",
+    FlightKind.LATE: "recovery:arrived_late",
+    FlightKind.SKIPPED: "recovery:never_sent",
+    FlightKind.GAVE_UP: "recovery:gave_up",
+    FlightKind.SUPPRESSED: "recovery:nak_suppressed",
+    FlightKind.NCF_TIMEOUT: "recovery:ncf_timeout",
+    FlightKind.RDATA_TIMEOUT: "recovery:rdata_timeout",
+    FlightKind.MENDED: "recovery:mended",
+    FlightKind.PARENT: "recovery:parent_changed",
+    FlightKind.NAK_IN: "transport:nak_received",
+    FlightKind.NAK_OUT: "transport:nak_sent",
+    FlightKind.NCF_IN: "transport:ncf_received",
+    FlightKind.NCF_OUT: "transport:ncf_sent",
+    FlightKind.RDATA_IN: "transport:rdata_received",
+    FlightKind.RDATA_OUT: "transport:rdata_sent",
+    FlightKind.LOST: "application:lost",
+    FlightKind.FORGED: "application:forged",
+    FlightKind.CONFLICT: "security:conflict",
+    FlightKind.OPENED: "session:opened",
+    FlightKind.CLOSED: "session:closed",
+    FlightKind.SHED: "budget:shed",
+    FlightKind.DROPPED: "socket:dropped",
+    FlightKind.SKIPPED_RECORDS: "recorder:left_out",
+    FlightKind.CLOCK: "recorder:clock_set",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.flight.record import SHEDDING, RecordKind
+from pgm.flight.record import SHEDDING, FlightKind
 from pgm.flight.verdicts.life import PacketLife, PacketState, Presence
 from pgm.flight.verdicts.view import FlightEvent, NodeFlight
 from pgm.units import MILLISECOND, SECOND
@@ -104,13 +104,13 @@ class _Story:
     def steps(self, node: NodeFlight) -> list[Step]:
         """Return the steps of one node."""
         state = self.life.state(node)
-        naks = self.life.events(node, RecordKind.NAK_OUT)
+        naks = self.life.events(node, FlightKind.NAK_OUT)
         start_ns = state.gap_ns or (naks[0].time_ns if naks else 0)
         if not start_ns:
             return []
         end_ns = state.end_ns
         marks = [event for event in naks if event.time_ns >= start_ns - _TOLERANCE_NS]
-        marks += [event for event in self.life.events(node, RecordKind.SUPPRESSED) if event.time_ns >= start_ns]
+        marks += [event for event in self.life.events(node, FlightKind.SUPPRESSED) if event.time_ns >= start_ns]
         marks.sort(key=lambda event: event.time_ns)
         steps: list[Step] = []
         at_ns = start_ns
@@ -165,12 +165,12 @@ class _Story:
     def _attempt(self, node: NodeFlight, state: PacketState, mark: FlightEvent, next_ns: int) -> list[Step]:
         """Return the steps of one request, up to the next one or the end."""
         own = [event for event in self.life.events(node) if mark.time_ns <= event.time_ns <= next_ns + 1]
-        ncf = next((event for event in own if event.kind is RecordKind.NCF_IN), None)
+        ncf = next((event for event in own if event.kind is FlightKind.NCF_IN), None)
         timeout = next(
-            (event for event in own if event.kind in (RecordKind.NCF_TIMEOUT, RecordKind.RDATA_TIMEOUT)), None
+            (event for event in own if event.kind in (FlightKind.NCF_TIMEOUT, FlightKind.RDATA_TIMEOUT)), None
         )
         end_ns = state.end_ns if state.end_ns and state.end_ns <= next_ns + 1 else 0
-        is_own = mark.kind is RecordKind.NAK_OUT
+        is_own = mark.kind is FlightKind.NAK_OUT
         address = mark.peer if is_own else ncf.peer if ncf is not None else ""
         parent = self.life.view.node_at(address, mark.segment) if address else None
         name = parent.name if parent is not None else address or "another node"
@@ -208,16 +208,16 @@ class _Story:
         shed = self._shed(parent, window, own)
         if shed is not None:
             return "nak-shed", f"a budget of {parent.name} refused it ({shed.cause})", shed.cause
-        if not any(event.peer in own for event in self._within(parent, window, RecordKind.NAK_IN)):
+        if not any(event.peer in own for event in self._within(parent, window, FlightKind.NAK_IN)):
             return self._fate_on_the_way(parent, nak, window)
-        if self._within(parent, window, RecordKind.NCF_OUT):
+        if self._within(parent, window, FlightKind.NCF_OUT):
             return "ncf-lost", f"{parent.name} confirmed, and the confirmation was lost on its way", ""
         return "unconfirmed", f"{parent.name} got the request and did not confirm it", ""
 
     def _fate_on_the_way(self, parent: NodeFlight, nak: FlightEvent, window: tuple[int, int]) -> tuple[str, str, str]:
         """Return kind, reason and counter of a request that its parent has not recorded."""
         until_ns = window[1] + parent.timer("flight_sample_ivl")
-        for event in parent.events(None, None, (RecordKind.DROPPED,)):
+        for event in parent.events(None, None, (FlightKind.DROPPED,)):
             if event.cause == "socket_drops" and window[0] <= event.time_ns <= until_ns:
                 text = f"the receive buffer of {parent.name} was full ({event.value:,} packets dropped)"
                 return "nak-dropped", text, event.cause
@@ -228,18 +228,18 @@ class _Story:
 
     def _restarted(self, parent: NodeFlight, at_ns: int) -> bool:
         """Return whether a parent began anew after an instant, and had recorded nothing for long before that."""
-        begins = [event.time_ns for event in parent.events(None, None, (RecordKind.BEGAN,)) if event.time_ns > at_ns]
+        begins = [event.time_ns for event in parent.events(None, None, (FlightKind.BEGAN,)) if event.time_ns > at_ns]
         if not begins:
             return False
         before = [event.time_ns for event in parent.events(self.life.tsi, None) if event.time_ns < begins[0]]
         return not before or before[-1] < at_ns
 
-    def _within(self, node: NodeFlight, window: tuple[int, int], *kinds: RecordKind) -> list[FlightEvent]:
+    def _within(self, node: NodeFlight, window: tuple[int, int], *kinds: FlightKind) -> list[FlightEvent]:
         return [event for event in self.life.events(node, *kinds) if window[0] <= event.time_ns <= window[1]]
 
     def _shed(self, parent: NodeFlight, window: tuple[int, int], peers: set[Nla]) -> FlightEvent | None:
         """Return a budget of a parent that a request of these addresses met."""
-        sheds = self._within(parent, window, RecordKind.SHED)
+        sheds = self._within(parent, window, FlightKind.SHED)
         return next((event for event in sheds if event.peer in peers and event.cause in _BUDGETS), None)
 
     def _lacked(self, parent: NodeFlight, at_ns: int) -> bool:
@@ -247,7 +247,7 @@ class _Story:
         state = self.life.state(parent)
         if state.presence is Presence.MISSED:
             return state.gap_ns <= at_ns + _TOLERANCE_NS and not 0 < state.end_ns < at_ns - _TOLERANCE_NS
-        return any(event.time_ns >= at_ns - _TOLERANCE_NS for event in self.life.events(parent, RecordKind.NAK_OUT))
+        return any(event.time_ns >= at_ns - _TOLERANCE_NS for event in self.life.events(parent, FlightKind.NAK_OUT))
 
     def _of_parent(self, attempt: _Attempt, at_ns: int) -> list[Step]:
         """Return the steps of a parent that had to ask for the packet itself."""
@@ -278,7 +278,7 @@ class _Story:
             return [Step("unanswered", node, text, after_ns, stop_ns, name, failed=True)]
         steps = self._of_parent(attempt, after_ns)
         window = (after_ns - _TOLERANCE_NS, min(stop_ns, attempt.until_ns) + _TOLERANCE_NS)
-        if self._within(parent, window, RecordKind.RDATA_OUT, RecordKind.MENDED):
+        if self._within(parent, window, FlightKind.RDATA_OUT, FlightKind.MENDED):
             begin_ns = min(stop_ns, max(after_ns, steps[-1].to_ns)) if steps else after_ns
             text = f"{name} sent the repair, which did not reach {node}"
             return [*steps, Step("rdata-lost", node, text, begin_ns, stop_ns, name, failed=True)]

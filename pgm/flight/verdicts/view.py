@@ -9,7 +9,7 @@ import numpy as np
 
 from pgm.errors import UsageError
 from pgm.flight.contents import RingContents
-from pgm.flight.record import RecordKind, address_text
+from pgm.flight.record import FlightKind, address_text
 from pgm.flight.verdicts.clocks import HostClock, estimate_clocks
 from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.sequence_numbers import MASK
@@ -21,7 +21,7 @@ class FlightEvent:
 
     node: str
     time_ns: int
-    kind: RecordKind
+    kind: FlightKind
     first: int
     count: int
     segment: str
@@ -37,7 +37,7 @@ class FlightEvent:
 
 
 @attrs.frozen
-class Place:
+class NodeFlightPlace:
     """Place of a node on a segment."""
 
     segment: str
@@ -69,11 +69,12 @@ class NodeFlight:
         return str(self.contents[0].facts["host"])
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[NodeFlightPlace, ...]:
         """Places of the node on its segments."""
         rows = self.contents[0].facts["segments"]
         return tuple(
-            Place(str(row["name"]), str(row["side"]), str(row["address"]), bool(row["is_leg"])) for row in rows
+            NodeFlightPlace(str(row["name"]), str(row["side"]), str(row["address"]), bool(row["is_leg"]))
+            for row in rows
         )
 
     @property
@@ -119,7 +120,7 @@ class NodeFlight:
         """Whether the node stands in for another relay."""
         return bool(self.contents[0].facts["is_standby"])
 
-    def events(self, tsi: Tsi | None, sqn: int | None, kinds: Sequence[RecordKind] = ()) -> list[FlightEvent]:
+    def events(self, tsi: Tsi | None, sqn: int | None, kinds: Sequence[FlightKind] = ()) -> list[FlightEvent]:
         """Return events in the order of time: of a session, or of no session if None; about a sqn, or about any."""
         found: list[FlightEvent] = []
         for contents, shift_ns in zip(self.contents, self.shifts_ns, strict=True):
@@ -136,7 +137,7 @@ class NodeFlight:
 
     def _event(self, contents: RingContents, row: np.void, shift_ns: int) -> FlightEvent | None:
         try:
-            kind = RecordKind(int(row["kind"]))
+            kind = FlightKind(int(row["kind"]))
         except ValueError:
             return None  # a kind of a later version
         return FlightEvent(

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import attrs
 
-from pgm.flight.record import RecordKind
+from pgm.flight.record import FlightKind
 from pgm.flight.verdicts.explanation import Explanation, explain
 from pgm.flight.verdicts.view import FlightView, NodeFlight
 from pgm.wire.formats import Tsi
 
-_ARRIVALS = (RecordKind.REPAIRED, RecordKind.LATE)
+_ARRIVALS = (FlightKind.REPAIRED, FlightKind.LATE)
 
 
 @attrs.frozen
@@ -37,11 +37,11 @@ def worst_troubles(view: FlightView, most: int, stream: str | None = None) -> li
 
 
 def _troubles(node: NodeFlight, tsis: set[Tsi] | None) -> Iterator[Trouble]:
-    end = RecordKind.LOST if node.role == "receiver" else RecordKind.GAVE_UP
+    end = FlightKind.LOST if node.role == "receiver" else FlightKind.GAVE_UP
     for tsi in node.tsis_any() if tsis is None else tsis & node.tsis_any():
         for event in node.events(tsi, None, (end, *_ARRIVALS)):
             is_lost = event.kind is end
-            took_ns = 0 if is_lost and end is RecordKind.LOST else event.value
+            took_ns = 0 if is_lost and end is FlightKind.LOST else event.value
             yield Trouble(
                 node.name,
                 tsi,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
+from pgm.core.segment import Channel
 from pgm.sim.links import Arrival, SimulatedLink
 from pgm.sim.world import World
 from pgm.wire.control_packets import Nak
-from pgm.wire.formats import PacketType
+from pgm.wire.formats import Nla, PacketType
 from pgm.wire.train import Data, Train
 
 
@@ -87,14 +88,16 @@ class Planter:
 def note_refused(world: World, node: str) -> set[int]:
     """Return a set that fills with the sqns of data that the full sockets of a node refuse."""
     refused: set[int] = set()
-    sockets = world.nodes[node].sockets
-    add: Callable[..., bool] = sockets.add
+    station = world.nodes[node]
+    hear = station.hear
 
-    def noted(train: Train, *args: object) -> bool:
-        if add(train, *args):
-            return True
-        refused.update(sqn for packet in train.packets() for kind, sqn in keys_of(packet) if kind is PacketType.ODATA)
-        return False
+    def noted(train: Train, channel: Channel, peer: Nla) -> None:
+        drops = station.total("socket_drops")
+        hear(train, channel, peer)
+        if station.total("socket_drops") > drops:
+            refused.update(
+                sqn for packet in train.packets() for kind, sqn in keys_of(packet) if kind is PacketType.ODATA
+            )
 
-    sockets.add = noted  # type: ignore[method-assign]
+    station.hear = noted  # type: ignore[method-assign]
     return refused

@@ -10,7 +10,7 @@ import pytest
 
 from pgm.flight.contents import RingContents, from_json_untrusted, to_json
 from pgm.flight.excerpt import about_packets, worst_of
-from pgm.flight.record import KINDS, RecordKind
+from pgm.flight.record import KINDS, FlightKind
 from pgm.flight.verdicts.explanation import explain
 from pgm.flight.verdicts.json_schema import SCHEMA
 from pgm.flight.verdicts.ladder import ladder_svg
@@ -78,4 +78,4 @@ def test_worst_troubles_are_those_of_whole_rings(rings: list[RingContents]) -> N
 
 
 def test_every_kind_of_record_has_a_name_in_json() -> None:
-    assert set(EVENT_NAMES) == set(KINDS) == set(RecordKind)
+    assert set(EVENT_NAMES) == set(KINDS) == set(FlightKind)

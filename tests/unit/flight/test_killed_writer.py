@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pgm.flight.contents import read_ring
-from pgm.flight.record import NO_PEER, RECORD_OCTETS, Body, RecordKind
+from pgm.flight.record import NO_PEER, RECORD_OCTETS, Body, FlightKind
 from pgm.flight.ring import HEAD_OCTETS, RingFile
 
 _RECORDS = 2000
@@ -27,7 +27,7 @@ while True:
 
 
 def body(number: int) -> Body:
-    return (number, number, number, 1, 0, 0, RecordKind.GAP, 0, 0, NO_PEER, number & 0xFFFF)
+    return (number, number, number, 1, 0, 0, FlightKind.GAP, 0, 0, NO_PEER, number & 0xFFFF)
 
 
 def test_ring_of_a_killed_process_has_all_records_but_a_torn_one(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pgm.flight.contents import (
     to_json,
     unpack_untrusted,
 )
-from pgm.flight.record import NO_PEER, NO_SEGMENT, RECORD_OCTETS, Body, RecordKind, address_octets, address_text
+from pgm.flight.record import NO_PEER, NO_SEGMENT, RECORD_OCTETS, Body, FlightKind, address_octets, address_text
 from pgm.flight.ring import HEAD_OCTETS, MOST_SESSIONS, FlightRing, RingFile
 
 FACTS = {
@@ -34,7 +34,7 @@ TSI = bytes(range(8))
 
 
 def body(first: int, time_ns: int = 0, place: int = 0) -> Body:
-    return (time_ns, 5, first, 1, place, 0, RecordKind.GAP, NO_SEGMENT, 0, NO_PEER, 0)
+    return (time_ns, 5, first, 1, place, 0, FlightKind.GAP, NO_SEGMENT, 0, NO_PEER, 0)
 
 
 def memory(records: int) -> bytearray:
@@ -158,7 +158,7 @@ def test_packed_ring_and_json_have_the_same_contents(tmp_path: Path) -> None:
     place = file.ring.session(TSI, 7500)
     peer = address_octets("10.0.0.7")
     for number in range(50):
-        file.ring.append((number, -number, number, 2, place, 1, RecordKind.NAK_OUT, 0, 0, peer, 3))
+        file.ring.append((number, -number, number, 2, place, 1, FlightKind.NAK_OUT, 0, 0, peer, 3))
     file.close()
     read = read_ring(path)
     packed = unpack_untrusted(pack(path))
