@@ -54,7 +54,7 @@ def render() -> str:
 
 
 def _verdicts() -> list[str]:
-    """Return the part about verdicts and their JSON."""
+    """Return the sections on verdicts and JSON."""
     return [
         "## Verdicts",
         "",
