@@ -307,7 +307,7 @@ def _joined(train: Send, tail: Send) -> Send | None:
     if isinstance(octets, bytes) or isinstance(more, bytes):
         return None
     memory = octets.base
-    if not isinstance(memory, np.ndarray) or memory is not more.base:
+    if not isinstance(memory, np.ndarray) or memory is not more.base or memory.ndim != 1:
         return None
     if (train.to, train.hops) != (tail.to, tail.hops) or not len(more) == tail.stride <= stride or len(octets) % stride:
         return None
