@@ -21,7 +21,7 @@ LISTS = {
     "design": (
         "Attacks on the design",
         "These attacks are known from other implementations of PGM, and from their code.",
-        15,
+        16,
     ),
 }
 
