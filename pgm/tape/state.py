@@ -2,7 +2,8 @@
 
 A core is a graph of plain objects, so pickle saves it. Three things need care. Packets lie in chunks of memory that
 many runs share, and cores join runs that are adjacent in memory: arrays are therefore saved as views of blocks, and
-overlapping views share their block again. Objects of the application or of the operating system lie outside of the
+overlapping views share their block again. Of a chunk only the octets of packets are saved: the others may be anything that
+the process had in its memory before. Objects of the application or of the operating system lie outside of the
 cores, and are saved as names. Keys refuse to be pickled.
 
 Loading runs no code outside of the cores: `_Unpickler` finds names of the sans-IO layers alone.
@@ -21,23 +22,27 @@ import sys
 import types
 import weakref
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
+from pgm.core.structures.arena import Arena
+from pgm.core.structures.ranges import Span
 from pgm.errors import TapeError
+from pgm.wire.packet_run import Run
 from pgm.wire.train import Octets
 
 MAGIC = b"PGMSTAT1"
 # Magic, CRC-32 of all that follows, octets of the pickle, number of blocks, number of arrays.
 _HEAD, _COUNTS = struct.Struct("<8sI"), struct.Struct("<QQQ")
-_BLOCK = struct.Struct("<QQ")  # octets of a block, and those stored: zeros at the end are left out
+_BLOCK = struct.Struct("<QQ")  # octets of a block, and number of its parts that are in use
+_PART = struct.Struct("<QQ")  # offset and octets of a part
 # Block, offset in it, identity and octets of the saved array, writable, then its dtype, shape and strides.
 _ARRAY = struct.Struct("<QQQQ?BB")
 _DTYPE_OCTETS = 16
-_PAGE = 4096
 
 # Packages whose classes and functions a state may name. None of their modules does input or output.
 _PACKAGES = ("pgm.core", "pgm.wire", "pgm.fec", "pgm.parameters", "pgm.units", "aggregator", "repairer")
@@ -120,10 +125,20 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, protocol=5)
         self._names = {**_constants(), **outsiders}
         self.arrays: list[np.ndarray[Any, Any]] = []
+        self.spans: list[tuple[int, int]] = []  # octets in memory that packets occupy
+        self.chunks: set[int] = set()  # identities of arrays of which only those octets are saved
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how an array, or an object outside of the cores, is saved."""
         kind = type(obj)
+        if kind is Run:
+            begin = obj.buffer.__array_interface__["data"][0] + obj.offset
+            self.spans.append((begin, begin + obj.octets))
+            self.chunks.add(id(obj.buffer))
+            return NotImplemented
+        if kind is Arena:
+            self.chunks.update(map(id, obj.all_chunks))
+            return NotImplemented
         if kind is np.ndarray and not obj.dtype.hasobject:
             self.arrays.append(obj)
             return array, (len(self.arrays) - 1,)
@@ -154,12 +169,11 @@ def save(value: Any, outsiders: Mapping[int, str]) -> list[bytes | memoryview]:
         raise TapeError(
             f"the state of this node cannot be saved: {error}", remedy="run the node without --tape"
         ) from None
-    blocks, rows = _blocks_of(pickler.arrays)
-    pieces: list[bytes | memoryview] = []
-    for block in blocks:
-        stored = _used_octets(block)
-        pieces += [_BLOCK.pack(block.nbytes, stored), block[:stored].data]
-    pieces += rows
+    bounds = [np.lib.array_utils.byte_bounds(one) for one in pickler.arrays]
+    blocks = _joined(bounds)
+    whole = (one for one, array in zip(bounds, pickler.arrays, strict=True) if id(array) not in pickler.chunks)
+    rows = _rows_of(pickler.arrays, bounds, blocks)
+    pieces = [*_pieces_of(blocks, _joined([*pickler.spans, *whole])), *rows]
     pieces.append(file.getvalue())
     pieces.insert(0, _COUNTS.pack(len(pieces[-1]), len(blocks), len(rows)))
     checksum = 0
@@ -168,40 +182,48 @@ def save(value: Any, outsiders: Mapping[int, str]) -> list[bytes | memoryview]:
     return [_HEAD.pack(MAGIC, checksum), *pieces]
 
 
-def _blocks_of(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[list[Octets], list[bytes]]:
-    """Return the memory of arrays, and a row for each array; overlapping arrays are views of one block."""
-    bounds = [np.lib.array_utils.byte_bounds(one) for one in arrays]
-    order = sorted(range(len(arrays)), key=lambda index: bounds[index])
-    blocks: list[tuple[int, int]] = []
-    block_of = [0] * len(arrays)
-    for index in order:
-        begin, end = bounds[index]
-        if blocks and begin < blocks[-1][1]:
-            blocks[-1] = blocks[-1][0], max(blocks[-1][1], end)
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, with overlapping ones as one."""
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
         else:
-            blocks.append((begin, end))
-        block_of[index] = len(blocks) - 1
+            joined.append((begin, end))
+    return joined
+
+
+def _rows_of(arrays: Sequence[np.ndarray[Any, Any]], bounds: Sequence[Span], blocks: Sequence[Span]) -> list[bytes]:
+    """Return a row for each array: its place in a block, and its form."""
+    begins = [begin for begin, _ in blocks]
     rows = []
-    for index, one in enumerate(arrays):
-        offset = one.__array_interface__["data"][0] - blocks[block_of[index]][0] if one.size else 0
-        head = _ARRAY.pack(block_of[index], offset, id(one), one.nbytes, one.flags.writeable, one.ndim, 0)
+    for one, (begin, _) in zip(arrays, bounds, strict=True):
+        block = bisect_right(begins, begin) - 1
+        offset = one.__array_interface__["data"][0] - begins[block] if one.size else 0
+        head = _ARRAY.pack(block, offset, id(one), one.nbytes, one.flags.writeable, one.ndim, 0)
         dtype = one.dtype.str.encode().ljust(_DTYPE_OCTETS)
         rows.append(head + dtype + struct.pack(f"<{2 * one.ndim}q", *one.shape, *one.strides))
-    return [_memory(begin, end, arrays) for begin, end in blocks], rows
+    return rows
 
 
-def _memory(begin: int, end: int, _owners: object) -> Octets:
-    """Return the octets of an interval of memory, which belongs to `_owners`."""
+def _pieces_of(blocks: Sequence[Span], used: Sequence[Span]) -> Iterator[bytes | memoryview]:
+    """Yield blocks of memory, each with the parts of it that are in use."""
+    parts: list[list[Span]] = [[] for _ in blocks]
+    begins = [begin for begin, _ in blocks]
+    for begin, end in used:
+        if end > begin:
+            parts[bisect_right(begins, begin) - 1].append((begin, end))
+    for (low, high), own in zip(blocks, parts, strict=True):
+        yield _BLOCK.pack(high - low, len(own))
+        for begin, end in own:
+            yield _PART.pack(begin - low, end - begin)
+            yield _memory(begin, end).data
+
+
+def _memory(begin: int, end: int) -> Octets:
+    """Return the octets of an interval of memory, which arrays of the state keep."""
     interface = {"data": (begin, True), "shape": (end - begin,), "typestr": "|u1", "version": 3}
-    return np.asarray(types.SimpleNamespace(__array_interface__=interface)) if end > begin else np.empty(0, np.uint8)
-
-
-def _used_octets(block: Octets) -> int:
-    """Return the octets up to the last page that is not zero: chunks are mapped before they are filled."""
-    at = block.nbytes
-    while at and not block[max(0, at - _PAGE) : at].any():
-        at = max(0, at - _PAGE)
-    return at
+    return np.asarray(types.SimpleNamespace(__array_interface__=interface))
 
 
 # Loading
@@ -264,12 +286,15 @@ def _load(octets: memoryview, outsiders: Mapping[str, object]) -> LoadedState:
     at = _HEAD.size + _COUNTS.size
     blocks: list[Octets] = []
     for _ in range(block_count):
-        size, stored = _BLOCK.unpack_from(octets, at)
+        size, parts = _BLOCK.unpack_from(octets, at)
         at += _BLOCK.size
         block = np.zeros(size, np.uint8)
-        block[:stored] = octets[at : at + stored]
+        for _ in range(parts):
+            offset, length = _PART.unpack_from(octets, at)
+            at += _PART.size
+            block.data[offset : offset + length] = octets[at : at + length]
+            at += length
         blocks.append(block)
-        at += stored
     arrays: list[np.ndarray[Any, Any]] = []
     by_identity: weakref.WeakValueDictionary[tuple[int, int], np.ndarray[Any, Any]] = weakref.WeakValueDictionary()
     for _ in range(array_count):

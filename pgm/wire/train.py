@@ -209,13 +209,13 @@ class DataWithGaps:
         empty = low - rows[-1]
         if not 0 < empty <= most or empty * stride > keeping.room or offset + (end - empty) * stride != keeping.end:
             return False
-        view = data.buffer.data
+        view, octets = data.buffer.data, empty * stride
+        view[keeping.end : keeping.end + octets] = bytes(octets)  # a hole has no octets of others, for tapes
         for index in range(len(rows) - 1, 0, -1):
             (low, end), row = spans[index], rows[index]
             begin = offset + row * stride
             view[offset + low * stride : offset + end * stride] = view[begin : begin + (end - low) * stride]
             rows[index] = low
-        octets = empty * stride
         keeping.end += octets
         keeping.room -= octets
         keeping.grown += octets

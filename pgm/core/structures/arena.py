@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import sys
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -115,6 +115,20 @@ class Arena:
         self._view = self._chunk.data  # a reference to the chunk, so it must be deleted with `_chunk`
         self._at = 0
         self._cold: tuple[Octets, int] | None = None  # a chunk that is being mapped, and the end of its mapped part
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a tape, without the view of the current chunk."""
+        return {name: value for name, value in self.__dict__.items() if name != "_view"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a saved arena."""
+        self.__dict__.update(state)
+        self._view = self._chunk.data
+
+    @property
+    def all_chunks(self) -> list[Octets]:
+        """Return the chunks. Most of their octets may never have been written."""
+        return [*self._others, self._chunk, *(() if self._cold is None else (self._cold[0],))]
 
     @property
     def chunks(self) -> int:

@@ -3,14 +3,18 @@
 import os
 import pickle
 import struct
+import sys
+import types
 import zlib
 
 import numpy as np
 import pytest
 
 from pgm.core.loss_observer import NO_OBSERVER
+from pgm.core.structures.arena import Arena, ProcessMemory
 from pgm.errors import TapeError
 from pgm.tape.state import load, save
+from pgm.wire.train import Run
 
 
 def reloaded(value):
@@ -42,12 +46,37 @@ def test_state_keeps_arrays_that_may_not_be_written():
     assert not array.flags.writeable
 
 
-def test_state_leaves_out_pages_that_were_never_filled():
-    chunk = np.zeros(4 << 20, np.uint8)
-    chunk[:100] = 1
-    octets = b"".join(save(chunk, {}))
-    assert len(octets) < 10_000
-    assert np.array_equal(load(octets, {}).value, chunk)
+def test_state_leaves_out_octets_of_chunks_without_packets():
+    chunk = np.full(1 << 20, ord("S"), np.uint8)  # what other parts of the process left there
+    chunk[1000:3000] = 7
+    run = Run(5, 2, chunk, 1000, 1000, 24)
+    octets = b"".join(save([run, chunk], {}))
+    assert b"SSSS" not in octets
+    assert len(octets) < 4000
+    found, same = load(octets, {}).value
+    assert found.buffer is same
+    assert np.array_equal(found.rows, run.rows)
+    assert found.buffer.nbytes == chunk.nbytes
+
+
+def test_state_of_an_arena_has_its_packets_alone():
+    arena = Arena(memory=DirtyMemory())
+    chunk, at = arena.put(b"packet" * 4)
+    run = Run(0, 1, chunk, at, 24, 24)
+    octets = b"".join(save([arena, run], {}))
+    assert b"SSSS" not in octets
+    found, packet = load(octets, {}).value
+    assert bytes(packet.rows.data) == b"packet" * 4
+    assert found.put(b"more") == (packet.buffer, 24)  # beside it, as before
+
+
+class DirtyMemory(ProcessMemory):
+    def untouched(self, octets):
+        return np.full(octets, ord("S"), np.uint8)
+
+
+DirtyMemory.__module__ = "pgm.core.tests"  # a state takes no classes of tests
+sys.modules.setdefault("pgm.core.tests", types.ModuleType("pgm.core.tests")).DirtyMemory = DirtyMemory
 
 
 def test_state_keeps_constants_of_the_cores_and_objects_outside():
