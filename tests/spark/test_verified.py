@@ -193,7 +193,7 @@ def test_keys_open_the_values_of_proved_rows(tmp_path: Path, tree: Path) -> None
         key_file.chmod(0o644)
         with pytest.raises(BadOption, match="is open to other users: mode 0644"):
             _rows(chosen, PgmReader(chosen).partitions()[0])
-    with pytest.raises(BadOption, match="option signatures is missing"):
+    with pytest.raises(BadOption, match="option keys needs signatures"):
         options("grpc://127.0.0.1:1", None, keys=key_file)
 
 

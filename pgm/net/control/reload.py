@@ -20,7 +20,13 @@ from pgm.topology.plan import plan_node
 from pgm.units import format_fraction, format_rate
 
 _LOSSES = ("loss", "burst_loss", "burst_length")
-_OF_THE_COMMAND = ("telemetry", "reasons", "file")  # fields of a plan that an option may replace, or that only explain
+_OF_THE_COMMAND = (
+    "telemetry",
+    "tape",
+    "reasons",
+    "file",
+    "digest",
+)  # fields of a plan that an option may replace, or that only explain
 
 
 def has_terminal() -> bool:

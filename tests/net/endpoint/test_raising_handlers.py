@@ -30,10 +30,15 @@ SENT = [b"%d" % number for number in range(50)]
 class Seen:
     """Observer that keeps the performed effects."""
 
+    sees_singles = False
+
     def __init__(self) -> None:
         self.effects: list[object] = []
 
     def received(self, *_: object) -> None:
+        pass
+
+    def taken(self) -> None:
         pass
 
     def performed(self, effects: Effects, now_ns: int) -> None:

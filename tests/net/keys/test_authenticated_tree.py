@@ -28,9 +28,10 @@ PARENTS = ("source", "relay", "repairer")
 @pytest.fixture
 def topology(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
     monkeypatch.setenv("PGM_KEY_DIR", str(tmp_path / "keys"))
-    text = below_a_relay(place, rate="100Mbit/s", loss='{ loss = "5%" }', has_repairer=True).replace(
-        "data_port = 7500", "data_port = 7500\nauthenticated = true", 1
-    )
+    refusal = "kernel_refusal_after = 0"  # every forgery reaches its node
+    text = below_a_relay(
+        place, rate="100Mbit/s", loss='{ loss = "5%" }', has_repairer=True, parameters=refusal
+    ).replace("data_port = 7500", "data_port = 7500\nauthenticated = true", 1)
     lines = "\n".join(f'{name} = ["{keys.public.line}"]' for name, keys in KEYS.items())
     found = loads(f"{text}\n[keys]\n{lines}\n")
     for name, keys in KEYS.items():
