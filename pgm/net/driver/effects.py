@@ -87,10 +87,6 @@ class EffectPerformer:
         """Send accepted data, at once or soon."""
         raise NotImplementedError
 
-    def push_alone(self) -> None:
-        """Send a message behind which no other comes now."""
-        self.push()
-
     def call(self, function: Callable[P, Effects], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call the core, and perform the effects."""
         try:

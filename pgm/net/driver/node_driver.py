@@ -71,14 +71,6 @@ class NodeDriver(EffectPerformer):
         """Run until cancelled."""
         raise NotImplementedError
 
-    def push_alone(self) -> None:
-        """Send a message behind which no other comes now, in the call of its sender: a wake-up would cost more."""
-        now_ns = self.now_ns()
-        if self.is_held_up or self.core.deadline_ns > now_ns:
-            self.push()
-        else:
-            self.perform(self.core.handle_deadline(now_ns))
-
     def leave(self) -> None:
         """Leave the links."""
         self.links.leave(self)

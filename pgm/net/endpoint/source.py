@@ -121,21 +121,21 @@ class SourceEndpoint(SourceView[D]):
         `txw_unsent_secs` of the rate, are accepted and not sent. Raises `PayloadTooLarge` if the window cannot hold the
         message, `SourceClosed` after closing, `UsageError` for invalid names.
         """
-        is_alone = False
         if self._packer is None and subject is None and to is None:
             self._sends += 1
             await self._waits.pause(yields=self._sends % _SENDS_PER_CHECKPOINT == 0)
             now_ns = time.monotonic_ns()
             alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
             # The general path wakes the driver's tasks, once for this message and once for all behind it.
-            is_alone = now_ns >= alone_from_ns and not self._driver.is_held_up and not self.giver.is_wanted
-            if is_alone and (sqn := self.single.send(payload, now_ns)) is not None:
-                return sqn
+            if now_ns >= alone_from_ns and not self._driver.is_held_up and not self.giver.is_wanted:
+                sqn = self.single.send(payload, now_ns)
+                if sqn is not None:
+                    return sqn
         # `submit` written out: its coroutine would take 7 % of the time of a message that shares a packet.
         await self._wait_for_room()
-        first = self._accept(payload, subject, to, flush=flush)
-        (self._driver.push_alone if is_alone else self._driver.push)()
-        return first
+        sqn = self._accept(payload, subject, to, flush=flush)
+        self._driver.push()
+        return sqn
 
     async def submit(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool) -> int:
         """Send one message on the general path."""

@@ -57,12 +57,6 @@ def _forgeries(tree: Tree, path: str) -> list[bytes]:
     ]
 
 
-async def test_lone_message_and_its_proof_leave_in_send(topology: Topology) -> None:
-    async with pgm.open_source(topology, node="source") as source:
-        await source.send(b"text")
-        assert source.counters.odata_packets == 2
-
-
 async def test_forged_spms_end_at_the_first_node(topology: Topology, place: Place) -> None:
     began_ns = time.monotonic_ns()
     async with running(topology, *BELOW, "source") as tree:
