@@ -238,6 +238,7 @@ def test_command_goes_on_where_it_was_killed(place: Place, tmp_path: Path) -> No
             first.line_with(" opened: ")
             source.send_batch(LINES[:50], flush=True)
             printed = until_printed(first, 50)
+            nodes.until("repairer", lambda _: (tmp_path / "desk").stat().st_size)  # a position is saved
             first.kill()
             source.send_batch(LINES[50:100], flush=True)
             nodes.until("repairer", lambda snapshot: count(snapshot, "received_packets") >= 100)
