@@ -1,4 +1,4 @@
-"""Private files of this user, and protection of the memory of a process that reads them.
+"""Private files of this user, shared memory in files, and protection of the memory of a process that reads keys.
 
 The memory is protected from core dumps and from debuggers of the user.
 """
@@ -6,16 +6,18 @@ The memory is protected from core dumps and from debuggers of the user.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
 
-from pgm.errors import KeyRefused
+from pgm.errors import KeyRefused, ProcessError
 
 PR_SET_DUMPABLE = 4  # of prctl(2)
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -58,3 +60,39 @@ def flaw_of(status: os.stat_result) -> tuple[str, str] | None:
         remedy = "chmod 600 {path}; other users may know the keys: replace them with pgm keys rotate"
         return f"is open to other users: mode {mode:04o}", remedy
     return None
+
+
+def boot_id() -> str:
+    """Return the id of this boot: all processes of one boot have the same monotonic clock. Empty where it is hidden."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def open_own(path: Path, called: str, elsewhere: str) -> int:
+    """Open or create a file that only this user may use, lock it, and return its descriptor.
+
+    Errors name the file as it is `called`, and `elsewhere` as the way to another file. Raises `ProcessError`.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
+    except OSError as error:
+        raise ProcessError(f"{called} {path} cannot be opened: {error.strerror}", remedy=elsewhere) from error
+    status = os.fstat(fd)
+    problem, remedy = "", f"remove the file, or {elsewhere}"
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        problem = "is not a regular file with one name"
+    elif status.st_uid != os.geteuid():
+        problem = f"belongs to user {status.st_uid}"
+    elif status.st_mode & _OTHERS:
+        problem = f"may be used by others: mode {stat.S_IMODE(status.st_mode):04o}"
+    else:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            problem, remedy = "is in use by another process", "stop that process: each node runs once"
+    if problem:
+        os.close(fd)
+        raise ProcessError(f"{called} {path} {problem}", remedy=remedy)
+    return fd

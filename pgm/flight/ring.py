@@ -10,11 +10,9 @@ as records need room, and every step is reserved first. A write to a mapped page
 
 from __future__ import annotations
 
-import fcntl
 import json
 import mmap
 import os
-import stat
 import struct
 import threading
 import zlib
@@ -26,6 +24,7 @@ import numpy as np
 
 from pgm.errors import ProcessError
 from pgm.flight.record import NO_TSI, RECORD, RECORD_OCTETS, Body, is_whole, seal_record
+from pgm.own_files import boot_id, open_own
 from pgm.units import KIB, MIB
 from pgm.wire.formats import Tsi
 
@@ -43,8 +42,6 @@ SESSION = np.dtype([("tsi", "V8"), ("data_port", "<u2"), ("used", "u1"), ("spare
 MOST_SESSIONS = (HEAD_OCTETS - SESSIONS_AT) // SESSION.itemsize
 _STEP_OCTETS = MIB
 LEAST_OCTETS = 2 * HEAD_OCTETS
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 Facts: TypeAlias = dict[str, Any]
 
@@ -182,7 +179,7 @@ class RingFile:
         """Open or create the file in a folder that exists. Raises `ProcessError`."""
         self.path = path
         size = max(LEAST_OCTETS, most_octets)
-        self._fd = _open_own(path)
+        self._fd = open_own(path, "the flight recorder", "set flight_bytes = 0")
         try:
             if os.fstat(self._fd).st_size != size:
                 os.ftruncate(self._fd, 0)
@@ -209,29 +206,6 @@ class RingFile:
         self.ring.close()
         self._map.close()
         os.close(self._fd)
-
-
-def _open_own(path: Path) -> int:
-    """Open or create a file that only this user may use, and lock it. Raises `ProcessError`."""
-    remedy = f"remove {path}"
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
-    except OSError as error:
-        raise ProcessError(f"no flight recorder in {path}: {error.strerror}", remedy=remedy) from error
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            raise ProcessError(f"{path} is not a regular file with one name", remedy=remedy)
-        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
-            raise ProcessError(f"{path} may be used by other users", remedy=remedy)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise ProcessError(f"another process writes {path}", remedy="stop that process") from error
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
 
 
 def read_boot_id(memory: bytes | memoryview) -> str:
@@ -261,11 +235,3 @@ def read_facts_untrusted(memory: bytes | memoryview) -> Facts:
 def has_ring_head(memory: bytes | memoryview) -> bool:
     """Return whether octets begin with the head of a ring of this layout."""
     return len(memory) >= HEAD_OCTETS and _FRONT.unpack_from(memory) == (MAGIC, LAYOUT, RECORD_OCTETS)
-
-
-def boot_id() -> str:
-    """Return the id of this boot of the machine: nodes with the same id have the same monotonic clock."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

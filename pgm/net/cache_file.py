@@ -19,10 +19,8 @@ a file system in memory.
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
-import stat
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +34,7 @@ from pgm.core.structures.arena import CHUNK_OCTETS, PROCESS_MEMORY, Arena, popul
 from pgm.crc32 import crc32
 from pgm.errors import ProcessError
 from pgm.net.sockets.trusted_folders import make_folder
+from pgm.own_files import boot_id, open_own
 from pgm.units import MIB
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Octets, Run
@@ -43,7 +42,6 @@ from pgm.wire.train import Octets, Run
 Log = Callable[[str, str], None]  # code, text
 
 _MAGIC, _LAYOUT = b"pgmcache", 1
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _HEAD = struct.Struct("<8sI36sI")  # magic, layout, boot id, CRC-32 of these
 _HEAD_OCTETS = 4096  # a page
 _GENERATION = struct.Struct("<I")  # head of a slot; 0: never used
@@ -61,7 +59,6 @@ _SLOT_OCTETS = _RECORDS_OCTETS + CHUNK_OCTETS
 _MOST_GENERATION = 0xFFFFFFFF
 _MORE_SLOTS = 16  # chunks beside the cache: those that are read into, and those that sends still hold
 _LEFT_OCTETS, _LEFT_SHARE = 64 * MIB, 8  # left free in the file system: the octets or an eighth, whichever is less
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @attrs.define(eq=False)
@@ -84,7 +81,12 @@ class CacheFile:
         self._copies: Arena | None = None  # of packets that were not read into the file
         slots = -(-most_octets // CHUNK_OCTETS) + _MORE_SLOTS
         size = _HEAD_OCTETS + slots * _SLOT_OCTETS
-        self._fd = _open_own(path)
+        other = 'name another folder with cache = { directory = "..." }'
+        try:
+            make_folder(path.parent)
+        except OSError as error:
+            raise ProcessError(f"the cache file {path} cannot be opened: {error.strerror}", remedy=other) from error
+        self._fd = open_own(path, "the cache file", other)
         try:
             if not _is_of_this_boot(self._fd):
                 os.ftruncate(self._fd, 0)
@@ -245,41 +247,11 @@ def _entry_untrusted(record: bytes, chunk: Octets, now_ns: int) -> tuple[int, Sa
 
 
 def _head() -> bytes:
-    try:
-        boot_id = _BOOT_ID.read_bytes().strip()
-    except OSError:  # a container may hide it; times of an earlier boot are then mostly in the future
-        boot_id = b""
-    head = _HEAD.pack(_MAGIC, _LAYOUT, boot_id, 0)[: -_SUM.size]
+    # A container may hide the id of the boot; times of an earlier boot are then mostly in the future.
+    head = _HEAD.pack(_MAGIC, _LAYOUT, boot_id().encode(), 0)[: -_SUM.size]
     return head + _SUM.pack(crc32(head))
 
 
 def _is_of_this_boot(fd: int) -> bool:
     head = _head()
     return os.pread(fd, len(head), 0) == head
-
-
-def _open_own(path: Path) -> int:
-    """Open or create a file that only this user may use, and lock it. Raises `ProcessError`."""
-    other = 'name another folder with cache = { directory = "..." }'
-    try:
-        make_folder(path.parent)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
-    except OSError as error:
-        raise ProcessError(f"the cache file {path} cannot be opened: {error.strerror}", remedy=other) from error
-    status = os.fstat(fd)
-    problem, remedy = "", f"remove the file, or {other}"
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        problem = "is not a regular file with one name"
-    elif status.st_uid != os.geteuid():
-        problem = f"belongs to user {status.st_uid}"
-    elif status.st_mode & _OTHERS:
-        problem = f"may be used by others: mode {stat.S_IMODE(status.st_mode):04o}"
-    else:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            problem, remedy = "is in use by another process", "stop that process: each node runs once"
-    if problem:
-        os.close(fd)
-        raise ProcessError(f"the cache file {path} {problem}", remedy=remedy)
-    return fd

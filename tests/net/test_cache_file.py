@@ -272,5 +272,5 @@ def test_a_file_of_an_earlier_boot_is_an_empty_one(path: Path, monkeypatch: pyte
     filled(path)
     boot_id = path.with_name("boot_id")
     boot_id.write_text("00000000-0000-0000-0000-000000000000\n")
-    monkeypatch.setattr("pgm.net.cache_file._BOOT_ID", boot_id)
+    monkeypatch.setattr("pgm.own_files._BOOT_ID", boot_id)
     assert found(path) == (set(), 0)

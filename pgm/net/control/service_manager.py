@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from pgm.core.counters import Counters
+from pgm.net.control.outages import counters_of
 from pgm.net.driver.event_loops import current_loop
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.units import MICROSECOND, MILLISECOND, SECOND
@@ -63,35 +64,28 @@ async def report_to_managers(driver: NodeDriver, ready_ivl: int) -> None:
 async def _report(manager: ServiceManager, driver: NodeDriver, ready_ivl: int) -> None:
     loop = current_loop()
     since_ns = driver.now_ns()
-    while not _packets(driver) and driver.now_ns() - since_ns < ready_ivl:
+    while not _has_news(counters_of(driver)) and driver.now_ns() - since_ns < ready_ivl:
         manager.tell("STATUS=waiting for the first packet", *_signs_of_life(manager, driver))
         await loop.sleep(_CHECK_IVL / SECOND)
     manager.tell("READY=1")
     while True:
-        manager.tell(f"STATUS={status_line(driver)}", *_signs_of_life(manager, driver))
+        manager.tell(f"STATUS={status_line(counters_of(driver))}", *_signs_of_life(manager, driver))
         await loop.sleep((manager.watchdog_ivl // _FEEDS or _STATUS_IVL) / SECOND)
 
 
 def _signs_of_life(manager: ServiceManager, driver: NodeDriver) -> Iterator[str]:
     """Yield the sign of life, if the manager wants it and no core has a deadline that is overdue."""
     now_ns = driver.now_ns()
-    endpoints = driver.endpoints or (driver,)
-    if manager.watchdog_ivl and all(now_ns - one.core.deadline_ns < manager.watchdog_ivl for one in endpoints):
+    if manager.watchdog_ivl and all(now_ns - one.core.deadline_ns < manager.watchdog_ivl for one in driver.endpoints):
         yield "WATCHDOG=1"
 
 
-def _packets(driver: NodeDriver) -> int:
-    total = _total(driver)
-    return total.trains_in + total.odata_packets + total.spm_packets
+def _has_news(counters: Counters) -> bool:
+    return counters.trains_in + counters.odata_packets + counters.spm_packets > 0
 
 
-def status_line(driver: NodeDriver) -> str:
-    """Return one line about a node, as `systemctl status` shows it."""
-    total = _total(driver)
-    if not _packets(driver):
+def status_line(counters: Counters) -> str:
+    """Return one line about a node with these counters, as `systemctl status` shows it."""
+    if not _has_news(counters):
         return "no packet heard or sent yet"
-    return f"{total.trains_in:,} reads, {total.repaired_sqns:,} packets repaired, {total.lost_sqns:,} lost"
-
-
-def _total(driver: NodeDriver) -> Counters:
-    return Counters.total([driver.links.gone, *(one.core.counters for one in driver.endpoints or (driver,))])
+    return f"{counters.trains_in:,} reads, {counters.repaired_sqns:,} packets repaired, {counters.lost_sqns:,} lost"
