@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def _key_folder(topology: str, plans: Mapping[str, NodePlan]) -> str:
     return str(place_of(topology, "", chosen=Path(_KEYS)).directory) if has_keys else ""
 
 
-def _segments(plans: Any) -> dict[str, tuple[SegmentPlan, ...]]:
+def _segments(plans: Iterable[NodePlan]) -> dict[str, tuple[SegmentPlan, ...]]:
     """Return the segments on which nodes have addresses, each with its places."""
     found: dict[str, tuple[SegmentPlan, ...]] = {}
     for plan in plans:
