@@ -11,7 +11,7 @@ from tests.net.support.places import Place, one_segment
 from tests.net.support.processes import Process, Processes, Stream, count, processes
 
 SOON = (
-    'excess_nak_window_ivl = "200ms", excess_nak_check_ivl = "800ms", excess_nak_min_sqns = 50, excess_nak_share = "30%", '
+    'excess_nak_window_ivl = "500ms", excess_nak_check_ivl = "1s", excess_nak_min_sqns = 50, excess_nak_share = "30%", '
     'session_expiry = "20s"'
 )
 
