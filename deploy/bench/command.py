@@ -34,12 +34,12 @@ from deploy.bench.ratios import Ratios, ratios_of
 from deploy.bench.settings import SIZES, BenchSettings, FilesSettings, Row, ScaleSettings, allowed_buffer
 from deploy.bench.tree import MOST_SIMULATED
 from deploy.bench.view import ratios_table, remarks, rows_table
-from deploy.node.supervisor import heed_signals
 from deploy.terminal.options import PATH, option, parsed
 from deploy.terminal.output import command, print_json
 from deploy.terminal.svg import require_matplotlib
 from deploy.terminal.tables import console
 from pgm.errors import UsageError
+from pgm.net.control.signals import heed_signals
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS, Parameters
 from pgm.units import format_octets, parse_fraction, parse_octets, parse_rate
@@ -234,7 +234,7 @@ async def _run(
 ) -> None:
     """Run the benchmarks one after the other. A signal ends all processes of the benchmark first."""
     async with open_plain_nursery() as nursery:
-        await nursery.start(heed_signals, trio.Event(), trio.Event())
+        await nursery.start(heed_signals)
         for name in names:
             rows[name] = await BENCHMARKS[name](settings)
             show(name, rows[name])

@@ -22,13 +22,14 @@ from deploy.archive.record import need_arrow
 from deploy.demo.account import build_account
 from deploy.demo.tree import DemoTree, demo_topology
 from deploy.node.sample_messages import digest
-from deploy.node.supervisor import ChildProcess, Supervisor, heed_signals
+from deploy.node.supervisor import ChildProcess, Supervisor
 from deploy.node.up import start_order
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import FOLDER, NEW_FILE, option, parsed, telemetry_folder
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.runtime_folders import DEMO_PREFIX
+from pgm.net.control.signals import heed_signals
 from pgm.net.control.status_socket import ask_status
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS
@@ -67,7 +68,7 @@ class Demo:
             raise UsageError(f"there is no element {self.kill!r} to kill", remedy=f"name one of {', '.join(elements)}")
         async with open_plain_nursery() as nursery:
             supervisor = Supervisor(file, nursery, folder, _ignore_log)
-            await nursery.start(heed_signals, trio.Event(), trio.Event())
+            await nursery.start(heed_signals)
             try:
                 account = await self._run(supervisor, folder)
             finally:

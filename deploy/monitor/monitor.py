@@ -15,7 +15,7 @@ import click
 import trio
 
 from deploy.monitor.extra import need
-from deploy.node.supervisor import heed_signals
+from deploy.node.supervisor import while_running
 from deploy.terminal.fleet_options import FleetAccess, fleet_options, one_file
 from deploy.terminal.log import log, log_format
 from deploy.terminal.mutual_tls import mutual_tls_options
@@ -25,6 +25,7 @@ from deploy.terminal.tls_files import CertificateFiles, certificate_of
 from deploy.terminal.token_file import read_token
 from pgm.errors import TransportError, UsageError
 from pgm.fleet.nodes import NodeWatch, Watch
+from pgm.net.control.signals import heed_signals
 from pgm.net.driver.nurseries import open_plain_nursery
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ async def serve(serving: Any, sock: socket.socket, access: Access, say: Callable
     is_running, stop = trio.Event(), trio.Event()
     is_running.set()
     async with open_plain_nursery() as nursery:
-        await nursery.start(heed_signals, is_running, stop)
+        await nursery.start(heed_signals, while_running(is_running, stop, stop.set))
         nursery.start_soon(_end, stop)
         await _serve_http(partial(serve_http, serving, config, shutdown_trigger=stop.wait), say)
         nursery.cancel_scope.cancel()

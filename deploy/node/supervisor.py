@@ -17,10 +17,9 @@ from typing import Any
 import attrs
 import trio
 
-from deploy.terminal.exit_codes import SIGNALLED
 from deploy.terminal.log import JSON, Row, plain_row, text_of
 from pgm.errors import ProcessError
-from pgm.net.control.reload import has_terminal
+from pgm.net.control.signals import exit_at
 from pgm.net.driver.nurseries import open_plain_nursery
 
 LIFE = "PGM_SUPERVISOR_LIFE"  # environment variable with the descriptor that reaches its end when the supervisor ends
@@ -200,34 +199,18 @@ def _await_end(life: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def heed_signals(
-    is_running: trio.Event,
-    stop: trio.Event,
-    on_hangup: Callable[[], None] | None = None,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Set `stop` at the first SIGTERM or SIGINT while the tree runs. SIGHUP calls `on_hangup` then.
+def while_running(is_running: trio.Event, stop: trio.Event, act: Callable[[], object]) -> Callable[[int], None]:
+    """Return what a signal does: `act` between `is_running` and `stop`, and the end of this process before and after.
 
-    Raises `SystemExit` at an earlier or a later signal, so that no process is left running, and at SIGHUP without
-    `on_hangup` or without the terminal of the start. An ignored SIGHUP stays ignored, as under nohup. An ignored SIGINT does not, because shells start background commands with SIGINT ignored.
+    The end leaves no process running, because a supervisor kills its children on the way out.
     """
-    numbers = {signal.SIGINT, signal.SIGTERM}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.add(signal.SIGHUP)
-    had_terminal = has_terminal()
-    with trio.open_signal_receiver(*numbers) as signals:
-        task_status.started()
-        async for number in signals:
-            is_hangup = number == signal.SIGHUP
-            if stop.is_set() or not is_running.is_set():
-                raise SystemExit(SIGNALLED + number)
-            if is_hangup and (on_hangup is None or (had_terminal and not has_terminal())):
-                raise SystemExit(SIGNALLED + number)
-            if is_hangup and on_hangup is not None:
-                on_hangup()
-            else:
-                stop.set()
+
+    def on_signal(number: int) -> None:
+        if stop.is_set() or not is_running.is_set():
+            exit_at(number)
+        act()
+
+    return on_signal
 
 
 def object_in(line: str) -> dict[str, Any] | None:

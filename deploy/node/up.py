@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,13 +13,14 @@ import click
 import trio
 
 from deploy.node.run import FAULTS, account_text
-from deploy.node.supervisor import Supervisor, heed_signals
+from deploy.node.supervisor import Supervisor, while_running
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.log import log, log_format, plain_row, print_row_of
 from deploy.terminal.options import generated_messages, message_size, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.fleet.nodes import is_here
+from pgm.net.control.signals import heed_signals
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
@@ -62,7 +64,8 @@ async def run_tree(
     async with open_plain_nursery() as nursery:
         supervisor = Supervisor(file, nursery, None, print_row_of)
         is_running, stop = trio.Event(), trio.Event()
-        await nursery.start(heed_signals, is_running, stop, supervisor.reload_all)
+        at = partial(while_running, is_running, stop)
+        await nursery.start(heed_signals, at(stop.set), at(supervisor.reload_all))
         try:
             await supervisor.start_all(elements, telemetry_options)
             await supervisor.start_all(receivers, [*work, *telemetry_options])

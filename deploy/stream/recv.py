@@ -15,7 +15,6 @@ import attrs
 import click
 import trio
 
-from deploy.node.supervisor import heed_signals
 from deploy.stream.files import FileDestination, complain, first_item, receive_files, tell_protection
 from deploy.stream.formats import FORMATS, writer_of
 from deploy.stream.line_template import PLACEHOLDERS, LineTemplate
@@ -27,6 +26,7 @@ from deploy.terminal.options import option
 from deploy.terminal.output import data_command, print_json
 from deploy.terminal.target import require_node
 from pgm.errors import UsageError
+from pgm.net.control.signals import heed_signals
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.endpoint.open import open_receiver, resolve
 from pgm.net.endpoint.policies import LossError, OnLoss, Slow
@@ -63,7 +63,7 @@ async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: obje
     Raises `SystemExit` with the exit code of the signal.
     """
     async with open_plain_nursery() as nursery:
-        await nursery.start(heed_signals, trio.Event(), trio.Event())
+        await nursery.start(heed_signals)
         result = await task(*arguments)
         nursery.cancel_scope.cancel()
     return result

@@ -2,5 +2,4 @@
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-SIGNALLED = 128  # plus the signal's number, as shells report a process that a signal ended
-EXIT_INTERRUPTED = SIGNALLED + 2
+EXIT_INTERRUPTED = 130  # 128 plus SIGINT, as shells report an interrupted process

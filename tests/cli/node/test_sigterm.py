@@ -11,11 +11,11 @@ import pytest
 _PROGRAM = """
 import os, signal, trio
 from deploy.node.sigterm import SIGTERM_HANDLER
-from pgm.net.control.operated_process import cancel_on_signal
+from pgm.net.control.signals import heed_signals
 
 async def run():
     async with trio.open_nursery() as nursery:
-        await nursery.start(cancel_on_signal, nursery.cancel_scope, print)
+        await nursery.start(heed_signals, lambda _: nursery.cancel_scope.cancel())
         SIGTERM_HANDLER.has_ended = {has_ended}
         nursery.cancel_scope.cancel()
     os.kill(os.getpid(), signal.SIGTERM)
