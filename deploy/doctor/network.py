@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -20,6 +21,9 @@ from pgm.units import format_rate
 # octets of the headers below PGM's, with IP options
 _OVERHEAD = {(4, "udp"): 28, (6, "udp"): 48, (4, "ip"): 24, (6, "ip"): 48}
 _STRICT = 1  # rp_filter
+_ANY_PORT = 9  # of an address whose route is asked; nothing is sent
+_IGMP_2 = 2
+_IGMP_2_CLOUDS = {"Amazon EC2": "AWS", "Google": "Google Cloud"}  # by the vendor that the machine names
 _BUSY_SHARE = 0.8  # share of a link's speed, above which repairs and other traffic have too little room
 
 
@@ -166,6 +170,8 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Segme
             yield ok("speed", subject, found, text)
     if version == 4 and segment.peers is None:
         yield from _reverse_path(name, interface, segment, use)
+        if not ipaddress.ip_address(interface.address).is_loopback:
+            yield from _igmp(name)
     if segment.peers is None:
         yield from _bridge(name)
     yield from _card(name)
@@ -175,7 +181,11 @@ def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: Se
     modes = [readings.sysctl(f"net.ipv4.conf.{key}.rp_filter") for key in ("all", name)]
     mode = max((value for value in modes if value is not None), default=0)
     network = ipaddress.ip_network(interface.network) if interface.network is not None else None
-    strange = [own for own in use.addresses if network is not None and ipaddress.ip_address(own) not in network]
+    strange = [
+        own
+        for own in use.addresses
+        if network is not None and ipaddress.ip_address(own) not in network and not _is_routed_by(own, interface)
+    ]
     found, subject = f"rp_filter {mode}", f"{segment.name} by {name}"
     if mode == _STRICT and strange:
         remedy = f"sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to the senders by {name}"
@@ -183,6 +193,33 @@ def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: Se
         yield fault("reverse path", subject, found, "2, or senders in the interface's own network", remedy)
     else:
         yield ok("reverse path", subject, found)
+
+
+def _is_routed_by(address: str, interface: Interface) -> bool:
+    """Return whether this host's route to a sender leaves by an interface, as a strict filter requires."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, _ANY_PORT))
+            return find_interface(probe.getsockname()[0], 4, None, is_unicast=True).index == interface.index
+        except (OSError, TransportError):
+            return False
+
+
+def igmp_version(name: str, used: int, forced: int, vendor: str) -> HostFinding:
+    """Compare the version of IGMP on an interface with that of the cloud that the vendor of the machine tells."""
+    found = f"version {used}, {'forced' if forced else 'as queriers ask'}"
+    cloud = next((cloud for start, cloud in _IGMP_2_CLOUDS.items() if vendor.startswith(start)), "")
+    if not cloud or forced == _IGMP_2:
+        return ok("IGMP version", name, found)
+    remedy = f"sysctl -w net.ipv4.conf.{name}.force_igmp_version=2, before the node starts"
+    return advice("IGMP version", name, found, f"2, forced: multicast of {cloud} knows no other", remedy)
+
+
+def _igmp(name: str) -> Iterator[HostFinding]:
+    used = readings.igmp_version_of(name)
+    if used is not None:
+        forced = max(readings.sysctl(f"net.ipv4.conf.{key}.force_igmp_version") or 0 for key in ("all", name))
+        yield igmp_version(name, used, forced, readings.vendor())
 
 
 def _bridge(name: str) -> Iterator[HostFinding]:

@@ -60,6 +60,18 @@ def class_folder(interface: str) -> Path | None:
     return folder
 
 
+def igmp_version_of(interface: str) -> int | None:
+    """Return the version of IGMP in which the kernel joins groups on an interface."""
+    rows = (line.split() for line in (read("/proc/net/igmp") or "").splitlines())
+    words = next((words for words in rows if len(words) > 1 and words[0].isdigit() and words[1] == interface), [])
+    return int(words[-1].removeprefix("V")) if words and words[-1][1:].isdigit() else None
+
+
+def vendor() -> str:
+    """Return the vendor of the machine in its firmware's words; empty if the firmware tells none."""
+    return read("/sys/class/dmi/id/sys_vendor") or ""
+
+
 def speed_of(interface: str) -> int | None:
     """Return the speed of the link in octets a second."""
     folder = class_folder(interface)

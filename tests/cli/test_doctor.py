@@ -21,6 +21,7 @@ import pytest
 from deploy.doctor import readings
 from deploy.doctor.findings import Level
 from deploy.doctor.machine import aes_instructions, clock_of_signatures, free_memory, key_advice
+from deploy.doctor.network import igmp_version
 from deploy.doctor.readings import gives_memory_back
 from deploy.keys.inspection import SOON_DAYS
 from pgm.net.keys.key_directory import place_of_plan
@@ -139,6 +140,16 @@ def test_doctor_advises_a_rotation_and_names_unlisted_files(tmp_path: Path, monk
 def test_doctor_looks_for_aes_instructions() -> None:
     assert aes_instructions("flags : fpu aes avx").level is Level.OK
     assert aes_instructions("flags : fpu avx vaes").level is Level.ADVICE
+
+
+def test_doctor_advises_the_version_of_igmp_that_clouds_know() -> None:
+    assert igmp_version("eth0", 3, 0, "Amazon EC2").remedy.startswith(
+        "sysctl -w net.ipv4.conf.eth0.force_igmp_version=2"
+    )
+    assert igmp_version("eth0", 3, 0, "Google").level is Level.ADVICE
+    assert igmp_version("eth0", 2, 0, "Google").level is Level.ADVICE  # a querier asked, and may stop
+    assert igmp_version("eth0", 2, 2, "Google").level is Level.OK
+    assert igmp_version("eth0", 3, 0, "Dell Inc.").level is Level.OK
 
 
 def test_the_examples_of_the_page(tree: Path) -> None:
