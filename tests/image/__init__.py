@@ -1,0 +1,1 @@
+"""Container image: its archive, and a run of it in namespaces, without an engine."""
