@@ -57,7 +57,7 @@ _COMMANDS = {
 }
 
 # name -> extra, and a module that it brings: the overview tells what to install
-_EXTRAS = {"monitor": ("monitor", "hypercorn"), "top": ("monitor", "textual"), "record": ("arrow", "pyarrow"), "serve": ("arrow", "pyarrow"), "archive": ("arrow", "pyarrow")}  # fmt: skip
+_EXTRAS = {"monitor": ("monitor", "hypercorn"), "top": ("monitor", "textual"), "record": ("arrow", "pyarrow"), "serve": ("arrow", "pyarrow"), "archive": ("arrow", "pyarrow"), "report": ("report", "pyarrow")}  # fmt: skip
 
 
 def _lacking(name: str) -> str:

@@ -17,6 +17,9 @@ import click
 from deploy.terminal.options import NEW_FILE, PATH, option
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.svg import require_matplotlib
+from pgm.figures.event_rows import files_of, read
+from pgm.figures.rules import Summary
+from pgm.figures.summary import fits, is_small, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +33,7 @@ def steps(is_quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status("starting Spark") as status:
+    with Console(stderr=True).status("reading") as status:
         yield lambda step: status.update(step)
 
 
@@ -90,11 +93,27 @@ def headline(folder: Path) -> str:
     return f"Losses and repairs in {Path(*resolved.parts[-2:])}"
 
 
+def summarised(folder: Path, master: str, say: Callable[[str], None]) -> Summary:
+    """Return the figures of a folder: in this process if the files are small and no master is named, else by Spark.
+
+    Raises `UsageError`, `ProcessError`.
+    """
+    if not master and is_small(folder):
+        rows = read(files_of(folder))
+        if fits(rows):
+            return summarise(rows, name=str(folder))
+    say("starting Spark")
+    with spark_session("pgm report", master) as spark:
+        from pgm.spark.jobs import events, summary
+
+        return summary.summarise(events.read(spark, folder), name=str(folder), progress=say)
+
+
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
 @option("--out", type=NEW_FILE, default="report.html", help="File of the page.")
 @click.option("--title", default="", help="Headline of the page.")
-@click.option("--master", default="", metavar="URL", help="Spark master; by default all cores of this machine.")
+@click.option("--master", default="", metavar="URL", help="Spark master for telemetry of any size.")
 @command
 def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> None:
     """Summarise the telemetry in DIR on a page.
@@ -109,17 +128,16 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
     pgm demo --telemetry events && pgm report events
     pgm report events --json | jq '.links[] | select(.loss > 0.01) | .link'
 
-    The command needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
+    The command needs pip install 'pgm-repair-network[report]'. Telemetry of more than 16 MiB, or a --master, needs
+    pip install 'pgm-repair-network[spark]' and Java 17 or later.
     """
     wants_page = (
         not as_json or click.get_current_context().get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
     )
     if wants_page:
-        require_matplotlib()
-    with steps(as_json) as say, spark_session("pgm report", master) as spark:
-        from pgm.spark.jobs import events, summary
-
-        results = summary.summarise(events.read(spark, folder), name=str(folder), progress=say)
+        require_matplotlib(extra="report")
+    with steps(as_json) as say:
+        results = summarised(folder, master, say)
     if wants_page:
         from deploy.report.page import page
 

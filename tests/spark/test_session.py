@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pgm.errors import UsageError
+from pgm.figures import gilbert_elliott as fit
 from pgm.spark import session
 from pgm.spark.jobs import events
-from pgm.spark.jobs import gilbert_elliott as fit
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:

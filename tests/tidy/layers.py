@@ -32,6 +32,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "wire", "core", "topology"),
         ("attrs", "pyarrow"),
     ),
+    "figures": (
+        ("pgm.figures",),
+        ("errors, units", "impairments", "telemetry"),
+        ("attrs", "numpy", "pyarrow"),
+    ),
     "flight": (
         ("pgm.flight",),
         ("errors, units", "parameters", "wire", "core", "topology", "telemetry"),
@@ -74,7 +79,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("pgm.spark",),
         (
             "errors, units", "parameters", "impairments", "wire", "trust", "core", "topology", "telemetry", "archive",
-            "mutual_tls",
+            "mutual_tls", "figures",
         ),
         ("attrs", "numpy", "py4j", "pyarrow", "pyspark"),
     ),
@@ -88,7 +93,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         (
             "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "tape",
             "telemetry", "flight", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
-            "mutual_tls",
+            "mutual_tls", "figures",
         ),
         (
             "attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark",

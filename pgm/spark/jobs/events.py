@@ -17,7 +17,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pgm.errors import UsageError
+from pgm.figures.event_rows import files_of
+from pgm.figures.rules import SAME_SQNS_S
 from pgm.telemetry.schema import COLUMNS, KINDS
 
 _TYPES: dict[str, DataType] = {
@@ -27,9 +28,6 @@ _TYPES: dict[str, DataType] = {
     "int32": IntegerType(),
     "bool": BooleanType(),
 }
-# Sqns repeat after 2^32 packets, which is 7 minutes at 10 million a second. Only events of the same part of the day are
-# joined.
-_SAME_SQNS_S = 300
 
 
 def schema() -> StructType:
@@ -39,12 +37,8 @@ def schema() -> StructType:
 
 def read(spark: SparkSession, folder: str | Path) -> DataFrame:
     """Return all events of a folder, or of any URL that Spark reads. Raises `UsageError` if a local folder has none."""
-    local = Path(folder)
-    if "://" not in str(folder) and not any(local.rglob("*.parquet")):
-        raise UsageError(
-            f"there is no telemetry in {folder}",
-            remedy="let nodes write it: pgm demo --telemetry DIR, or the key telemetry of the topology file",
-        )
+    if "://" not in str(folder):
+        files_of(Path(folder))
     return spark.read.schema(schema()).option("recursiveFileLookup", "true").parquet(str(folder))
 
 
@@ -68,6 +62,6 @@ def of_kind(events: DataFrame, *kinds: str) -> DataFrame:
 def by_sqn(events: DataFrame) -> DataFrame:
     """Return a row for each sqn, with `sqn` for `first` and `count`, and `era`, within which sqns are unique."""
     sqns = F.sequence(F.col("first"), F.col("first") + F.col("count") - 1)
-    era = F.floor(F.unix_timestamp("time") / _SAME_SQNS_S)
+    era = F.floor(F.unix_timestamp("time") / SAME_SQNS_S)
     rows = events.where("count > 0").withColumn("era", era).withColumn("sqn", F.explode(sqns))
     return rows.drop("first", "count")

@@ -14,11 +14,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
+from pgm.figures.rules import LAGS, MIN_LISTENERS, NEIGHBOURS
 from pgm.spark.jobs.events import by_sqn, of_kind
-
-_MIN_LISTENERS = 4
-LAGS = (1, 2, 4, 8)  # packets; distances at which losses are compared, to tell bursts from chance
-_NEIGHBOURS = max(LAGS) // 2  # runs that can lie within that distance: a loss alternates with a packet that arrived
 
 
 def nodes(events: DataFrame) -> DataFrame:
@@ -71,7 +68,7 @@ def attributed(events: DataFrame) -> DataFrame:
         .withColumns({"lacking": F.count("node").over(same_packet), "one": F.min("node").over(same_packet)})
     )
     by_feeder = (
-        (F.col("lacking") >= F.col("listeners")) & (F.col("listeners") >= _MIN_LISTENERS) & F.col("feeder").isNotNull()
+        (F.col("lacking") >= F.col("listeners")) & (F.col("listeners") >= MIN_LISTENERS) & F.col("feeder").isNotNull()
     )
     by_feeder = F.coalesce(by_feeder, F.lit(False))
     own = F.concat_ws(" > ", "segment", "node")
@@ -105,14 +102,14 @@ def pairs(bursts: DataFrame, *keys: str) -> DataFrame:
     in_order = Window.partitionBy("stream").orderBy("first")
     following = {
         f"{name}_{step}": F.lead(name, step).over(in_order)
-        for step in range(1, _NEIGHBOURS + 1)
+        for step in range(1, NEIGHBOURS + 1)
         for name in ("first", "length")
     }
     table = bursts.withColumns(following)
     sums = [F.sum("length").alias("lost"), F.count("first").alias("bursts")]
     for lag in LAGS:
         pair_count = F.greatest(F.col("length") - lag, F.lit(0))
-        for step in range(1, _NEIGHBOURS + 1):
+        for step in range(1, NEIGHBOURS + 1):
             low = F.greatest(F.col("first") + lag, F.col(f"first_{step}"))
             high = F.least(F.col("first") + F.col("length") + lag, F.col(f"first_{step}") + F.col(f"length_{step}"))
             # greatest() and least() ignore nulls, which stand for a missing next run.

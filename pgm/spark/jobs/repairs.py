@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
+from pgm.figures.rules import (
+    COUNTED,
+    EXCESS_LEAST,
+    EXCESS_SHARE,
+    EXCESS_TIMES,
+    EXCESS_WINDOW_S,
+    QUANTILES,
+    STEPS_PER_E,
+    TRAFFIC,
+)
 from pgm.spark.jobs.events import by_sqn, of_kind
-
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-_STEPS_PER_E = 50  # of latencies: steps of two per cent
-_EXCESS_TIMES = 8.0  # times the requests of the median neighbour
-_EXCESS_SHARE = 0.01  # of the requests of all other children: a smaller share is harmless
-_EXCESS_LEAST = 20  # requests in a window
 
 
 def _sum_of(kind: str, column: str = "count") -> Column:
@@ -22,12 +26,12 @@ def _sum_of(kind: str, column: str = "count") -> Column:
 
 def latency_step() -> Column:
     """Return the step of `value_us` in a histogram of latencies, two per cent apart."""
-    return F.round(F.log(F.greatest(F.col("value_us"), F.lit(1))) * _STEPS_PER_E)
+    return F.round(F.log(F.greatest(F.col("value_us"), F.lit(1))) * STEPS_PER_E)
 
 
 def latency_us(step: Column) -> Column:
     """Return the latency that a step stands for, us."""
-    return F.exp(step / _STEPS_PER_E)
+    return F.exp(step / STEPS_PER_E)
 
 
 def latency_histogram(events: DataFrame, *keys: str) -> DataFrame:
@@ -58,9 +62,6 @@ def latencies(events: DataFrame, *keys: str) -> DataFrame:
     return quantiles_of(latency_histogram(events, *keys), *keys)
 
 
-_COUNTED = ("missing", "repaired", "local", "late", "lost", "nak_sqns", "suppressed")
-
-
 def shares(events: DataFrame, *keys: str) -> DataFrame:
     """Return the outcome of losses at receivers, in sqns and as shares.
 
@@ -87,7 +88,7 @@ def shares(events: DataFrame, *keys: str) -> DataFrame:
 
 def shares_again(table: DataFrame, *keys: str) -> DataFrame:
     """Return `shares` with fewer keys, from a result of `shares` with more."""
-    return _with_shares(table.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in _COUNTED)))
+    return _with_shares(table.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in COUNTED)))
 
 
 def _with_shares(table: DataFrame) -> DataFrame:
@@ -128,7 +129,7 @@ def duplicates(events: DataFrame) -> DataFrame:
     )
 
 
-def excess_naks(events: DataFrame, *, window: str = "10 seconds") -> DataFrame:
+def excess_naks(events: DataFrame, *, window: str = f"{EXCESS_WINDOW_S} seconds") -> DataFrame:
     """Return children with far more requests than the others of the same parent.
 
     Columns: window, node (the parent), child, asked, usual, times. `usual` is the median of the children of that parent
@@ -145,17 +146,19 @@ def excess_naks(events: DataFrame, *, window: str = "10 seconds") -> DataFrame:
     table = asked.join(usual, ["window", "node", "segment"])
     others = F.col("all_asked") - F.col("asked")
     is_excessive = (
-        (F.col("asked") >= _EXCESS_LEAST)
+        (F.col("asked") >= EXCESS_LEAST)
         & (F.col("children") > 1)
-        & (F.col("asked") > _EXCESS_TIMES * F.col("usual"))
-        & (F.col("asked") > _EXCESS_SHARE * others)
+        & (F.col("asked") > EXCESS_TIMES * F.col("usual"))
+        & (F.col("asked") > EXCESS_SHARE * others)
     )
     addresses = of_kind(events, "address").select("segment", F.col("peer").alias("child"), F.col("node").alias("name"))
     named = table.where(is_excessive).join(F.broadcast(addresses.distinct()), ["segment", "child"], "left")
     times = F.round(_ratio("asked", "usual"), 1).alias("times")
     child = F.coalesce("name", "child").alias("child")
     start = F.col("window.start").alias("window")
-    return named.select(start, "node", "segment", child, "asked", "usual", times).orderBy("window", F.desc("asked"))
+    return named.select(start, "node", "segment", child, "asked", "usual", times).orderBy(
+        "window", F.desc("asked"), "node", "segment", "child"
+    )
 
 
 crying_babies = excess_naks  # deprecated
@@ -163,10 +166,9 @@ crying_babies = excess_naks  # deprecated
 
 def traffic(events: DataFrame, keys: Sequence[str] = ("node", "role")) -> DataFrame:
     """Return packets and sqns that each node sent and was asked for: keys, sent, rdata, nak_in, nak_sent, ncf_sent."""
-    kinds = {"sent": "sent", "rdata": "rdata_sent", "nak_in": "nak_in", "nak_sent": "nak_sent", "ncf_sent": "ncf_sent"}
     return (
-        of_kind(events, *kinds.values())
+        of_kind(events, *TRAFFIC.values())
         .groupBy(*keys)
-        .agg(*(_sum_of(kind).alias(name) for name, kind in kinds.items()))
+        .agg(*(_sum_of(kind).alias(name) for name, kind in TRAFFIC.items()))
         .orderBy(*keys)
     )

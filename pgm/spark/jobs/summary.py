@@ -11,17 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from pgm.deprecated import KEYS, with_former_names
-from pgm.errors import UsageError
+from pgm.figures.rules import MAX_BURST_LENGTHS, MAX_EXCESS_ROWS, Summary, link_row, timeline_window_s
+from pgm.figures.summary import no_events
 from pgm.impairments import Impairment
 from pgm.spark.jobs import losses, repairs, timers
-from pgm.spark.jobs.gilbert_elliott import gilbert_elliott
 from pgm.units import MILLISECOND
-
-Summary = dict[str, Any]  # value that json.dumps accepts
-_MAX_BURST_LENGTHS = 64
-_MAX_EXCESS_ROWS = 100
-_WINDOWS = 120  # of a timeline, at most
-_MIN_WINDOW_S = 1
 
 
 def summarise(
@@ -38,25 +32,22 @@ def summarise(
         progress("reading")
         span = events.agg(F.count("kind"), F.min("time"), F.max("time"), F.count_distinct("node")).collect()[0]
         if not span[0]:
-            raise UsageError(
-                f"the Parquet files in {name} hold no events",
-                remedy="wait one telemetry_ivl until nodes have written events, or choose another folder",
-            )
-        window_s = max(_MIN_WINDOW_S, round((span[2] - span[1]).total_seconds() / _WINDOWS))
+            raise no_events(name)
+        window_s = timeline_window_s((span[2] - span[1]).total_seconds())
         summary: Summary = {
             "events": span[0],
-            "begins": span[1].replace(tzinfo=datetime.UTC).isoformat(),
-            "ends": span[2].replace(tzinfo=datetime.UTC).isoformat(),
+            "begins": _plain(span[1]),
+            "ends": _plain(span[2]),
             "nodes": span[3],
             "window_s": window_s,
         }
         progress("links")
         counted = losses.pairs(losses.runs(losses.attributed(events)), "length").localCheckpoint()
-        summary["links"] = [_link(row) for row in rows_of(losses.links(events, counted))]
+        summary["links"] = [link_row(row) for row in rows_of(losses.links(events, counted))]
         progress("bursts")
-        lengths = counted.where(F.col("length") <= _MAX_BURST_LENGTHS).groupBy("length")
+        lengths = counted.where(F.col("length") <= MAX_BURST_LENGTHS).groupBy("length")
         summary["burst_lengths"] = rows_of(lengths.agg(F.sum("bursts").alias("bursts")).orderBy("length"))
-        longer = counted.where(F.col("length") > _MAX_BURST_LENGTHS)
+        longer = counted.where(F.col("length") > MAX_BURST_LENGTHS)
         summary["longer_bursts"] = rows_of(
             longer.agg(
                 F.coalesce(F.sum("bursts"), F.lit(0)).alias("bursts"),
@@ -73,7 +64,7 @@ def summarise(
         summary["shares"] = rows_of(repairs.shares_again(parts, "segment").orderBy("segment"))
         summary["duplicates"] = rows_of(doubled)
         progress("excessive NAKs and timers")
-        summary["excess_naks"] = rows_of(repairs.excess_naks(events).limit(_MAX_EXCESS_ROWS))
+        summary["excess_naks"] = rows_of(repairs.excess_naks(events).limit(MAX_EXCESS_ROWS))
         summary["timers"] = rows_of(timers.timers(events, doubled))
         progress("traffic")
         summary["traffic"] = rows_of(repairs.traffic(events))
@@ -92,13 +83,8 @@ def rows_of(table: DataFrame) -> list[Summary]:
 
 
 def _plain(value: Any) -> Any:
-    return value.replace(tzinfo=datetime.UTC).isoformat() if isinstance(value, datetime.datetime) else value
-
-
-def _link(row: Summary) -> Summary:
-    pairs = {lag: int(row.pop(f"pairs_{lag}")) for lag in losses.LAGS}
-    model = gilbert_elliott(int(row["packets"]), int(row["lost"]), pairs)
-    return {**row, "model": {"loss": model.loss, "burst_loss": model.burst_loss, "burst_length": model.burst_length}}
+    # Spark gives times in the zone of this process, without naming it.
+    return value.astimezone(datetime.UTC).isoformat() if isinstance(value, datetime.datetime) else value
 
 
 def models(summary: Summary) -> dict[tuple[str, str], Impairment]:
@@ -114,7 +100,7 @@ def measured(events: DataFrame) -> tuple[dict[tuple[str, str], Impairment], dict
     The first value is the loss of each link into a node, by segment and node. The second is the round trip to the
     answering node, in ns by segment.
     """
-    links = [_link(row) for row in rows_of(losses.links(events))]
+    links = [link_row(row) for row in rows_of(losses.links(events))]
     trips: dict[str, int] = {}
     for row in rows_of(timers.timers(events)):
         if row["timer"] == "nak_rpt_ivl" and row["answers_p50_ms"] is not None:

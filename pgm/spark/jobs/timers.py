@@ -14,14 +14,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
+from pgm.figures.rules import ALONE, ANSWER_QUANTILES, CROWDED, EARLY_SHARE, LATE_TIMES, LONG_BACK_OFF
 from pgm.spark.jobs.events import of_kind
 from pgm.spark.jobs.repairs import duplicates, latency_step, latency_us
-
-_EARLY_SHARE = 0.1  # share of needless firings above which a timer is too early
-_LATE_TIMES = 4.0  # multiple of the time of 99 % of the answers above which a timer is too late
-_CROWDED = 1.5  # requests for the same packet on a segment: more means too short a back-off
-_ALONE = 1.05
-_LONG_BACK_OFF = 10.0  # round trips
 
 
 def timers(events: DataFrame, duplicate_requests: DataFrame | None = None) -> DataFrame:
@@ -35,9 +30,9 @@ def timers(events: DataFrame, duplicate_requests: DataFrame | None = None) -> Da
     configured, measured = _configured(events), _measured(events).localCheckpoint()  # few rows, read twice
     waits = configured.join(measured, ["segment", "role", "timer"])
     early = F.try_divide(F.col("early"), F.col("fired"))
-    is_late = (F.col("fired") > 0) & (F.col("set_ms") > _LATE_TIMES * F.col("answers_p99_ms"))
-    verdict = _verdict(early > _EARLY_SHARE, is_late)
-    rated = waits.withColumn("early", early).withColumn("verdict", verdict)
+    is_late = (F.col("fired") > 0) & (F.col("set_ms") > LATE_TIMES * F.col("answers_p99_ms"))
+    verdict = _verdict(early > EARLY_SHARE, is_late)
+    rated = waits.withColumn("verdict", verdict).withColumn("early", early)  # the verdict reads the count
     return rated.unionByName(
         _back_offs(configured, measured, duplicates(events) if duplicate_requests is None else duplicate_requests)
     ).orderBy("segment", "role", "timer")
@@ -76,7 +71,7 @@ def _measured(events: DataFrame) -> DataFrame:
     ).agg(F.count("kind").alias("events"))
     histogram = counted.localCheckpoint()
     value = latency_us(F.col("step"))
-    shares = F.array(F.lit(0.01), F.lit(0.5), F.lit(0.99))
+    shares = F.array(*(F.lit(share) for share in ANSWER_QUANTILES))
     quantiles = histogram.groupBy(*keys).agg(
         F.percentile(F.when(F.col("is_answer") & F.col("is_first"), value), shares, F.col("events")).alias("q")
     )
@@ -107,6 +102,6 @@ def _back_offs(configured: DataFrame, measured: DataFrame, duplicate_requests: D
         .join(asked, "segment")
         .join(trips.select("segment", "answers_p50_ms", "answers_p99_ms"), "segment")
     )
-    is_long = (F.col("early") < _ALONE) & (F.col("set_ms") > _LONG_BACK_OFF * F.col("answers_p50_ms"))
+    is_long = (F.col("early") < ALONE) & (F.col("set_ms") > LONG_BACK_OFF * F.col("answers_p50_ms"))
     columns = ["segment", "role", "timer", "set_ms", "answers_p50_ms", "answers_p99_ms", "fired", "early"]
-    return table.select(*columns, _verdict(F.col("early") > _CROWDED, is_long).alias("verdict"))
+    return table.select(*columns, _verdict(F.col("early") > CROWDED, is_long).alias("verdict"))

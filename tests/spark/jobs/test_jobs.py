@@ -13,13 +13,13 @@ from deploy.node.roles import build_core
 from deploy.simulation.command import with_losses
 from pgm.core.effects import Send
 from pgm.core.segment import Channel
+from pgm.figures import gilbert_elliott as fit
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
 from pgm.sim.node import SimulatedNode
 from pgm.sim.runs import report as sim_report
 from pgm.spark.jobs import events, losses, repairs, summary, timers
-from pgm.spark.jobs import gilbert_elliott as fit
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
 from pgm.topology.load import load_checked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from deploy.cli import main
 from deploy.node.roles import build_core
 from deploy.report.page import page
 from deploy.simulation.command import with_losses
+from pgm.figures import summary as in_memory
 from pgm.impairments import Impairment
 from pgm.sim.runs.report import Load, Observation, simulate
 from pgm.spark.jobs import events, summary
 from pgm.telemetry.events import arrow_schema
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
+from tests.spark.jobs.test_figures import write_drawn
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +65,29 @@ def test_the_summary_is_json_and_names_the_models(told: summary.Summary) -> None
     assert told["left_out"] == []
 
 
-@pytest.mark.usefixtures("spark")
+def test_small_telemetry_needs_neither_spark_nor_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_drawn(tmp_path / "events", 1)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setenv("PATH", "")
+    words = ["report", str(tmp_path / "events"), "--json"]
+    done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["links"]
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    monkeypatch.setattr(in_memory, "SMALL_OCTETS", 0)
+    done = CliRunner().invoke(main, words)
+    assert "needs Spark" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_no_telemetry_is_a_clear_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 2
     assert "there is no telemetry" in json.loads(done.stdout)["error"]["message"]
 
 
-@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("octets", "told"),
-    [(None, "hold no events"), (b"PAR1 cut short", "[FAILED_READ_FILE")],
+    [(None, "hold no events"), (b"PAR1 cut short", "cannot be read")],
     ids=["a file without rows", "a file that is none"],
 )
 def test_report_names_unreadable_files(tmp_path: Path, octets: bytes | None, told: str) -> None:
