@@ -48,6 +48,7 @@ _COMMANDS = {
         "deploy.doctor.command",
         "Check this machine for the nodes of a topology: kernel, interfaces, installed packages.",
     ),
+    "bundle": ("deploy.bundle.command", "Write one archive with all that a helper needs, without secrets."),
     "keys": ("deploy.keys.command", "Make, check, show, rotate and revoke the keys of nodes."),
     "render": (
         "deploy.render.command",

@@ -14,11 +14,12 @@ from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.runtime_folders import is_file, tree_folders
 from pgm.flight.contents import RingContents, read_ring, rings_in
+from pgm.flight.verdicts.explanation import Explanation
 from pgm.flight.verdicts.explanation import explain as explain_packet
 from pgm.flight.verdicts.ladder import ladder_svg
 from pgm.flight.verdicts.qlog import explanation_as_json, worst_as_json
 from pgm.flight.verdicts.view import FlightView
-from pgm.flight.verdicts.worst import explained, worst_troubles
+from pgm.flight.verdicts.worst import Trouble, explained, worst_troubles
 from pgm.topology.check import load_checked
 from pgm.wire.formats import tsi_text
 
@@ -33,6 +34,31 @@ class PacketQuestion:
     stream: str | None
     sqn: int | None
     where: str | None
+
+
+@attrs.frozen
+class WorstPackets:
+    """Losses and slowest repairs of a tree, each with its explanation."""
+
+    view: FlightView
+    troubles: list[Trouble]
+    explanations: list[Explanation]
+
+    def row(self) -> dict[str, object]:
+        """Return plain values for JSON; docs/reference/flight.md describes them."""
+        return worst_as_json(self.troubles, self.explanations)
+
+
+def worst_of(gather: Gather, most: int, stream: str | None, *, is_excerpt: bool) -> WorstPackets:
+    """Return the worst of a tree. If `gather` gives excerpts, the packets that went worst need a second question.
+
+    Raises `ProcessError` without any recorder, and `UsageError` if several trees may be meant.
+    """
+    view = _view(gather({"worst": (str(most),)}), stream)
+    troubles = worst_troubles(view, most, stream)
+    if is_excerpt and troubles:
+        view = _view(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), stream)
+    return WorstPackets(view, troubles, [explained(view, trouble) for trouble in troubles])
 
 
 def gather_here(where: str | None) -> list[RingContents]:
@@ -127,15 +153,11 @@ def explain(
         raise UsageError(
             "--worst goes with neither --at nor --svg", remedy="choose a packet of the list, and explain it"
         )
-    view = _view(gather({"worst": (str(worst),)}), question.stream)
-    troubles = worst_troubles(view, worst, question.stream)
-    if fleet is not None and troubles:
-        view = _view(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), question.stream)
-    explanations = [explained(view, trouble) for trouble in troubles]
+    found = worst_of(gather, worst, question.stream, is_excerpt=fleet is not None)
     if as_json:
-        print_json(worst_as_json(troubles, explanations))
+        print_json(found.row())
     else:
-        print_worst(view, troubles, explanations)
+        print_worst(found.view, found.troubles, found.explanations)
 
 
 def _wanted(names: Sequence[str], *, has_sqn: bool) -> PacketQuestion:

@@ -32,10 +32,12 @@ from pgm.flight.record import (
 )
 from pgm.flight.ring import (
     HEAD_OCTETS,
+    LEAST_OCTETS,
     MOST_SESSIONS,
     SESSION,
     SESSIONS_AT,
     Facts,
+    FlightRing,
     has_ring_head,
     read_boot_id,
     read_facts_untrusted,
@@ -131,6 +133,18 @@ def pack(path: Path) -> bytes:
     except OSError as error:
         raise ProcessError(f"{path}: {error.strerror}", remedy="run as the user of the node") from error
     return zlib.compress(octets, 1)
+
+
+def ring_octets(contents: RingContents) -> bytes:
+    """Return the octets of a ring file with these contents and nothing else, which `read_ring` reads again."""
+    octets = bytearray(max(LEAST_OCTETS, HEAD_OCTETS + len(contents.records) * RECORD_OCTETS))
+    ring = FlightRing(octets, contents.boot_id, contents.facts)
+    ring.set_wall_offset(contents.wall_offset_ns)
+    for tsi, data_port in contents.sessions:
+        ring.session(tsi, data_port)
+    ring.close()
+    octets[HEAD_OCTETS : HEAD_OCTETS + len(contents.records) * RECORD_OCTETS] = contents.records.tobytes()
+    return bytes(octets)
 
 
 def unpack_untrusted(octets: bytes, most: int = 256 << 20) -> RingContents:

@@ -116,7 +116,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.spark": ("", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),
     "deploy": (
-        "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "stream", "archive",
+        "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
         "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
     ),
     "deploy.bench": (

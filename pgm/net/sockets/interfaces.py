@@ -81,6 +81,14 @@ def is_own_address(address: str) -> bool:
     return (wanted.version == 4 and wanted.is_loopback) or any(entry.address == wanted for entry in _local_addresses())
 
 
+def interface_addresses() -> dict[str, list[str]]:
+    """Return the addresses of each interface that has one, with the length of their network."""
+    found: dict[str, list[str]] = {}
+    for entry in _local_addresses():
+        found.setdefault(entry.name, []).append(f"{entry.address}/{entry.network.prefixlen}")
+    return found
+
+
 def multicast_interfaces() -> list[str]:
     """Return the names of interfaces that are up and have multicast, without loopback."""
     names = dict.fromkeys(entry.name for entry in _local_addresses())

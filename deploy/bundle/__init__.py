@@ -1,0 +1,1 @@
+"""Command `pgm bundle`: one archive with all that a helper needs, without secrets."""
