@@ -1,18 +1,19 @@
 """Numbers of running nodes in Prometheus format, one family for each counter.
 
 The help of a family comes from the table in docs/reference/counters.md. Labels are names of the topology: topology, node, role,
-and stream or segment. TSIs and addresses of peers are no labels, because their number has no bound. Counters of 0 are
+and stream or segment. Digests of files are labels of one family with one series a node. TSIs and addresses of peers are no labels, because their number has no bound. Counters of 0 are
 exported too: an alarm on an increase would miss a counter that first appears as 7.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import attrs
-from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -32,6 +33,12 @@ _SUMS = {
     "pgm_stream_owed_now_sqns": ("pending_sqns", "Repairs requested and not sent yet."),
     "pgm_stream_held_octets": ("held_octets", "Octets in the window or cache."),
 }
+# gauge -> what is counted of the sessions, help
+_COUNTS = {
+    "pgm_stream_sessions": ("sessions", "Sessions of the stream now."),
+    "pgm_stream_other_file_sessions": ("other", "Sessions now whose source runs another topology file than the node."),
+}
+_DIGEST = re.compile(r"[0-9a-f]{1,64}")
 _Labels: TypeAlias = tuple[str, ...]
 _Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 
@@ -75,7 +82,7 @@ class Metrics:
     def _families(self, view: TreeView) -> list[Metric]:
         up = [node for node in view.nodes if node.is_up]
         by_stream = self._by_stream(view.nodes)
-        families = [*_states(view), *_processes(up), *_counters(up), *_stream_gauges(up), *_buffers(up)]
+        families = [*_states(view), *_processes(up), *_counters(up), *_stream_gauges(up), *_buffers(up), _files(up)]
         return [*families, *_stream_counters(by_stream), self._refused()]
 
     def _refused(self) -> Metric:
@@ -221,10 +228,34 @@ def _stream_gauges(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     sums: dict[_Labels, Counter[str]] = defaultdict(Counter)
     for labels, snapshot in _snapshots(up):
         for session in snapshot["sessions"]:
-            sums[*labels, session["stream"]].update({key: session[key] for key, _ in _SUMS.values()} | {"sessions": 1})
-    for name, (key, doc) in {**_SUMS, "pgm_stream_sessions": ("sessions", "Sessions of the stream now.")}.items():
+            # A source's SPMs tell its file, and nobody vouches for them: their digests are compared, and are no labels.
+            theirs, own = str(session.get("file", "")).partition(" ")[0], snapshot.get("file")
+            row = {key: session[key] for key, _ in _SUMS.values()}
+            sums[*labels, session["stream"]].update(
+                row | {"sessions": 1, "other": int(bool(theirs and own) and theirs != own)}
+            )
+    for name, (key, doc) in {**_SUMS, **_COUNTS}.items():
         family = GaugeMetricFamily(name, doc, labels=_STREAM)
         yield _filled(family, [(labels, values[key]) for labels, values in sums.items()])
+
+
+def _files(up: Iterable[NodeRecord]) -> Metric:
+    """Return the fingerprints of the topology files by which nodes run. Nodes without a file have none."""
+    family = InfoMetricFamily(
+        "pgm_topology_file",
+        "Digests of the topology file by which the node runs, and of the node's part of it.",
+        labels=_NODE,
+    )
+    for labels, snapshot in _snapshots(up):
+        file, part = (_digest(snapshot.get(key)) for key in ("file", "file_part"))
+        if file:
+            family.add_metric(labels, {"file": file, "part": part})
+    return family
+
+
+def _digest(value: object) -> str:
+    """Return a digest that a node tells, or nothing for what is none."""
+    return value if isinstance(value, str) and _DIGEST.fullmatch(value) else ""
 
 
 def _buffers(up: Iterable[NodeRecord]) -> Iterator[Metric]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -17,8 +18,30 @@ from pgm.topology.reading import DIGEST_DIGITS
 _DERIVED = frozenset({"known_keys", "reasons"})
 
 
+_MOST_KEPT = 16  # plans of the nodes of one process
+
+
+@attrs.frozen(eq=False)
+class _SamePlan:
+    """Plan as a key: plans have no hash, and a running node keeps the same object."""
+
+    plan: NodePlan
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SamePlan) and other.plan is self.plan
+
+    def __hash__(self) -> int:
+        return id(self.plan)
+
+
 def plan_digest(plan: NodePlan) -> str:
     """Return the digest of a plan in hexadecimal digits. Equal plans of two hosts have equal digests."""
+    return _digest_of(_SamePlan(plan))  # each query of a status needs it, and the computation takes half a millisecond
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _digest_of(same: _SamePlan) -> str:
+    plan = same.plan
     return hashlib.sha256(json.dumps(_plain(plan)).encode()).hexdigest()[:DIGEST_DIGITS]
 
 

@@ -25,6 +25,7 @@ from pgm.net.control.outages import Outages, counters_of, sample_outages
 from pgm.net.driver.event_loops import TaskStatus, current_loop
 from pgm.net.driver.node_driver import NodeDriver
 from pgm.net.link.link import Link
+from pgm.net.plan_digest import plan_digest
 from pgm.net.sockets.unix import connect, listening
 from pgm.telemetry.rates import SAMPLE_IVL, Rates
 from pgm.telemetry.snapshot import MOST_EVENTS, Snapshot, take_snapshot
@@ -83,7 +84,8 @@ def snapshot_of(plan: NodePlan, driver: NodeDriver, started_ns: int) -> Snapshot
     links = describe_links(list(driver.links))
     events = [event for endpoint in endpoints for event in endpoint.recent_events()]
     events = sorted(events, key=lambda event: event["at_s"])[-MOST_EVENTS:]
-    return take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, events)
+    snapshot = take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, events)
+    return {**snapshot, "file_part": plan_digest(plan) if plan.digest else ""}
 
 
 async def keep_rates(driver: NodeDriver, outages: Outages, files: FilesCheck) -> None:

@@ -131,6 +131,8 @@ def _says_what_status_says(tree: Processes, port: int) -> None:
     assert found["pgm_repaired_sqns_total", "desk-1"] > 0
     assert found["pgm_lost_sqns_total", "desk-1"] == 0
     assert found["pgm_stream_sessions", "desk-1"] == 1
+    assert found["pgm_topology_file_info", "desk-1"] == 1
+    assert rows["desk-1"]["sessions"][0]["file"] == f"{rows['source']['file']} {rows['source']['file_part']}"
     assert found["pgm_monitor_nodes", "up"] == 2
 
 

@@ -96,6 +96,23 @@ def session(tsi: str, stream: str = "s", **counts: int) -> dict[str, Any]:
     return {"tsi": tsi, "stream": stream, "counts": counts, "missing_sqns": 1, "pending_sqns": 0, "held_octets": 2}
 
 
+def test_nodes_files_are_labels_and_those_of_sources_are_counts() -> None:
+    """A source's SPMs are not signed in most trees: as labels, their digests would make any number of series."""
+    same, other = f"{1:016x} {2:016x}", f"{3:016x} {4:016x}"
+    sessions = [{**session(f"1.{n}"), "file": file} for n, file in enumerate((same, other, "", other, 5))]
+    told = {"file": f"{1:016x}", "file_part": f"{5:016x}"}
+    desk = snapshot("t", "desk", sessions=sessions) | told
+    bad = [snapshot("t", f"bad-{n}") | {"file": file} for n, file in enumerate((None, ["x"], 'a"', "", "f" * 80))]
+    nodes = [NodeRecord("t", one["node"], "receiver", NodeState.UP, 0.0, one) for one in (desk, *bad)]
+    text = Metrics().render(TreeView(tuple(nodes), 0.0, 0.0))[0].decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    infos = [sample for sample in samples if sample.name == "pgm_topology_file_info"]
+    labels = {"topology": "t", "node": "desk", "role": "receiver", "file": f"{1:016x}", "part": f"{5:016x}"}
+    assert [(sample.labels, sample.value) for sample in infos] == [(labels, 1.0)]
+    counts = [sample for sample in samples if sample.name == "pgm_stream_other_file_sessions"]
+    assert [(sample.labels["node"], sample.value) for sample in counts] == [("desk", 3.0)]
+
+
 def test_nodes_stream_counters_only_grow() -> None:
     metrics = Metrics()
 
