@@ -12,6 +12,7 @@ from deploy.monitor.pictures import anchor_of, chart, page_of, tree_pictures
 from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
 from deploy.status.fleet import problems_of
+from deploy.status.peers import PeerNames
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 
 _SMALL = ("node", "in", "out", "missing", "lost")  # columns on a narrow screen
@@ -63,15 +64,15 @@ def one_node(view: TreeView, node: NodeRecord, history: History) -> str:
     if node.snapshot is not None:
         memory, cpu = node.snapshot["rss_bytes"] / 1e6, node.snapshot["cpu_s"]
         parts.append(f"<p>{memory:.0f} MB, {cpu:,.1f} s of CPU time</p>")
-        lines = "".join(f"<li>{html.escape(event_text(event))}</li>" for event in reversed(events_of(node)))
+        names = PeerNames.of_nodes(view.nodes, node.topology)
+        texts = [names.in_text(event_text(event)) for event in reversed(events_of(node))]
+        lines = "".join(f"<li>{html.escape(text)}</li>" for text in texts)
         parts += [f"<ul class=events>{lines}</ul>"] if lines else []
         parts += _charts(node, history)
-        names = {place.address: other.name for other in view.nodes for place in other.places}
-        for name, columns, cells in tables(node.snapshot):
+        for name, columns, cells in tables(node.snapshot, names):
             if cells:
                 words = (0, len(columns) - 1) if name == "counters" else (0,)
-                named = [[f"{names[cell]} ({cell})" if cell in names else cell for cell in row] for row in cells]
-                parts += [f"<h2>{html.escape(name)}</h2>", _table([column.heading for column in columns], named, words)]
+                parts += [f"<h2>{html.escape(name)}</h2>", _table([column.heading for column in columns], cells, words)]
     return _page(title, head, parts, view)
 
 
@@ -122,9 +123,11 @@ def _events(view: TreeView) -> list[str]:
     """Return the newest events of all nodes."""
     told = [(event["at_s"], at, event) for at, node in enumerate(view.nodes) for event in events_of(node)]
     told.sort(key=lambda row: row[:2], reverse=True)
+    names = {topology: PeerNames.of_nodes(view.nodes, topology) for topology in {node.topology for node in view.nodes}}
     lines = (
-        f'<li><a href="{html.escape(page_of(view.nodes[at]))}">{html.escape(view.nodes[at].name)}</a> {html.escape(event_text(event))}</li>'
-        for _, at, event in told[:_MOST_EVENTS]
+        f'<li><a href="{html.escape(page_of(node))}">{html.escape(node.name)}</a> '
+        f"{html.escape(names[node.topology].in_text(event_text(event)))}</li>"
+        for node, event in ((view.nodes[at], event) for _, at, event in told[:_MOST_EVENTS])
     )
     return ["<h2>last events</h2>", f"<ul class=events>{''.join(lines)}</ul>"] if told else []
 

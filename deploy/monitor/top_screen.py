@@ -20,6 +20,7 @@ from deploy.monitor.columns import COLUMNS, Value, lost_of, span
 from deploy.monitor.listen_commands import command_lines
 from deploy.status.detail import details
 from deploy.status.fleet import joined
+from deploy.status.peers import NO_NAMES, PeerNames
 from deploy.terminal.output import refused
 from pgm.errors import PgmError
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView, Watch
@@ -101,9 +102,10 @@ class NodeScreen(Screen[None]):
             if view
             else None
         )
-        self.query_one("#detail", Static).update(Group(*self._parts(node)))
+        names = PeerNames.of_nodes(view.nodes, self.key[0]) if view else NO_NAMES
+        self.query_one("#detail", Static).update(Group(*self._parts(node, names)))
 
-    def _parts(self, node: NodeRecord | None) -> list[RenderableType]:
+    def _parts(self, node: NodeRecord | None, names: PeerNames) -> list[RenderableType]:
         if node is None:
             return [Text(f"{self.key[1]} has been gone for too long and is no longer shown", "red")]
         if node.snapshot is None:
@@ -113,7 +115,7 @@ class NodeScreen(Screen[None]):
             parts.append(
                 Text(f"{node.state.value} for {span(time.monotonic() - node.since_s)}; the last numbers are:", "red")
             )
-        parts += details(node.snapshot, self.app.size.width - 4)
+        parts += details(node.snapshot, self.app.size.width - 4, names)
         listening = command_lines(node.snapshot)
         if listening:
             parts.append(Text("to see the messages without sending NAKs", "bold"))
@@ -228,8 +230,13 @@ class TopApp(App[None]):
         heads = [self._head_of(key) for key in wanted]
         if wanted != self._columns or heads != self._heads or len(nodes) != len(self._cells):
             self._rebuild(wanted, heads, len(nodes))
+        topologies = {node.topology for node in records} if "event" in wanted else set()
+        names = {topology: PeerNames.of_nodes(records, topology) for topology in topologies}
         for at, node in enumerate(nodes):
-            cells = [(COLUMNS[key].text(node)[:width], _style(key, node)) for key, width in wanted.items()]
+            texts = {key: COLUMNS[key].text(node) for key in wanted}
+            if "event" in texts:
+                texts["event"] = names[node.topology].in_text(texts["event"])
+            cells = [(texts[key][:width], _style(key, node)) for key, width in wanted.items()]
             for column, (cell, shown) in enumerate(zip(cells, self._cells[at], strict=True)):
                 if cell != shown:
                     left = COLUMNS[list(wanted)[column]].is_text

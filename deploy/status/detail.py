@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from rich.console import RenderableType
 from rich.text import Text
 
+from deploy.status.peers import NO_NAMES, PeerNames
 from deploy.terminal.tables import TableColumn, console, table
 from pgm.core.counters import ROWS
 
@@ -18,24 +19,24 @@ DetailTable: TypeAlias = tuple[str, list[TableColumn], list[list[str]]]
 _MOST_SUBJECTS = 20
 
 
-def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
-    """Print the snapshots of nodes, on a cleared screen if `clear`."""
+def print_details(rows: list[dict[str, Any]], names: PeerNames = NO_NAMES, *, clear: bool) -> None:
+    """Print the snapshots of nodes, on a cleared screen if `clear`. Peers have their `names`."""
     terminal = console()
     if clear:
         terminal.clear()
     for row in rows:
-        for part in details(row, terminal.width):
+        for part in details(row, terminal.width, names):
             terminal.print(part)
 
 
-def details(row: dict[str, Any], width: int) -> Iterator[RenderableType]:
-    """Yield the snapshot of one node as lines and tables, at most `width` characters wide."""
+def details(row: dict[str, Any], width: int, names: PeerNames = NO_NAMES) -> Iterator[RenderableType]:
+    """Yield the snapshot of one node as lines and tables, at most `width` characters wide. Peers have their `names`."""
     memory, up = row["rss_bytes"] / 1e6, row["uptime_s"]
     yield Text(f"{row['role']} {row['node']}: up {up:.0f} s, {memory:.0f} MB, {row['cpu_s']:.1f} s of CPU time")
     event = row.get("last_event")
     if event:
-        yield Text(f"last event, {_clock(event['at_s'])}: {event['id']}: {event['text']}")
-    for title, columns, cells in tables(row):
+        yield Text(f"last event, {_clock(event['at_s'])}: {event['id']}: {names.in_text(event['text'])}")
+    for title, columns, cells in tables(row, names):
         if cells:
             yield Text()
             yield table(title, columns, cells, width)
@@ -46,11 +47,14 @@ def _clock(at_s: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at_s))
 
 
-def tables(row: dict[str, Any]) -> Iterator[DetailTable]:
-    """Yield title, columns and cells of every table of a node. A table may have no rows."""
+def tables(row: dict[str, Any], names: PeerNames = NO_NAMES) -> Iterator[DetailTable]:
+    """Yield title, columns and cells of every table of a node. A table may have no rows. Peers have their `names`."""
     for title, rows_of, columns in _TABLES:
         heads = [TableColumn(heading, rank) for heading, rank, _ in columns]
-        yield title, heads, [[cell(*item) for _, _, cell in columns] for item in rows_of(row)]
+        cells = [[cell(*item) for _, _, cell in columns] for item in rows_of(row)]
+        if title != "segments":  # whose addresses are the node's own
+            cells = [list(map(names.in_text, line)) for line in cells]
+        yield title, heads, cells
 
 
 def _name(session: dict[str, Any], *_: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 
 from deploy.status.detail import print_details
 from deploy.status.fleet import only, print_fleet, problems_of
+from deploy.status.peers import PeerNames
 from deploy.terminal.completion import node_names
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
@@ -106,12 +108,14 @@ def status(
         rows, silent, stuck = gather(where, nodes)
         if not rows:
             raise _no_answer(where, silent, stuck)
-        _show(rows, silent if nodes else [], stuck, as_json, detail=detail, clear=False)
+        _show(rows, names_of(where, rows), as_json, detail=detail, clear=False)
+        _warn(silent if nodes else [], stuck)
         return
     try:
         while True:
             rows, silent, stuck = gather(where, nodes)
-            _show(rows, silent if nodes or not rows else [], stuck, as_json, detail=detail, clear=True)
+            _show(rows, names_of(where, rows), as_json, detail=detail, clear=True)
+            _warn(silent if nodes or not rows else [], stuck)
             time.sleep(1)
     except KeyboardInterrupt:  # the normal end of --watch
         return
@@ -124,9 +128,10 @@ def _fleet_status(fleet: FleetWatch, nodes: tuple[str, ...], *, detail: bool, wa
             if as_json:
                 print_json(view.row())
             elif detail:
-                print_details(view.snapshots, clear=watch)
+                print_details(view.snapshots, PeerNames.of_nodes(view.nodes, fleet.name), clear=watch)
             else:
-                print_fleet(view, lambda rows: _print(rows, clear=False), clear=watch)
+                names = PeerNames.of_nodes(view.nodes, fleet.name)
+                print_fleet(view, partial(_print, names=names, clear=False), clear=watch)
             if not watch:
                 break
             time.sleep(1)
@@ -136,16 +141,23 @@ def _fleet_status(fleet: FleetWatch, nodes: tuple[str, ...], *, detail: bool, wa
         sys.exit(EXIT_FAILED)
 
 
-def _show(
-    rows: list[dict[str, Any]], silent: list[str], stuck: list[str], as_json: bool, *, detail: bool, clear: bool
-) -> None:
+def names_of(where: str, rows: list[dict[str, Any]]) -> PeerNames:
+    """Return the names of a tree's nodes by address: of nodes that answer, and of all nodes of a file."""
+    plans = plan_all(load_checked(Path(where))).values() if is_file(where) else ()
+    return PeerNames.of_status(rows, plans)
+
+
+def _show(rows: list[dict[str, Any]], names: PeerNames, as_json: bool, *, detail: bool, clear: bool) -> None:
     if as_json:
         for row in rows:
             print_json(row)
     elif detail:
-        print_details(rows, clear=clear)
+        print_details(rows, names, clear=clear)
     else:
-        _print(rows, clear=clear)
+        _print(rows, names=names, clear=clear)
+
+
+def _warn(silent: list[str], stuck: list[str]) -> None:
     if silent:
         warn(f"not running on this machine: {_joined(silent)}")
     if stuck:
@@ -176,7 +188,7 @@ def _no_answer(where: str, names: list[str], stuck: list[str]) -> ProcessError:
     )
 
 
-def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
+def _print(rows: list[dict[str, Any]], *, names: PeerNames, clear: bool) -> None:
     terminal = console()
     if clear:
         terminal.clear()
@@ -194,7 +206,8 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
             *_COLUMNS,
         )
         cells = [
-            [row["node"], _sessions(row), *(cell(row) for _, cell in extra), *_numbers(row, counters)] for row in chosen
+            [row["node"], _sessions(row), *(names.in_text(cell(row)) for _, cell in extra), *_numbers(row, counters)]
+            for row in chosen
         ]
         terminal.print(table(f"{role}s", columns, cells, terminal.width))
         terminal.print()
