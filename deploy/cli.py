@@ -49,6 +49,10 @@ _COMMANDS = {
         "Check this machine for the nodes of a topology: kernel, interfaces, installed packages.",
     ),
     "bundle": ("deploy.bundle.command", "Write one archive with all that a helper needs, without secrets."),
+    "netcheck": (
+        "deploy.netcheck.command",
+        "Check the network between the hosts of a topology, by their agents: multicast, MTU, loss, clocks, leaks.",
+    ),
     "keys": ("deploy.keys.command", "Make, check, show, rotate and revoke the keys of nodes."),
     "render": (
         "deploy.render.command",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
 
-from deploy.doctor.findings import HostFinding, Level, lines_of
+from deploy.doctor.findings import HostFinding, Level
 from deploy.doctor.fleet import fleet_findings
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import SegmentUse, check_interfaces, check_nodes, has_interface, runs_here, uses_of
 from deploy.doctor.probe import probe
+from deploy.doctor.view import print_findings, rows_of
 from deploy.terminal.completion import node_names
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
@@ -155,11 +154,6 @@ def _heard(segment: str, host: str) -> None:
     warn(f"heard {host} on {segment}")
 
 
-def rows_of(findings: Iterable[HostFinding]) -> list[dict[str, Any]]:
-    """Return findings as plain values for JSON."""
-    return [{**attrs.asdict(finding), "level": finding.level.value} for finding in findings]
-
-
 def _as_json(checked: NodesToCheck, findings: list[HostFinding]) -> dict[str, object]:
     rows = rows_of(findings)
     return {
@@ -171,18 +165,7 @@ def _as_json(checked: NodesToCheck, findings: list[HostFinding]) -> dict[str, ob
 
 
 def _print(checked: NodesToCheck, findings: list[HostFinding], *, shows_all: bool) -> None:
-    order = (Level.OK, Level.ADVICE, Level.FAULT)
-    lines = sorted(lines_of(findings), key=lambda line: order.index(line.finding.level))
-    for line in lines:
-        finding = line.finding
-        if finding.level is Level.OK and not shows_all:
-            continue
-        wanted = f"; wanted: {finding.wanted}" if finding.wanted else ""
-        print(f"{finding.level.value}: {finding.check} ({line.about}): {finding.found}{wanted}")
-        if finding.remedy:
-            print(f"  remedy: {finding.remedy}")
-    counts = {level: sum(line.finding.level is level for line in lines) for level in order}
-    print(f"{counts[Level.OK]} ok, advice: {counts[Level.ADVICE]}, faults: {counts[Level.FAULT]}")
+    print_findings(findings, shows_all=shows_all)
     if checked.elsewhere:
         more = len(checked.elsewhere) - _MOST_NAMES
         named = ", ".join(checked.elsewhere[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -19,16 +19,17 @@ _MOST_NAMES = 8  # entries of a file that a line names
 def fleet_findings(fleet: FleetWatch) -> list[HostFinding]:
     """Ask all agents, and return the findings of all hosts."""
     view = fleet.look()
-    found = [finding for host in view.hosts for finding in _host_findings(host)]
+    found = [finding for host in view.hosts for finding in host_findings(host)]
     for name, rows in fleet.doctor(view).items():
         if isinstance(rows, ProcessError):
             found.append(fault("agent", name, rows.message, "an answer of the agent", rows.remedy))
         else:
-            found += [finding for row in rows for finding in _of_row(name, row)]
+            found += [finding for row in rows for finding in finding_of_row(name, row)]
     return found
 
 
-def _host_findings(host: HostRecord) -> Iterator[HostFinding]:
+def host_findings(host: HostRecord) -> Iterator[HostFinding]:
+    """Yield the findings about the agent of a host: its answer, its topology file and its clock."""
     if host.problem:
         yield fault("agent", host.name, host.problem, "an answer of the agent", host.remedy)
         return
@@ -49,7 +50,7 @@ def _host_findings(host: HostRecord) -> Iterator[HostFinding]:
         yield ok("clock of host", host.name, f"{host.ahead_s * 1000:+.0f} ms")
 
 
-def _of_row(host: str, row: Any) -> Iterator[HostFinding]:
+def finding_of_row(host: str, row: Any) -> Iterator[HostFinding]:
     """Yield the finding in a row of an agent, whose subject gets the name of the host."""
     levels = {level.value: level for level in Level}
     if not isinstance(row, dict) or row.get("level") not in levels:

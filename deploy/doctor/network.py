@@ -19,7 +19,7 @@ from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.units import format_rate
 
 # octets of the headers below PGM's, with IP options
-_OVERHEAD = {(4, "udp"): 28, (6, "udp"): 48, (4, "ip"): 24, (6, "ip"): 48}
+OVERHEAD = {(4, "udp"): 28, (6, "udp"): 48, (4, "ip"): 24, (6, "ip"): 48}
 _STRICT = 1  # rp_filter
 _ANY_PORT = 9  # of an address whose route is asked; nothing is sent
 _IGMP_2 = 2
@@ -153,7 +153,7 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Segme
     subject = f"{segment.name} by {name}"
     version = 6 if ":" in interface.address else 4
     mtu = readings.mtu_of(name)
-    wanted = use.packet + _OVERHEAD[version, segment.transport]
+    wanted = use.packet + OVERHEAD[version, segment.transport]
     if mtu is not None:
         found, text = f"{mtu}", f"{wanted}, for packets of {use.packet} octets"
         remedy = f'ip link set {name} mtu {wanted}, on all hosts of the segment; or max_tpdu = "{mtu - wanted + use.packet}B" in the file'

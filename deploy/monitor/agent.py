@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,7 @@ from pgm.fleet.nodes import NodeWatch
 from pgm.topology.load import load_checked
 
 if TYPE_CHECKING:
-    from starlette.routing import Route
-
-    from deploy.monitor.http_service import PageService
+    from deploy.monitor.http_service import PageService, Resources
 
 
 @click.command()
@@ -36,14 +33,14 @@ def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool
     """Serve the state of this machine's nodes of FILE to the commands with --fleet, until Ctrl-C or SIGTERM.
 
     Each host of the tree runs one agent. Any host then sees all nodes: pgm status FILE --fleet, and top, ctl, monitor
-    and doctor with the same option. The agent has the pages of pgm monitor too, for this host.
+    and doctor with the same option, and pgm netcheck FILE. The agent has the pages of pgm monitor too, for this host.
 
     \b
     pgm agent tree.toml
     pgm agent tree.toml --bind 0.0.0.0 --token-file /etc/pgm/token
     pgm agent tree.toml --tls-cert agent.pem --tls-key agent-key.pem
 
-    Without --token-file or --client the agent changes no settings. The certificate must have the addresses of this host. docs/guide/monitoring.md shows
+    Without --token-file or --client the agent changes no settings and sends no probes. The certificate must have the addresses of this host. docs/guide/monitoring.md shows
     a fleet, and docs/reference/agent.md each resource. Install the packages by
     pip install 'pgm-repair-network[monitor]'. The exit status is 0 after a signal.
     """
@@ -53,8 +50,8 @@ def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool
 
     topology = load_checked(file)
 
-    def resources(pages: PageService) -> Sequence[Route]:
-        return AgentService(pages, file.resolve(), topology.name, access.may_change).routes()
+    def resources(pages: PageService) -> Resources:
+        return AgentService(pages, file.resolve(), topology.name, access.may_change).resources()
 
     def say(url: str, sock: socket.socket) -> None:
         if as_json:

@@ -6,7 +6,6 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deploy.doctor.command import nodes_to_check, rows_of
+from deploy.doctor.command import nodes_to_check
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import check_nodes
+from deploy.doctor.view import rows_of
 from deploy.monitor.flight_answers import query_of, rings_as_json
-from deploy.monitor.http_service import PageService
+from deploy.monitor.http_service import PageService, Resources
+from deploy.netcheck.service import ProbeService
 from deploy.terminal.version import VERSION
 from pgm.errors import PgmError, UsageError
 from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.nodes import NodeRecord, NodeState
-from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, STATE_PATH
+from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, NETCHECK_PATH, STATE_PATH
 from pgm.net.control.control_socket import ask_control, control_path
 
 _DOCTOR_FRESH_S = 10.0  # checks read the kernel and open sockets; a fleet asks rarely
 _MOST_BODY = 8192  # octets: a request to a node has 4096 at most
+_MOST_PEERS_BODY = 1 << 18  # octets: segments and addresses of all hosts
+_GIVE_TOKEN = "start the agent with --token-file"
 
 
 @attrs.define
@@ -46,15 +49,20 @@ class AgentService:
     _found: tuple[float, list[dict[str, Any]]] | None = attrs.field(init=False, default=None)
     _reading: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _known: tuple[int, Fingerprint] | None = attrs.field(init=False, default=None)
+    _probes: ProbeService = attrs.field(
+        init=False, default=attrs.Factory(lambda self: ProbeService(self.file), takes_self=True)
+    )
 
-    def routes(self) -> Sequence[Route]:
+    def resources(self) -> Resources:
         """Return the resources. A further resource of agents is one more line."""
-        return [
+        routes = [
             Route(STATE_PATH, self.state, methods=["GET"]),
             Route(CONTROL_PATH, self.control, methods=["POST"]),
             Route(DOCTOR_PATH, self.doctor, methods=["GET"]),
             Route(FLIGHT_PATH, self.flight, methods=["GET"]),
+            Route(NETCHECK_PATH, self.netcheck, methods=["POST"]),
         ]
+        return Resources(routes, [self._probes.run])
 
     async def state(self, request: Request) -> Response:
         """Return the state of the host: its file, and its nodes with their snapshots."""
@@ -108,9 +116,9 @@ class AgentService:
     async def control(self, request: Request) -> Response:
         """Pass a request to the control socket of a node, and return its answer."""
         if not self.may_change:
-            return _refusal(403, "an agent without --token-file changes nothing", "start the agent with --token-file")
+            return _refusal(403, "an agent without --token-file changes nothing", _GIVE_TOKEN)
         try:
-            wanted = await _body_of(request)
+            wanted = await _body_of(request, _MOST_BODY)
             name, asked = wanted.get("node"), wanted.get("request")
             if not isinstance(name, str) or not isinstance(asked, dict):
                 raise UsageError(
@@ -120,6 +128,17 @@ class AgentService:
                 raise UsageError(f"no node {name[:80]!r} runs on this host", remedy="see pgm status FILE --fleet")
             path = control_path(self.topology, name)
             return JSONResponse(await trio.to_thread.run_sync(ask_control, path, asked))
+        except UsageError as error:
+            return _refusal(400, error.message, error.remedy)
+        except PgmError as error:
+            return _refusal(502, error.message, error.remedy)
+
+    async def netcheck(self, request: Request) -> Response:
+        """Send and hear probes of `pgm netcheck`."""
+        if not self.may_change:
+            return _refusal(403, "an agent without --token-file sends no probes", _GIVE_TOKEN)
+        try:
+            return JSONResponse(await self._probes.answer(await _body_of(request, _MOST_PEERS_BODY)))
         except UsageError as error:
             return _refusal(400, error.message, error.remedy)
         except PgmError as error:
@@ -142,13 +161,13 @@ def _row(node: NodeRecord, now_s: float) -> dict[str, Any]:
     }
 
 
-async def _body_of(request: Request) -> dict[str, Any]:
-    """Return the JSON object of a request. Raises `UsageError`."""
+async def _body_of(request: Request, most: int) -> dict[str, Any]:
+    """Return the JSON object of a request of at most `most` octets. Raises `UsageError`."""
     octets = bytearray()
     async for chunk in request.stream():
         octets += chunk
-        if len(octets) > _MOST_BODY:
-            raise UsageError(f"a request of more than {_MOST_BODY} octets", remedy="ask for less at a time")
+        if len(octets) > most:
+            raise UsageError(f"a request of more than {most} octets", remedy="ask for less at a time")
     try:
         value = json.loads(octets)
     except (ValueError, RecursionError):

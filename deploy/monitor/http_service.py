@@ -10,6 +10,7 @@ import importlib.resources
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+import attrs
 import trio
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -66,14 +67,6 @@ class PageService:
             with contextlib.suppress(OSError, PgmError):  # the pages tell of it
                 self._history.sample(await self.view())
             await trio.sleep(SAMPLE_S)
-
-    @contextlib.asynccontextmanager
-    async def running(self, _: Starlette) -> AsyncIterator[None]:
-        """Keep the history while the application runs."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.keep_history)
-            yield
-            nursery.cancel_scope.cancel()
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics for Prometheus, rendered once per view and format, since many nodes take seconds."""
@@ -187,10 +180,23 @@ def _carries(token: str, headers: Headers) -> bool:
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+@attrs.frozen
+class Resources:
+    """Routes beside the pages, and tasks that run while the application does."""
+
+    routes: Sequence[Route] = ()
+    tasks: Sequence[Callable[[], Awaitable[None]]] = ()
+
+
+def no_resources(_: PageService) -> Resources:
+    """Return nothing beside the pages, as `pgm monitor` has it."""
+    return Resources()
+
+
 def application(
     nodes: Watch,
     token: str | None,
-    more: Callable[[PageService], Sequence[Route]] = lambda _: (),
+    more: Callable[[PageService], Resources] = no_resources,
     gate: PeerGate | None = None,
 ) -> ASGIApp:
     """Return the ASGI application: the pages, and what `more` makes of them. `gate` is that of the TLS connections."""
@@ -204,9 +210,19 @@ def application(
         **{f"/{name}": pages.file for name in _FILES},
     }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
+    resources = more(pages)
+
+    @contextlib.asynccontextmanager
+    async def running(_: Starlette) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            for task in (pages.keep_history, *resources.tasks):
+                nursery.start_soon(task)
+            yield
+            nursery.cancel_scope.cancel()
+
     return Starlette(
-        routes=[*routes, *more(pages)],
-        lifespan=pages.running,
+        routes=[*routes, *resources.routes],
+        lifespan=running,
         middleware=[Middleware(AccessControl, token=token, gate=gate)],
         exception_handlers={OSError: _no_room, PgmError: _no_room},
     )

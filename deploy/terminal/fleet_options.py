@@ -41,7 +41,8 @@ class FleetAccess:
             importlib.import_module("h11")
         except ImportError:
             raise UsageError(
-                "--fleet needs h11, which is not installed", remedy="pip install 'pgm-repair-network[monitor]'"
+                "the agents cannot be asked without h11, which is not installed",
+                remedy="pip install 'pgm-repair-network[monitor]'",
             ) from None
         from pgm.fleet.watch import FleetWatch
 
@@ -71,37 +72,80 @@ def fleet_options(token_option: str = "--token-file") -> Callable[[Callable[...,
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         @click.option("--fleet", is_flag=True, help="All hosts of the topology file, by their agents (pgm agent).")
+        @_access_options(token_option, "With --fleet: ")
+        @wraps(function)
+        def wrapper(*args: Any, fleet: bool, files: _AccessFiles, **kwargs: Any) -> Any:
+            return function(*args, fleet=files.access() if fleet else None, **kwargs)
+
+        return wrapper
+
+    return add
+
+
+def agent_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the files of the access to agents. The command gets them as one `fleet`."""
+
+    @_access_options("--token-file", "")
+    @wraps(function)
+    def wrapper(*args: Any, files: _AccessFiles, **kwargs: Any) -> Any:
+        return function(*args, fleet=files.access(), **kwargs)
+
+    return wrapper
+
+
+@attrs.frozen
+class _AccessFiles:
+    """Values of the options, before the files are read."""
+
+    token: Path | None
+    authority: Path | None
+    identity: str | None
+
+    def access(self) -> FleetAccess:
+        """Read the files. Raises `UsageError`."""
+        if self.authority is not None and self.identity is not None:
+            raise UsageError(
+                "--as-node and --ca-file exclude each other",
+                remedy="leave out --ca-file and PGM_CA_FILE if the agents have --mutual-tls, otherwise --as-node",
+            )
+        return FleetAccess(read_token(self.token), trusted_by(self.authority), self.identity)
+
+
+def _access_options(token_option: str, condition: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
         @click.option(
             token_option,
             "agents_token",
             type=PATH,
             envvar="PGM_TOKEN_FILE",
-            help="With --fleet: file with the agents' token.  [env: PGM_TOKEN_FILE]",
+            help=_capital(f"{condition}file with the agents' token.  [env: PGM_TOKEN_FILE]"),
         )
         @click.option(
             "--ca-file",
             type=PATH,
             envvar="PGM_CA_FILE",
-            help="With --fleet: certificate of the authority of the agents' certificates; requests then use TLS.  [env: PGM_CA_FILE]",
+            help=_capital(
+                f"{condition}certificate of the authority of the agents' certificates; requests then use TLS.  [env: PGM_CA_FILE]"
+            ),
         )
         @click.option(
             "--as-node",
             metavar="NODE",
             envvar="PGM_AS_NODE",
-            help="With --fleet: node whose private keys on this host identify the command to agents with --mutual-tls.  [env: PGM_AS_NODE]",
+            help=_capital(
+                f"{condition}node whose private keys on this host identify the command to agents with --mutual-tls.  [env: PGM_AS_NODE]"
+            ),
         )
         @wraps(function)
         def wrapper(
-            *args: Any, fleet: bool, agents_token: Path | None, ca_file: Path | None, as_node: str | None, **kwargs: Any
+            *args: Any, agents_token: Path | None, ca_file: Path | None, as_node: str | None, **kwargs: Any
         ) -> Any:
-            if fleet and ca_file is not None and as_node is not None:
-                raise UsageError(
-                    "--as-node and --ca-file exclude each other",
-                    remedy="leave out --ca-file and PGM_CA_FILE if the agents have --mutual-tls, otherwise --as-node",
-                )
-            access = FleetAccess(read_token(agents_token), trusted_by(ca_file), as_node) if fleet else None
-            return function(*args, fleet=access, **kwargs)
+            return function(*args, files=_AccessFiles(agents_token, ca_file, as_node), **kwargs)
 
         return wrapper
 
     return add
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -23,6 +23,7 @@ from pgm.units import MILLISECOND, SECOND
 VERSION = 1
 DEFAULT_PORT = 3056
 DEFAULT_AGENT_PORT = 9765
+DEFAULT_PROBE_PORT = 9766
 
 Port = NewType("Port", int)
 Count = NewType("Count", int)
@@ -284,6 +285,7 @@ class FleetTable:
     """Agents of the hosts, which `pgm status --fleet` and other commands ask."""
 
     port: Port = _key("9765", "TCP port of the agent of each host.", default=Port(DEFAULT_AGENT_PORT))
+    probe_port: Port = _key("9766", "UDP port of the probes of `pgm netcheck`, on the groups and addresses of the nodes. No node may have the port, so that nodes do not read the probes.", default=Port(DEFAULT_PROBE_PORT))
     agents: tuple[Host, ...] = _key('["192.0.2.11", "192.0.2.12"]', "Addresses of agents beside those of the nodes: of hosts whose receivers have no address in the file, or of a network for management.", default=())
 
 

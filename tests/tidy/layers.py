@@ -117,7 +117,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),
     "deploy": (
         "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
-        "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
+        "netcheck", "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
     ),
     "deploy.bench": (
         "", "contenders", "peers", "trial", "search", "settings", "ratios", "turns", "limits", "plot", "view",

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from deploy.monitor.http_service import application
+from deploy.monitor.http_service import Resources, application
 from deploy.monitor.monitor import Access, _config_of, listen
 from deploy.terminal.fleet_options import FleetAccess
 from pgm.errors import ProcessError
@@ -54,7 +54,7 @@ async def serving(access: Access) -> AsyncIterator[int]:
         config.bind = [f"fd://{os.dup(sock.fileno())}"]
         config.loglevel = "CRITICAL"
         config.graceful_timeout = 0.1
-        serving = application(NodeWatch(), access.token, lambda _: more, access.gate)
+        serving = application(NodeWatch(), access.token, lambda _: Resources(more), access.gate)
         async with trio.open_nursery() as nursery:
             await nursery.start(
                 lambda task_status: serve(serving, config, shutdown_trigger=end.wait, task_status=task_status)

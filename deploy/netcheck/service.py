@@ -1,0 +1,140 @@
+"""Netchecks of an agent: one at a time, of the segments of the agent's own topology file alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from deploy.doctor import readings
+from deploy.doctor.command import nodes_to_check
+from deploy.doctor.network import check_nodes
+from deploy.doctor.view import rows_of
+from deploy.netcheck.igmp import QuerierWatch
+from deploy.netcheck.places import Ear, ProbePlace, ears_of, places_of
+from deploy.netcheck.probes import MOST_HOSTS, SESSION_OCTETS
+from deploy.netcheck.session import ProbeSession
+from pgm.errors import ProcessError, UsageError
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.topology.load import load_checked
+from pgm.topology.model import Topology
+
+_REMEDY = "ask by pgm netcheck FILE of the same version"
+_MOST_PEERS = 4096
+
+
+@attrs.frozen
+class _Preparation:
+    """What a thread has found before a session opens its sockets."""
+
+    topology: Topology
+    places: list[ProbePlace]
+    ears: list[Ear]
+    checks: list[dict[str, Any]]
+
+
+@attrs.define
+class ProbeService:
+    """Sessions of probes of one agent. `run` must run beside the requests."""
+
+    file: Path
+    _queriers: QuerierWatch = attrs.field(init=False, factory=QuerierWatch)
+    _session: ProbeSession | None = attrs.field(init=False, default=None)
+    _opening: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    _new: tuple[trio.MemorySendChannel[ProbeSession], trio.MemoryReceiveChannel[ProbeSession]] = attrs.field(
+        init=False, factory=lambda: trio.open_memory_channel[ProbeSession](1)
+    )
+
+    async def run(self) -> None:
+        """Hear queriers, and the probes of sessions, until cancelled."""
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(self._queriers.run)
+            async for session in self._new[1]:
+                nursery.start_soon(session.run)
+
+    async def answer(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a request of `pgm netcheck`. Raises `UsageError`, `ProcessError`, `TopologyError`."""
+        do = wanted.get("do")
+        if do == "open":
+            return await self._open(wanted)
+        session = self._session
+        if session is None or session.ends.is_set() or wanted.get("session") != session.id.hex():
+            raise UsageError("this netcheck is not open on this host", remedy="begin again: pgm netcheck FILE")
+        if do == "probe":
+            await session.send_probes(_whole(wanted, "hosts", 1, MOST_HOSTS))
+            return {"sent": True}
+        if do == "ask":
+            await session.ask(_peers_of(wanted.get("peers")))
+            return {"asked": True}
+        if do == "burst":
+            segment, share = wanted.get("segment"), wanted.get("share")
+            if not isinstance(segment, str) or segment not in session.places or not isinstance(share, int | float):
+                raise UsageError("`segment` or `share` of the burst is wrong", remedy=_REMEDY)
+            await session.burst(segment, min(max(float(share), 0.0), 1.0))
+            return {"sent": True}
+        if do == "result":
+            return session.result()
+        if do == "close":
+            session.ends.set()
+            return {"closed": True}
+        raise UsageError(f"`do` = {str(do)[:40]!r} is unknown", remedy=_REMEDY)
+
+    async def _open(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        name, host = wanted.get("session"), _whole(wanted, "host", 0, MOST_HOSTS - 1)
+        if not isinstance(name, str) or not re.fullmatch(f"[0-9a-f]{{{2 * SESSION_OCTETS}}}", name):
+            raise UsageError("`session` is missing", remedy=_REMEDY)
+        async with self._opening:
+            if self._session is not None and not self._session.ends.is_set():
+                raise ProcessError("another netcheck runs", remedy="wait until it ends, within a minute")
+            prepared = await trio.to_thread.run_sync(_prepare, self.file, abandon_on_cancel=True)
+            places = {place.plan.name: place for place in prepared.places}
+            session = ProbeSession(bytes.fromhex(name), host, places, prepared.topology.fleet.probe_port)
+            session.open(prepared.ears)
+            self._session = session
+            await self._new[0].send(session)
+        return {
+            "places": [
+                place.row(self._facts_of(place)) for place in prepared.places if place.plan.name in session.mouths
+            ],
+            "silent": sum(ear.place is None for ear in prepared.ears),
+            "checks": prepared.checks,
+            "problems": session.problems,
+        }
+
+    def _facts_of(self, place: ProbePlace) -> dict[str, Any]:
+        name = place.interface.name
+        modes = [readings.sysctl(f"net.ipv4.conf.{key}.rp_filter") or 0 for key in ("all", name)]
+        return {
+            "mtu": readings.mtu_of(name) or 0,
+            "rp_filter": max(modes),
+            "is_loopback": ipaddress.ip_address(place.interface.address).is_loopback,
+            **self._queriers.facts_of(place.interface),
+        }
+
+
+def _prepare(file: Path) -> _Preparation:
+    """Read the file, and check the interfaces of this host's nodes."""
+    topology = load_checked(file)
+    checked = nodes_to_check(file, ())
+    places = places_of(checked.plans, checked.uses)
+    checks = rows_of(check_nodes(checked.plans, checked.uses))
+    return _Preparation(topology, places, ears_of(topology, places, checked.uses), checks)
+
+
+def _whole(wanted: Mapping[str, Any], key: str, low: int, high: int) -> int:
+    value = wanted.get(key)
+    if not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"`{key}` is no number from {low} to {high}", remedy=_REMEDY)
+    return value
+
+
+def _peers_of(value: Any) -> list[tuple[str, str]]:
+    """Return the pairs of a segment and an address of a request."""
+    if not isinstance(value, list) or len(value) > _MOST_PEERS:
+        raise UsageError(f"`peers` is no list of at most {_MOST_PEERS:,} pairs", remedy=_REMEDY)
+    return [(str(pair[0]), str(pair[1])) for pair in value if isinstance(pair, list) and len(pair) == 2]

@@ -1,0 +1,1 @@
+"""`pgm netcheck` between namespaces."""

@@ -1,0 +1,1 @@
+"""Probes, counts and verdicts of `pgm netcheck`, without a network."""
