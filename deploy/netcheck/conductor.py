@@ -51,6 +51,8 @@ class Conductor:
         self.say(f"asking {len(self.hosts)} hosts to open sockets for probes")
         opened = await self._each(dict(enumerate(self.hosts[:MOST_HOSTS])), self._open)
         taking = {number: self.hosts[number] for number in opened}
+        if not taking:
+            return NetcheckResult((), self._problems, {})
         try:
             self.say(f"sending probes between {len(taking)} hosts")
             await self._each(taking, lambda number, host: self._probe(number, host, opened))

@@ -210,6 +210,14 @@ def _loopback_ipv6(tree: Tree) -> Iterator[RuleFinding]:
             )
 
 
+def _probe_port(tree: Tree) -> Iterator[RuleFinding]:
+    port = tree.topology.fleet.probe_port
+    for segment in tree.topology.segments.values():
+        if segment.transport == "udp" and port in (segment.port, segment.own_port):
+            message = f"{segment.name!r} has port {port}, on which pgm netcheck sends probes: nodes would read them"
+            yield RuleFinding(("segments", segment.name, "port"), message, "set another probe_port in [fleet]")
+
+
 # fmt: off
 RULES: Iterable[Rule] = (
     Rule("group", "A group is a multicast address.", _group),
@@ -220,6 +228,7 @@ RULES: Iterable[Rule] = (
     Rule("address", "Sources and elements have an address on every segment. On loopback and unicast legs receivers have one too.", _missing),
     Rule("pool", "A pattern has an address for each of its nodes. Away from loopback and unicast legs a pattern may have none at all.", _pool),
     Rule("socket-clash", "An element shares its address and unicast port with no other node. Nodes on a unicast leg and nodes over IP protocol 113 share none either. Two receivers on one address have no acknowledged stream in common, and no stream with congestion control.", _socket_clash),
+    Rule("probe-port", "No segment has the port of the probes of `pgm netcheck`.", _probe_port, is_warning=True),
     Rule("loopback-ipv6", "Loopback multicast is IPv4 only.", _loopback_ipv6, is_warning=True),
 )
 # fmt: on

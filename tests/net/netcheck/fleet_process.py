@@ -2,8 +2,8 @@
 
     python -m tests.net.netcheck.fleet_process
 
-The process reads a line of JSON for each command: the namespace's process id, the words, the folder of its output and
-whether to wait. It prints the exit code, or the process id of a command that it does not wait for.
+The process reads a line of JSON for each command: the namespace's process id, the words, the folder of its output and of
+its sockets, and whether to wait. It prints the exit code, or the process id of a command that it does not wait for.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class FleetProcess:
     _process: subprocess.Popen[str]
     agents: list[int] = attrs.field(factory=list)
 
-    def _tell(self, host: Host, words: Sequence[str], folder: Path, *, waits: bool) -> int:
+    def _tell(self, host: Host, words: Sequence[str], *, waits: bool) -> int:
+        folder = self.folder / host.name  # runtime folder of the host, as each host has one
         folder.mkdir(exist_ok=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -69,9 +70,13 @@ class FleetProcess:
 
     def run(self, host: Host, *words: str) -> Outcome:
         """Run a command on a host until its end."""
-        folder = self.folder / "command"
-        code = self._tell(host, words, folder, waits=True)
-        return Outcome(code, (folder / "out").read_text(), (folder / "err").read_text())
+        code = self._tell(host, words, waits=True)
+        out, err = (self.folder / host.name / f"{words[0]}.{end}" for end in ("out", "err"))
+        return Outcome(code, out.read_text(), err.read_text())
+
+    def start(self, host: Host, *words: str) -> int:
+        """Start a command on a host. Return its process id."""
+        return self._tell(host, words, waits=False)
 
     def netcheck(self, host: Host, *words: str) -> Outcome:
         """Run `pgm netcheck` on a host."""
@@ -80,14 +85,13 @@ class FleetProcess:
 
     def start_agent(self, host: Host) -> None:
         """Start the agent of a host."""
-        words = ["agent", str(self.folder / "tree.toml"), "--bind", "0.0.0.0", "--json"]
-        folder = self.folder / host.name
-        self.agents.append(self._tell(host, [*words, "--token-file", str(self.folder / "token")], folder, waits=False))
+        words = ("agent", str(self.folder / "tree.toml"), "--bind", "::", "--json")
+        self.agents.append(self.start(host, *words, "--token-file", str(self.folder / "token")))
 
     def until_agents_answer(self, hosts: Sequence[Host]) -> None:
         """Wait until the agents of some hosts have printed their addresses."""
         for host in hosts:
-            host.until((self.folder / host.name / "out").read_text, Child.PATIENCE_S)
+            host.until((self.folder / host.name / "agent.out").read_text, Child.PATIENCE_S)
 
 
 @contextmanager
@@ -117,8 +121,8 @@ def _child(pid: int, words: Sequence[str], folder: Path) -> None:
         for kind in ("user", "net"):
             space = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
             assert libc.setns(space, 0) == 0, os.strerror(ctypes.get_errno())
-        for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        for number, end in ((1, "out"), (2, "err")):
+            os.dup2(os.open(folder / f"{words[0]}.{end}", os.O_WRONLY), number)
         os.environ["PGM_RUNTIME_DIR"] = str(folder)
         main(list(words), standalone_mode=False)
         code = 0
@@ -134,8 +138,8 @@ def run() -> None:
     for line in sys.stdin:
         told = json.loads(line)
         folder = Path(told["folder"])
-        for name in ("out", "err"):
-            (folder / name).write_text("")
+        for end in ("out", "err"):
+            (folder / f"{told['words'][0]}.{end}").write_text("")
         pid = os.fork()
         if not pid:
             _child(told["host"], told["words"], folder)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_json import documented
 from tests.folders import short_folder
 from tests.net.netcheck.fleet_process import FleetProcess, fleet
+from tests.net.netcheck.switch import add_bridge, plug
 from tests.net.support.lab import Host, Lab, lab, needs_namespaces
 
 TREE = """
@@ -20,7 +22,7 @@ data_port = 7500
 rate = "40Mbit/s"
 [streams.t]
 data_port = 7501
-rate = "1Mbit/s"
+rate = "4Mbit/s"
 [segments.core]
 group = "239.192.9.1"
 interface = "10.77.0.0/24"
@@ -62,25 +64,19 @@ streams = ["t"]
 DROP = "ip saddr 10.78.0.2 ip daddr 239.192.9.2 drop"
 
 
-def plug(switch: Host, host: Host, name: str, address: str) -> None:
-    """Join a host to the bridge of a switch by an interface with an address."""
-    port = f"{host.name}{name}"
-    switch.run("ip", "link", "add", port, "type", "veth", "peer", "name", name, "netns", str(host.holder.pid))
-    switch.run("ip", "link", "set", port, "master", "bridge", "up")
-    host.add_address(name, address)
-    host.run("ip", "link", "set", name, "up")
-
-
 @pytest.fixture
 def hosts(made: Lab) -> dict[str, Host]:
     """Return hosts on one bridge, so that core and floor leak into each other, and `side` between two of them."""
     found = {name: made.host(name) for name in ("switch", "src", "rel", "desk")}
-    found["switch"].run("ip", "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0")
-    found["switch"].run("ip", "link", "set", "bridge", "up")
-    plug(found["switch"], found["src"], "north", "10.77.0.1/24")
-    plug(found["switch"], found["rel"], "north", "10.77.0.2/24")
-    plug(found["switch"], found["rel"], "south", "10.78.0.1/24")
-    plug(found["switch"], found["desk"], "north", "10.78.0.2/24")
+    switch = found["switch"]
+    add_bridge(switch, "bridge")
+    for name, interface, address in (
+        ("src", "north", "10.77.0.1/24"),
+        ("rel", "north", "10.77.0.2/24"),
+        ("rel", "south", "10.78.0.1/24"),
+        ("desk", "north", "10.78.0.2/24"),
+    ):
+        plug(switch, "bridge", found[name], interface, address)
     made.join(found["src"], "10.80.0.1/24", found["rel"], "10.80.0.130/25")
     # the faults: floor is deaf in one direction, too narrow, and side is strict
     found["rel"].run(
@@ -108,6 +104,9 @@ def running(hosts: dict[str, Host]) -> Iterator[FleetProcess]:
 def test_netcheck_names_each_fault(running: FleetProcess, hosts: dict[str, Host]) -> None:
     done = running.netcheck(hosts["rel"], "--json")
     told = json.loads(done.out)
+    documented("netcheck", told)
+    documented("netcheck.segments[]", told["segments"][0])
+    documented("doctor.checks[]", told["checks"][0])
     assert (done.code, told["ok"], len(told["hosts"])) == (1, False, 3), done
     found = done.checks
     names = {row["segment"]: row for row in told["segments"]}

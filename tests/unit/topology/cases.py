@@ -175,6 +175,7 @@ CASES = [
     case("key-gap", (KEYS_AT, f'name = "good"\nkeys.relay = ["{KEYS_ONE}", "{KEYS_LATE}"]\n'), mark="keys.relay", says=("'relay' has no valid keys from 2028-01-01 to 2029-01-01",), remedy="write the first day 2028-01-01 or earlier"),
     case("key-revoked", (KEYS_AT, f'name = "good"\nkeys.relay = ["{KEYS_ONE}"]\nrevoked.{KEYS_ONE.split()[1]} = "stolen"\n'), mark="keys.relay", says=("of 'relay' are revoked: stolen",), remedy="pgm keys new tree.toml --node relay"),
     # Transport
+    case("probe-port", ('name = "good"', 'name = "good"\nfleet.probe_port = 3056'), mark="segments.core]", says=("'core' has port 3056, on which pgm netcheck sends probes",), remedy="another probe_port"),
     case("leg", ('"239.192.0.2"', '"239.192.0.2"\nunicast = true'), mark="239.192.0.2", says=("'floor' is a unicast leg and has the group 239.192.0.2",), remedy="remove group"),
     case("leg", (DESK, f"[segments.wan]\nunicast = true\n{DESK}"), mark="segments.wan", says=("no node on the unicast leg 'wan' has an address",), remedy="relays of both ends"),
     case("copies", ('group = "239.192.0.2"', "unicast = true"), ("count = 4", "count = 9"), mark="unicast = true", says=("of the unicast leg 'floor' is sent 11 times",), remedy="multicast segment"),

@@ -1,0 +1,82 @@
+"""The agent's part of a netcheck on loopback: what a client may start, and what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from deploy.netcheck.service import ProbeService
+from pgm.errors import ProcessError, UsageError
+from tests.net.support.places import Place, one_segment
+
+SESSION = "0123456789abcdef"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> ProbeService:
+    place = Place.new()
+    file = tmp_path / "tree.toml"
+    file.write_text(f"{one_segment(place, rate='80Mbit/s')}\n[fleet]\nprobe_port = {Place.new().port}\n")
+    return ProbeService(file)
+
+
+async def refused(service: ProbeService, **wanted: Any) -> str:
+    with pytest.raises((UsageError, ProcessError)) as caught:
+        await service.answer({"session": SESSION, **wanted})
+    return caught.value.message
+
+
+def test_service_takes_one_netcheck_and_nothing_twice(service: ProbeService) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.run)
+            assert "not open" in await refused(service, do="probe", hosts=1)
+            assert "`session`" in await refused(service, do="open", host=0, session="../../x")
+            assert "`host`" in await refused(service, do="open", host=10**9)
+            opened = await service.answer({"do": "open", "session": SESSION, "host": 0})
+            assert [(one["segment"], one["nodes"], one["sends"]) for one in opened["places"]] == [("lan", 2, True)]
+            assert (opened["silent"], opened["problems"]) == (0, [])
+            assert "another netcheck" in await refused(service, do="open", host=1, session="f" * 16)
+            assert "not open" in await refused(service, do="result", session="f" * 16)
+            assert "unknown" in await refused(service, do="format")
+            assert "`hosts`" in await refused(service, do="probe", hosts="all")
+            assert "`peers`" in await refused(service, do="ask", peers={"lan": "10.0.0.1"})
+            assert "`segment`" in await refused(service, do="burst", segment="wan", share=1)
+            await _sends(service)
+            await service.answer({"do": "close", "session": SESSION})
+            again = await service.answer({"do": "open", "session": "f" * 16, "host": 0})
+            assert again["problems"] == []
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+async def _sends(service: ProbeService) -> None:
+    """Assert that each step sends once, and to the hosts of the segment alone."""
+    address = next(iter(service_places(service)))
+    for _ in range(2):
+        await service.answer({"do": "burst", "session": SESSION, "segment": "lan", "share": 5.0})
+        peers = [["lan", address], ["lan", "192.0.2.1"], ["wan", address], ["lan", "junk"], "junk"]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.answer, {"do": "probe", "session": SESSION, "hosts": 1})
+            nursery.start_soon(service.answer, {"do": "ask", "session": SESSION, "peers": peers})
+    told = await service.answer({"do": "result", "session": SESSION})
+    sent = {row["kind"]: row for row in told["sent"]}
+    heard = {row["kind"]: row for row in told["heard"]}
+    assert (sent["numbered"]["count"], sent["ask"]["count"], sent["burst"]["refused"]) == (200, 8, 0)
+    assert sent["burst"]["octets"] <= 10_000_000 // 4  # a quarter of a second at the rate of the file
+    for kind in ("numbered", "size", "burst"):
+        assert (heard[kind]["count"], heard[kind]["duplicates"], heard[kind]["is_allowed"]) == (
+            sent[kind]["count"],
+            0,
+            True,
+        )
+    assert [(row["segment"], row["host"], row["count"]) for row in told["echoes"]] == [("lan", 0, 8)]
+
+
+def service_places(service: ProbeService) -> list[str]:
+    """Return the address of the source in the file of a service."""
+    return [line.split('"')[1] for line in service.file.read_text().splitlines() if line.startswith("address = ")]
