@@ -26,6 +26,7 @@ _COMMANDS = {
     "run": ("deploy.node.run", "Run one node of a topology in the foreground."),
     "replay": ("deploy.node.replay", "Replay the inputs of a node from a tape of pgm run, and show what it did."),
     "up": ("deploy.node.up", "Run all nodes of a topology on this machine."),
+    "apply": ("deploy.node.apply", "Bring a running tree to another topology file, and lose nothing."),
     "send": ("deploy.stream.send", "Publish standard input."),
     "recv": ("deploy.stream.recv", "Write received messages to standard output."),
     "record": ("deploy.archive.record", "Record the messages of a receiver in an archive on disk."),

@@ -114,7 +114,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.flight": ("", "verdicts"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),
-    "pgm.topology": ("", "rules", "check", "load", "plan", "describe", "url", "reference"),
+    "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (
         "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
         "netcheck", "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
