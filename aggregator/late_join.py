@@ -38,6 +38,10 @@ class AggregatorHistory:
         self._above = UpstreamHistory(context, state, setup.keepers, functools.partial(_always, setup.up))
         self._route: Parents | None = None
 
+    def change(self, setup: ElementSetup) -> None:
+        """Ask other nodes for history from the next request on."""
+        self._above.change(setup.keepers)
+
     @property
     def keeper(self) -> Nla:
         """The node that gets NAKs for history; empty if unknown."""

@@ -54,6 +54,11 @@ class LearntRepairers:
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
 
+    def change(self, repeat_ivl: int) -> None:
+        """Take other parents behind each repairer."""
+        for known in self._known.values():
+            known.route.change((known.nla, *self._setup.parents), repeat_ivl)
+
     def route_for(self, segments: int) -> Parents | None:
         """Return the route for sqns of `segments` (one bit each), or None without a known repairer (DLR-31, DLR-34)."""
         eligible = [repairer for repairer in self._known.values() if not repairer.segment_bit & segments]

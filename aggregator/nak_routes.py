@@ -31,9 +31,19 @@ class NakRoutes:
         self._all = list({id(parents): parents for parents in (self.upstream, *self.by_segment)}.values())
         self.honours_redirects = context.parameters.honour_redirects
         self._tsi = context.tsi
+        self._repeat_ivl = repeat_ivl
         self._up = setup.up
         self._homes = setup.homes
         self._elimination = elimination
+
+    def change(self, setup: ElementSetup) -> None:
+        """Take other parents and repairers. Each segment keeps a route of its own, or the one upstream."""
+        self.upstream.change(setup.parents, self._repeat_ivl)
+        for route, local in zip(self.by_segment, setup.repairers, strict=False):
+            if route is not self.upstream:
+                route.change((*local, *setup.parents), self._repeat_ivl)
+        self.learnt.change(self._repeat_ivl)
+        self._homes = setup.homes
 
     def note_peer(self, peer: Nla, *, answers: bool) -> None:
         """Note that a node is alive, and whether the node answers NAKs."""

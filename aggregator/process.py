@@ -10,7 +10,7 @@ from aggregator.core import AggregatorCore
 from pgm.core.segment import Segment
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
 from pgm.net.control.operated_process import Log
-from pgm.net.core_factory import element_setup
+from pgm.net.core_factory import element_setup, own_parameters
 from pgm.net.element_process import run_element
 from pgm.net.keys.control_keys import with_codes
 from pgm.net.keys.stream_signatures import signers_of
@@ -26,7 +26,7 @@ def build(
 ) -> AggregatorCore:
     """Return the core for a plan. Without `rng`, the random seed differs at each start."""
     generator = rng or random.Random(random.SystemRandom().random())
-    return AggregatorCore(element_setup(plan, segments, signers), plan.parameters, generator)
+    return AggregatorCore(element_setup(plan, segments, signers), own_parameters(plan), generator)
 
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:

@@ -78,6 +78,12 @@ class AggregatorSession:
             (self.elimination.forwarder, AggregatorSession._repeat_naks),
         )
 
+    def change(self, now_ns: int) -> None:
+        """Take the setup and the parameters as they are now."""
+        self._routes.change(self._setup)
+        self.nak_limits.change(now_ns)
+        self.history.change(self._setup)
+
     @property
     def is_over(self) -> bool:
         """False: an aggregator's session lives until it expires."""

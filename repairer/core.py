@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pgm.core.effects import NOTHING, CloseCause, Effect, Effects, Save, closed_up
 from pgm.core.element.element import ElementCore
 from pgm.core.element.setup import ElementSetup
+from pgm.core.in_place import Neighbours
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.repair.cache import RepairCache
 from pgm.core.segment import Channel
@@ -43,6 +44,13 @@ class RepairerCore(ElementCore[RepairerSession]):
         self.cache = RepairCache(parameters.cache_bytes, parameters.cache_secs)
         self._warm_restart = WarmRestart(self.cache, parameters.max_sessions, self.counters) if saves else ColdRestart()
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
+
+    def change(self, neighbours: Neighbours, parameters: Parameters, now_ns: int) -> None:
+        """Take other neighbours and parameters in place. The cache only grows."""
+        super().change(neighbours, parameters, now_ns)
+        self.cache.grow(parameters.cache_bytes, parameters.cache_secs)
+        for pacer in self._pacers:
+            pacer.set_rate(parameters.txw_max_rte, now_ns)
 
     def restore(self, saved: Iterable[tuple[int, Save]]) -> None:
         """Take what an earlier process saved, with times in ns, before the first packet. It serves matching sessions."""

@@ -50,6 +50,11 @@ class RepairerHistory:
         self._above = UpstreamHistory(context, state, setup.keepers, functools.partial(asker.home_of, home=setup.up))
         self._pacers: dict[int, Pacer] = {}
 
+    def change(self, setup: ElementSetup) -> None:
+        """Ask other nodes for history from the next request on."""
+        self._above.change(setup.keepers)
+        self.resume.change(setup)
+
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""

@@ -22,7 +22,7 @@ from pgm.core.session.state import SessionState
 from pgm.core.structures.arena import PROCESS_MEMORY
 from pgm.net.cache_file import CacheFile
 from pgm.net.control.operated_process import Log
-from pgm.net.core_factory import element_setup
+from pgm.net.core_factory import element_setup, own_parameters
 from pgm.net.durable.archive_memory import ArchiveMemory
 from pgm.net.element_process import run_element
 from pgm.net.keys.control_keys import with_codes
@@ -50,7 +50,7 @@ def build(
     """Return the core for a plan. Without `rng`, the random seed differs at each start."""
     generator = rng or random.Random(random.SystemRandom().random())
     setup = attrs.evolve(element_setup(plan, segments, signers), starts=starts)
-    return RepairerCore(setup, plan.parameters, generator, records=records, saves=saves)
+    return RepairerCore(setup, own_parameters(plan), generator, records=records, saves=saves)
 
 
 def cache_path(plan: NodePlan) -> Path | None:

@@ -42,6 +42,10 @@ class Resume:
         self._has_begun = False
         self.deadline_ns = NEVER
 
+    def change(self, setup: ElementSetup) -> None:
+        """Ask other nodes from the next request on."""
+        self._above.change((*setup.siblings, *setup.keepers))
+
     def first(self, now_ns: int) -> int | None:
         """Return the first sqn for the archive; None before the packets at the position are requested, or given up."""
         if not self._has_begun:

@@ -81,6 +81,12 @@ class RepairerSession:
         """Return a feed of all cached packets in order, for an archive."""
         return ArchiveFeed(self.upstream, self.intake.cache, self.intake.conflicts, self.history.resume)
 
+    def change(self, now_ns: int) -> None:
+        """Take the setup and the parameters as they are now."""
+        self.upstream.change(self._setup, self._parameters)
+        self.nak_limits.change(now_ns)
+        self.history.change(self._setup)
+
     @property
     def is_over(self) -> bool:
         """False: a repairer serves a session until it expires, even without a source."""

@@ -14,6 +14,7 @@ from pgm.core.recovery.siblings import Siblings
 from pgm.core.recovery.spm_request import SpmRequest
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
+from pgm.parameters import Parameters
 from repairer.redirect_offer import searches_answered
 
 
@@ -33,3 +34,10 @@ class Upstream:
         self.spm_request = SpmRequest(context, setup.up)
         dlr_nla = searches_answered(setup, context.parameters)
         self.nak_control = NakControl(context, state, parents, recovery, setup.up, dlr_nla)
+
+    def change(self, setup: ElementSetup, parameters: Parameters) -> None:
+        """Take the parents and siblings of the setup, and timers, as they are now."""
+        self.parents.change(all_parents(setup.parents, setup.lines))
+        self.recovery.change(has_lines=bool(setup.lines))
+        self.siblings.change(setup.siblings)
+        self.nak_control.change(parameters)

@@ -2,47 +2,107 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import attrs
 import click
 
 from deploy.node.apply_text import lines_of
+from deploy.terminal.log import log, log_format
 from deploy.terminal.options import PATH
 from deploy.terminal.output import command, print_json
 from pgm.errors import UsageError
-from pgm.topology.changes.steps import ChangePlan, plan_change
+from pgm.fleet.apply_change import FileChange
+from pgm.fleet.apply_host import HostChange, running_file
+from pgm.fleet.nodes import is_here
+from pgm.topology.changes.steps import ChangePlan, plan_steps, require_same_name
 from pgm.topology.load import load_checked
+from pgm.topology.model import Topology
+from pgm.topology.node_plan import NodePlan
+from pgm.topology.plan import plan_all
+
+
+@attrs.frozen
+class LocalHost:
+    """This host, without an agent."""
+
+    change: HostChange
+
+    @property
+    def name(self) -> str:
+        """Return the name of this host."""
+        return socket.gethostname()
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of this host."""
+        return self.change.answer(request)
 
 
 @click.command()
 @click.argument("new", metavar="NEW.toml", type=PATH)
-@click.option("--from", "old", type=PATH, help="File to compare with.")
+@click.option("--from", "old", type=PATH, help="File that the tree runs; by default the one that its nodes here name.")
 @click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
 @click.option("--allow-loss", is_flag=True, help="Do also what may lose data.")
+@log_format
 @command
 def apply(new: Path, old: Path | None, dry_run: bool, allow_loss: bool, as_json: bool) -> None:
-    """Show what brings a tree from one topology file to another: what changes in place, and which nodes restart.
+    """Bring a running tree to the topology file NEW.toml, while its streams go on.
 
     \b
-    pgm apply new.toml --from tree.toml --dry-run
+    cp tree.toml new.toml; $EDITOR new.toml
+    pgm apply new.toml --dry-run                     # what differs, what is done, what it costs
+    pgm apply new.toml                               # on this host
+    pgm apply new.toml --from tree.toml --dry-run    # compare two files, without any node
 
-    Receivers and repairers are added and removed while the tree runs. Parents, rates, budgets and timers change in place,
-    and windows and caches grow in place. Anything else restarts its node. The output names what differs, the order of the
-    steps, the cost of each, and what may lose data.
+    Receivers and repairers are added and removed while the tree runs. Parents, rates, budgets and timers change in
+    place, and windows and caches grow in place. Anything else restarts its node. The output names what differs, the
+    order of the steps, the cost of each, and what may lose data; such a change needs --allow-loss.
 
-    Exits with 0 if the steps lose nothing, with 2 if some may and --allow-loss is missing.
+    NEW.toml replaces the file that the nodes run. Every node must take it, or the old file and the old state of all
+    nodes come back. `pgm up` starts, restarts and stops its nodes for this command; nodes that run otherwise change in
+    place only. docs/guide/apply.md explains the steps.
+
+    Exits with 0 if all nodes run the new file, with 1 after a failure, with 2 if the file or a node refuses.
     """
-    if old is None or not dry_run:
+    topology = load_checked(new)
+    old = running_file(topology.name) if old is None else old
+    if old.resolve() == new.resolve():
         raise UsageError(
-            "--from and --dry-run are needed", remedy="as in: pgm apply new.toml --from tree.toml --dry-run"
+            f"{new} is the file that the nodes run", remedy="leave that file as it is: edit a copy, and apply the copy"
         )
-    plan = plan_change(load_checked(old), load_checked(new))
-    if as_json:
-        print_json(plan.row())
-    else:
+    before = load_checked(old)
+    require_same_name(before, topology)
+    befores, afters = plan_all(before), plan_all(topology)
+    plan = plan_steps(befores, afters)
+    if not as_json:
         print("\n".join(lines_of(plan)))
+    elif dry_run:
+        print_json({**plan.row(), "applied": False})
     if not allow_loss:
         require_no_loss(plan)
+    if not dry_run:
+        _apply_here(plan, new.read_text(), before, {**befores, **afters}, old)
+        if as_json:
+            print_json({**plan.row(), "applied": True})
+
+
+def _apply_here(plan: ChangePlan, text: str, before: Topology, plans: Mapping[str, NodePlan], file: Path) -> None:
+    """Change the nodes of this host. Raises `UsageError` if the change concerns nodes elsewhere."""
+    host = LocalHost(HostChange(before.name, file))
+    elsewhere = [name for name, one in plans.items() if not is_here(one) and _has_address(one)]
+    if elsewhere:
+        raise UsageError(
+            f"{len(elsewhere)} nodes of this tree run on other hosts, such as {elsewhere[0]}",
+            remedy="let the agents of all hosts take part: pgm apply NEW.toml --fleet",
+        )
+    FileChange(plan, text, before.digest, [host], dict.fromkeys(plans, host), log).run()
+
+
+def _has_address(plan: NodePlan) -> bool:
+    return any(segment.address is not None for segment in plan.segments)
 
 
 def require_no_loss(plan: ChangePlan) -> None:

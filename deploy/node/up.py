@@ -13,19 +13,22 @@ import click
 import trio
 
 from deploy.node.run import FAULTS, account_text
+from deploy.node.supervised import SupervisedNodes, supervisor_path
 from deploy.node.supervisor import Supervisor, while_running
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.log import log, log_format, plain_row, print_row_of
 from deploy.terminal.options import generated_messages, message_size, telemetry_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
+from pgm.core.counters import Counters
 from pgm.errors import UsageError
 from pgm.fleet.nodes import is_here
+from pgm.net.control.control_socket import serve_control
 from pgm.net.control.signals import heed_signals
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.topology.plan import plan_all
+from pgm.topology.plan import plan_all, plan_node
 from pgm.topology.problems import suggestion
 
 T = TypeVar("T")
@@ -59,10 +62,20 @@ async def run_tree(
 ) -> dict[str, Any]:
     """Run all nodes until a signal, and return the accounts. Raises `ProcessError` if a node cannot start."""
     elements, receivers, sources = start_order(plans)
+    roles = {name: plan.role for name, plan in plans.items()}
     telemetry_options = ["--telemetry", str(telemetry)] if telemetry is not None else []
     work = ["--generate", str(messages), "--size", str(size)] if messages else []
+    options = {Role.RECEIVER: work, Role.SOURCE: work or ["--idle"]}
+
+    async def start(node: str) -> None:
+        """Start a node of the file as it is now, which `pgm apply` may have changed."""
+        roles[node] = plan_node(load_checked(file), node).role
+        await supervisor.start(node, [*options.get(roles[node], []), *telemetry_options])
+
     async with open_plain_nursery() as nursery:
         supervisor = Supervisor(file, nursery, None, print_row_of)
+        answer = SupervisedNodes(supervisor, start, nursery).answer
+        path = supervisor_path(next(iter(plans.values())).topology)
         is_running, stop = trio.Event(), trio.Event()
         at = partial(while_running, is_running, stop)
         await nursery.start(heed_signals, at(stop.set), at(supervisor.reload_all))
@@ -71,22 +84,24 @@ async def run_tree(
             await supervisor.start_all(receivers, [*work, *telemetry_options])
             await supervisor.start_all(sources, [*(work or ["--idle"]), *telemetry_options])
             log("ready", f"{len(plans)} nodes run; Ctrl-C stops all; to see the counters: pgm status {file}")
+            await nursery.start(serve_control, path, answer, Counters())
             is_running.set()
             await stop.wait()
-            await supervisor.stop_all(sources)
-            await supervisor.stop_all(receivers)
-            await supervisor.stop_all(elements)
+            for wanted in (Role.SOURCE,), (Role.RECEIVER,), (Role.AGGREGATOR, Role.REPAIRER):
+                await supervisor.stop_all([name for name in supervisor.children if roles[name] in wanted])
         finally:
             supervisor.kill_all()
         nursery.cancel_scope.cancel()
-        may_end = set(sources) if messages else set()  # a source ends after its last test message
+        may_end = {
+            name for name in roles if roles[name] is Role.SOURCE and messages
+        }  # a source ends after its last test message
         failed = [
             child.node
             for child in supervisor.children.values()
             if child.has_failed or (child.was_gone and child.node not in may_end)
         ]
         results = {child.node: child.result for child in supervisor.children.values() if child.result}
-        return {"nodes": [results[name] for name in plans if name in results], "failed": failed}
+        return {"nodes": [results[name] for name in roles if name in results], "failed": failed}
 
 
 @click.command()

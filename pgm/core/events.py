@@ -121,7 +121,7 @@ _ROWS = (
     EventKind("sends-resume", "The kernel takes the packets of the node again."),
     EventKind("files-differ", "The source of a session runs with another topology file than this node.", "Compare both files with pgm status --fleet, copy the right one to both hosts, and restart or reload the node with the old one."),
     EventKind("unheard", "The node runs and has heard no source for peer_expiry.", "Check that the source runs, and that group, port and data_port are the same in the files of both hosts: pgm plan FILE --node NODE tells them."),
-    EventKind("reloaded", "The node has read its topology file again, on SIGHUP."),
+    EventKind("reloaded", "The node has read its topology file again, on SIGHUP or by pgm apply."),
     EventKind("reload-restart", "The topology file differs from the running node in something that is read at the start alone.", "Restart the node."),
     EventKind("reload-failed", "The node could not take over its topology file on SIGHUP, and runs on as before.", "Correct the file by pgm check, and send SIGHUP again."),
     EventKind("session-evicted", "An element had more sources than max_sessions. A newcomer, or a session that had been silent for peer_expiry, was evicted.", "Raise max_sessions."),

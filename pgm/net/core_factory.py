@@ -10,6 +10,7 @@ import attrs
 from pgm.core.acked.ack_bound import AT_ONCE, AckBound
 from pgm.core.control_codes import NO_CONTROL_KEYS, ControlKeys
 from pgm.core.element.setup import ElementSetup
+from pgm.core.in_place import Neighbours
 from pgm.core.late_join.states import state_port
 from pgm.core.named_children import NamedChildren
 from pgm.core.receiver.receiver import ReceiverCore
@@ -30,6 +31,7 @@ from pgm.core.source.source import SourceCore
 from pgm.core.source_names import SourceNames, gsi_of
 from pgm.errors import UsageError
 from pgm.net.link.permitted import COMPANIONS, PROVED, WITH_STATES, PortOf, allowed_sources, with_companions
+from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
 from pgm.wire.options import SourceFile
@@ -90,10 +92,15 @@ class SourceStart:
     file: SourceFile | None = None  # digests that SPMs carry
 
 
+def own_parameters(plan: NodePlan, stream: StreamPlan | None = None) -> Parameters:
+    """Return the parameters of a core, which are its own: they may change in place."""
+    return attrs.evolve(plan.parameters if stream is None else plan.parameters_of(stream))
+
+
 def source_core(plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart) -> SourceCore:
     """Make a source of one stream on all of its segments."""
     setup = _source_setup(plan, stream, segments, start)
-    parameters = plan.parameters_of(stream)
+    parameters = own_parameters(plan, stream)
     companions = proof_companions(start.prover, start.sealer)
     if companions:
         _require_own_ports(stream, plan.streams, PROVED)
@@ -123,7 +130,7 @@ def snapshot_source(
     plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], start: SourceStart
 ) -> CompanionSource:
     """Make a source of one stream whose application offers states. Raises `UsageError` where joiners cannot use them."""
-    parameters = plan.parameters_of(stream)
+    parameters = own_parameters(plan, stream)
     if len(segments) > 1:
         raise UsageError(
             "a source on redundant lines offers no snapshots", remedy="leave out snapshot=, or use a single line"
@@ -154,6 +161,23 @@ def _require_own_ports(stream: StreamPlan, streams: Sequence[StreamPlan], compan
                 f"the stream {stream.name}",
                 remedy=f"give the stream {other.name} another data_port",
             )
+
+
+def neighbours_of(plan: NodePlan, streams: Sequence[StreamPlan]) -> Neighbours:
+    """Return the other nodes of the topology, as the core of a node knows them."""
+    return Neighbours(
+        parents=plan.parents,
+        repairers=plan.repairers,
+        siblings=plan.siblings,
+        keepers=plan.keepers,
+        local_repairers=plan.local_repairers,
+        local_relays=plan.local_relays,
+        assist_rank=plan.assist_rank,
+        asks_below_trail=plan.asks_below_trail,
+        children=_children(plan),
+        allowed=allowed_sources(plan, streams),
+        names=_source_names(plan, streams),
+    )
 
 
 def _children(plan: NodePlan) -> NamedChildren:
@@ -224,7 +248,7 @@ def receiver_core(
         starts=starts,
         signers=attrs.evolve(signers, by_port=with_companions(signers.by_port)),
     )
-    return companion_receiver(setup, plan.parameters, rng)
+    return companion_receiver(setup, own_parameters(plan), rng)
 
 
 def element_setup(plan: NodePlan, segments: Sequence[Segment], signers: StreamSigners = NO_SIGNERS) -> ElementSetup:

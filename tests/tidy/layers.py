@@ -109,7 +109,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "", "structures", "pacing", "session", "polling", "recovery", "repair", "window", "parity", "congestion",
         "element", "acked", "late_join", "receiver", "source",
     ),
-    "pgm.net": ("wall_clock", "plan_digest", "sockets", "framing", "keys", "link", "driver", "gate", "control", "", "durable", "endpoint"),
+    "pgm.net": ("wall_clock", "sockets", "framing", "keys", "link", "driver", "gate", "core_factory", "plan_digest", "control", "", "durable", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service", "signatures"),
     "pgm.flight": ("", "verdicts"),
     "pgm.sim": ("", "checks", "runs"),

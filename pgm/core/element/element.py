@@ -9,6 +9,7 @@ from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.element.setup import ElementSetup
+from pgm.core.in_place import Neighbours, replace_children, replace_parameters, replace_values
 from pgm.core.node_id import NodeId
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Channel
@@ -24,6 +25,9 @@ from pgm.wire.formats import Nla, Tsi, tsi_text
 from pgm.wire.train import Item, Train
 from pgm.wire.unknown_options import apply_opx
 
+# Values of the setup that a running element takes.
+_IN_PLACE = ("parents", "repairers", "siblings", "keepers", "assist_rank", "asks_below_trail", "allowed", "names")
+
 
 class ElementSession(HasState, Protocol):
     """The properties of a session that the core of an element needs."""
@@ -35,6 +39,9 @@ class ElementSession(HasState, Protocol):
     @property
     def nak_limits(self) -> NakLimits:
         """The NAK budgets of the session's children."""
+
+    def change(self, now_ns: int) -> None:
+        """Take the setup and the parameters as they are now."""
 
     def status(self, now_ns: int) -> SessionStatus:
         """Return the session's row for operators."""
@@ -123,6 +130,15 @@ class ElementCore(Generic[S]):
     def _gone(self, session: S, how: str) -> Effects:
         """Release the memory of a dropped session, and return a notice."""
         return (Notice(f"session-{how}", f"session {tsi_text(session.state.tsi)} {how}"),)
+
+    def change(self, neighbours: Neighbours, parameters: Parameters, now_ns: int) -> None:
+        """Take other neighbours and parameters in place. The caller has checked that the parameters may change."""
+        replace_parameters(self._parameters, parameters)
+        replace_values(self._setup, neighbours, _IN_PLACE)
+        replace_children(self._setup.children, neighbours.children)
+        self._filter.change(neighbours.allowed)
+        for session in self.sessions:
+            session.change(now_ns)
 
     def release(self, child: Nla, now_ns: int) -> int:
         """Restore the normal NAK budget of a child. Return in how many sessions the child had a reduced budget."""

@@ -82,6 +82,10 @@ class UpstreamHistory:
         self.first = 0  # the first sqn that the keeper holds
         self.is_certain = False  # every node has answered the last question
 
+    def change(self, keepers: tuple[Nla, ...]) -> None:
+        """Ask other nodes from the next request on."""
+        self._keepers = keepers
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no upstream node to ask."""

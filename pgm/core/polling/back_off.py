@@ -88,6 +88,10 @@ class LearntBackOff:
         """Return the upper bound of the random back-off, in ns."""
         return self._default_ns if self._learnt_ns is None else max(self._low, min(self._high, self._learnt_ns))
 
+    def change(self, parameters: Parameters) -> None:
+        """Take the interval of other parameters. An advertised one stays in force."""
+        self._default_ns = parameters.nak_bo_ivl
+
     def on_range(self, option: NakBoRng) -> None:
         """Take the source's bounds, clipped to values of the parameter. Ignore a minimum of 0 or above the maximum."""
         if 0 < option.min_us <= option.max_us:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
+from pgm.core.in_place import Neighbours, replace_parameters, replace_values
 from pgm.core.node_id import NodeId
 from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
@@ -29,6 +30,8 @@ from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import HeldHistory, find
 from pgm.wire.train import Data, DataWithGaps, Train
 
+# Values of the setup that a running receiver takes.
+_IN_PLACE = ("parents", "local_repairers", "local_relays", "keepers", "asks_below_trail", "allowed", "names")
 _DEADLINE_NS = operator.attrgetter("deadline_ns")
 
 
@@ -77,6 +80,15 @@ class ReceiverCore:
     def parameters(self) -> Parameters:
         """Timers and limits of this receiver."""
         return self._parameters
+
+    def change(self, neighbours: Neighbours, parameters: Parameters, now_ns: int) -> None:
+        """Take other neighbours and parameters in place. The caller has checked that the parameters may change."""
+        self.single.reset()
+        replace_parameters(self._parameters, parameters)
+        replace_values(self.setup, neighbours, _IN_PLACE)
+        self._filter.change(neighbours.allowed)
+        for session in self._sessions:
+            session.change(self.setup)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""

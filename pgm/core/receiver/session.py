@@ -64,6 +64,12 @@ class ReceiverSession:
             (self.naks.self_limit, ReceiverSession._review_own_naks),
         )
 
+    def change(self, setup: ReceiverSetup) -> None:
+        """Take the parents of the setup and the timers of the parameters as they are now."""
+        self.parents.change(all_parents(setup.parents, setup.lines))
+        self.recovery.change(has_lines=bool(setup.lines))
+        self.naks.nak_control.change(self._parameters)
+
     @property
     def is_over(self) -> bool:
         """Whether the end was reported to the application."""

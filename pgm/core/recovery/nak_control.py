@@ -17,6 +17,7 @@ from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Segment
 from pgm.core.session.state import SessionState
 from pgm.core.session_context import SessionContext
+from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Poll, Spm
 from pgm.wire.formats import Nla
 from pgm.wire.options import NakBoIvl, NakBoRng, NbrUnreach, Options, PathNla, find
@@ -50,6 +51,11 @@ class NakControl:
         self.answers = PollResponder(context, segment, dlr_nla)
         self._is_unreachable = False
         self._waits_for_census = False  # no NAK until a census begins
+
+    def change(self, parameters: Parameters) -> None:
+        """Take the back-off of other parameters, unless a parent or source advertises one."""
+        self._back_off.change(parameters)
+        self._recovery.nak_bo_ivl = self._back_off.ivl_ns
 
     @property
     def is_parent_unreachable(self) -> bool:

@@ -90,6 +90,18 @@ class Parents:
         self._order = tuple(sorted(known, key=lambda peer: self.forged.get(peer, 0) > most))
         self._index = self._order.index(current) if current in self._order else 0
 
+    def change(self, configured: Sequence[Nla], confirm_ivl: int | None = None) -> None:
+        """Take other parents of the topology, and the timers of the parameters. The current parent stays if it is one."""
+        floor = self._parameters.nak_rpt_ivl if confirm_ivl is None else confirm_ivl
+        self.response_timeout.change(floor, max(floor, self._parameters.nak_max_ivl))
+        if self._configured == tuple(configured):
+            return
+        left, self._configured = self.current, tuple(configured)
+        self._arrange()
+        if self.current != left:
+            self._unanswered = 0
+            self.response_timeout.start_anew()
+
     def heard(self, peer: Nla) -> None:
         """Note a sign of life. Return at once to a parent that is preferred to the current one."""
         if self._unanswered:

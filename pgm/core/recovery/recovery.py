@@ -52,6 +52,15 @@ class Recovery:
         self.may_ask = False
         self.nak_bo_ivl = parameters.nak_bo_ivl  # ns, unless sources or parents advertise another interval
 
+    def change(self, *, has_lines: bool) -> None:
+        """Take the timers of the parameters as they are now. An advertised back-off stays in force."""
+        parameters = self._parameters
+        rdata_ivl = parameters.nak_rdata_ivl
+        least = min(rdata_ivl, parameters.nak_rdata_min_ivl)
+        self.data_timeout.change(rdata_ivl, max(rdata_ivl, parameters.nak_max_ivl), least)
+        if not has_lines:  # else the lines set it
+            self.settle_ivl = parameters.reorder_ivl
+
     @property
     def deadline_ns(self) -> int:
         """Return when `handle_deadline` must be called; NEVER while NAKs are off."""

@@ -33,6 +33,11 @@ class ResponseTimeout:
     _factor: int = 1
     _grown_until_ns: int = 0
 
+    def change(self, floor_ns: int, ceiling_ns: int, least_ns: int | None = None) -> None:
+        """Take other bounds. What was measured stays."""
+        self.floor_ns, self.ceiling_ns = floor_ns, ceiling_ns
+        self.least_ns = floor_ns if least_ns is None else least_ns
+
     @property
     def ivl_ns(self) -> int:
         """Return how long to wait now."""

@@ -28,6 +28,11 @@ class Siblings:
     def __contains__(self, node: Nla | None) -> bool:
         return node in self._addresses
 
+    def change(self, addresses: Sequence[Nla]) -> None:
+        """Take other siblings, and the timer of the parameters."""
+        self._addresses = tuple(addresses)
+        self.wait_ivl = self._parameters.nak_rpt_ivl
+
     def for_request(self, missing: MissingRange, now_ns: int) -> Nla | None:
         """Return the sibling to ask for a range; None if the parents' turn has come, or if all siblings are silent."""
         if not self._addresses or missing.sibling_tries >= self.tries:

@@ -137,6 +137,12 @@ class RepairCache:
         self.keeps_ivl = keeps_ivl
         self.mark_ivl = keeps_ivl // _MARK_IVL_DIVISOR
 
+    def grow(self, most_octets: int, keeps_ivl: int) -> None:
+        """Take larger bounds. Smaller ones need a new cache."""
+        self._most_octets = max(self._most_octets, most_octets)
+        self.keeps_ivl = max(self.keeps_ivl, keeps_ivl)
+        self.mark_ivl = self.keeps_ivl // _MARK_IVL_DIVISOR
+
     def open_session(self) -> SessionCache:
         """Add the cache of a session, and return it."""
         session = SessionCache(self)

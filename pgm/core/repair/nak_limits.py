@@ -28,6 +28,7 @@ from pgm.core.pacing.token_bucket import TokenBucket, unlimited
 from pgm.core.repair.fair_share import NEWCOMERS, FairShare
 from pgm.core.session_context import SessionContext
 from pgm.core.status import AskerStatus
+from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import Nla, tsi_text
 
@@ -62,6 +63,13 @@ class _Newcomers:
         ivl = context.parameters.brake_burst_ivl
         self._rest = TokenBucket(max(1, self._own.octets * SECOND // ivl), ivl)
         self._exceeded_ns = -NEVER  # when newcomers last exceeded a budget
+
+    def change(self, parameters: Parameters, now_ns: int) -> None:
+        """Take the budgets of other parameters."""
+        ivl = parameters.brake_burst_ivl
+        self.naks.change(parameters.child_nak_rte, ivl, now_ns)
+        self._own.change(parameters)
+        self._rest.change(max(1, self._own.octets * SECOND // ivl), ivl, now_ns)
 
     def has_proof(self, known: _Child, now_ns: int) -> bool:
         """Return whether a newcomer is proven."""
@@ -100,6 +108,15 @@ class NakLimits:
 
     def _bucket(self, rate: int) -> TokenBucket:
         return TokenBucket(rate, self._parameters.brake_burst_ivl)
+
+    def change(self, now_ns: int) -> None:
+        """Take the budgets of the parameters as they are now."""
+        parameters, burst_ns = self._parameters, self._parameters.brake_burst_ivl
+        self._naks.change(parameters.session_nak_rte, burst_ns, now_ns)
+        self._ncfs.change(parameters.session_ncf_rte, burst_ns, now_ns)
+        self._newcomers.change(parameters, now_ns)
+        for share in (self._shares, self._upward):
+            share.change(parameters)
 
     def askers(self) -> list[AskerStatus]:
         """Return the remembered children that have requested the most packets."""

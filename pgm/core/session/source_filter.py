@@ -30,6 +30,10 @@ class SourceFilter:
         self._report_at = 1
         self._last: tuple[Nla, int] = ("", 0)  # sender and data port of the packet refused last
 
+    def change(self, allowed: AllowedSources) -> None:
+        """Permit other senders."""
+        self.is_active, self._allowed = bool(allowed), allowed
+
     def refuses(self, item: Data | DataWithGaps | Packet, peer: Nla) -> bool:
         """Return whether an item of a sender is refused, and count its packets."""
         known = self._allowed.get(item.data_port)

@@ -11,6 +11,7 @@ import attrs
 from pgm.core.control_codes import ControlCodes
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
+from pgm.core.in_place import Neighbours, replace_children, replace_parameters, replace_values
 from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.pacing.token_bucket import TokenBucket
@@ -40,7 +41,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Ack, Nak, Packet, Polr, Spmr
 from pgm.wire.formats import Nla, Tsi, tsi_text
-from pgm.wire.options import HeldHistory, Options, Rst, find
+from pgm.wire.options import HeldHistory, Options, Rst, SourceFile, find
 from pgm.wire.parity import MOST_EXTRA_OCTETS
 from pgm.wire.train import Data, DataWithGaps, Item, Octets, Train
 
@@ -108,6 +109,19 @@ class SourceCore:
     def nak_limits(self) -> NakLimits:
         """Budgets of the children for requests."""
         return self._naks.limits
+
+    def change(self, neighbours: Neighbours, parameters: Parameters, now_ns: int) -> None:
+        """Take other children and parameters in place. The caller has checked that the parameters may change."""
+        replace_children(self.setup.children, neighbours.children)
+        replace_parameters(self._parameters, parameters)
+        self.window.change(parameters)
+        self._sending.repair_share = parameters.rdata_share
+        self.set_rate(self.rate_set, now_ns)  # another rate is a setting, with an event of its own
+        self._naks.limits.change(now_ns)
+
+    def tell_file(self, file: SourceFile) -> None:
+        """Put the digests of another topology file on all SPMs from now on."""
+        replace_values(self.setup, attrs.evolve(self.setup, file=file), ("file",))
 
     @property
     def tsis(self) -> tuple[Tsi, ...]:

@@ -29,6 +29,9 @@ _WATCHED_OF_DATA = 2
 class Advance(Protocol):
     """Strategy that decides when the trail of a window may advance."""
 
+    def change(self, parameters: Parameters) -> None:
+        """Take other parameters."""
+
     def elapsed_ns(self, real_ns: int) -> int:
         """Return how long the window's timers have run after `real_ns` of real time."""
 
@@ -75,6 +78,10 @@ class AdvanceWithTime:
         self._share = parameters.txw_hold_share
         self._nak_ns = self._moved_ns = -NEVER
         self._full_since_ns: int | None = None
+
+    def change(self, parameters: Parameters) -> None:
+        """Keep packets as long as other parameters say."""
+        self._txw_secs = parameters.txw_secs
 
     def elapsed_ns(self, real_ns: int) -> int:
         """Return `real_ns`: timers run in real time."""
@@ -128,6 +135,9 @@ class AdvanceWithData:
         self._nak_ns = -NEVER
         self._full_since_ns: int | None = None
 
+    def change(self, parameters: Parameters) -> None:
+        """Do nothing: parameters are read at each use."""
+
     def elapsed_ns(self, real_ns: int) -> int:
         """Return the time that the octets sent so far stand for, at TXW_MAX_RTE."""
         return self._sent_octets * SECOND // self._parameters.txw_max_rte
@@ -170,6 +180,9 @@ class AdvanceWithData:
 
 class ApplicationControl:
     """Advance only when the application says so (SRC-14)."""
+
+    def change(self, parameters: Parameters) -> None:
+        """Do nothing: the application decides."""
 
     def elapsed_ns(self, real_ns: int) -> int:
         """Return `real_ns`: timers run in real time."""

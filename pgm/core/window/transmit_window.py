@@ -16,6 +16,7 @@ from typing import Protocol
 import attrs
 import numpy as np
 
+from pgm.core.in_place import replace_parameters
 from pgm.core.structures.arena import Arena
 from pgm.core.structures.ranges import Span
 from pgm.core.structures.run_store import RunStore
@@ -121,6 +122,7 @@ class _Increments:
             self._increments[0].first = trail
 
 
+_FIXED = frozenset({"max_tpdu"})  # a window has a size of packets of its own
 _LONG = 4  # A full window drops its oldest increment in parts if the increment is longer than 1 / _LONG of the window.
 _PARTS = 8  # Each part is 1 / _PARTS of the window.
 
@@ -144,6 +146,13 @@ class TransmitWindow:
         self.unstable_from = NEVER
         self.capacity = Capacity.of(parameters)
         self._most_alone = min(parameters.max_tpdu - DATA_HEADER_OCTETS, INTEGER_OCTETS, self.largest_payload)
+
+    def change(self, parameters: Parameters) -> None:
+        """Take other parameters, and a larger capacity."""
+        replace_parameters(self._parameters, parameters, without=_FIXED)
+        wanted = Capacity.of(self._parameters)
+        self.capacity = Capacity(max(self.capacity.octets, wanted.octets), max(self.capacity.sqns, wanted.sqns))
+        self.strategy.change(self._parameters)
 
     # Accepting
 

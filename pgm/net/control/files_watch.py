@@ -69,6 +69,8 @@ class FilesCheck:
         if self.watch is None or now_ns < self._next_ns:
             return
         self._next_ns = now_ns + _CHECK_IVL
+        if driver.plan is not None:
+            self.watch.digest = driver.plan.digest  # a change of the file may have been taken in place
         cores = [end.core for end in driver.endpoints if not isinstance(end.core, SourceCore)]
         rows = [row for core in cores for row in core.status(now_ns)]
         report(driver, self.watch.check(rows, counters, now_ns))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import trio
 
-from pgm.net.control.reload import reload
+from pgm.net.control.reload import RunningPlan
 from pgm.net.control.serve import start_answering
 from pgm.net.control.service_manager import report_to_managers
 from pgm.net.control.signals import heed_signals
@@ -29,4 +29,5 @@ async def start_operating(
             log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     await start_answering(nursery, plan, driver, snapshot)
     nursery.start_soon(report_to_managers, driver, plan.parameters.ready_ivl)
-    await nursery.start(heed_signals, lambda _: nursery.cancel_scope.cancel(), lambda _: reload(plan, driver))
+    running = RunningPlan(plan, driver)
+    await nursery.start(heed_signals, lambda _: nursery.cancel_scope.cancel(), lambda _: running.reload())

@@ -1,32 +1,37 @@
-"""Reload of the topology file by a running node, on SIGHUP."""
+"""Changes of the topology file by a running node: on SIGHUP, or on a request to its control socket.
+
+A node takes in place what `pgm.topology.changes` permits. On SIGHUP the node compares the file with its own plan, and
+tells what needs a restart. A request names the file from before, and is refused if anything needs a restart.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
 
 from pgm.core.effects import Notice
-from pgm.errors import PgmError
+from pgm.core.element.element import ElementCore
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.source.source import SourceCore
+from pgm.errors import PgmError, UsageError
 from pgm.impairments import Impairment
 from pgm.net.control.settings import answers_of
+from pgm.net.core_factory import neighbours_of
 from pgm.net.driver.node_driver import NodeDriver
+from pgm.net.link.permitted import sender_lists
+from pgm.net.plan_digest import plan_digest
+from pgm.topology.changes.differences import Difference, differences, merged
 from pgm.topology.check import load_checked
-from pgm.topology.model import Rate, Topology
 from pgm.topology.node_plan import NodePlan, Role, StreamPlan
 from pgm.topology.plan import plan_node
 from pgm.units import format_fraction, format_rate
+from pgm.wire.options import SourceFile
 
-_LOSSES = ("loss", "burst_loss", "burst_length")
-_OF_THE_COMMAND = (
-    "telemetry",
-    "tape",
-    "reasons",
-    "file",
-    "digest",
-)  # fields of a plan that an option may replace, or that only explain
+_TAPED = "a tape is kept, which has no change of the file"
 
 
 def has_terminal() -> bool:
@@ -38,89 +43,164 @@ def has_terminal() -> bool:
     return True
 
 
-def reload(plan: NodePlan, driver: NodeDriver) -> None:
-    """Read the node's topology file again, set what can be set in place, and tell what needs a restart."""
-    for notice in _reloaded(plan, driver):
-        driver.perform([notice])
+class RunningPlan:
+    """Plan of a running node: that of its start, with all that was taken in place since."""
 
+    def __init__(self, start: NodePlan, driver: NodeDriver) -> None:
+        self._start = start
+        self._driver = driver
 
-def _reloaded(plan: NodePlan, driver: NodeDriver) -> Iterator[Notice]:
-    """Yield the results of a reload. Settings that change have notices of their own."""
-    try:
-        topology = load_checked(plan.file)
-        wanted = plan_node(topology, plan.name)
-        kept = plan_node(_with_rates_of(plan, topology), plan.name)
+    @property
+    def plan(self) -> NodePlan:
+        """The plan in force."""
+        return self._driver.plan or self._start
+
+    # Requests
+
+    def answer(self, request: Mapping[str, Any], requester: str) -> dict[str, Any]:
+        """Answer `file`, `check` or `reload`. The last two name the file `old`, and perhaps another `new` one.
+
+        Raises `TopologyError` for a file that breaks rules, and `UsageError` for a change that needs a restart.
+        """
+        verb = request["do"]
+        if verb == "file":
+            return self._row()
+        old, new = self._files(request)
+        before, after = (plan_node(load_checked(path), self.plan.name) for path in (old, new))
+        found = self._fixed_and_in_place(before, after)
+        if verb == "reload":
+            if found[0]:
+                named = ", ".join(one.name for one in found[0])
+                raise UsageError(
+                    f"{self.plan.name} cannot take {named} in place: {found[0][0].why_restart}",
+                    remedy="restart the node, or leave the value as it is",
+                )
+            self._take(merged(before, after, self.plan))
+            self._set_from(after, requester)
+            self._tell(Notice("reloaded", f"{self.plan.file}: taken in place: {_named(found[1])}, by {requester}"))
+        restart, in_place = ([one.text for one in ones] for ones in found)
+        return {**self._row(), "restart": restart, "in_place": in_place}
+
+    def _row(self) -> dict[str, Any]:
+        plan = self.plan
+        row = {"topology": plan.topology, "node": plan.name, "role": plan.role.value}
+        return {**row, "file": str(Path(plan.file).resolve()), "digest": plan.digest}
+
+    def _files(self, request: Mapping[str, Any]) -> tuple[Path, Path]:
+        old, new = request.get("old"), request.get("new", self.plan.file)
+        if not isinstance(old, str) or not isinstance(new, str):
+            raise UsageError(
+                "`old` or `new` is no path", remedy='as in {"do": "check", "old": "tree.toml", "new": "new.toml"}'
+            )
+        return Path(old), Path(new)
+
+    def _fixed_and_in_place(self, old: NodePlan, new: NodePlan) -> tuple[list[Difference], list[Difference]]:
+        """Return what needs a restart, and what does not."""
+        plan = self.plan
+        if old.role is not plan.role:
+            raise UsageError(
+                f"{plan.name} runs as {plan.role.value}, and the file has it as {old.role.value}",
+                remedy="restart the program of this node",
+            )
+        found = differences(old, new)
+        if plan.tape and found:
+            found = [attrs.evolve(one, why_restart=one.why_restart or _TAPED) for one in found]
+        return [one for one in found if one.why_restart], [one for one in found if not one.why_restart]
+
+    # Taking
+
+    def _take(self, plan: NodePlan) -> None:
+        """Bring all endpoints to a plan that differs in nothing but values that they take in place."""
+        driver, before = self._driver, self.plan
+        for endpoint in driver.endpoints or (driver,):
+            core = endpoint.core
+            assert isinstance(core, (SourceCore, ReceiverCore, ElementCore))
+            parameters, streams = plan.parameters, plan.streams
+            if isinstance(core, SourceCore):
+                stream = next(one for one in plan.streams if one.data_port == core.setup.data_port)
+                parameters, streams = plan.parameters_of(stream), (stream,)
+                if core.setup.file is not None:
+                    core.tell_file(SourceFile.of(plan.digest, plan_digest(plan)))
+            if not plan.tape:
+                core.change(neighbours_of(plan, streams), parameters, endpoint.now_ns())
+            endpoint.plan = plan
+        lists = sender_lists(plan)
+        if lists != sender_lists(before):
+            for link in driver.links:
+                link.permit(lists)
+
+    def _set_from(self, wanted: NodePlan, requester: str) -> int:
+        """Set rates and losses to those of the file. Return how many have changed."""
         changes = 0
-        for request in _requests(plan, wanted, driver):
-            answer = answers_of(plan, driver)(request, "a reload of the file")
+        for request in self._requests(wanted):
+            answer = answers_of(self.plan, self._driver)(request, requester)
             changes += sum(change["old"] != change["new"] for change in answer["changed"])
-    except (PgmError, OSError) as error:
-        told = f"{error.message}; {error.remedy}" if isinstance(error, PgmError) else str(error)
-        yield Notice("reload-failed", f"{plan.file}: {told}".replace("\n", "; "))
-        return
-    fixed = sorted(_differences(plan, kept))
-    if fixed:
-        yield Notice("reload-restart", f"{plan.file}: a restart is needed for {', '.join(fixed)}")
-    yield Notice("reloaded", f"{plan.file}: settings changed: {changes}")
+        return changes
+
+    def _requests(self, wanted: NodePlan) -> Iterator[Mapping[str, Any]]:
+        """Yield the requests of `pgm ctl` that set what the file says now."""
+        plan, driver = self.plan, self._driver
+        rates = {stream.name: wanted.parameters_of(stream).txw_max_rte for stream in wanted.streams}
+        for stream in plan.streams if plan.role is Role.SOURCE else ():
+            rate = rates.get(stream.name)
+            if rate is not None and rate <= plan.parameters_of(stream).txw_max_rte and self._is_sent(stream):
+                yield {"do": "set", "settings": {"rate": format_rate(rate)}, "stream": stream.name}
+        losses = {segment.name: segment.impairment for segment in wanted.segments}
+        for link in driver.links:
+            if link.injector is not None and link.plan.name in losses:
+                yield {"do": "set", "settings": _spelled(losses[link.plan.name]), "segment": link.plan.name}
+
+    def _is_sent(self, stream: StreamPlan) -> bool:
+        sent = {one.data_port for end in self._driver.endpoints for one in (end.plan or self.plan).streams}
+        return stream.data_port in sent
+
+    # SIGHUP
+
+    def reload(self) -> None:
+        """Read the node's topology file again, take what can be taken in place, and tell what needs a restart."""
+        for notice in self._reloaded():
+            self._tell(notice)
+
+    def _reloaded(self) -> Iterator[Notice]:
+        """Yield the results of a reload. Settings that change have notices of their own."""
+        plan = self.plan
+        try:
+            wanted = plan_node(load_checked(plan.file), plan.name)
+            fixed, in_place = self._fixed_and_in_place(plan, wanted)
+            self._take(merged(plan, wanted))
+            changes = self._set_from(wanted, "a reload of the file")
+        except (PgmError, OSError) as error:
+            told = f"{error.message}; {error.remedy}" if isinstance(error, PgmError) else str(error)
+            yield Notice("reload-failed", f"{plan.file}: {told}".replace("\n", "; "))
+            return
+        if fixed:
+            yield Notice("reload-restart", f"{plan.file}: a restart is needed for {_named(fixed)}")
+        yield Notice("reloaded", f"{plan.file}: settings changed: {changes}; taken in place: {_named(in_place)}")
+
+    def _tell(self, notice: Notice) -> None:
+        self._driver.perform([notice])
 
 
-def _requests(plan: NodePlan, wanted: NodePlan, driver: NodeDriver) -> Iterator[Mapping[str, Any]]:
-    """Yield the requests of `pgm ctl` that set what the file says now."""
-    rates = {stream.name: wanted.parameters_of(stream).txw_max_rte for stream in wanted.streams}
-    for stream in plan.streams if plan.role is Role.SOURCE else ():
-        rate = rates.get(stream.name)
-        if rate is not None and rate <= plan.parameters_of(stream).txw_max_rte and _is_sent(plan, stream, driver):
-            yield {"do": "set", "settings": {"rate": format_rate(rate)}, "stream": stream.name}
-    losses = {segment.name: segment.impairment for segment in wanted.segments}
-    for link in driver.links:
-        if link.injector is not None and link.plan.name in losses:
-            yield {"do": "set", "settings": _spelled(losses[link.plan.name]), "segment": link.plan.name}
+_VERBS = ("file", "check", "reload")
+_MOST_NAMED = 8
 
 
-def _is_sent(plan: NodePlan, stream: StreamPlan, driver: NodeDriver) -> bool:
-    sent = {one.data_port for endpoint in driver.endpoints for one in (endpoint.plan or plan).streams}
-    return stream.data_port in sent
+def answers_with_file(plan: NodePlan, driver: NodeDriver) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
+    """Return the function that answers all requests for a node: settings, and changes of the file."""
+    settings, running = answers_of(plan, driver), RunningPlan(plan, driver)
+
+    def answer(request: Mapping[str, Any], requester: str) -> dict[str, Any]:
+        return (running.answer if request.get("do") in _VERBS else settings)(request, requester)
+
+    return answer
+
+
+def _named(found: list[Difference]) -> str:
+    names = sorted({one.name for one in found})
+    more = len(names) - _MOST_NAMED
+    return (", ".join(names[:_MOST_NAMED]) or "nothing") + (f" and {more} more" if more > 0 else "")
 
 
 def _spelled(impairment: Impairment) -> dict[str, str]:
     shares = {name: format_fraction(getattr(impairment, name)) for name in ("loss", "burst_loss")}
     return {**shares, "burst_length": f"{impairment.burst_length:g}"}
-
-
-def _with_rates_of(plan: NodePlan, topology: Topology) -> Topology:
-    """Return the file with the rates of the start where it has lower ones, which a source takes in place."""
-    streams = dict(topology.streams)
-    for stream in plan.streams if plan.role is Role.SOURCE else ():
-        table, start = streams.get(stream.name), plan.parameters_of(stream).txw_max_rte
-        if table is not None and table.rate is not None and table.rate < start:
-            streams[stream.name] = attrs.evolve(table, rate=Rate(start))
-    return attrs.evolve(topology, streams=streams)
-
-
-def _differences(old: NodePlan, new: NodePlan) -> Iterator[str]:
-    """Yield the names of all that differs in two plans of a node, except what is set in place."""
-    new = attrs.evolve(
-        new,
-        segments=tuple(
-            attrs.evolve(segment, impairment=_with_losses_of(before.impairment, segment.impairment))
-            for before, segment in zip(old.segments, new.segments, strict=False)
-        )
-        + new.segments[len(old.segments) :],
-    )
-    for field in attrs.fields(NodePlan):
-        before, after = getattr(old, field.name), getattr(new, field.name)
-        if field.name in _OF_THE_COMMAND or before == after:
-            continue
-        if field.name != "parameters":
-            yield field.name
-            continue
-        yield from (
-            name for name, value in attrs.asdict(before, recurse=False).items() if value != getattr(after, name)
-        )
-
-
-def _with_losses_of(before: Impairment, after: Impairment) -> Impairment:
-    """Return an impairment with the losses of the start, if the node injects losses and can change them in place."""
-    if before == Impairment():
-        return after
-    return attrs.evolve(after, **{name: getattr(before, name) for name in _LOSSES})

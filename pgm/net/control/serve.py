@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pgm.net.control.control_socket import control_path, serve_control
 from pgm.net.control.files_watch import FilesCheck, files_watch_of
 from pgm.net.control.outages import outages_of, watch_outages
-from pgm.net.control.settings import answers_of
+from pgm.net.control.reload import answers_with_file
 from pgm.net.control.status_socket import keep_rates, serve_status, status_path
 from pgm.net.driver.event_loops import Tasks
 from pgm.net.driver.node_driver import NodeDriver
@@ -19,7 +19,7 @@ async def start_answering(tasks: Tasks, plan: NodePlan, driver: NodeDriver, snap
     """Answer for a node until cancelled. Raises `ProcessError` if it runs already, or if a socket cannot be made."""
     await tasks.start(serve_status, status_path(plan.topology, plan.name), snapshot)
     path = control_path(plan.topology, plan.name)
-    await tasks.start(serve_control, path, answers_of(plan, driver), driver.core.counters)
+    await tasks.start(serve_control, path, answers_with_file(plan, driver), driver.core.counters)
     outages = outages_of(driver)
     tasks.start_soon(watch_outages, driver, outages)
     tasks.start_soon(keep_rates, driver, outages, FilesCheck(files_watch_of(plan, driver.now_ns())))

@@ -93,6 +93,10 @@ class Link(SegmentReader):
             shared.on_company = self._company_changed
         self._company_changed()
 
+    def permit(self, lists: SenderLists) -> None:
+        """Let packets of other senders pass the kernel."""
+        self._drops.permit(self.segment.address, lists)
+
     def close(self) -> None:
         """Leave the group and free the ports."""
         self.sockets.close()

@@ -26,6 +26,7 @@ class SocketDrops:
 
     def __init__(self, own: Nla, lists: SenderLists, after_packets: int) -> None:
         """Attach filters after so many refused packets; 0 attaches none."""
+        self._after_packets = after_packets
         self._program = lists.program(own) if after_packets else None
         # Refused packets from which on reads call `watch`: none but the drops' own number if 0.
         self.watch_from = _NEVER if self._program is None else after_packets
@@ -33,6 +34,15 @@ class SocketDrops:
         self._was_full: dict[
             Input, bool
         ] = {}  # by socket with a filter: whether its queue was half full at the last read
+
+    def permit(self, own: Nla, lists: SenderLists) -> None:
+        """Take other lists. Filters are attached again after as many refused packets as at first."""
+        for sock in list(self._was_full):
+            if isinstance(sock, socket.socket):
+                self.release(sock)
+        if self._after_packets:
+            self._program = lists.program(own)
+            self.watch_from = _NEVER if self._program is None else self._after_packets
 
     def more(self, sock: Input, total: int) -> int:
         """Return the drops of a socket since the last call, by their number so far."""

@@ -7,7 +7,7 @@ that takes a new one. Everything else got its size or its shape at the start, so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -190,6 +190,10 @@ def _why_kept(plan: NodePlan, key: str, before: Any, after: Any) -> str:
         return ""  # nobody advertises an interval
     if key not in LIVE | TAKEN | GROWING:
         return "windows, tables and sockets get it at the start"
+    if key == "reorder_ivl" and plan.lines:
+        return "redundant lines get it at the start"
+    if key == "txw_max_rte" and after < before and plan.role is Role.SOURCE:
+        return ""
     if any(stream.is_proved for stream in plan.streams):
         return _NEEDS_SIGNS
     if key in GROWING and not 0 < before < after:
@@ -223,38 +227,67 @@ def _joined(names: Iterable[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def merged(old: NodePlan, new: NodePlan) -> NodePlan:
-    """Return the old plan with everything of the new one that a running node takes in place."""
-    fixed = {one.name for one in differences(old, new) if not one.is_in_place}
+def merged(old: NodePlan, new: NodePlan, onto: NodePlan | None = None) -> NodePlan:
+    """Return a plan with everything that differs and that a running node takes in place.
+
+    `old` and `new` are the plans of the two files. `onto` is that of the running node, which may have options of a
+    program: they stay. By default it is `old`.
+    """
+    onto = old if onto is None else onto
+    found = differences(old, new)
+    fixed = {one.name for one in found if not one.is_in_place}
     values: dict[str, Any] = {
         name: getattr(new, name)
         for name in (*NEIGHBOURS, "archives")
-        if name not in fixed and not _why_fixed(old, new, name)
+        if name not in fixed and getattr(old, name) != getattr(new, name)
     }
-    values["parameters"] = _merged_parameters(old.parameters, new.parameters, fixed)
+    values["parameters"] = _merged_parameters(onto.parameters, old.parameters, new.parameters, fixed)
     if "streams" not in fixed:
-        values["streams"] = tuple(_merged_stream(*pair, fixed) for pair in zip(old.streams, new.streams, strict=True))
+        values["streams"] = tuple(
+            _merged_stream(*three, fixed) for three in _threes(onto.streams, old.streams, new.streams)
+        )
     if "segments" not in fixed:
         values["segments"] = tuple(
-            _merged_segment(*pair, fixed) for pair in zip(old.segments, new.segments, strict=True)
+            _merged_segment(*three, fixed) for three in _threes(onto.segments, old.segments, new.segments)
         )
     if not fixed:
         values |= {"digest": new.digest, "reasons": new.reasons}
-    return attrs.evolve(old, **values)
+    return attrs.evolve(onto, **values)
 
 
-def _merged_parameters(old: Parameters, new: Parameters, fixed: set[str], prefix: str = "") -> Parameters:
-    return attrs.evolve(old, **{key: getattr(new, key) for key in ROWS if f"{prefix}{key}" not in fixed})
+N = TypeVar("N", StreamPlan, SegmentPlan)
 
 
-def _merged_stream(old: StreamPlan, new: StreamPlan, fixed: set[str]) -> StreamPlan:
+def _threes(onto: Iterable[N], old: Iterable[N], new: Iterable[N]) -> Iterator[tuple[N, N, N]]:
+    """Yield what a running node has, with the same of the two files."""
+    befores, afters = ({one.name: one for one in ones} for ones in (old, new))
+    for one in onto:
+        yield one, befores.get(one.name, one), afters.get(one.name, one)
+
+
+def _merged_parameters(
+    onto: Parameters, old: Parameters, new: Parameters, fixed: set[str], prefix: str = ""
+) -> Parameters:
+    values = {
+        key: getattr(new, key)
+        for key in ROWS
+        if f"{prefix}{key}" not in fixed and getattr(old, key) == getattr(onto, key) != getattr(new, key)
+    }
+    return attrs.evolve(onto, **values)
+
+
+def _merged_stream(onto: StreamPlan, old: StreamPlan, new: StreamPlan, fixed: set[str]) -> StreamPlan:
     prefix = f"stream {old.name} "
-    values = {name: getattr(new, name) for name in _OF_STREAMS if prefix + name not in fixed}
-    if old.parameters is not None and new.parameters is not None:
-        values["parameters"] = _merged_parameters(old.parameters, new.parameters, fixed, prefix)
-    return attrs.evolve(old, **values)
+    values: dict[str, Any] = {
+        name: getattr(new, name)
+        for name in _OF_STREAMS
+        if prefix + name not in fixed and getattr(old, name) != getattr(new, name)
+    }
+    if onto.parameters is not None and old.parameters is not None and new.parameters is not None:
+        values["parameters"] = _merged_parameters(onto.parameters, old.parameters, new.parameters, fixed, prefix)
+    return attrs.evolve(onto, **values)
 
 
-def _merged_segment(old: SegmentPlan, new: SegmentPlan, fixed: set[str]) -> SegmentPlan:
+def _merged_segment(onto: SegmentPlan, old: SegmentPlan, new: SegmentPlan, fixed: set[str]) -> SegmentPlan:
     is_fixed = any(name.startswith(f"segment {old.name} ") for name in fixed)
-    return old if is_fixed else attrs.evolve(old, impairment=new.impairment)
+    return onto if is_fixed else attrs.evolve(onto, impairment=new.impairment)

@@ -74,12 +74,18 @@ def plan_change(old: Topology, new: Topology) -> ChangePlan:
 
     Raises `TopologyError` for a file that breaks rules, and `UsageError` for a tree with another name.
     """
-    if old.name != new.name:
-        raise UsageError(
-            f"{new.path}: name = {new.name!r}, but the running tree is {old.name!r}",
-            remedy="a tree keeps its name: nodes find each other's sockets by it; start the other tree with pgm up",
-        )
+    require_same_name(old, new)
     return plan_steps(plan_all(old), plan_all(new))
+
+
+def require_same_name(old: Topology, new: Topology) -> None:
+    """Raise `UsageError` for a file of another tree."""
+    if old.name != new.name:
+        line = new.lines.of(("name",))
+        raise UsageError(
+            f"{new.path}:{line}: name = {new.name!r}, but the running tree is {old.name!r}",
+            remedy="a tree keeps its name: its sockets are found by it; start the other tree with pgm up",
+        )
 
 
 def plan_steps(old: Mapping[str, NodePlan], new: Mapping[str, NodePlan]) -> ChangePlan:

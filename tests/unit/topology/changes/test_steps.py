@@ -65,7 +65,7 @@ def test_restart_of_a_repairer_beside_parents_loses_nothing() -> None:
 
 def test_another_name_is_refused_with_file_and_remedy() -> None:
     other = loads(DEMO.replace('name = "loopback-demo"', 'name = "other"'), "new.toml")
-    with pytest.raises(UsageError, match=r"new\.toml: name = 'other'") as caught:
+    with pytest.raises(UsageError, match=r"new\.toml:4: name = 'other'") as caught:
         plan_change(loads(DEMO), other)
     assert caught.value.remedy
 

@@ -1,0 +1,63 @@
+"""Control socket of `pgm up`: `pgm apply` starts, restarts and stops single nodes of a running tree by it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from deploy.node.supervisor import Supervisor
+from pgm.errors import PgmError, UsageError
+from pgm.net.control.status_socket import runtime_dir
+
+StartNode = Callable[[str], Awaitable[None]]  # starts a node of the file as it is now
+
+
+@attrs.define(eq=False)
+class SupervisedNodes:
+    """Nodes of one `pgm up`, for requests of `pgm apply`. Each request is answered at once, and done in the nursery."""
+
+    supervisor: Supervisor
+    start: StartNode
+    nursery: trio.Nursery
+    _busy: set[str] = attrs.field(init=False, factory=set)
+    _failed: dict[str, str] = attrs.field(init=False, factory=dict)
+
+    def answer(self, request: Mapping[str, Any], _requester: str) -> dict[str, Any]:
+        """Answer `nodes`, or begin to `start`, `restart` or `stop` a node. Raises `UsageError`."""
+        verb = request.get("do")
+        if verb == "nodes":
+            running = [name for name, child in self.supervisor.children.items() if child.process.returncode is None]
+            return {"nodes": running, "busy": sorted(self._busy), "failed": dict(self._failed)}
+        node = request.get("node")
+        if verb not in ("start", "restart", "stop") or not isinstance(node, str):
+            raise UsageError("no request that pgm up knows", remedy='as in {"do": "restart", "node": "desk-7"}')
+        if node in self._busy:
+            raise UsageError(f"node {node} is starting or stopping", remedy="wait, and ask again")
+        if verb != "start" and node not in self.supervisor.children:
+            raise UsageError(f"this pgm up runs no node {node}", remedy="ask with {'do': 'nodes'}")
+        self._busy.add(node)
+        self._failed.pop(node, None)
+        self.nursery.start_soon(self._do, verb, node)
+        return {"node": node}
+
+    async def _do(self, verb: str, node: str) -> None:
+        try:
+            if verb != "start":
+                await self.supervisor.stop(self.supervisor.children.pop(node))
+            if verb != "stop":
+                await self.start(node)
+        except PgmError as error:
+            self._failed[node] = error.message
+            self.supervisor.children.pop(node, None)
+        finally:
+            self._busy.discard(node)
+
+
+def supervisor_path(topology: str) -> Path:
+    """Return the path of this process's control socket. Several processes may each run a part of a tree."""
+    return runtime_dir(topology) / f"up-{os.getpid()}.sup"
