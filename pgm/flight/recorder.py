@@ -192,7 +192,7 @@ class FlightRecorder:
                 continue
             if kind is Send:
                 assert isinstance(effect, Send)
-                if effect.octets[TYPE_AT] in _TOLD:
+                if int(effect.octets[TYPE_AT]) in _TOLD:
                     self._writer.now_ns = now_ns
                     self._sent(effect)
             elif isinstance(effect, (Lost, Forged, Conflict, Opened, Closed)):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import attrs
-import numpy as np
 
 from pgm.trust.blocks import SignedSession
 from pgm.trust.key_records import SecretHead, members_within, records_for, verify_records_untrusted
@@ -21,6 +20,8 @@ from pgm.trust.public_keys import PublicKeys
 from pgm.trust.sealing import SECRET_OCTETS, Octets, PayloadCipher, SealTerms
 from pgm.trust.session_check import SessionCheck
 from pgm.wire.packet_run import Run
+
+Memory = Callable[[int], tuple[Octets, int]]  # returns an array, and the offset of so many octets there to write
 
 _MOST_SECRETS = 16  # of a session that are kept; the oldest is forgotten first
 _RANDOM_OCTETS = 32  # of an ephemeral key
@@ -74,9 +75,9 @@ class StreamSealer:
         self._generations.append(_Generation(head, secret, groups))
         return PayloadCipher(secret, terms)
 
-    def seal(self, first_sqn: int, payloads: Octets) -> None:
-        """Encrypt the payloads of the next packets in place."""
-        self._cipher.apply(first_sqn, payloads, payloads)
+    def seal(self, first_sqn: int, payloads: Octets, into: Octets) -> None:
+        """Write the payloads of the next packets, encrypted, into an array, which may be the same."""
+        self._cipher.apply(first_sqn, payloads, into)
 
     def generation_at(self, sqn: int) -> int:
         """Return the generation of the secret of a packet."""
@@ -118,6 +119,7 @@ class SealedSessionCheck:
         session: SignedSession,
         keys_of: Callable[[str], PublicKeys | None],
         keys: PrivateKeys,
+        memory: Memory,
     ) -> None:
         self._wrong_records = 0
         self.unopened = 0  # valid records for the own keys that did not open
@@ -125,6 +127,7 @@ class SealedSessionCheck:
         self._session = session
         self._keys_of = keys_of
         self._keys = keys
+        self._memory = memory
         self._secrets: dict[int, _Opened] = {}  # by generation
         self._wanted: list[tuple[int, int]] = []  # sqns, and the newest generation that packets from there on may have
 
@@ -195,7 +198,7 @@ class SealedSessionCheck:
         return min((one.first_sqn for one in self._secrets.values() if one.first_sqn > sqn), default=None)
 
     def opened(self, run: Run) -> Iterator[Run]:
-        """Yield a run whose packets may be opened with payloads in the clear, in new memory."""
+        """Yield a run whose packets may be opened with payloads in the clear, in other memory."""
         at = run.first
         while self._wanted[1:] and self._wanted[1][0] <= at:
             del self._wanted[0]
@@ -203,8 +206,15 @@ class SealedSessionCheck:
             secret, end = self._secret_at(at)
             assert secret is not None
             part = run.part(at, min(end, run.end))
-            yield _decrypted(part, secret.cipher)
+            yield self._decrypted(part, secret.cipher)
             at = part.end
+
+    def _decrypted(self, run: Run, cipher: PayloadCipher) -> Run:
+        buffer, at = self._memory(run.octets)
+        opened = Run(run.first, run.count, buffer, at, run.stride, run.payload_at)
+        opened.rows[:, : run.payload_at] = run.rows[:, : run.payload_at]
+        cipher.apply(run.first, run.payloads, opened.payloads)
+        return opened
 
     def _secret_at(self, sqn: int) -> tuple[_Opened | None, int]:
         """Return the secret of a packet, None if it is missing, and the first sqn that may have another secret."""
@@ -220,10 +230,3 @@ class SealedSessionCheck:
             end = min(end, secret.first_sqn)
             generation -= 1
         return secret, end
-
-
-def _decrypted(run: Run, cipher: PayloadCipher) -> Run:
-    rows = np.empty((run.count, run.stride), np.uint8)
-    rows[:, : run.payload_at] = run.rows[:, : run.payload_at]
-    cipher.apply(run.first, run.payloads, rows[:, run.payload_at :])
-    return Run(run.first, run.count, rows.reshape(-1), 0, run.stride, run.payload_at)

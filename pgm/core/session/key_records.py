@@ -27,8 +27,8 @@ def key_tsi(tsi: Tsi) -> Tsi:
 class PayloadSealer(Protocol):
     """Encryption of the payloads of one session. Sqns are the source's own numbers."""
 
-    def seal(self, first_sqn: int, payloads: Octets) -> None:
-        """Encrypt the (count, length) payloads of the next packets in place."""
+    def seal(self, first_sqn: int, payloads: Octets, into: Octets) -> None:
+        """Write the (count, length) payloads of the next packets, encrypted, into an array, which may be the same."""
 
     def records(self) -> Iterator[bytes]:
         """Yield the key records of all secrets, the newest first. The first round makes each record as it is taken."""

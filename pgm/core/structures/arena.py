@@ -189,6 +189,12 @@ class Arena:
         self._view[at:end] = packet
         return self._chunk, at
 
+    def take(self, octets: int) -> tuple[Octets, int]:
+        """Return a chunk, and the offset of `octets` there that the caller writes."""
+        chunk, at = self.room(octets)
+        self._at += octets
+        return chunk, at
+
     def keep(self, octets: int) -> None:
         """Advance past octets that were written and must stay."""
         self._at += octets

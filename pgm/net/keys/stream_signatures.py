@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgm.core.session.proofs import NewProofCheck, Prover, most_proof_octets
 from pgm.core.session.signed_streams import NO_SIGNERS, StreamSigners
+from pgm.core.structures.arena import READING_OCTETS, Arena
 from pgm.errors import UsageError
 from pgm.net.keys.key_files import need_cryptography
 from pgm.net.keys.start_check import own_keys, today
@@ -72,9 +73,12 @@ def _sealed_checks_of(check: SignatureCheck, keys: PrivateKeys) -> NewProofCheck
     from pgm.trust.stream_secrets import SealedSessionCheck
     from pgm.trust.verifier import ProofChain
 
+    memory = Arena(READING_OCTETS)  # new arrays would cost a page fault for each 4 KB
+
     def new_check(tsi: Tsi, started_ns: int) -> SealedSessionCheck:
         session = SignedSession(bytes(tsi), started_ns)
-        return SealedSessionCheck(SessionCheck(ProofChain(session, check.keys_of, None)), session, check.keys_of, keys)
+        proofs = SessionCheck(ProofChain(session, check.keys_of, None))
+        return SealedSessionCheck(proofs, session, check.keys_of, keys, memory.take)
 
     return new_check
 

@@ -21,6 +21,7 @@ from pgm.core.session.proofs import most_proof_octets
 from pgm.core.session.signed_streams import StreamSigners
 from pgm.core.session.start_positions import BY_PARAMETERS, StartPositions
 from pgm.core.session.state import SessionState
+from pgm.core.structures.arena import READING_OCTETS, Arena
 from pgm.net.core_factory import SourceStart, receiver_core, segments_of, snapshot_source, source_core
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.trust.blocks import BLOCK_BITS, SignedSession
@@ -180,11 +181,11 @@ class Sealing:
         stream = plan.streams[0]
         if plan.role is Role.RECEIVER:
             port = stream.data_port
-            keys = READERS[plan.name]
+            keys, memory = READERS[plan.name], Arena(READING_OCTETS)
 
             def new_check(tsi: Tsi, started_ns: int) -> SealedSessionCheck:
                 session = SignedSession(bytes(tsi), started_ns)
-                return SealedSessionCheck(_new_check(tsi, started_ns), session, CHECK.keys_of, keys)
+                return SealedSessionCheck(_new_check(tsi, started_ns), session, CHECK.keys_of, keys, memory.take)
 
             signers = StreamSigners(
                 {port: CHECK, key_port(port): CHECK}, proofs={port: new_check}, sealed=frozenset({port})

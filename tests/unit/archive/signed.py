@@ -93,7 +93,7 @@ def sealed(runs: Iterable[Run], sealer: StreamSealer) -> list[Run]:
     found = []
     for run in runs:
         rows = run.rows.copy()
-        sealer.seal(run.first, rows[:, run.payload_at :])
+        sealer.seal(run.first, run.payloads, rows[:, run.payload_at :])
         found.append(Run(run.first, run.count, rows.reshape(-1), 0, run.stride, run.payload_at))
     return found
 

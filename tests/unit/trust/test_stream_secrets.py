@@ -7,6 +7,7 @@ import random
 import attrs
 import numpy as np
 
+from pgm.core.structures.arena import Arena
 from pgm.trust.blocks import SignedSession
 from pgm.trust.private_keys import PrivateKeys
 from pgm.trust.public_keys import PublicKeys
@@ -32,14 +33,14 @@ def sealer_for(*members: PrivateKeys) -> StreamSealer:
 
 
 def check_for(keys: PrivateKeys) -> SealedSessionCheck:
-    return SealedSessionCheck(SessionCheck(ProofChain(SESSION, keys_of, None)), SESSION, keys_of, keys)
+    return SealedSessionCheck(SessionCheck(ProofChain(SESSION, keys_of, None)), SESSION, keys_of, keys, Arena().take)
 
 
 def sealed_run(sealer: StreamSealer, first: int, count: int) -> Run:
     """Return packets whose payloads have their sqn in every octet before they are sealed."""
     rows = np.zeros((count, DATA_HEADER_OCTETS + OCTETS), np.uint8)
     plain = np.repeat(np.arange(first, first + count, dtype=np.uint8), OCTETS).reshape(count, OCTETS)
-    sealer.seal(first, plain)
+    sealer.seal(first, plain, plain)
     rows[:, DATA_HEADER_OCTETS:] = plain
     return Run(first, count, rows.reshape(-1), 0, rows.shape[1], DATA_HEADER_OCTETS)
 

@@ -27,8 +27,8 @@ class MaskingSealer:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def seal(self, _first_sqn: int, payloads: Octets) -> None:
-        payloads ^= 0x55
+    def seal(self, _first_sqn: int, payloads: Octets, into: Octets) -> None:
+        into[...] = payloads ^ 0x55
 
     def records(self) -> Iterator[bytes]:
         self.rounds += 1
