@@ -143,7 +143,8 @@ class FlightRecorder:
         self._add_sqns(FlightKind.SKIPPED, tsi, first, end - first)
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
-        """Write sqns that an aggregator missed and then received."""
+        """Write sqns that an aggregator missed and then received, behind what the sockets dropped before."""
+        self._watch.note_drops()
         self._add_sqns(FlightKind.MENDED, tsi, first, end - first)
 
     def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:

@@ -101,7 +101,8 @@ class PacketLife:
     def _state(self, node: NodeFlight) -> PacketState:
         progress = next(iter(self.events(node, *_PROGRESS)), None)
         after_ns, by_ns = (0, 0) if progress is None else (progress.time_ns - progress.value, progress.time_ns)
-        gap = next(iter(self.events(node, FlightKind.GAP)), None)
+        # A relay may get the repair of another node's request before its gap counts as more than reordering.
+        gap = next(iter(self.events(node, FlightKind.GAP, FlightKind.MENDED)), None)
         lost = next(iter(self.events(node, FlightKind.LOST)), None)
         if gap is None:
             presence = self._presence(node, progress)

@@ -190,9 +190,11 @@ def _names(names: tuple[str, ...], most: int = 4) -> str:
 
 
 def _socket_drop(node: NodeFlight, state: PacketState) -> FlightEvent | None:
-    """Return the drop of a node's own socket that came with its gap."""
+    """Return the drop of a node's own socket that came with its gap, or shortly before a relay told of the gap."""
+    waits = node.role == "aggregator" and 0 < state.after_ns < state.gap_ns  # for packets that came out of order
+    begin_ns = (state.after_ns if waits else state.gap_ns) - _AT_ONCE_NS
     for event in node.events(None, None, (FlightKind.DROPPED,)):
-        if event.cause in _SOCKET_CAUSES and abs(event.time_ns - state.gap_ns) <= _AT_ONCE_NS:
+        if event.cause in _SOCKET_CAUSES and begin_ns <= event.time_ns <= state.gap_ns + _AT_ONCE_NS:
             return event
     return None
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from pgm.flight.verdicts.explanation import Explanation, explain
 from pgm.flight.verdicts.view import FlightView
@@ -37,11 +40,12 @@ LINKS = (
 def tree(**changes: object) -> TreeBuilder:
     """Return a tree of three tiers: a hall, a floor with a repairer, and a unicast leg."""
     named = dict(changes)
-    own = {name: named.pop(name) for name in ("keeper", "desk", "source") if name in named}
+    own = {name: named.pop(name) for name in ("keeper", "desk", "source", "relay") if name in named}
     built = TreeBuilder(parameters(**named), legs=("leg",))
     built.source("source", "core", parameters=own.get("source"))  # type: ignore[arg-type]
-    built.aggregator("relay-a", "core", "floor", parents=("source",), repairers=("keeper",))
-    built.aggregator("relay-b", "core", "leg", parents=("source",))
+    relay: Any = own.get("relay")
+    built.aggregator("relay-a", "core", "floor", parents=("source",), repairers=("keeper",), parameters=relay)
+    built.aggregator("relay-b", "core", "leg", parents=("source",), parameters=relay)
     built.repairer("keeper", "floor", parents=("relay-a",), parameters=own.get("keeper"))  # type: ignore[arg-type]
     for at in (1, 2, 3):
         built.receiver(f"desk-{at}", "floor", "keeper", "relay-a", parameters=own.get("desk"))  # type: ignore[arg-type]
@@ -101,8 +105,24 @@ def test_verdict_names_the_link_that_lost_each_of_36_packets() -> None:
     assert right.total() == 36
 
 
-def test_verdict_names_the_socket_that_was_full() -> None:
-    world, recorders = flown(tree(so_rcvbuf=8 * KIB))
+def test_verdict_counts_relays_mended_before_they_told_of_a_gap() -> None:
+    """The RDATA that a receiver of the core asked for reaches the relays within their time for reordering."""
+    world, recorders = flown(tree(relay=parameters(reorder_ivl=100 * MS)))
+    world.run_until(SECOND // 2)
+    planter = Planter(world)
+    for sqn in (100, 200, 300):
+        planter.on("source", "core", "out").add(ODATA, sqn)
+    run(world)
+    view = told(world, recorders)
+    for sqn in (100, 200, 300):
+        one = explain(view, "stream", sqn, "hall-1")
+        assert (one.loss.kind, one.loss.segment) == ("segment", "core"), why(one)
+
+
+@pytest.mark.parametrize("reorder_ivl", [MS, 250 * MS])  # a relay tells of a gap that much later
+def test_verdict_names_the_socket_that_was_full(reorder_ivl: int) -> None:
+    relay = parameters(so_rcvbuf=8 * KIB, reorder_ivl=reorder_ivl)
+    world, recorders = flown(tree(so_rcvbuf=8 * KIB, relay=relay))
     world.run_until(SECOND // 2)
     places = (
         ("desk-1", "floor", "desk-1"),
