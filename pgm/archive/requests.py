@@ -16,6 +16,7 @@ from pgm.archive.session import MESSAGES
 ACTION_HOLDINGS = "holdings"
 ACTION_SQN_AT = "sqn_at"
 ACTION_FILES = "files"
+ACTION_READS = "reads"
 ACTION_PUBLISH = "publish_batch"
 ACTION_DISCARD = "discard_batch"
 ACTION_PUBLISHED = "published"
@@ -59,6 +60,9 @@ class RangeRequest:
 
     `subjects` selects messages with one of these subjects; a final `*` matches any ending. Losses are always included.
 
+    `received_from_us` and `received_until_us` leave out batches in which no row was received at or after the one time,
+    and before the other, in microseconds since 1970. The batches that remain come whole.
+
     `tail` continues with new rows, until `end` or until the client leaves. `encoded` keeps columns of few values
     run-end encoded, as in the files. With `subjects` that flag has no effect. `paced` shares `archive_rte` with all other
     requests that are paced.
@@ -74,6 +78,8 @@ class RangeRequest:
     tail: bool = False
     encoded: bool = False
     paced: bool = False
+    received_from_us: int | None = None
+    received_until_us: int | None = None
     parts: int = 1  # of a descriptor: the largest number of tickets to return
 
     def to_bytes(self) -> bytes:
@@ -107,6 +113,8 @@ _KINDS = {
     "tail": "true or false",
     "encoded": "true or false",
     "paced": "true or false",
+    "received_from_us": "a whole number",
+    "received_until_us": "a whole number",
     "parts": "a whole number",
 }
 
@@ -114,7 +122,7 @@ _KINDS = {
 def _check(name: str, value: object) -> None:
     kind = _KINDS.get(name)
     if kind is None:
-        raise BadRequest(f"a range has no key {name!r}", remedy=f"its keys are{', '.join(_KINDS)}")
+        raise BadRequest(f"a range has no key {name!r}", remedy=f"its keys are {', '.join(_KINDS)}")
     if value is None and name not in ("tsi", "tail", "encoded", "paced", "parts"):
         return
     is_good = {

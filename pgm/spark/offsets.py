@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import attrs
 
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
+from pgm.spark.filters import FilterBounds
 from pgm.spark.options import EARLIEST, LATEST, Offsets, SourceOptions
 from pgm.spark.ranges import SessionSpan
 from pgm.spark.recorders import sqns_at
@@ -34,6 +37,26 @@ def spans_of(sessions: Sessions, options: SourceOptions) -> list[SessionSpan]:
         if ends[key] < first and isinstance(options.starting, dict) and isinstance(options.ending, dict):
             raise BadOption(f"session {key} ends at {ends[key]}, before it begins at {first}", remedy="swap them")
     return [SessionSpan(session, starts[key], ends[key]) for key, session in sessions.items()]
+
+
+def narrowed(spans: Sequence[SessionSpan], bounds: FilterBounds) -> list[SessionSpan]:
+    """Return the parts of ranges that the filters of a query leave.
+
+    A part begins one sqn early. A loss that begins before the filter's first sqn is then cut to that sqn, and Spark's own
+    filter drops the row, as for a range that is read whole.
+    """
+    low, high = bounds.sqns
+    found = []
+    for span in spans:
+        places = tuple(place for place in span.session.places if bounds.nodes is None or place.node in bounds.nodes)
+        if not places or not bounds.keeps(span.session.tsi, span.session.stream):
+            continue
+        session = attrs.evolve(span.session, places=places)
+        if places != span.session.places:
+            span = SessionSpan(session, max(span.first, session.oldest), min(span.end, session.next_sqn))
+        first = span.first if low is None else max(span.first, low - 1)
+        found.append(SessionSpan(session, first, span.end if high is None else min(span.end, high)))
+    return found
 
 
 def _resolved(sessions: Sessions, given: Offsets, name: str, options: SourceOptions, default: int) -> dict[str, int]:

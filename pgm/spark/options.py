@@ -16,6 +16,7 @@ from pgm.archive.signatures.authority import Authority
 from pgm.archive.store.schema import COLUMN_NAMES
 from pgm.errors import PgmError
 from pgm.spark.errors import BadOption
+from pgm.spark.filters import FilterBounds
 from pgm.spark.node_tls import NodeTls, node_tls_of
 
 READ, WRITE = "read", "write"
@@ -123,6 +124,12 @@ def _copies(text: str) -> bool:
     return text.strip().lower() == "each"
 
 
+def _is_table_of_sessions(text: str) -> bool:
+    if text.strip().lower() not in ("rows", "sessions"):
+        raise ValueError("the value is neither rows nor sessions")
+    return text.strip().lower() == "sessions"
+
+
 def _pem(text: str) -> bytes:
     try:
         return Path(text).read_bytes()
@@ -160,6 +167,7 @@ TABLE = (
     SourceOption("recorders", "groups", (READ, WRITE), _groups, "required", "Range services: `grpc://HOST:PORT`, or `grpc+tls://`. Services separated by commas hold different sessions, and each must answer. Services separated by `|` stand in for each other, and one is enough. `load(\"grpc://...\")` names them as well."),
     SourceOption("tlsRootCerts", "root_certificates", (READ, WRITE), _pem, "those of gRPC", "File of the certificates that sign those of the services, as PEM. The driver reads the file."),
     SourceOption("tokenFile", "token", (READ, WRITE), _token, "none", "File with the token of the services. The driver reads the file; executors get the token, not the file."),
+    SourceOption("table", "of_sessions", (READ,), _is_table_of_sessions, "rows", "`rows` gives messages and losses. `sessions` gives one row for each session of each recording, from the index: its first sqn held, the sqn behind its last, its numbers of rows and octets, and the times of its first and last row. A batch alone has that table."),
     SourceOption("copies", "each_copy", (READ,), _copies, "join", "Treatment of one session recorded by several nodes. `join` takes the recordings as replicas: each row comes once, from any of them. `each` returns the rows of every node."),
     SourceOption("tsi", "tsis", (READ,), _names, "all", "Only sessions of these TSIs."),
     SourceOption("stream", "streams", (READ,), _names, "all", "Only sessions of these streams."),
@@ -198,6 +206,7 @@ class SourceOptions:
     groups: tuple[tuple[str, ...], ...]
     root_certificates: bytes | None = None
     token: str | None = attrs.field(default=None, repr=False)
+    of_sessions: bool = False
     each_copy: bool = False
     tsis: tuple[str, ...] | None = None
     streams: tuple[str, ...] | None = None
@@ -221,6 +230,7 @@ class SourceOptions:
     retry_s: float = 10.0
     publish_stream: str = ""
     writer: str = ""
+    bounds: FilterBounds = FilterBounds()  # by the filters of the query
 
     @property
     def locations(self) -> tuple[str, ...]:

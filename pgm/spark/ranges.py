@@ -113,6 +113,7 @@ class RangeReader:
         self._piece = piece
         self._options = options
         self._at = piece.first
+        self._subjects = options.bounds.subjects if options.subjects is None else options.subjects
         self._columns = options.columns + tuple(name for name in _NEEDED if name not in options.columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -187,8 +188,10 @@ class RangeReader:
             first=first,
             end=self._piece.end if end is None else end,
             columns=self._columns,
-            subjects=self._options.subjects,
+            subjects=self._subjects,
             node=place.node,
+            received_from_us=self._options.bounds.received_us[0],
+            received_until_us=self._options.bounds.received_us[1],
         )
 
     # Losses of one recorder, filled from another
@@ -238,7 +241,9 @@ class RangeReader:
         """
         least, best = end - first, None
         for place in others:
-            request = attrs.evolve(self._request(place, first, end), subjects=None)
+            request = attrs.evolve(
+                self._request(place, first, end), subjects=None, received_from_us=None, received_until_us=None
+            )
             try:
                 table = open_range(self._options, place.location, request.to_bytes()).read_all()
                 lost = pc.sum(table.filter(pc.is_valid(table["lost"]))["count"]).as_py() or 0
@@ -254,7 +259,7 @@ class RangeReader:
 
     def _filter_subjects(self, place: SessionReplica, first: int, end: int, table: pa.Table) -> pa.Table:
         """Return the rows of the chosen subjects, filtered by the service."""
-        if self._options.subjects is None:
+        if self._subjects is None:
             return table
         request = self._request(place, first, end).to_bytes()
         return open_range(self._options, place.location, request).read_all()

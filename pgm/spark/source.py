@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 
 import attrs
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -26,10 +27,12 @@ from pyspark.sql.types import StructType
 
 from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
-from pgm.spark.offsets import advanced, spans_of, starts_of
+from pgm.spark.filters import FilterBounds, bounds_of
+from pgm.spark.offsets import advanced, narrowed, spans_of, starts_of
 from pgm.spark.options import READ, VERIFIED, WRITE, SourceOptions, read_options
 from pgm.spark.ranges import RangePiece, SessionSpan, pieces_of
 from pgm.spark.recorders import survey
+from pgm.spark.session_table import SESSIONS_SCHEMA, SessionTableReader
 from pgm.spark.sessions import ArchivedSession, sessions_of
 from pgm.spark.sink import BatchWriter, StreamWriter
 from pgm.spark.verified import RowReader, proven_sessions
@@ -51,7 +54,9 @@ class PgmDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the chosen columns, with the types of the archive's rows. Raises `BadOption`."""
-        spark_schema: StructType = from_arrow_schema(_arrow_schema(read_options(self.options, READ).columns))
+        options = read_options(self.options, READ)
+        arrow_schema = SESSIONS_SCHEMA if options.of_sessions else _arrow_schema(options.columns)
+        spark_schema: StructType = from_arrow_schema(arrow_schema)
         return spark_schema
 
     def _reading(self, schema: StructType) -> SourceOptions:
@@ -59,10 +64,15 @@ class PgmDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of a batch."""
+        options = read_options(self.options, READ)
+        if options.of_sessions:
+            return SessionTableReader(options)
         return PgmReader(self._reading(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return a reader of a stream."""
+        """Return a reader of a stream. Raises `BadOption`."""
+        if read_options(self.options, READ).of_sessions:
+            raise BadOption("the table of sessions is no stream", remedy="read it as a batch: spark.read")
         return PgmStreamReader(self._reading(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -99,12 +109,20 @@ class PgmReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Read less where filters permit it. Spark still applies all of them to the rows."""
+        bounds = bounds_of(filters)
+        if self._options.authority is not None:  # proofs need the rows beside those that are wanted
+            bounds = attrs.evolve(bounds, subjects=None, received_us=FilterBounds().received_us)
+        self._options = attrs.evolve(self._options, bounds=bounds)
+        return filters
+
     def partitions(self) -> list[InputPartition]:
         """Return the partitions. Raises `BadOption`, `DataLoss`, `NoReplicas`, `RecorderDown`, `RecorderRefused`."""
         sessions = sessions_of(survey(self._options), self._options)
         spans = spans_of(proven_sessions(sessions, self._options), self._options)
         spans = [attrs.evolve(span, session=sessions[span.session.key]) for span in spans]
-        return list(pieces_of(spans, self._options))
+        return list(pieces_of(narrowed(spans, self._options.bounds), self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; none for a foreign partition."""

@@ -238,7 +238,8 @@ class RowCollector:
         end = buffer.next_sqn or 0
         first = parts[0].first if parts else end
         now_us = time.time_ns() // 1000
-        received = (parts[0].received_us, parts[-1].received_us) if parts else (now_us, now_us)
+        times = [part.received_us for part in parts] or [now_us]
+        received = (min(times), max(times))  # the clock may be set meanwhile
         batch = batch_of(buffer.session, parts)
         try:
             self._writer.append(buffer.session, batch, first, end, received, closes=buffer.closes)

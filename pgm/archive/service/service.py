@@ -27,6 +27,7 @@ from pgm.archive.requests import (
     ACTION_HOLDINGS,
     ACTION_PUBLISH,
     ACTION_PUBLISHED,
+    ACTION_READS,
     ACTION_SQN_AT,
     RangeRequest,
     read_json,
@@ -165,6 +166,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         self._publications = Publications(target, parameters) if target is not None else None
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()  # by client
+        self._reads = {"read_octets": 0, "skipped_octets": 0, "sent_octets": 0}
         self._ends = threading.Event()
         self._pace = RowPace(parameters.archive_rte, self._ends)
         super().__init__(
@@ -217,10 +219,15 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 answer = {"sqns": self._sqns_at(request)}
             elif action.type == ACTION_FILES and self._may_see_files(context):
                 range_read = self._archives.read(RangeRequest.from_bytes(body))
+                spots = range_read.spots(_MAX_RANGES)
+                self._count(range_read)
                 answer = {
                     "directory": str(range_read.reader.directory.resolve()),
-                    "spots": range_read.spots(_MAX_RANGES),
+                    "spots": spots,
                 }
+            elif action.type == ACTION_READS:
+                with self._lock:
+                    answer = dict(self._reads)
             elif action.type in (ACTION_PUBLISH, ACTION_DISCARD, ACTION_PUBLISHED):
                 answer = self._publishing().do(action.type, request)
             else:
@@ -239,6 +246,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             (ACTION_HOLDINGS, "extent of every recorded session, as JSON"),
             (ACTION_SQN_AT, "the first sqn received at time_us or later, for every session or for one tsi"),
             *(files if self._may_see_files(context) else ()),
+            (ACTION_READS, "octets of batches read, passed over by a filter, and sent, since the start"),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
             (ACTION_DISCARD, "forget attempts"),
             (ACTION_PUBLISHED, "the last batch of every writer, and the rows repeated after the service was killed"),
@@ -330,14 +338,31 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     def _stream(self, context: Any, range_read: RangeRead, is_tail: bool) -> Iterator[Any]:
         client = context.peer().rpartition(":")[0]
         with _flight_errors(), self._counted_stream(client):
-            yield from joined(range_read.batches())
+            yield from self._rows(range_read)
             while is_tail and not range_read.is_over and not context.is_cancelled():
                 if self._ends.wait(self._parameters.archive_poll_ivl / SECOND):
                     return
                 if self._gate is not None:  # the keys of the client may be revoked meanwhile
                     self._gate.admit_untrusted(_name_of_client(context))
                 if self._archives.refresh():
-                    yield from joined(range_read.batches())
+                    yield from self._rows(range_read)
+
+    def _rows(self, range_read: RangeRead) -> Iterator[Any]:
+        """Yield the present rows of a range, and count their octets."""
+        sent = 0
+        try:
+            for batch in joined(range_read.batches()):
+                sent += batch.nbytes
+                yield batch
+        finally:
+            self._count(range_read, sent)
+
+    def _count(self, range_read: RangeRead, sent: int = 0) -> None:
+        with self._lock:
+            self._reads["read_octets"] += range_read.read_octets
+            self._reads["skipped_octets"] += range_read.skipped_octets
+            self._reads["sent_octets"] += sent
+        range_read.read_octets = range_read.skipped_octets = 0
 
     @contextmanager
     def _counted_stream(self, client: str) -> Iterator[None]:

@@ -6,7 +6,6 @@ skipped.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,13 +155,18 @@ def dropped(tsi: str, first: int, oldest: int) -> RangeDropped:
 
 @attrs.define(eq=False)
 class RangeRead:
-    """Range that is being read. Iterate again whenever more rows may have come. `at` is the sqn to continue from."""
+    """Range that is being read. Iterate again whenever more rows may have come. `at` is the sqn to continue from.
+
+    `read_octets` counts the batches that were read or told, and `skipped_octets` those that cannot have wanted rows.
+    """
 
     reader: ArchiveReader
     session: SessionEntries
     at: int
     end: int | None
     selection: RowSelection
+    read_octets: int = 0
+    skipped_octets: int = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -176,12 +180,16 @@ class RangeRead:
 
     def spots(self, most: int) -> list[tuple[int, int, int, int, int]]:
         """Return the first `most` batches of the range as segment, offset, octets, first sqn, end sqn."""
-        entries = itertools.islice(self.reader.entries(self.session, self.at), most)
-        return [
-            (entry.segment, entry.offset, entry.octets, entry.first, entry.end)
-            for entry in entries
-            if self.end is None or entry.first < self.end
-        ]
+        found: list[tuple[int, int, int, int, int]] = []
+        for entry in self.reader.entries(self.session, self.at):
+            if len(found) == most or (self.end is not None and entry.first >= self.end):
+                break
+            if self.selection.may_have(entry):
+                self.read_octets += entry.octets
+                found.append((entry.segment, entry.offset, entry.octets, entry.first, entry.end))
+            else:
+                self.skipped_octets += entry.octets
+        return found
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are there now. Raises `RangeDropped`, `CorruptSegment`."""
@@ -191,11 +199,16 @@ class RangeRead:
                 if self.end is not None and entry.first >= self.end:
                     break
                 self._check_gap(entry)
+                end = entry.end if self.end is None else min(entry.end, self.end)
+                if not self.selection.may_have(entry):
+                    self.at = max(self.at, end)
+                    self.skipped_octets += entry.octets
+                    continue
+                self.read_octets += entry.octets
                 if file is None or file.number != entry.segment:
                     if file is not None:
                         file.close()
                     file = self._file(entry)
-                end = entry.end if self.end is None else min(entry.end, self.end)
                 batch = self.selection.of(self._stored(file, entry), self.at, end)
                 self.at = max(self.at, end)
                 if batch is not None:

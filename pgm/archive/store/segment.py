@@ -59,8 +59,9 @@ class BatchEntry:
     first: int
     end: int
     rows: int
-    received_us: tuple[int, int]  # of the first and of the last row
+    received_us: tuple[int, int]  # earliest and latest row
     closes: bool = False
+    subjects: bytes = b""  # see `subject_filter`
 
     @property
     def after(self) -> int:
@@ -94,6 +95,7 @@ def encode(batch: pa.RecordBatch, entry: BatchEntry) -> memoryview:
         "rows": entry.rows,
         "received_us": entry.received_us,
         "closes": entry.closes,
+        "subjects": entry.subjects.hex(),
     }
     text = json.dumps(description | {"octets": "0" * _LENGTH_DIGITS, "crc32": "0" * _SUM_DIGITS}, separators=(",", ":"))
     buffer = pa.allocate_buffer(len(HEAD) + _ROOM + len(text) + pa.ipc.get_record_batch_size(batch))
@@ -215,6 +217,7 @@ class SegmentFile:
                 description["rows"],
                 received,
                 description["closes"],
+                bytes.fromhex(description.get("subjects", "")),
             )
         except (ValueError, KeyError, TypeError, IndexError):
             raise self.corrupt(offset, "the description of a batch cannot be read") from None

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from pgm.archive.errors import BadRequest
 from pgm.archive.requests import RangeRequest
 from pgm.archive.store.schema import ALL_NAMES, COLUMN_NAMES, STORED_SCHEMA, plain, served_schema
+from pgm.archive.store.segment import BatchEntry
+from pgm.archive.store.subject_filter import may_have
 
 _ANY = "*"
 
@@ -34,8 +36,23 @@ class RowSelection:
         check_columns(request.columns)
         self._columns = request.columns or COLUMN_NAMES
         self._subjects = request.subjects
+        self._received_us = (request.received_from_us, request.received_until_us)
         self._is_encoded = request.encoded and request.subjects is None  # Arrow cannot filter encoded columns
         self.schema: pa.Schema = served_schema(request.columns, is_encoded=self._is_encoded)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether batches may be passed over."""
+        return self._subjects is not None or self._received_us != (None, None)
+
+    def may_have(self, entry: BatchEntry) -> bool:
+        """Return whether a batch may have rows that are wanted, by its description alone."""
+        low, high = self._received_us
+        if (low is not None and entry.received_us[1] < low) or (high is not None and entry.received_us[0] >= high):
+            return False
+        return self._subjects is None or any(
+            subject.endswith(_ANY) or may_have(entry.subjects, subject) for subject in self._subjects
+        )
 
     def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
         """Return the rows and cut losses of a stored batch with `first <= sqn < end`, or None without any."""

@@ -22,6 +22,7 @@ from pgm.archive.store.committed import CommitFile, CommitPoint, read_committed
 from pgm.archive.store.index import Index
 from pgm.archive.store.recovery import Log, recover
 from pgm.archive.store.segment import END_OF_STREAM, HEAD, BatchEntry, encode, path_of
+from pgm.archive.store.subject_filter import subject_filter
 from pgm.parameters import Parameters
 
 _MICROSECOND_NS = 1000
@@ -135,7 +136,7 @@ class ArchiveWriter:
         closes: bool = False,
     ) -> None:
         """Write a batch that covers the sqns `first` to `end - 1`. Raises `WriteFailed`."""
-        entry = BatchEntry(0, 0, 0, session, first, end, batch.num_rows, received_us, closes)
+        entry = BatchEntry(0, 0, 0, session, first, end, batch.num_rows, received_us, closes, subject_filter(batch))
         octets = encode(batch, entry)
         try:
             target = self._segment_for(len(octets))

@@ -88,6 +88,7 @@ def test_holdings_ranges_and_times(writer: ArchiveWriter) -> None:
         assert {kind.type for kind in client.list_actions()} == {
             "holdings",
             "sqn_at",
+            "reads",
             "files",
             "publish_batch",
             "discard_batch",
@@ -134,7 +135,9 @@ def test_service_errors_carry_their_code(writer: ArchiveWriter) -> None:
                 client.do_get(ticket).read_all()
         with pytest.raises(flight.FlightServerError, match="there is no action 'colour'") as unknown:
             _ask(client, "colour")
-        assert "ask for one of holdings, sqn_at, files, publish_batch, discard_batch, published" in str(unknown.value)
+        assert "ask for one of holdings, sqn_at, files, reads, publish_batch, discard_batch, published" in str(
+            unknown.value
+        )
         with pytest.raises(flight.FlightServerError, match="time_us is missing"):
             _ask(client, "sqn_at")
         with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: this service does not publish"):
