@@ -17,10 +17,11 @@ from deploy.bundle.host_facts import host_facts, kernel_files
 from deploy.bundle.redaction import Redactor
 from deploy.bundle.telemetry_rows import recent_rows
 from deploy.bundle.topology_copy import topology_copy
-from deploy.doctor.command import nodes_to_check, rows_of
+from deploy.doctor.command import nodes_to_check
 from deploy.doctor.fleet import fleet_findings
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import check_interfaces, check_nodes
+from deploy.doctor.view import rows_of
 from deploy.status.explain import Query, gather_here, worst_of
 from deploy.status.status import gather
 from pgm.errors import ProcessError, UsageError

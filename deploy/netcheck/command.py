@@ -76,8 +76,7 @@ def netcheck(file: Path, shows_all: bool, no_burst: bool, as_json: bool, fleet: 
     result = trio.run(Conductor(watch.client, hosts, say).run, shares)
     findings = [finding for host in view.hosts for finding in host_findings(host)]
     findings += [
-        fault("netcheck", name, error.message, "takes part", error.remedy)
-        for name, error in result.problems.items()
+        fault("netcheck", name, error.message, "takes part", error.remedy) for name, error in result.problems.items()
     ]
     findings += [one for report in result.reports for row in report.checks for one in finding_of_row(report.name, row)]
     findings += findings_of(result.reports, topology.fleet.probe_port, result.shares)
