@@ -51,7 +51,8 @@ RATE = 20_000  # forgeries a second
 _FROM_NS = SECOND
 _STREAM_S = 3  # messages are sent so long, and the attack of the greatest rate ends before
 _SIGNED_PORTS = (DATA_PORT, proof_port(DATA_PORT))
-_REST_NS = 60 * SECOND
+# A repairer asks two parents in turn for packets of a session that a member has invented, until its retries are used up.
+_REST_NS = 150 * SECOND
 _AFTER_NS = 5 * SECOND  # of a tree whose stream an attacker can hold up
 # Losses that an attacker with the address of the source, or a hostile repairer, can bring about.
 _EXPLAINED = frozenset(LossCause) - {LossCause.OVERRUN, LossCause.MALFORMED}
