@@ -13,6 +13,8 @@ from deploy.monitor.monitor import Access, access_options, run_service
 from deploy.terminal.log import log, log_format
 from deploy.terminal.options import option, topology_file
 from deploy.terminal.output import command, print_json
+from pgm.errors import UsageError
+from pgm.fleet.apply_host import HostChange
 from pgm.fleet.nodes import NodeWatch
 from pgm.topology.load import load_checked
 
@@ -26,10 +28,16 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port; by default `port` of [fleet] in FILE. 0 for any free one."
 )
+@click.option(
+    "--apply",
+    "may_apply",
+    is_flag=True,
+    help="Let clients that may change settings replace FILE, too, and start and stop nodes: pgm apply --fleet.",
+)
 @log_format
 @command
 @access_options
-def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool) -> None:
+def agent(file: Path, host: str, port: int | None, may_apply: bool, access: Access, as_json: bool) -> None:
     """Serve the state of this machine's nodes of FILE to the commands with --fleet, until Ctrl-C or SIGTERM.
 
     Each host of the tree runs one agent. Any host then sees all nodes: pgm status FILE --fleet, and top, ctl, monitor
@@ -38,6 +46,7 @@ def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool
     \b
     pgm agent tree.toml
     pgm agent tree.toml --bind 0.0.0.0 --token-file /etc/pgm/token
+    pgm agent tree.toml --bind 0.0.0.0 --token-file /etc/pgm/token --apply
     pgm agent tree.toml --tls-cert agent.pem --tls-key agent-key.pem
 
     Without --token-file or --client the agent changes no settings and sends no probes. The certificate must have the addresses of this host. docs/guide/monitoring.md shows
@@ -49,9 +58,15 @@ def agent(file: Path, host: str, port: int | None, access: Access, as_json: bool
     from deploy.monitor.http_service import application
 
     topology = load_checked(file)
+    if may_apply and not access.may_change:
+        raise UsageError(
+            "--apply needs a token or named nodes: any client could replace the file",
+            remedy="give --token-file, or --mutual-tls with --client",
+        )
+    change = HostChange(topology.name, file) if may_apply else None
 
     def resources(pages: PageService) -> Resources:
-        return AgentService(pages, file.resolve(), topology.name, access.may_change).resources()
+        return AgentService(pages, file.resolve(), topology.name, access.may_change, change).resources()
 
     def say(url: str, sock: socket.socket) -> None:
         if as_json:

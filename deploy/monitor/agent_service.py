@@ -23,13 +23,15 @@ from deploy.monitor.flight_answers import query_of, rings_as_json
 from deploy.monitor.http_service import PageService, Resources
 from deploy.netcheck.service import ProbeService
 from deploy.terminal.version import VERSION
-from pgm.errors import PgmError, UsageError
+from pgm.errors import PgmError, TopologyError, UsageError
+from pgm.fleet.apply_host import MOST_OCTETS, HostChange
 from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.nodes import NodeRecord, NodeState
-from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, NETCHECK_PATH, STATE_PATH
+from pgm.fleet.paths import APPLY_PATH, CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, NETCHECK_PATH, STATE_PATH
 from pgm.net.control.control_socket import ask_control, control_path
 
 _DOCTOR_FRESH_S = 10.0  # checks read the kernel and open sockets; a fleet asks rarely
+_MOST_STEP = 2 * MOST_OCTETS  # octets: a topology file as JSON, and the names of nodes
 _MOST_BODY = 8192  # octets: a request to a node has 4096 at most
 _MOST_PEERS_BODY = 1 << 18  # octets: segments and addresses of all hosts
 _GIVE_TOKEN = "start the agent with --token-file"
@@ -43,6 +45,7 @@ class AgentService:
     file: Path
     topology: str
     may_change: bool
+    change: HostChange | None = None  # of the topology file; None: it may not be replaced
     _id: str = attrs.field(init=False, factory=lambda: secrets.token_hex(8))
     _doctoring: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _excerpting: trio.Lock = attrs.field(init=False, factory=trio.Lock)  # of recorders: one request at a time
@@ -61,6 +64,7 @@ class AgentService:
             Route(DOCTOR_PATH, self.doctor, methods=["GET"]),
             Route(FLIGHT_PATH, self.flight, methods=["GET"]),
             Route(NETCHECK_PATH, self.netcheck, methods=["POST"]),
+            Route(APPLY_PATH, self.apply, methods=["POST"]),
         ]
         return Resources(routes, [self._probes.run])
 
@@ -140,6 +144,23 @@ class AgentService:
         try:
             return JSONResponse(await self._probes.answer(await _body_of(request, _MOST_PEERS_BODY)))
         except UsageError as error:
+            return _refusal(400, error.message, error.remedy)
+        except PgmError as error:
+            return _refusal(502, error.message, error.remedy)
+
+    async def apply(self, request: Request) -> Response:
+        """Take a step of `pgm apply --fleet`, and return what was done."""
+        if not self.may_change:
+            return _refusal(403, "an agent without --token-file changes nothing", "start the agent with --token-file")
+        if self.change is None:
+            return _refusal(403, "this agent does not replace its topology file", "start the agent with --apply")
+        try:
+            step = await _body_of(request, _MOST_STEP)
+            answer = await trio.to_thread.run_sync(self.change.answer, step)
+            if step.get("do") in ("finish", "back"):
+                await self.pages.expect(str(self.file))
+            return JSONResponse(answer)
+        except (UsageError, TopologyError) as error:
             return _refusal(400, error.message, error.remedy)
         except PgmError as error:
             return _refusal(502, error.message, error.remedy)

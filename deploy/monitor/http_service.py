@@ -61,6 +61,12 @@ class PageService:
                 self._view = await trio.to_thread.run_sync(self._nodes.look, abandon_on_cancel=True)
             return self._view
 
+    async def expect(self, file: str) -> None:
+        """Show the nodes of a topology file as it is now."""
+        async with self._lock:
+            await trio.to_thread.run_sync(self._nodes.expect, file)
+            self._view = None
+
     async def keep_history(self) -> None:
         """Take a sample of all nodes every `SAMPLE_S`, until cancelled."""
         while True:

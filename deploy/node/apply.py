@@ -11,12 +11,15 @@ import attrs
 import click
 
 from deploy.node.apply_text import lines_of
+from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.log import log, log_format
 from deploy.terminal.options import PATH
 from deploy.terminal.output import command, print_json
 from pgm.errors import UsageError
 from pgm.fleet.apply_change import FileChange
-from pgm.fleet.apply_host import HostChange, running_file
+from pgm.fleet.apply_host import HostChange
+from pgm.fleet.hosts import hosts_of
+from pgm.fleet.local_nodes import LocalNodes, running_file
 from pgm.fleet.nodes import is_here
 from pgm.topology.changes.steps import ChangePlan, plan_steps, require_same_name
 from pgm.topology.load import load_checked
@@ -48,27 +51,31 @@ class LocalHost:
 @click.option("--allow-loss", is_flag=True, help="Do also what may lose data.")
 @log_format
 @command
-def apply(new: Path, old: Path | None, dry_run: bool, allow_loss: bool, as_json: bool) -> None:
+@fleet_options()
+def apply(
+    new: Path, old: Path | None, dry_run: bool, allow_loss: bool, as_json: bool, fleet: FleetAccess | None
+) -> None:
     """Bring a running tree to the topology file NEW.toml, while its streams go on.
 
     \b
     cp tree.toml new.toml; $EDITOR new.toml
-    pgm apply new.toml --dry-run                     # what differs, what is done, what it costs
-    pgm apply new.toml                               # on this host
-    pgm apply new.toml --from tree.toml --dry-run    # compare two files, without any node
+    pgm apply new.toml --dry-run             # what differs, what it costs
+    pgm apply new.toml                       # on this host
+    pgm apply new.toml --fleet --token-file token   # on all hosts
+    pgm apply new.toml --from tree.toml --dry-run   # compare two files
 
     Receivers and repairers are added and removed while the tree runs. Parents, rates, budgets and timers change in
     place, and windows and caches grow in place. Anything else restarts its node. The output names what differs, the
     order of the steps, the cost of each, and what may lose data; such a change needs --allow-loss.
 
     NEW.toml replaces the file that the nodes run. Every node must take it, or the old file and the old state of all
-    nodes come back. `pgm up` starts, restarts and stops its nodes for this command; nodes that run otherwise change in
+    nodes come back. With --fleet the agents of all hosts take part (pgm agent --apply). `pgm up` starts, restarts and stops its nodes for this command; nodes that run otherwise change in
     place only. docs/guide/apply.md explains the steps.
 
     Exits with 0 if all nodes run the new file, with 1 after a failure, with 2 if the file or a node refuses.
     """
     topology = load_checked(new)
-    old = running_file(topology.name) if old is None else old
+    old = running_file(LocalNodes(topology.name), topology.name) if old is None else old
     if old.resolve() == new.resolve():
         raise UsageError(
             f"{new} is the file that the nodes run", remedy="leave that file as it is: edit a copy, and apply the copy"
@@ -84,7 +91,15 @@ def apply(new: Path, old: Path | None, dry_run: bool, allow_loss: bool, as_json:
     if not allow_loss:
         require_no_loss(plan)
     if not dry_run:
-        _apply_here(plan, new.read_text(), before, {**befores, **afters}, old)
+        plans, text = {**befores, **afters}, new.read_text()
+        if fleet is None:
+            _apply_here(plan, text, before, plans, old)
+        else:
+            client = fleet.watch(old).client
+            from pgm.fleet.apply_agents import changing_hosts  # needs h11, which `watch` has checked
+
+            hosts, host_of = changing_hosts(client, hosts_of(before, plans), [step.node for step in plan.steps])
+            FileChange(plan, text, before.digest, hosts, host_of, log).run()
         if as_json:
             print_json({**plan.row(), "applied": True})
 

@@ -24,7 +24,7 @@ class SupervisedNodes:
     supervisor: Supervisor
     start: StartNode
     nursery: trio.Nursery
-    _busy: set[str] = attrs.field(init=False, factory=set)
+    _busy: dict[str, trio.CancelScope] = attrs.field(init=False, factory=dict)
     _failed: dict[str, str] = attrs.field(init=False, factory=dict)
 
     def answer(self, request: Mapping[str, Any], _requester: str) -> dict[str, Any]:
@@ -37,25 +37,32 @@ class SupervisedNodes:
         if verb not in ("start", "restart", "stop") or not isinstance(node, str):
             raise UsageError("no request that pgm up knows", remedy='as in {"do": "restart", "node": "desk-7"}')
         if node in self._busy:
-            raise UsageError(f"node {node} is starting or stopping", remedy="wait, and ask again")
-        if verb != "start" and node not in self.supervisor.children:
-            raise UsageError(f"this pgm up runs no node {node}", remedy="ask with {'do': 'nodes'}")
-        self._busy.add(node)
+            if verb != "stop":
+                raise UsageError(f"node {node} is starting or stopping", remedy="wait, and ask again")
+            self._busy[node].cancel()  # a start that takes too long
         self._failed.pop(node, None)
-        self.nursery.start_soon(self._do, verb, node)
+        self._busy[node] = scope = trio.CancelScope()
+        self.nursery.start_soon(self._do, verb, node, scope)
         return {"node": node}
 
-    async def _do(self, verb: str, node: str) -> None:
+    async def _do(self, verb: str, node: str, scope: trio.CancelScope) -> None:
+        with scope:
+            await self._done(verb, node)
+        if self._busy.get(node) is scope:
+            del self._busy[node]
+
+    async def _done(self, verb: str, node: str) -> None:
         try:
-            if verb != "start":
-                await self.supervisor.stop(self.supervisor.children.pop(node))
+            child = self.supervisor.children.pop(node, None)  # it may have ended by itself
+            if child is not None:
+                await self.supervisor.stop(child)
             if verb != "stop":
                 await self.start(node)
         except PgmError as error:
             self._failed[node] = error.message
-            self.supervisor.children.pop(node, None)
-        finally:
-            self._busy.discard(node)
+            late = self.supervisor.children.pop(node, None)
+            if late is not None and late.process.returncode is None:
+                late.process.kill()
 
 
 def supervisor_path(topology: str) -> Path:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 import attrs
 
 from pgm.errors import PgmError, ProcessError, UsageError
-from pgm.topology.changes.steps import Action, ChangePlan, stages
+from pgm.topology.changes.steps import Action, ChangePlan, is_first, stages
 
 
 class ChangingHost(Protocol):
@@ -52,26 +53,47 @@ class FileChange:
         Raises `UsageError` if a host refuses, before anything has changed. Raises `ProcessError` after a failure: all hosts
         are as before then, except those that the error names.
         """
-        prepared: list[ChangingHost] = []
         running: dict[str, ChangingHost] = {}
         try:
-            for host in self.hosts:
-                prepared.append(host)  # a request without an answer may have been heard
-                answer = host.ask({"do": "prepare", "text": self.text, "old_digest": self.old_digest, **self._of(host)})
+            base = {"do": "prepare", "text": self.text, "old_digest": self.old_digest}
+            answers = self._ask_all(lambda host: {**base, **self._of(host)})
+            for host, answer in zip(self.hosts, answers, strict=True):
                 running |= dict.fromkeys(answer["running"], host)
-                self.tell(
-                    "prepared", f"{host.name}: {len(answer['running'])} nodes run here, and all can take the file"
-                )
-            for host in self.hosts:
-                host.ask({"do": "put", "id": self.id})
+                self.tell("prepared", f"{host.name}: {len(answer['running'])} nodes run, and each can take the file")
+            self._ask_all(lambda _: {"do": "put", "id": self.id})
             self._act(running)
             self._verify(running)
-            self.tell("verified", "all nodes run the new file")
-        except (PgmError, KeyboardInterrupt) as error:
-            left = self._back(prepared)
+            self.tell("verified", f"{len(self.hosts)} hosts: all nodes run the new file")
+        except BaseException as error:
+            left = self._back()
+            if not isinstance(error, (PgmError, KeyboardInterrupt)):
+                raise
             raise _failure(error, left) from error
-        for host in self.hosts:
-            host.ask({"do": "finish", "id": self.id})
+        self._finish()
+
+    def _finish(self) -> None:
+        """Let all hosts keep the new file. Raises `ProcessError` for hosts that do not answer, after some tries."""
+        left: dict[str, PgmError] = {}
+        for _ in range(_TRIES):
+            left = {}
+            for host in self.hosts:
+                try:
+                    host.ask({"do": "finish", "id": self.id})
+                except PgmError as error:
+                    left[host.name] = error
+            if not left:
+                return
+        raise ProcessError(
+            f"all nodes run the new file, but these hosts may return to the old one: {', '.join(left)}",
+            remedy="see their files with pgm status FILE --fleet in a minute, and apply again",
+        )
+
+    def _ask_all(self, request: Callable[[ChangingHost], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Ask all hosts at once, and return their answers in order. Raises the error of the first that has one."""
+        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(self.hosts))) as askers:
+            asked = [askers.submit(host.ask, request(host)) for host in self.hosts]
+            wait(asked)
+        return [one.result() for one in asked]
 
     def _of(self, host: ChangingHost) -> dict[str, Any]:
         """Return the id, and the nodes of a host by what happens to them."""
@@ -84,17 +106,22 @@ class FileChange:
     def _act(self, running: Mapping[str, ChangingHost]) -> None:
         stepping = {step.node for step in self.plan.steps}
         rest = [name for name in running if name not in stepping]  # these nodes learn the digest of the file
-        for stage in (*stages(self.plan.steps), None):
-            if stage is None:
-                nodes, verb, where = rest, "change", running
+        groups = stages(self.plan.steps)
+        if not any(stage[0].action is Action.CHANGE for stage in groups):
+            at = sum(is_first(stage[0]) for stage in groups)
+            groups.insert(at, [])
+        for stage in groups:
+            nodes, verb = [step.node for step in stage], _VERBS[stage[0].action] if stage else "change"
+            where = {**self.host_of, **running}
+            if verb == "change":
+                nodes = [name for name in nodes if name in running]
+                self.tell(verb, f"{_named(nodes) or 'nothing'}; {len(rest)} nodes only read the file")
+                nodes += rest
             else:
-                nodes, verb = [step.node for step in stage], _VERBS[stage[0].action]
-                where = {**self.host_of, **running}
-                if verb == "change":
-                    nodes = [name for name in nodes if name in running]
                 self.tell(verb, _named(nodes))
             for host, own in _by_host(nodes, where):
                 host.ask({"do": "act", "id": self.id, "verb": verb, "nodes": own})
+                self._ask_all(lambda _: {"do": "hold", "id": self.id})
 
     def _verify(self, running: Mapping[str, ChangingHost]) -> None:
         stopped = {step.node for step in self.plan.steps if step.action is Action.STOP}
@@ -102,11 +129,12 @@ class FileChange:
         where = {**running, **started}
         for host, nodes in _by_host([name for name in where if name not in stopped], where):
             host.ask({"do": "verify", "id": self.id, "nodes": nodes})
+            self._ask_all(lambda _: {"do": "hold", "id": self.id})
 
-    def _back(self, prepared: Sequence[ChangingHost]) -> list[str]:
+    def _back(self) -> list[str]:
         """Return the hosts to the old file, the last first. Return what is not as before."""
         left: list[str] = []
-        for host in reversed(prepared):
+        for host in reversed(self.hosts):
             try:
                 if host.ask({"do": "back", "id": self.id}).get("back"):
                     self.tell("back", f"{host.name} has the old file again")
@@ -117,6 +145,9 @@ class FileChange:
 
 _VERBS = {Action.START: "start", Action.CHANGE: "change", Action.RESTART: "restart", Action.STOP: "stop"}
 _MOST_NAMED = 8
+_TRIES = 3  # to finish: from then on no host may go back
+_MOST_IN_ONE = 16  # nodes of one request, whose answer comes within the time of a request
+_MOST_AT_ONCE = 64  # hosts asked at a time
 
 
 def _named(names: Sequence[str]) -> str:
@@ -128,7 +159,7 @@ def _by_host(nodes: Sequence[str], where: Mapping[str, ChangingHost]) -> Iterato
     """Yield neighbouring nodes of one host together, in their order."""
     group: list[str] = []
     for node in nodes:
-        if group and where[node] is not where[group[0]]:
+        if group and (where[node] is not where[group[0]] or len(group) == _MOST_IN_ONE):
             yield where[group[0]], group
             group = []
         group.append(node)

@@ -18,16 +18,13 @@ import attrs
 
 from pgm.errors import PgmError, ProcessError, UsageError
 from pgm.fleet.fingerprint import file_digest
-from pgm.fleet.runtime_folders import folder_of, sockets_in
-from pgm.net.control.control_socket import ask_control
-from pgm.net.control.status_socket import ask_status
+from pgm.fleet.local_nodes import HostNodes, LocalNodes
 from pgm.topology.load import load_checked
 
 LEASE_S = 60.0  # a coordinator that says nothing for so long has gone: the longest step, a start of a node, takes less
 SETTLE_S = 20.0  # until a node reports the new file: an interpreter starts within seconds on a busy machine
 MOST_OCTETS = 1 << 22  # of a topology file: a thousand nodes take 200 KiB
 _POLL_S = 0.1
-_CONTROL, _SUPERVISORS = "*.ctl", "*.sup"
 
 
 @attrs.frozen
@@ -41,18 +38,27 @@ class _Change:
     old_digest: str
     new_digest: str
     done: list[tuple[str, str]] = attrs.field(factory=list)  # verb and node
-    heard_s: float = 0.0
 
 
 class HostChange:
     """Changes of one host's file and nodes, one at a time. `file` is the file that its nodes run."""
 
-    def __init__(self, topology: str, file: Path, *, lease_s: float = LEASE_S, settle_s: float = SETTLE_S) -> None:
+    def __init__(
+        self,
+        topology: str,
+        file: Path,
+        nodes: HostNodes | None = None,
+        *,
+        lease_s: float = LEASE_S,
+        settle_s: float = SETTLE_S,
+    ) -> None:
         self._topology = topology
+        self._nodes: HostNodes = nodes or LocalNodes(topology)
         self._file = file.resolve()
         self._lease_s = lease_s
         self._settle_s = settle_s
         self._change: _Change | None = None
+        self._finished = ""  # id of the last change that was kept
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
 
@@ -67,6 +73,7 @@ class HostChange:
             "prepare": self._prepare,
             "put": self._put,
             "act": self._act,
+            "hold": self._hold,
             "verify": self._verify,
             "back": self._back,
             "finish": self._finish,
@@ -75,7 +82,8 @@ class HostChange:
         if verb not in verbs:
             raise UsageError(f"{verb!r} is no step of a change", remedy=f"the steps are {', '.join(verbs)}")
         with self._lock:
-            self._renew()
+            if self._change is not None and request.get("id") == self._change.id:
+                self._renew()
             return verbs[verb](request)
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,10 +114,10 @@ class HostChange:
                     remedy="a tree keeps its name",
                 )
             running = self._running(expected)
-            managed = self._managed()
+            managed = self._nodes.supervised()
             leaving = {*_names(request, "restart"), *_names(request, "stop")}
-            for node in running.keys() - leaving:
-                row = ask_control(running[node], {"do": "check", "old": str(self._file), "new": str(new)})
+            for node in [name for name in running if name not in leaving]:
+                row = self._nodes.ask(node, {"do": "check", "old": str(self._file), "new": str(new)})
                 if row["restart"]:
                     raise UsageError(
                         f"node {node} says that a restart is needed for {', '.join(row['restart'])}",
@@ -123,7 +131,7 @@ class HostChange:
                             remedy="run the nodes of this host by pgm up FILE --here; or stop the node by its own "
                             "means (systemctl, or Ctrl-C), and apply again",
                         )
-            if _names(request, "start") and not self._supervisors():
+            if _names(request, "start") and not self._nodes.has_supervisor():
                 raise UsageError(
                     f"node {_names(request, 'start')[0]} must start here, and no pgm up of this tree runs on this host",
                     remedy="start one: pgm up FILE --here; or leave the node out of the change",
@@ -148,14 +156,18 @@ class HostChange:
         """Change, start, restart or stop nodes of this host. Each must succeed."""
         change = self._of(request)
         verb, nodes = _text(request, "verb"), _names(request, "nodes")
-        running = self._running()
+        running = self._nodes.running()
         for node in nodes:
             change.done.append((verb, node))
             if verb != "change":
-                self._supervise(verb, node)
+                self._nodes.supervise(verb, node, self._settle_s)
             elif node in running:
-                ask_control(running[node], {"do": "reload", "old": str(change.old)})
+                self._nodes.ask(node, {"do": "reload", "old": str(change.old)})
         return {"done": nodes}
+
+    def _hold(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait for further steps: the coordinator works on another host."""
+        return {"id": self._of(request).id}
 
     def _verify(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Wait until the nodes of this host report the new file. Raises `ProcessError` for one that does not."""
@@ -175,9 +187,12 @@ class HostChange:
 
     def _finish(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Keep the new file, and forget the old one."""
+        if self._finished == request.get("id"):
+            return {"id": self._finished}  # the answer was lost
         change = self._of(request)
         self._end(change)
-        return {"digest": change.new_digest}
+        self._finished = change.id
+        return {"id": change.id}
 
     # Going back
 
@@ -188,14 +203,14 @@ class HostChange:
             _write(change.new, change.file.read_bytes())
             os.replace(change.old, change.file)
             _sync(change.file.parent)
-            running = self._running()
+            running = self._nodes.running()
             for verb, node in reversed(change.done):
                 with _noting(failed, node):
                     if verb == "change":
                         if node in running:
-                            ask_control(running[node], {"do": "reload", "old": str(change.new)})
+                            self._nodes.ask(node, {"do": "reload", "old": str(change.new), "back": True})
                     else:
-                        self._supervise(_OPPOSITE[verb], node)
+                        self._nodes.supervise(_OPPOSITE[verb], node, self._settle_s)
         self._end(change)
         return failed
 
@@ -208,7 +223,7 @@ class HostChange:
             self._timer = None
 
     def _renew(self) -> None:
-        """Give the coordinator another lease."""
+        """Give the coordinator of the change another lease."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -231,98 +246,33 @@ class HostChange:
             )
         return self._change
 
-    def _running(self, expected: str | None = None) -> dict[str, Path]:
-        """Return the control sockets of the nodes that run here. Raises `UsageError` if one runs another file."""
-        folder = folder_of(self._topology, _CONTROL)
-        running: dict[str, Path] = {}
-        for path in sockets_in(folder, _CONTROL):
-            try:
-                row = ask_control(path, {"do": "file"})
-            except ProcessError:
-                continue  # a killed process leaves its socket
-            if expected is not None and row["digest"] != expected:
+    def _running(self, expected: str) -> list[str]:
+        """Return the nodes that run here. Raises `UsageError` if one runs another file."""
+        running = self._nodes.running()
+        for node, file in running.items():
+            if file.path != str(self._file):
                 raise UsageError(
-                    f"node {row['node']} runs file {row['digest']}, and {self._file} is {expected}",
-                    remedy=f"restart the node, or let it read the file again: kill -HUP, then pgm ctl {self._file}",
-                )
-            if expected is not None and row["file"] != str(self._file):
-                raise UsageError(
-                    f"node {row['node']} runs from {row['file']}, and this host has {self._file}",
+                    f"node {node} runs from {file.path}, and this host has {self._file}",
                     remedy="start all nodes of a host from one file",
                 )
-            running[row["node"]] = path
-        return running
-
-    def _supervisors(self) -> list[Path]:
-        return sockets_in(folder_of(self._topology, _SUPERVISORS), _SUPERVISORS)
-
-    def _managed(self) -> dict[str, Path]:
-        """Return the supervisor of each node that a `pgm up` of this host runs."""
-        managed: dict[str, Path] = {}
-        for path in self._supervisors():
-            with contextlib.suppress(ProcessError):
-                managed |= dict.fromkeys(ask_control(path, {"do": "nodes"})["nodes"], path)
-        return managed
-
-    def _supervise(self, verb: str, node: str) -> None:
-        """Start, restart or stop a node by its supervisor, and wait until that is done."""
-        managed = self._managed()
-        path = managed.get(node)
-        if path is None:
-            if verb == "stop":
-                return
-            path = next(iter(self._supervisors()), None)
-        if path is None:
-            raise ProcessError(f"node {node}: no pgm up runs here any more", remedy="start it: pgm up FILE --here")
-        ask_control(path, {"do": verb, "node": node})
-        until_s = time.monotonic() + self._settle_s
-        while True:
-            row = ask_control(path, {"do": "nodes"})
-            if row["failed"].get(node):
-                raise ProcessError(f"node {node}: {row['failed'][node]}", remedy="see the log of pgm up")
-            if node not in row["busy"] and (node in row["nodes"]) == (verb != "stop"):
-                return
-            if time.monotonic() > until_s:
-                raise ProcessError(f"node {node} did not {verb} within {self._settle_s:g} s", remedy="see its log")
-            time.sleep(_POLL_S)
+            if file.digest != expected:
+                raise UsageError(
+                    f"node {node} runs file {file.digest}, and {self._file} is {expected} now",
+                    remedy="restart the node, or let it read the file again by SIGHUP, and see its log",
+                )
+        return list(running)
 
     def _await(self, nodes: Sequence[str], digest: str) -> None:
         """Wait until nodes report a file. Raises `ProcessError`."""
         until_s = time.monotonic() + self._settle_s
         for node in nodes:
-            while (told := self._told(node)) != digest:
+            while (told := self._nodes.digest_of(node)) != digest:
                 if time.monotonic() > until_s:
                     state = f"runs file {told}" if told else "does not answer"
                     raise ProcessError(
                         f"node {node} {state} {self._settle_s:g} s after the change", remedy="see the log of the node"
                     )
                 time.sleep(_POLL_S)
-
-    def _told(self, node: str) -> str:
-        """Return the digest of the file that a node reports; empty if it does not answer."""
-        path = folder_of(self._topology, _CONTROL) / f"{node.replace('/', '_')}.sock"
-        try:
-            return str(ask_status(path).get("file", ""))
-        except ProcessError:
-            return ""
-
-
-def running_file(topology: str) -> Path:
-    """Return the file that the nodes of a tree on this host run. Raises `ProcessError` without any, or for several."""
-    files: dict[str, str] = {}
-    for path in sockets_in(folder_of(topology, _CONTROL), _CONTROL):
-        with contextlib.suppress(ProcessError):
-            row = ask_control(path, {"do": "file"})
-            files.setdefault(row["file"], row["node"])
-    if not files:
-        raise ProcessError(
-            f"no node of {topology} runs on this machine as this user",
-            remedy="start the tree with: pgm up FILE; or compare two files: pgm apply NEW.toml --from FILE --dry-run",
-        )
-    if len(files) > 1:
-        named = ", ".join(f"{node} runs {file}" for file, node in files.items())
-        raise ProcessError(f"nodes of this host run several files: {named}", remedy="start all of them from one file")
-    return Path(next(iter(files)))
 
 
 _OPPOSITE: Mapping[str, str] = {"start": "stop", "stop": "start", "restart": "restart"}

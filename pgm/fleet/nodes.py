@@ -157,6 +157,9 @@ class Watch(Protocol):
     def look(self) -> TreeView:
         """Ask every node and return the table."""
 
+    def expect(self, file: str) -> None:
+        """Expect the nodes of a topology file as it is now."""
+
 
 class NodeWatch:
     """Table of the nodes of some topologies, or of all topologies that run here.
@@ -195,6 +198,17 @@ class NodeWatch:
                     remedy="give a file, or give no name to see all nodes of this user",
                 )
         self._folders.append(folder)
+
+    def expect(self, file: str) -> None:
+        """Expect the nodes of a topology file as it is now. Nodes that it no longer has are forgotten once they end."""
+        for path in self._expected:
+            if not self._seen[path].is_up:
+                del self._seen[path]
+        up, self._expected = dict(self._seen), set()
+        self._add_wanted(file)
+        self._seen |= up
+        if self._folders is not None:
+            self._folders = list(dict.fromkeys(self._folders))
 
     def look(self) -> TreeView:
         """Ask every node and return the table.

@@ -148,6 +148,9 @@ class FleetWatch:
         now = time.monotonic()
         self._records = {name: planned(plan, NodeState.ELSEWHERE, now) for name, plan in self._plans.items()}
 
+    def expect(self, file: str) -> None:
+        """Do nothing: the view keeps the file of its start."""
+
     def look(self) -> TreeView:
         """Ask the agents of all hosts and return the nodes. Call it in a thread without an event loop."""
         return trio.run(self.ask)

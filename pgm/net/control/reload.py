@@ -67,7 +67,8 @@ class RunningPlan:
             return self._row()
         old, new = self._files(request)
         before, after = (plan_node(load_checked(path), self.plan.name) for path in (old, new))
-        found = self._fixed_and_in_place(before, after)
+        is_return = request.get("back") is True
+        found = self._fixed_and_in_place(before, after, is_return=is_return)
         if verb == "reload":
             if found[0]:
                 named = ", ".join(one.name for one in found[0])
@@ -75,7 +76,7 @@ class RunningPlan:
                     f"{self.plan.name} cannot take {named} in place: {found[0][0].why_restart}",
                     remedy="restart the node, or leave the value as it is",
                 )
-            self._take(merged(before, after, self.plan))
+            self._take(merged(before, after, self.plan, is_return=is_return))
             self._set_from(after, requester)
             self._tell(Notice("reloaded", f"{self.plan.file}: taken in place: {_named(found[1])}, by {requester}"))
         restart, in_place = ([one.text for one in ones] for ones in found)
@@ -94,7 +95,9 @@ class RunningPlan:
             )
         return Path(old), Path(new)
 
-    def _fixed_and_in_place(self, old: NodePlan, new: NodePlan) -> tuple[list[Difference], list[Difference]]:
+    def _fixed_and_in_place(
+        self, old: NodePlan, new: NodePlan, *, is_return: bool = False
+    ) -> tuple[list[Difference], list[Difference]]:
         """Return what needs a restart, and what does not."""
         plan = self.plan
         if old.role is not plan.role:
@@ -102,7 +105,7 @@ class RunningPlan:
                 f"{plan.name} runs as {plan.role.value}, and the file has it as {old.role.value}",
                 remedy="restart the program of this node",
             )
-        found = differences(old, new)
+        found = differences(old, new, is_return=is_return)
         if plan.tape and found:
             found = [attrs.evolve(one, why_restart=one.why_restart or _TAPED) for one in found]
         return [one for one in found if one.why_restart], [one for one in found if not one.why_restart]

@@ -57,6 +57,7 @@ _BY_THE_COMMAND = ("telemetry", "tape")  # options of a command replace them
 _EXPLAINING = ("reasons", "file", "digest")
 _OF_STREAMS = ("allowed", "sources")  # of a stream, in place
 _LOSSES = ("loss", "burst_loss", "burst_length")
+_ONLY_GROWS = "a running window or cache may only grow"
 _NEEDS_SIGNS = "signed streams have sessions with parameters of their own"
 
 
@@ -86,8 +87,11 @@ class Difference:
         return {**attrs.asdict(self), "in_place": self.is_in_place}
 
 
-def differences(old: NodePlan, new: NodePlan) -> list[Difference]:
-    """Return what differs in two plans of one node, in the order of the plan's fields."""
+def differences(old: NodePlan, new: NodePlan, *, is_return: bool = False) -> list[Difference]:
+    """Return what differs in two plans of one node, in the order of the plan's fields.
+
+    With `is_return` a node takes `new` again: windows and caches that have grown keep their size.
+    """
     found: list[Difference] = []
     for field in attrs.fields(NodePlan):
         before, after = getattr(old, field.name), getattr(new, field.name)
@@ -101,6 +105,8 @@ def differences(old: NodePlan, new: NodePlan) -> list[Difference]:
             found += _of_parameters(old, before, after)
         else:
             found.append(Difference(field.name, *_spelled(before, after), _why_fixed(old, new, field.name)))
+    if is_return:
+        found = [attrs.evolve(one, why_restart="") if one.why_restart == _ONLY_GROWS else one for one in found]
     return found
 
 
@@ -197,7 +203,7 @@ def _why_kept(plan: NodePlan, key: str, before: Any, after: Any) -> str:
     if any(stream.is_proved for stream in plan.streams):
         return _NEEDS_SIGNS
     if key in GROWING and not 0 < before < after:
-        return "a running window or cache may only grow"
+        return _ONLY_GROWS
     return ""
 
 
@@ -227,14 +233,14 @@ def _joined(names: Iterable[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def merged(old: NodePlan, new: NodePlan, onto: NodePlan | None = None) -> NodePlan:
+def merged(old: NodePlan, new: NodePlan, onto: NodePlan | None = None, *, is_return: bool = False) -> NodePlan:
     """Return a plan with everything that differs and that a running node takes in place.
 
     `old` and `new` are the plans of the two files. `onto` is that of the running node, which may have options of a
     program: they stay. By default it is `old`.
     """
     onto = old if onto is None else onto
-    found = differences(old, new)
+    found = differences(old, new, is_return=is_return)
     fixed = {one.name for one in found if not one.is_in_place}
     values: dict[str, Any] = {
         name: getattr(new, name)

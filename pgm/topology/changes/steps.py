@@ -131,6 +131,11 @@ def _order(step: NodeStep, depth: int) -> tuple[int, int]:
     return 7 if is_element else 6 if step.role is Role.RECEIVER else 5, -depth
 
 
+def is_first(step: NodeStep) -> bool:
+    """Return whether a step comes before changes in place."""
+    return _order(step, 0)[0] == 0
+
+
 def stages(steps: Sequence[NodeStep]) -> list[list[NodeStep]]:
     """Return the steps in groups that may run at once: all changes in place together, all others one by one."""
     groups: list[list[NodeStep]] = []
