@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from pgm.fleet.paths import NETCHECK_PATH
 
 _REQUEST_S = 15.0  # reading a file and checking a host's interfaces on a busy machine; sending takes 2 s
 _MOST_AT_ONCE = 64  # hosts asked at a time, as for a fleet view
+_CLOSE_S = 5.0  # then the agents close by themselves, a minute later
 _SETTLE_S = 0.3  # until probes in flight, and in sockets, are counted
 
 R = TypeVar("R")
@@ -46,28 +48,39 @@ class Conductor:
 
     async def run(self, shares: Callable[[Sequence[HostReport]], Mapping[str, float]]) -> NetcheckResult:
         """Run the netcheck. `shares` gives the part of the streams' rate that a burst may have on each segment."""
-        client = attrs.evolve(self.client, timeout_s=_REQUEST_S)
-        self.client = client
-        self.say(f"asking {len(self.hosts)} hosts to open sockets for probes")
-        opened = await self._each(dict(enumerate(self.hosts[:MOST_HOSTS])), self._open)
-        taking = {number: self.hosts[number] for number in opened}
+        self.client = attrs.evolve(self.client, timeout_s=_REQUEST_S)
+        asked = dict(enumerate(self.hosts[:MOST_HOSTS]))
+        try:
+            self.say(f"asking {len(asked)} hosts to open sockets for probes")
+            opened = await self._each(asked, self._open)
+            return await self._run({number: asked[number] for number in opened}, opened, shares)
+        finally:
+            with trio.move_on_after(_CLOSE_S, shield=True):
+                await self._each(asked, self._close)
+
+    async def _run(
+        self,
+        taking: Mapping[int, HostRecord],
+        opened: Mapping[int, HostReport],
+        shares: Callable[[Sequence[HostReport]], Mapping[str, float]],
+    ) -> NetcheckResult:
         if not taking:
             return NetcheckResult((), self._problems, {})
-        try:
-            self.say(f"sending probes between {len(taking)} hosts")
-            await self._each(taking, lambda number, host: self._probe(number, host, opened))
-            allowed = shares(list(opened.values()))
-            for turn in turns_of(opened, allowed):
-                named = ", ".join(f"{opened[number].name} on {segment}" for number, segment in turn)
-                self.say(f"sending at the rate of the streams: {named}")
-                await self._burst(turn, allowed)
-            await trio.sleep(_SETTLE_S)
-            results = await self._each(taking, lambda _, host: self._post(host, {"do": "result"}))
-        finally:
-            with trio.move_on_after(_REQUEST_S, shield=True):
-                await self._each(taking, lambda _, host: self._post(host, {"do": "close"}))
-        reports = tuple(with_result_untrusted(opened[number], result) for number, result in sorted(results.items()))
+        self.say(f"sending probes between {len(taking)} hosts")
+        await self._each(taking, lambda number, host: self._probe(number, host, opened))
+        allowed = shares(list(opened.values()))
+        for turn in turns_of(opened, allowed):
+            named = ", ".join(f"{opened[number].name} on {segment}" for number, segment in turn)
+            self.say(f"sending at the rate of the streams: {named}")
+            await self._burst(turn, allowed)
+        await trio.sleep(_SETTLE_S)
+        results = await self._each(taking, lambda _, host: self._post(host, {"do": "result"}))
+        reports = tuple(with_result_untrusted(opened[number], result) for number, result in results.items())
         return NetcheckResult(reports, self._problems, allowed)
+
+    async def _close(self, _: int, host: HostRecord) -> None:
+        with contextlib.suppress(ProcessError, UsageError):  # nothing is open there
+            await self._post(host, {"do": "close"})
 
     async def _open(self, number: int, host: HostRecord) -> HostReport:
         return opened_untrusted(number, host.name, await self._post(host, {"do": "open", "host": number}))

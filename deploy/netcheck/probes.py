@@ -27,11 +27,13 @@ _NUMBERED_IVL = 5 * MILLISECOND
 _NUMBERED_FOR = 2 * SECOND  # at most, of the 30 s for ten hosts
 _NUMBERED_SHARE = 0.05  # of the rate of the streams, for all hosts together: running streams must not notice
 _OF_SIZE = 5  # probes of one size: a loss of 20 % loses all of them once in 3,000 times
+_LEAST_OF_SIZE = 2  # else only the largest packet is tried
+_LARGEST_ONLY = 3
 _BURST_FOR = SECOND // 4
 _MOST_BURST = 16 << 20  # octets: the receive buffer that nodes ask for holds them
 _LEAST_BURST = 20  # packets
-# MTUs of tunnels and of Ethernet: PPP over Ethernet, GRE, WireGuard, VXLAN, and the least of IPv6 and IPv4
-_MTUS = (576, 1280, 1420, 1450, 1476, 1492, 1500, 9000)
+# MTUs of tunnels and of Ethernet: PPP over Ethernet, GRE, WireGuard, VXLAN, the least of IPv6 and IPv4, and round numbers
+_MTUS = (576, 900, 1000, 1200, 1280, 1400, 1420, 1450, 1476, 1492, 1500, 4000, 9000)
 
 SegmentId = NewType("SegmentId", int)
 
@@ -129,11 +131,20 @@ def _interval(load: SegmentLoad, hosts: int) -> int:
 def departures(load: SegmentLoad, hosts: int) -> Iterator[Departure]:
     """Yield the numbered probes and those of all sizes, by time."""
     count, interval = numbered_count(load, hosts), min(_interval(load, hosts), _NUMBERED_FOR // _LEAST_NUMBERED)
-    sized = [size for size in load.sizes for _ in range(_OF_SIZE)]
+    sized = _sized(load, hosts, count * interval)
     for number in range(count):
         yield Departure(number * interval, ProbeKind.NUMBERED, number, _NUMBERED_OCTETS)
         for place in range(number * len(sized) // count, (number + 1) * len(sized) // count):
             yield Departure(number * interval, ProbeKind.SIZE, place, sized[place])
+
+
+def _sized(load: SegmentLoad, hosts: int, duration_ns: int) -> list[int]:
+    """Return the sizes to send. A slow stream leaves room for its largest packet alone."""
+    room = _NUMBERED_SHARE * load.rate * duration_ns / SECOND / hosts
+    each = min(_OF_SIZE, int(room / sum(load.sizes)))
+    if each < _LEAST_OF_SIZE:
+        return [load.packet] * _LARGEST_ONLY
+    return [size for size in load.sizes for _ in range(each)]
 
 
 @attrs.frozen

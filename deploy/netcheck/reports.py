@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ T = TypeVar("T", bound=attrs.AttrsInstance)
 _KINDS: Mapping[str, type | tuple[type, ...]] = {"int": int, "str": str, "bool": bool, "float": (int, float)}
 _MOST_TEXT = 300  # characters of one value
 _MOST_ROWS = 65_536  # of one list
+_MOST = 1 << 62  # of a number
 
 
 @attrs.frozen
@@ -137,12 +139,20 @@ def opened_untrusted(number: int, name: str, value: Mapping[str, Any]) -> HostRe
     for row in _list(value.get("places")):
         igmp = _row_untrusted(IgmpReport, row)
         place = None if igmp is None else _row_untrusted(PlaceReport, row, igmp=igmp)
-        if place is not None:
+        if place is not None and _has_addresses(place):
             places[place.segment] = place
     silent = value.get("silent")
     problems = _rows_untrusted(ProblemReport, value.get("problems"))
     checks = tuple(_list(value.get("checks")))
     return HostReport(number, name, places, silent if isinstance(silent, int) else 0, problems, checks)
+
+
+def _has_addresses(place: PlaceReport) -> bool:
+    try:
+        ipaddress.ip_address(place.address)
+        return not place.network or bool(ipaddress.ip_network(place.network))
+    except ValueError:
+        return False
 
 
 def with_result_untrusted(report: HostReport, value: Mapping[str, Any]) -> HostReport:
@@ -177,7 +187,7 @@ def _row_untrusted(kind: type[T], row: Any, **known: Any) -> T | None:
         if field.name in known:
             continue
         value = row.get(field.name)
-        if not isinstance(value, _KINDS[str(field.type)]):
+        if not isinstance(value, _KINDS[str(field.type)]) or (isinstance(value, int | float) and abs(value) > _MOST):
             return None
         values[field.name] = text_untrusted(value) if isinstance(value, str) else value
     return kind(**values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
@@ -16,6 +17,8 @@ from pgm.units import MILLISECOND, SECOND, format_rate
 
 _STRICT = 1  # rp_filter
 _MUCH_LOSS = 0.02  # of the numbered probes: repairs then take a part of the rate that users notice
+_MOST_LOSS_OF_SIZES = 0.1  # else the few probes of each size tell nothing
+_LEAST_MTU = 576  # that every host of IPv4 takes (RFC 791)
 _BURST_LOSS = 0.005  # one in 200 packets; less is left to repairs
 _MUCH_BURST_LOSS = 0.1
 _SLOW = 0.9  # of the burst's rate
@@ -280,8 +283,9 @@ def _mtu(pair: Pair) -> Iterator[HostFinding]:
     largest = 0 if sizes is None else max(sizes.sizes, default=0)
     if largest >= packet:
         yield ok("path MTU", pair.subject, f"{packet + overhead} passes")
-    elif pair.loss < 0.5:  # else the few probes of each size tell nothing
+    elif pair.loss < _MOST_LOSS_OF_SIZES:
         found = f"at most {largest + overhead} of the sizes tried pass whole" if largest else "no size passes whole"
+        largest = largest or _LEAST_MTU - overhead
         remedy = f'ip link set {pair.target.interface} mtu {packet + overhead}, on all hosts and switches of the way; or max_tpdu = "{largest}B" in the file'
         yield fault("path MTU", pair.subject, found, f"{packet + overhead}, for packets of {packet} octets", remedy)
 
@@ -338,15 +342,17 @@ def _igmp(segment: str, members: Sequence[HostReport]) -> Iterator[HostFinding]:
     places = [(name, place) for name, place in places if place.group and place.version == 4 and not place.is_loopback]
     if not places:
         return
-    versions = {place.igmp.igmp for _, place in places if place.igmp.igmp}
+    versions = Counter(place.igmp.igmp for _, place in places if place.igmp.igmp)
+    usual = versions.most_common(1)[0][0] if versions else 0
     for name, place in places:
         version, subject = place.igmp.igmp, f"{segment}: {name}"
         if not version:
             continue
         how = " (forced)" if place.igmp.igmp_forced else ""
         remedy = f"sysctl -w net.ipv4.conf.{place.interface}.force_igmp_version=0, and the same version at all queriers of the network"
-        is_good = version >= _LEAST_IGMP and len(versions) == 1
-        yield judged("IGMP version", subject, is_good, f"{version}{how}", "one version for all hosts, 2 or 3", remedy)
+        is_good = version == usual and version >= _LEAST_IGMP
+        wanted = f"{usual}, as most hosts have" if version != usual else "2 or 3"
+        yield judged("IGMP version", subject, is_good, f"{version}{how}", wanted, remedy)
     if len(members) > 1:
         yield _querier(segment, [place for _, place in places])
 

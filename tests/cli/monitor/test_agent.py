@@ -157,6 +157,9 @@ def _withstands_the_hostile(port: int) -> None:
     answer = _request(port, _asked("POST", "/fleet/v1/control", "Content-Length: 1000000", body=huge))
     assert not answer or _status(answer) == 400
     assert not _request(port, b"GET / HTTP/1.1\r\nX: " + huge).startswith(b"HTTP/1.1 2")
+    nameless = b"POST /fleet/v1/netcheck HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+    assert _status(_request(port, nameless)) == 401
+    assert _status(_request(port, _asked("POST", "/fleet/v1/netcheck", "Content-Length: 2", body=b"{}"))) == 400
     for value in (
         {},
         [],

@@ -28,7 +28,7 @@ from tests.net.netcheck.switch import add_bridge, plug
 from tests.net.support.lab import Host, lab
 
 NAME = "ten"
-# host -> its interfaces: the bridge, the address, and which hosts send there
+# host -> the bridge and the address of each of its interfaces
 HOSTS: dict[str, dict[str, str]] = {
     "source": {"core": "10.1.0.1"},
     "relay1": {"core": "10.1.0.2", "floor1": "10.2.1.1"},
@@ -199,7 +199,6 @@ def drawn(draw: random.Random, names: dict[str, str]) -> DrawnFault:
     place, group = HOSTS[host], GROUPS[segment]
     interface = f"eth{list(place).index(segment)}"
     way = f"{segment}: {names[sender]} to {names[host]}"
-    back = f"{segment}: {names[host]} to {names[sender]}"
     from_sender = f"ip saddr {HOSTS[sender][segment]} ip daddr {group}"
     kind = draw.choice(("deaf", "loss", "slow", "unicast", "mtu", "leak"))
     if kind == "deaf":
@@ -208,12 +207,11 @@ def drawn(draw: random.Random, names: dict[str, str]) -> DrawnFault:
         rule = f"{from_sender} udp length 108 numgen random mod 10 0 drop"
         return DrawnFault(kind, host, _RULE.format(rule), _MEND, "loss", (way,))
     if kind == "slow":
-        rule = f"{from_sender} udp length > 1400 limit rate over 1 mbytes/second burst 20 kbytes drop"
+        rule = f"{from_sender} udp length 1400-65535 limit rate over 100 kbytes/second burst 20 kbytes drop"
         return DrawnFault(kind, host, _RULE.format(rule), _MEND, "bandwidth", (way,))
     if kind == "unicast":
         rule = f"ip daddr {HOSTS[sender][segment]} ip saddr {place[segment]} udp dport 9766 drop"
-        subjects = (way, back) if host.startswith(("relay", "keeper")) and segment != "core" else (way,)
-        return DrawnFault(kind, sender, _RULE.format(rule), _MEND, "unicast", subjects[:1])
+        return DrawnFault(kind, sender, _RULE.format(rule), _MEND, "unicast", (way,))
     if kind == "mtu":
         make, mend = (f"ip link set {interface} mtu {octets}" for octets in (1300, 1500))
         others = [name for name in members if name != host]

@@ -102,6 +102,9 @@ def running(hosts: dict[str, Host]) -> Iterator[FleetProcess]:
 
 @needs_namespaces
 def test_netcheck_names_each_fault(running: FleetProcess, hosts: dict[str, Host]) -> None:
+    hosts["switch"].run(
+        "ip", "link", "set", "bridge", "type", "bridge", "mcast_snooping", "1", "mcast_querier", "1"
+    )  # which asks at once
     done = running.netcheck(hosts["rel"], "--json")
     told = json.loads(done.out)
     documented("netcheck", told)
@@ -111,6 +114,8 @@ def test_netcheck_names_each_fault(running: FleetProcess, hosts: dict[str, Host]
     found = done.checks
     names = {row["segment"]: row for row in told["segments"]}
     assert (names["core"]["silent"], names["floor"]["silent"], names["side"]["silent"]) == (0, 1, 1)
+    queriers = {row["subject"]: row["found"] for row in told["checks"] if row["check"] == "IGMP querier"}
+    assert queriers["core"] == queriers["floor"] == "heard: 0.0.0.0"
     silent = {row["subject"].partition(":")[0]: row for row in found["multicast"]}
     assert set(silent) == {"floor", "side"}
     assert "nft add rule" in silent["floor"]["remedy"]
@@ -118,6 +123,6 @@ def test_netcheck_names_each_fault(running: FleetProcess, hosts: dict[str, Host]
     assert "net.ipv4.conf.vsrc.rp_filter=2" in silent["side"]["remedy"]
     assert [row["level"] for row in found["reverse path"]] == ["fault"]
     assert {row["subject"].partition(":")[0] for row in found["path MTU"]} == {"floor"}
-    assert all('max_tpdu = "548B"' in row["remedy"] for row in found["path MTU"])
+    assert all('max_tpdu = "1172B"' in row["remedy"] for row in found["path MTU"])
     leaks = {(row["subject"].partition(":")[0], row["subject"].rpartition(" ")[2]) for row in found["containment"]}
     assert leaks == {("core", "south"), ("core", "north"), ("floor", "north")}
