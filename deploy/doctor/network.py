@@ -236,12 +236,22 @@ def _bridge(name: str) -> Iterator[HostFinding]:
         yield ok("IGMP snooping", name, f"bridge {bridge}: snooping {snoops}, querier {asks}")
 
 
+def card_offloads(name: str, offloads: Mapping[str, bool]) -> Iterator[HostFinding]:
+    """Judge the offloads of a card. Virtual interfaces pass trains on in one piece without them."""
+    if offloads:
+        found = ", ".join(f"{one} {'on' if is_on else 'off'}" for one, is_on in offloads.items())
+        off = " ".join(f"{one} on" for one, is_on in offloads.items() if not is_on)
+        yield judged("card offloads", name, not off, found, "gso and gro on", f"ethtool -K {name} {off}")
+
+
 def _card(name: str) -> Iterator[HostFinding]:
     pause = readings.pause_of(name)
     if pause is not None:
         found = f"obeyed: {'yes' if pause[0] else 'no'}, sent: {'yes' if pause[1] else 'no'}"
         remedy = f"ethtool -A {name} rx off tx off, here and at the switch; one slow host would stop all hosts"
         yield advice("pause frames", name, found, "none", remedy) if any(pause) else ok("pause frames", name, found)
+    if readings.is_card(name):
+        yield from card_offloads(name, readings.offloads_of(name))
     ring = readings.ring_of(name)
     if ring is not None:
         found, text = f"{ring[0]} packets", f"{ring[1]}, the largest"

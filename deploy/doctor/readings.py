@@ -14,6 +14,8 @@ _SIOCGIFINDEX = 0x8933
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_GRINGPARAM = 0x10
 _ETHTOOL_GPAUSEPARAM = 0x12
+_ETHTOOL_GGSO = 0x23
+_ETHTOOL_GGRO = 0x2B
 _IFREQ = struct.Struct("16si20x")
 _IFREQ_POINTER = struct.Struct("16sP16x")
 _BALLOON = "0x0005"  # device type of a memory balloon (virtio 1.2, 5.5)
@@ -62,9 +64,13 @@ def class_folder(interface: str) -> Path | None:
 
 def igmp_version_of(interface: str) -> int | None:
     """Return the version of IGMP in which the kernel joins groups on an interface."""
-    rows = (line.split() for line in (read("/proc/net/igmp") or "").splitlines())
-    words = next((words for words in rows if len(words) > 1 and words[0].isdigit() and words[1] == interface), [])
-    return int(words[-1].removeprefix("V")) if words and words[-1][1:].isdigit() else None
+    return igmp_versions_in(read("/proc/net/igmp") or "").get(interface)
+
+
+def igmp_versions_in(text: str) -> dict[str, int]:
+    """Return the version of IGMP of each interface in the text of /proc/net/igmp. A long name touches its colon."""
+    rows = (line.replace(":", " ").split() for line in text.splitlines() if line[:1].isdigit())
+    return {row[1]: int(row[-1][1:]) for row in rows if len(row) >= 4 and row[-1][:1] == "V" and row[-1][1:].isdigit()}
 
 
 def vendor() -> str:
@@ -98,6 +104,20 @@ def ring_of(interface: str) -> tuple[int, int] | None:
     """Return the current and the largest receive ring of an interface, in packets, like `ethtool -g`."""
     values = _ethtool(interface, _ETHTOOL_GRINGPARAM, 8)  # largest rx, mini, jumbo and tx ring, then the current sizes
     return None if values is None or not values[0] else (values[4], values[0])
+
+
+def is_card(interface: str) -> bool:
+    """Return whether an interface is a device of this machine, and no virtual one."""
+    folder = class_folder(interface)
+    return folder is not None and (folder / "device").exists()
+
+
+def offloads_of(interface: str) -> dict[str, bool]:
+    """Return whether the segmentation and receive offloads of the kernel are on, like `ethtool -k`; {} if unknown."""
+    values = {
+        name: _ethtool(interface, command, 1) for name, command in (("gso", _ETHTOOL_GGSO), ("gro", _ETHTOOL_GGRO))
+    }
+    return {name: bool(found[0]) for name, found in values.items() if found is not None}
 
 
 def bridge_of(interface: str) -> Path | None:

@@ -21,16 +21,6 @@ _MOST_INTERFACES = 256
 _BUFFER = 4096  # octets for control messages and for a query
 
 
-def versions_of_untrusted(text: str) -> dict[str, int]:
-    """Return the IGMP version of each interface in the text of /proc/net/igmp."""
-    found: dict[str, int] = {}
-    for line in text.splitlines():
-        words = line.replace(":", " ").split()
-        if line[:1].isdigit() and len(words) >= 4 and words[-1][:1] == "V" and words[-1][1:].isdigit():
-            found[words[1]] = int(words[-1][1:])
-    return found
-
-
 @attrs.define
 class QuerierWatch:
     """Queriers heard since the agent began. A general query comes every 125 s (RFC 3376, 8.2), so a short look misses it.
@@ -72,11 +62,10 @@ class QuerierWatch:
 
     def facts_of(self, interface: Interface) -> dict[str, Any]:
         """Return the IGMP facts of an interface as plain values for JSON."""
-        versions = versions_of_untrusted(readings.read("/proc/net/igmp") or "")
         forced = max(readings.sysctl(f"net.ipv4.conf.{key}.force_igmp_version") or 0 for key in ("all", interface.name))
         heard = self._heard.get(interface.index)
         return {
-            "igmp": versions.get(interface.name, 0),
+            "igmp": readings.igmp_version_of(interface.name) or 0,
             "igmp_forced": forced,
             "querier": "" if heard is None else heard[1],
             "querier_age_s": None if heard is None else round(time.monotonic() - heard[0], 1),

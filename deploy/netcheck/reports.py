@@ -76,7 +76,6 @@ class HeardReport:
     least_ttl: int
     octets: int
     lasted_ns: int
-    most_in_read: int
     group: str
     interface: str
     is_allowed: bool

@@ -210,21 +210,17 @@ class ProbeSession:
                 stride = max(1, int.from_bytes(value[:4], "little"))
             elif (level, kind) == (socket.SOL_SOCKET, SO_RXQ_OVFL):
                 ear.drops = int.from_bytes(value[:4], "little")
-        first = None
         for at in range(0, len(octets), stride or 1):
             one = octets[at : at + stride]
             probe = probe_of_untrusted(one, self.id)
             if probe is None:
                 return
-            first = first or probe
             if probe.kind is ProbeKind.ASK:
                 self._answer(ear, probe, now_ns, sender)
             elif probe.kind is ProbeKind.ANSWER:
                 self._on_answer(probe, now_ns)
             else:
                 ear.tally.add(probe, len(one), ttl, now_ns)
-        if first is not None and stride < len(octets):
-            ear.tally.joined(first, -(-len(octets) // stride))
 
     def _answer(self, ear: ProbeSocket, probe: Probe, now_ns: int, sender: Any) -> None:
         """Answer a question with as many octets, to hosts that this host may ask itself."""

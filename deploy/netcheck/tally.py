@@ -26,7 +26,6 @@ class TallyRow:
     duplicates: int = 0
     reordered: int = 0
     least_ttl: int = 0  # that arrived; 0: the kernel does not tell
-    most_in_read: int = 1  # probes that the kernel joined into one read
     numbers: set[int] = attrs.field(factory=set)
     sizes: Counter[int] = attrs.field(factory=Counter)
     _highest: int = -1
@@ -65,12 +64,6 @@ class Tally:
             row = self._rows[key] = TallyRow(probe.ttl, at_ns)
         row.add(probe, octets, ttl, at_ns)
 
-    def joined(self, probe: Probe, count: int) -> None:
-        """Note that the kernel has joined `count` probes into one read, the first of which is `probe`."""
-        row = self._rows.get((probe.segment, probe.sender, probe.kind))
-        if row is not None:
-            row.most_in_read = max(row.most_in_read, count)
-
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows as plain values for JSON."""
         return [
@@ -85,7 +78,6 @@ class Tally:
                 "least_ttl": row.least_ttl,
                 "octets": row.octets,
                 "lasted_ns": row.last_ns - row.first_ns,
-                "most_in_read": row.most_in_read,
                 "sizes": {str(size): count for size, count in sorted(row.sizes.items())},
             }
             for (segment, sender, kind), row in self._rows.items()

@@ -352,7 +352,7 @@ def _igmp(segment: str, members: Sequence[HostReport]) -> Iterator[HostFinding]:
         remedy = f"sysctl -w net.ipv4.conf.{place.interface}.force_igmp_version=0, and the same version at all queriers of the network"
         is_good = version == usual and version >= _LEAST_IGMP
         wanted = f"{usual}, as most hosts have" if version != usual else "2 or 3"
-        yield judged("IGMP version", subject, is_good, f"{version}{how}", wanted, remedy)
+        yield judged("IGMP versions", subject, is_good, f"{version}{how}", wanted, remedy)
     if len(members) > 1:
         yield _querier(segment, [place for _, place in places])
 

@@ -21,7 +21,7 @@ import pytest
 from deploy.doctor import readings
 from deploy.doctor.findings import Level
 from deploy.doctor.machine import aes_instructions, clock_of_signatures, free_memory, key_advice
-from deploy.doctor.network import igmp_version
+from deploy.doctor.network import card_offloads, igmp_version
 from deploy.doctor.readings import gives_memory_back
 from deploy.keys.inspection import SOON_DAYS
 from pgm.net.keys.key_directory import place_of_plan
@@ -95,6 +95,15 @@ def test_doctor_finds_no_fault_in_a_loopback_tree(tree: Path) -> None:
     most = int(Path("/proc/sys/net/core/rmem_max").read_text())
     assert (rows["receive buffer"]["level"] == "ok") == (most >= 8 << 20)
     assert rows["GSO"]["level"] == rows["sockets"]["level"] == "ok"
+
+
+def test_doctor_advises_cards_without_offloads() -> None:
+    assert set(readings.offloads_of("lo")) == {"gso", "gro"}
+    assert not readings.is_card("lo")
+    (off,) = card_offloads("eth0", {"gso": True, "gro": False})
+    assert (off.level, off.found, off.remedy) == (Level.ADVICE, "gso on, gro off", "ethtool -K eth0 gro on")
+    (on,) = card_offloads("eth0", {"gso": True, "gro": True})
+    assert (on.level, on.remedy) == (Level.OK, "")
 
 
 def test_doctor_page_lists_the_checks_there_are(tree: Path) -> None:

@@ -10,6 +10,7 @@ import trio
 
 from deploy.netcheck.service import ProbeService
 from pgm.errors import ProcessError, UsageError
+from tests.cli.command import invoked
 from tests.net.support.places import Place, one_segment
 
 SESSION = "0123456789abcdef"
@@ -21,6 +22,16 @@ def service(tmp_path: Path) -> ProbeService:
     file = tmp_path / "tree.toml"
     file.write_text(f"{one_segment(place, rate='80Mbit/s')}\n[fleet]\nprobe_port = {Place.new().port}\n")
     return ProbeService(file)
+
+
+def test_netcheck_without_agents_tells_how_to_start_them(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(f"{one_segment(Place.new())}\n[fleet]\nport = {Place.new().port}\n")
+    invoked("netcheck", file).complains(1, "no agent answers: 127.0.0.1:")
+    assert (
+        "pgm agent FILE --bind 0.0.0.0 --token-file TOKEN"
+        in invoked("netcheck", file, "--json").json["error"]["remedy"]
+    )
 
 
 async def refused(service: ProbeService, **wanted: Any) -> str:

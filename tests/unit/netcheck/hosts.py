@@ -53,7 +53,6 @@ def heard(sender: int, kind: ProbeKind, **more: Any) -> HeardReport:
         "least_ttl": 16,
         "octets": 100 * SENT,
         "lasted_ns": SECOND,
-        "most_in_read": 1,
         "group": "239.192.0.1",
         "interface": "eth0",
         "is_allowed": True,

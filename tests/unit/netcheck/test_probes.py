@@ -7,7 +7,8 @@ import os
 import attrs
 import pytest
 
-from deploy.netcheck.igmp import QuerierWatch, versions_of_untrusted
+from deploy.doctor.readings import igmp_versions_in
+from deploy.netcheck.igmp import QuerierWatch
 from deploy.netcheck.probes import (
     LEAST_OCTETS,
     MOST_HOSTS,
@@ -101,9 +102,9 @@ def test_igmp_versions_come_from_the_kernel_table() -> None:
         "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n"
         "1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0\n"
         "2\teth0      :     2      V2\n\t\t\t\t4D00C0EF     1 0:00000000\t\t1\n"
-        "9\tbroken\n"
+        "3\tenp0s31f6np0: 1      V1\n9\tbroken\n"
     )
-    assert versions_of_untrusted(text) == {"lo": 3, "eth0": 2}
+    assert igmp_versions_in(text) == {"lo": 3, "eth0": 2, "enp0s31f6np0": 1}
 
 
 def test_querier_is_known_by_its_interface() -> None:

@@ -135,7 +135,7 @@ def test_igmp_versions_and_queriers_are_judged() -> None:
     reports = sound()
     reports[1] = placed(reports[1], igmp=attrs.evolve(IGMP, igmp=2, igmp_forced=2))
     found = only(reports)
-    assert (found.check, found.subject, found.found) == ("IGMP version", "lan: h1", "2 (forced)")
+    assert (found.check, found.subject, found.found) == ("IGMP versions", "lan: h1", "2 (forced)")
     assert found.wanted == "3, as most hosts have"
     unheard = attrs.evolve(IGMP, querier="", listening_s=300.0)
     reports = [placed(report, igmp=unheard) for report in sound()]
