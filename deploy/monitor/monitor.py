@@ -16,6 +16,7 @@ import trio
 
 from deploy.monitor.extra import need
 from deploy.node.supervisor import while_running
+from deploy.otlp.target import OtlpTarget, otlp_options
 from deploy.terminal.fleet_options import FleetAccess, fleet_options, one_file
 from deploy.terminal.log import log, log_format
 from deploy.terminal.mutual_tls import mutual_tls_options
@@ -31,9 +32,11 @@ from pgm.net.driver.nurseries import open_plain_nursery
 if TYPE_CHECKING:
     from hypercorn.config import Config
 
+    from deploy.monitor.http_service import PageService, Resources
     from pgm.mutual_tls.gate import PeerGate
 
 DEFAULT_PORT = 9764
+_EXPORTER = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 _BACKLOG = 128  # agents of a large fleet are asked at once
 _HANDSHAKE_S = 5  # until a connection without a complete TLS handshake is closed
 _REST_S = 0.5  # for answers in progress after SIGTERM
@@ -221,9 +224,8 @@ def run_service(serving: Any, host: str, port: int, access: Access, say: Callabl
 @command
 @access_options
 @fleet_options("--agents-token-file")
-def monitor(
-    topologies: tuple[str, ...], host: str, port: int, access: Access, as_json: bool, fleet: FleetAccess | None
-) -> None:
+@otlp_options
+def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, as_json: bool, **options: Any) -> None:
     """Serve the numbers of this machine's nodes, or of all hosts, over HTTP, until Ctrl-C or SIGTERM.
 
     / is a page for people, and /metrics is for Prometheus. /status.json has the output of `pgm status FILE --json`.
@@ -235,10 +237,12 @@ def monitor(
     pgm monitor tree.toml --port 9000 --token-file /etc/pgm/token
     pgm monitor --mutual-tls tree.toml --identity exchange --client 'desk-*'
     pgm monitor tree.toml --fleet           # of all hosts that run pgm agent
+    pgm monitor --otlp http://127.0.0.1:4318
 
     The command reads the nodes' status sockets and sends no other packets. docs/guide/monitoring.md has the configuration of
-    Prometheus and alarms. Install the packages by pip install 'pgm-repair-network[monitor]'. The exit status is 0
-    after a signal.
+    Prometheus and alarms. With --otlp it also sends the metrics to a collector of
+    OpenTelemetry. Install the packages by pip install 'pgm-repair-network[monitor]', and those of [otlp] for --otlp. The
+    exit status is 0 after a signal.
     """
     need("pgm monitor", "hypercorn", "starlette", "prometheus_client")
     from deploy.monitor.http_service import application
@@ -248,5 +252,21 @@ def monitor(
             print_json({"url": url, "host": sock.getsockname()[0], "port": sock.getsockname()[1]})
         log("ready", f"{url}/ for people, {url}/metrics for Prometheus")
 
+    fleet: FleetAccess | None = options["fleet"]
     nodes: Watch = NodeWatch(topologies) if fleet is None else fleet.watch(one_file(topologies))
-    run_service(application(nodes, access.token, gate=access.gate), host, port, access, say)
+    serving = application(nodes, access.token, _sender(options["otlp"]), access.gate)
+    run_service(serving, host, port, access, say)
+
+
+def _sender(otlp: OtlpTarget | None) -> Callable[[PageService], Resources]:
+    """Return the task that sends metrics, if a collector is given. Raises `UsageError` without the extra."""
+    from deploy.monitor.http_service import Resources, no_resources
+
+    if otlp is None:
+        return no_resources
+    need("pgm monitor --otlp", "opentelemetry.sdk.metrics", _EXPORTER, extra="otlp")
+    from deploy.monitor.prometheus import Metrics
+    from deploy.otlp.sender import OtlpSender
+
+    sender = OtlpSender(otlp, Metrics().families)
+    return lambda pages: Resources(tasks=[partial(sender.run, pages.view)])

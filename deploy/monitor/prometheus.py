@@ -74,10 +74,14 @@ class Metrics:
     def render(self, view: TreeView, accept: str = "") -> tuple[bytes, str]:
         """Return the text and its content type: OpenMetrics if `accept` allows it, else Prometheus text."""
         registry = CollectorRegistry(auto_describe=False)
-        view = _without_namesakes(view)
-        registry.register(_FamilyCollector(_with_hosts(self._families(view), view)))
+        registry.register(_FamilyCollector(self.families(view)))
         encoder, content_type = choose_encoder(accept)
         return encoder(registry), content_type
+
+    def families(self, view: TreeView) -> list[Metric]:
+        """Return the families of a view."""
+        view = _without_namesakes(view)
+        return _with_hosts(self._families(view), view)
 
     def _families(self, view: TreeView) -> list[Metric]:
         up = [node for node in view.nodes if node.is_up]

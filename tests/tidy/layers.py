@@ -98,6 +98,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         (
             "attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark",
             "textual", "starlette", "hypercorn", "prometheus_client", "click_man",
+            "opentelemetry",
         ),
     ),
 }  # fmt: skip
@@ -117,7 +118,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (
         "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
-        "netcheck", "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
+        "netcheck", "otlp", "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
     ),
     "deploy.bench": (
         "", "contenders", "peers", "trial", "search", "settings", "ratios", "turns", "limits", "plot", "view",

@@ -1,0 +1,1 @@
+"""Metrics of `pgm monitor` for a collector of OpenTelemetry, by its official SDK."""
