@@ -63,6 +63,8 @@ def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, An
 
 
 def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
+    from matplotlib.ticker import LogLocator
+
     key, name, by = DRAWN[benchmark]
     groups = list(dict.fromkeys(row[by] for row in rows))
     titles = list(dict.fromkeys(row["title"] for row in rows))
@@ -76,7 +78,7 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
         if benchmark in _LOGARITHMIC:  # the length of a bar means nothing there
             axis.plot(places, values, "o", label=title, color=_colour(title, titles), markersize=5)
             for place, value in zip(places, values, strict=True):
-                where = {"textcoords": "offset points", "xytext": (0, 5), "ha": "center"}
+                where = {"textcoords": "offset points", "xytext": (6, -3), "ha": "left"}  # beside a line upwards
                 axis.annotate(_value(value), (place, value), fontsize=7, bbox=_BEHIND_TEXT, **where)
         else:
             bars = axis.bar(places, values, width, label=title, color=_colour(title, titles))
@@ -92,7 +94,8 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
     if benchmark in _LOGARITHMIC:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:,.0f}")
-        axis.yaxis.set_minor_formatter("")
+        axis.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+        axis.yaxis.set_minor_formatter("{x:,.0f}")
     if titles:
         axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
