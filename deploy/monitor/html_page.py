@@ -16,6 +16,8 @@ from deploy.status.peers import PeerNames
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 
 _SMALL = ("node", "in", "out", "missing", "lost")  # columns on a narrow screen
+_MOST_NARROW = 5  # columns of a table that a narrow screen has room for
+_LEFT_OUT = 2  # rank from which on a narrow screen has no room for a column
 _MOST_EVENTS = 20
 _HOUR = 360  # samples of a chart
 _DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is
@@ -72,7 +74,10 @@ def one_node(view: TreeView, node: NodeRecord, history: History) -> str:
         for name, columns, cells in tables(node.snapshot, names):
             if cells:
                 words = (0, len(columns) - 1) if name == "counters" else (0,)
-                parts += [f"<h2>{html.escape(name)}</h2>", _table([column.heading for column in columns], cells, words)]
+                parts += [
+                    f"<h2>{html.escape(name)}</h2>",
+                    _table([column.heading for column in columns], cells, words, [column.rank for column in columns]),
+                ]
     return _page(title, head, parts, view)
 
 
@@ -194,13 +199,23 @@ def _classes(key: str, more: str = "") -> str:
     return f' class="{named}"' if named else ""
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int]) -> str:
-    """Return a table whose columns `words` are aligned left."""
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int], ranks: Sequence[int] = ()) -> str:
+    """Return a table whose columns `words` are aligned left.
+
+    On a narrow screen a table of many columns has one card for each row, and other tables lack columns of a high rank.
+    """
+    is_wide = len(heads) > _MOST_NARROW
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        kinds = (" class=t" if at in words else "" for at in range(len(cells)))
-        cells_html = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
-        return f"<tr>{''.join(cells_html)}</tr>\n"
+        return f"<tr>{''.join(cell(tag, at, text) for at, text in enumerate(cells))}</tr>\n"
+
+    def cell(tag: str, at: int, text: str) -> str:
+        is_left_out = not is_wide and at < len(ranks) and ranks[at] >= _LEFT_OUT
+        kinds = " ".join(filter(None, ("t" if at in words else "", "opt" if is_left_out else "")))
+        kind = f' class="{kinds}"' if kinds else ""
+        head = f' data-head="{html.escape(heads[at])}"' if is_wide and tag == "td" else ""
+        return f"<{tag}{kind}{head}>{html.escape(text)}</{tag}>"
 
     body = "".join(line("td", row) for row in rows)
-    return f"<div class=wide><table><thead>{line('th', heads)}</thead><tbody>\n{body}</tbody></table></div>"
+    kind = " class=cards" if is_wide else ""
+    return f"<div class=wide><table{kind}><thead>{line('th', heads)}</thead><tbody>\n{body}</tbody></table></div>"

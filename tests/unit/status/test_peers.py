@@ -74,11 +74,14 @@ def test_peers_of_another_tree_give_no_name() -> None:
     view = TreeView((node, record("t", "relay", "10.0.0.7"), planned, record("other", "x", "10.0.0.7")), 0.0, 0.0)
     page = one_node(view, node, History())
     assert "relay (10.0.0.7) replaces desk (10.0.0.17)" in page
-    assert "<td>relay (10.0.0.7)</td>" in page
+    assert '<td data-head="asks">relay (10.0.0.7)</td>' in page
     assert "s of relay (10.0.0.7)" in page
     assert ">desk (10.0.0.17)</td>" in page
     assert ">10.0.0.5</td>" in page, "the node's own address needs no name"
     assert "relay (10.0.0.7) replaces desk (10.0.0.17)" in overview(view)
     assert node.snapshot is not None
+    # On a narrow screen a table of many columns has cards with headings, so that nothing is off the screen.
+    assert '<table class=cards><thead><tr><th class="t">stream</th>' in page
+    assert '<td data-head="missing">0</td>' in page
     bare = [cell for _, _, cells in tables(node.snapshot) for row in cells for cell in row]
     assert "10.0.0.7" in bare
