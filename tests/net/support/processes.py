@@ -32,11 +32,10 @@ class Process(Child):
         self.name = name
         command = [sys.executable, "-m", options.pop("module", "deploy"), *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
-        settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
+        settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": ROOT, **options}
         self.process = subprocess.Popen(
             command if host is None else host.wrap(command),
             stderr=subprocess.PIPE,
-            cwd=ROOT,
             env=environment,
             **settings,
         )
