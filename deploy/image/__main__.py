@@ -41,6 +41,9 @@ def install(wheel: Path, extras: tuple[str, ...], root: Path) -> Path:
     shutil.rmtree(folder / "bin", ignore_errors=True)  # scripts with the path of this machine's interpreter
     for tests in sorted(folder.glob("*/**/tests")):
         shutil.rmtree(tests, ignore_errors=True)
+    for name in ("direct_url.json", "RECORD"):  # they name paths of this machine
+        for file in folder.glob(f"*.dist-info/{name}"):
+            file.unlink()
     script = root / "usr/local/bin/pgm"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(_SCRIPT)
