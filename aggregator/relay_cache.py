@@ -41,7 +41,8 @@ class RelayCaches:
         """Return the cache of a new session. The cache stays empty on-LAN, and where `relay_cache_ivl` is 0."""
         packets, downs = self._cache.open_session(), self._setup.downs
         pacers = [self._pacers[down.index] for down in downs]
-        outlets = Outlets(context, packets, downs, pacers, functools.partial(_pacer_of, self._pacers))
+        history_pacer = functools.partial(_pacer_of, self._pacers)
+        outlets = Outlets(context, packets, downs, pacers, history_pacer, self._setup.children)
         return RelayCache(context, self._setup, packets, outlets, keeps=self._keeps)
 
     def close_session(self, session: RelayCache) -> None:
@@ -99,6 +100,13 @@ class RelayCache:
     def is_uniform(self, spans: list[Span]) -> bool:
         """Return whether all sqns of ordered `spans` are kept, or none."""
         return not self._keeps or self.packets.lacking(spans) in ([], spans)
+
+    def take_alone(self, spans: list[Span], segment: Segment, asker: Nla, now_ns: int) -> list[Span]:
+        """Owe what a child alone requests by unicast; see `LoneAskers`. Return the spans that are for the segment."""
+        if not self._keeps or segment.index in self._hold_ns:  # repairers of the segment repair for all
+            return spans
+        asked = sum(end - first for first, end in spans)
+        return self._outlets.take_alone(spans, asked, segment, asker, now_ns)
 
     def serve(self, spans: list[Span], segment: Segment, to: Nla | None, asker: Nla, now_ns: int) -> list[Span]:
         """Owe repairs of those of `spans` that are kept: to a segment, or by unicast to one node. Return the others."""

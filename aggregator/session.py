@@ -22,7 +22,7 @@ from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import PollResponder
-from pgm.core.recovery.nak_control import unreachable_neighbour
+from pgm.core.recovery.nak_control import is_for_asker, unreachable_neighbour
 from pgm.core.recovery.nak_packets import OF_HISTORY, forwarded, nak_packets, with_sqns
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redirect import offered
@@ -40,7 +40,7 @@ from pgm.wire.control_packets import Nak, Packet, Poll, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.naks import Naks
-from pgm.wire.options import NO_OPTIONS, HeldHistory, Options
+from pgm.wire.options import NO_OPTIONS, ForAsker, HeldHistory, Options
 from pgm.wire.parity import counts_of
 from pgm.wire.train import Data
 
@@ -251,6 +251,8 @@ class AggregatorSession:
         if ncf.parity:
             self.parity.on_ncf(ncf, now_ns, NOBODY if confirms_all else peer)
             return effects
+        if is_for_asker(ncf):  # no element has asked, and no other node waits
+            return effects
         parts = self.state.parts_of(ncf)
         spans = [(low, end) for part in parts for low, end in self.state.spans_of(part) if self.state.reveals(end)]
         self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)
@@ -292,8 +294,10 @@ class AggregatorSession:
         index = self._setup.downs.index(segment)
         reply = self._children.on(segment).on_nak(spans, peer, now_ns)
         joiner = self.history.history_server.alone(segment) if is_history else None
-        effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or reply.to, reply.options)]
-        nak, spans = self._serve(nak, spans, segment, joiner, peer, now_ns)
+        rest, spans, is_for_peer = self._serve(nak, spans, segment, joiner, peer, now_ns)
+        options = (*reply.options, ForAsker()) if is_for_peer else reply.options
+        effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or reply.to, options)]
+        nak = rest
         if not spans:
             return effects
         if not self._gaps.may_ask:
@@ -341,13 +345,15 @@ class AggregatorSession:
 
     def _serve(
         self, nak: Nak, spans: list[Span], segment: Segment, joiner: Nla | None, peer: Nla, now_ns: int
-    ) -> tuple[Nak, list[Span]]:
-        """Owe repairs of what the cache keeps. Return the NAK, and its spans, for the rest."""
+    ) -> tuple[Nak, list[Span], bool]:
+        """Owe repairs of what the cache keeps. Return the NAK, and its spans, for the rest, and whether all are for the peer."""
+        asker = self.nak_limits.asker(peer, now_ns)
         to = joiner or (peer if self.nak_limits.has_excess_naks(peer) else TO_ALL)
-        lacking = self.cache.serve(spans, segment, to, self.nak_limits.asker(peer, now_ns), now_ns)
+        for_all = spans if to else self.cache.take_alone(spans, segment, asker, now_ns)
+        lacking = self.cache.serve(for_all, segment, to, asker, now_ns)
         if lacking and lacking != spans:
             nak = with_sqns(nak, [sqn for first, end in lacking for sqn in range(first, end)])
-        return nak, lacking
+        return nak, lacking, not for_all
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Take a late joiner's request for history. An aggregator keeps no history, so upstream nodes are asked."""

@@ -13,7 +13,7 @@ from pgm.core.element.children import ElementChildren
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.recovery.nak_control import unreachable_neighbour
+from pgm.core.recovery.nak_control import is_for_asker, unreachable_neighbour
 from pgm.core.recovery.nak_packets import forwarded, with_sqns
 from pgm.core.repair.cache import SessionCache
 from pgm.core.repair.nak_limits import NakLimits
@@ -31,7 +31,7 @@ from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.naks import Naks
-from pgm.wire.options import HeldHistory
+from pgm.wire.options import ForAsker, HeldHistory
 from pgm.wire.train import Data
 from repairer.archive_feed import ArchiveFeed
 from repairer.intake import PacketIntake
@@ -61,7 +61,7 @@ class RepairerSession:
         self._offer = RedirectOffer(context, self.state, setup, upstream.nak_control.answers)
         self._null_naks = NullNaks(parameters)
         self.history = RepairerHistory(context, upstream, cache, setup, self.nak_limits)
-        self._outlets = Outlets(context, cache, setup.downs, pacers, self.history.pacer)
+        self._outlets = Outlets(context, cache, setup.downs, pacers, self.history.pacer, setup.children)
         self.intake = PacketIntake(context, setup, upstream, self.relay, cache, self._outlets)
         self.parity: NoParity | RepairerParity = NoParity(context, setup, self.intake)
         self._timers: Timers[RepairerSession] = Timers(
@@ -236,6 +236,8 @@ class RepairerSession:
         effects = self._offer.on_ncf(spans, self.upstream.recovery, now_ns) if channel.is_group else NOTHING
         for part in self.state.parts_of(ncf):
             self.intake.reveal(self.state.spans_of(part)[-1][1], now_ns)
+        if is_for_asker(ncf):  # no element has asked, and no other node waits
+            return effects
         self.upstream.recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             effects = [*effects, *self._assist(spans, channel.segment, peer, now_ns)]
@@ -345,19 +347,22 @@ class RepairerSession:
         )
         if is_history:
             responder = self._outlets.responder(segment, joiner or TO_JOINERS, is_history=True)
-        owed = responder.pending_sqns
-        lacking = responder.request(spans, now_ns, asker=self.nak_limits.asker(peer, now_ns))
+        owed, asker, for_all = self._outlets.pending_sqns, self.nak_limits.asker(peer, now_ns), spans
+        if responder is self._outlets.to_all(segment) and not is_parent and isinstance(self.parity, NoParity):
+            for_all = self._outlets.take_alone(spans, nak.asked, segment, asker, now_ns)
+        lacking = responder.request(for_all, now_ns, asker=asker)
         gone: list[Span] = []
         if is_history and lacking:
             lacking, gone = self.history.split(lacking, now_ns)
         null_naks: list[Effect] = []
-        if responder.pending_sqns > owed:
+        if self._outlets.pending_sqns > owed:
             null_naks = self._offer.null_naks(without(spans, lacking), self.upstream.parents.current)
         if lacking and (is_parent or is_history or self._may_fetch(lacking, nak.packets, peer, now_ns)):
             self.intake.fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
         to = peer if is_parent else joiner
         reply = self._children.on(segment).on_nak(spans, peer, now_ns)
-        ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or reply.to, reply.options)
+        options = reply.options if for_all else (*reply.options, ForAsker())
+        ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or reply.to, options)
         cannot_fetch = lacking and self.upstream.nak_control.is_parent_unreachable
         announcements = self.history.history_server.gone(gone, segment, now_ns)
         return [*ncfs, *null_naks, *announcements, *(self.relay.tell_unreachable(now_ns) if cannot_fetch else NOTHING)]

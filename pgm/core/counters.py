@@ -96,6 +96,9 @@ class Counters:
     ncf_packets_braked: int = _count("packets", "NCFs dropped above the limit of the session.")
     ncf_packets_in: int = _count("packets", "NCFs received from above.")
     ncf_packets_below: int = _count("packets", "NCFs received that do not come from a parent or relay above.")
+    unicast_repair_sqns: int = _count(
+        "sqns", "Sqns that one child alone requested, and whose repairs go to that child by unicast."
+    )
     repairs_cancelled: int = _count("sqns", "Repairs not sent because another node sent them first.")
     repairs_braked: int = _count(
         "sqns", "Repairs not sent because an asker beyond its share had requested more than an interval can carry."

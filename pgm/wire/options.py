@@ -399,6 +399,14 @@ class SourceFile(Option):
         return f"{self.file_high:08x}{self.file_low:08x} {self.part_high:08x}{self.part_low:08x}"
 
 
+@_option
+@attrs.frozen
+class ForAsker(Option):
+    """Private option: the promised repair goes to the asker alone. Another node that lacks the packets asks, too; others skip it."""
+
+    TYPE, NAME, CARRIERS = 0x6F, "OPT_PGM_ASKER", frozenset({_T.NCF})
+
+
 @attrs.frozen
 class UnknownOption(Option):
     """An option without a row in the table, kept octet for octet."""

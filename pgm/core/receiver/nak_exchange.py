@@ -7,7 +7,7 @@ from pgm.core.receiver.data_path import DataPath
 from pgm.core.receiver.delivery import Delivery
 from pgm.core.receiver.phase import SessionPhase
 from pgm.core.receiver.setup import ReceiverSetup
-from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
+from pgm.core.recovery.nak_control import NakControl, is_for_asker, unreachable_neighbour
 from pgm.core.recovery.nak_self_limit import NakSelfLimit
 from pgm.core.recovery.nak_sender import NO_SELF_LIMIT, NakSender, NoSelfLimit
 from pgm.core.recovery.redirect import is_elsewhere, offered
@@ -71,7 +71,7 @@ class NakExchange:
         for part in self._state.parts_of(ncf):
             spans = self._state.spans_of(part)
             effects += self._reveal(spans[-1][1], now_ns)
-            self._recovery.confirmed(spans, now_ns, peer)
+            self._recovery.confirmed(spans, now_ns, peer, is_for_asker=is_for_asker(ncf))
         return effects
 
     def _reveal(self, end: int, now_ns: int) -> Effects:

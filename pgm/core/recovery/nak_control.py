@@ -20,7 +20,7 @@ from pgm.core.session_context import SessionContext
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Poll, Spm
 from pgm.wire.formats import Nla
-from pgm.wire.options import NakBoIvl, NakBoRng, NbrUnreach, Options, PathNla, find
+from pgm.wire.options import ForAsker, NakBoIvl, NakBoRng, NbrUnreach, Options, PathNla, find
 
 
 def unreachable_neighbour(ncf: Nak) -> Nla | None:
@@ -29,6 +29,11 @@ def unreachable_neighbour(ncf: Nak) -> Nla | None:
         return None
     path = find(ncf.options, PathNla)
     return "" if path is None else path.path_nla
+
+
+def is_for_asker(ncf: Nak) -> bool:
+    """Return whether an NCF promises a repair to the asker alone (OPT_PGM_ASKER)."""
+    return bool(ncf.options) and find(ncf.options, ForAsker) is not None
 
 
 class NakControl:

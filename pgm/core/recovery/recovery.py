@@ -189,22 +189,29 @@ class Recovery:
             if missing.state is RepairState.BACK_OFF and at_ns < missing.deadline_ns != NEVER:
                 self.missing.arm(missing, at_ns)
 
-    def confirmed(self, spans: Iterable[Span], now_ns: int, peer: Nla | None = None) -> None:
+    def confirmed(
+        self, spans: Iterable[Span], now_ns: int, peer: Nla | None = None, *, is_for_asker: bool = False
+    ) -> None:
         """Note an NCF from above, the promise to repair `spans`.
 
         `peer` is its sender; None means the asked parent. An NCF from this node's own subnet must not come here. It
-        confirms a child's NAK and not a NAK of this node, and would stop the NAK that the child is waiting for.
+        confirms a child's NAK and not a NAK of this node, and would stop the NAK that the child is waiting for. With
+        `is_for_asker` the repair goes to the node that asked, so a range that this node has not requested waits for none.
         """
-        self._heard(spans, RepairEvent.NCF_HEARD, now_ns, peer)
+        self._heard(spans, RepairEvent.NCF_HEARD, now_ns, peer, is_for_asker=is_for_asker)
 
     def overheard(self, spans: Iterable[Span], now_ns: int) -> None:
         """Note another receiver's multicast NAK for `spans`."""
         self._heard(spans, RepairEvent.NAK_HEARD, now_ns, None)
 
-    def _heard(self, spans: Iterable[Span], event: RepairEvent, now_ns: int, peer: Nla | None) -> None:
+    def _heard(
+        self, spans: Iterable[Span], event: RepairEvent, now_ns: int, peer: Nla | None, *, is_for_asker: bool = False
+    ) -> None:
         if not self.missing:
             return  # the most frequent case: NAKs and NCFs for the losses of all other receivers on the subnet
         heard, cut = self._cut_at_edges(list(spans))
+        if is_for_asker:
+            heard = [missing for missing in heard if missing.state is RepairState.WAIT_NCF]
         if event is RepairEvent.NCF_HEARD:
             self._note_promise(heard, now_ns, peer)
         backing_off = [missing for missing in heard if missing.state is RepairState.BACK_OFF]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import attrs
 
 from pgm.core.effects import Send
+from pgm.core.named_children import NO_CHILDREN, NamedChildren
 from pgm.core.pacing.pacer import Pacer
+from pgm.core.repair.lone_askers import LoneAskers, Responders
 from pgm.core.repair.responder import RepairStore, Responder
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
+from pgm.core.structures.ranges import Span
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 
@@ -56,6 +60,7 @@ class Outlets:
         downs: Sequence[Segment],
         pacers: Sequence[Pacer],
         history_pacer: Callable[[Segment], Pacer],
+        children: NamedChildren = NO_CHILDREN,
     ) -> None:
         self._context = context
         self._store = store
@@ -63,6 +68,7 @@ class Outlets:
         self._history_pacer = history_pacer
         self._counters = context.counters
         self._outlets = {(segment.index, TO_ALL): self._outlet(segment, TO_ALL, is_history=False) for segment in downs}
+        self._lone_askers = {segment.index: LoneAskers(context, children, segment) for segment in downs}
 
     def _outlet(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
         only = None if to == TO_JOINERS else to
@@ -94,6 +100,14 @@ class Outlets:
             self._keep_bound()
             outlet = self._outlets[segment.index, to] = self._outlet(segment, to, is_history=is_history)
         return outlet.responder
+
+    def take_alone(self, spans: list[Span], asked: int, segment: Segment, asker: Nla, now_ns: int) -> list[Span]:
+        """Owe what a child alone requests by unicast; see `LoneAskers`. Return the spans that are for the segment."""
+        lone_askers = self._lone_askers[segment.index]
+        if not lone_askers.concerns(asked):
+            return spans
+        to_one = functools.partial(self.responder, segment, is_history=False)
+        return lone_askers.take(spans, asker, Responders(self.to_all(segment), to_one), now_ns)
 
     def _keep_bound(self) -> None:
         """Bound the outlets to single nodes. Many addresses may claim to be a parent that searches for repairers."""

@@ -75,6 +75,11 @@ class Responder:
         """Return whether any of `first` to `end - 1` is owed."""
         return self._pending.overlaps(first, end) or self._late.overlaps(first, end)
 
+    def has_repaired_or_owes(self, first: int, end: int, now_ns: int) -> bool:
+        """Return whether any of `first` to `end - 1` is owed, or was repaired so lately that a request is an echo."""
+        self._recent_repairs.expire(now_ns)
+        return self.owes(first, end) or self._recent_repairs.overlaps(first, end)
+
     def request(
         self, spans: Sequence[Span], now_ns: int, hold_ns: int | None = None, asker: Nla | None = None
     ) -> list[Span]:

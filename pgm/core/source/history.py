@@ -17,6 +17,7 @@ from pgm.core.late_join.upstream_history import begins_at
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.outlets import TO_JOINERS, Outlets
+from pgm.core.repair.responder import Responder
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span
@@ -81,6 +82,10 @@ class SourceHistory:
         responder = self._outlets.responder(self._segment, joiner or TO_JOINERS, is_history=True)
         gone = responder.request(spans, now_ns, asker=peer)
         return self._server.gone(gone, self._segment, now_ns) if gone else []
+
+    def responder_of(self, child: Nla) -> Responder:
+        """Return the repairs for one node, which are paced like all repairs."""
+        return self._outlets.responder(self._segment, child, is_history=False)
 
     def joiner(self) -> Nla | None:
         """Return the only joiner, who gets NCFs alone; None if all receivers get them."""

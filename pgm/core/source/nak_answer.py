@@ -5,6 +5,7 @@ from __future__ import annotations
 from pgm.core.effects import NOTHING, Effects
 from pgm.core.parity.source import ParitySource
 from pgm.core.polling.children import Children
+from pgm.core.repair.lone_askers import LoneAskers, Responders
 from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.responder import Responder
@@ -18,6 +19,7 @@ from pgm.core.structures.ranges import Span
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.naks import Naks, up_to
+from pgm.wire.options import ForAsker
 from pgm.wire.parity import group_of
 from pgm.wire.sequence_numbers import unwrap
 
@@ -38,6 +40,7 @@ class NakAnswerer:
         self.limits = NakLimits(context, setup.children)
         self.ncfs = NcfSender(context, self.limits)
         self.responder = Responder(context, sending.window, segment)
+        self._lone_askers = LoneAskers(context, setup.children, segment)
         self.history = SourceHistory(context, segment, sending.window, sending.pacer, self.limits)
         self.children = Children(context, segment, lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl)
         self._parameters = parameters
@@ -92,9 +95,22 @@ class NakAnswerer:
             return self._on_parity_nak(nak, segment, last, peer, now_ns)
         self._counters.nak_sqns_in += asked
         self._sending.adaptive_rate.asked(asked, last, peer)
-        wanted.append(spans if self._parity is None else self._parity.instead_of(spans, now_ns))
         reply = self.children.on_nak(spans, peer, now_ns)
-        return self.ncfs.confirm(nak, segment, now_ns, reply.to, reply.options)
+        options = reply.options
+        if self._parity is not None:
+            wanted.append(self._parity.instead_of(spans, now_ns))
+        elif for_all := self._take_alone(spans, asked, peer, now_ns):
+            wanted.append(for_all)
+        else:
+            options = (*options, ForAsker())
+        return self.ncfs.confirm(nak, segment, now_ns, reply.to, options)
+
+    def _take_alone(self, spans: list[Span], asked: int, peer: Nla, now_ns: int) -> list[Span]:
+        """Owe what a child alone requests by unicast. Return the spans that are for the segment."""
+        if not self._lone_askers.concerns(asked):
+            return spans
+        responders = Responders(self.responder, self.history.responder_of)
+        return self._lone_askers.take(spans, self.limits.asker(peer, now_ns), responders, now_ns)
 
     def _on_partly_sent(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int, wanted: list[list[Span]]) -> Effects:
         """Answer the part of a NAK that was sent. A child may have believed a false NCF, and its other losses are real."""

@@ -100,6 +100,7 @@ class SourceParameters(CommonParameters, total=False):
     fin_quiet_ivl: Quantity
     rdata_hold_ivl: Quantity
     rdata_ignore_ivl: Quantity
+    unicast_repair_min_sqns: int
     rdata_share: Share
     ncf_ivl: Quantity
     join_share: Share

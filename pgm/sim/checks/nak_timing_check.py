@@ -26,6 +26,7 @@ import attrs
 
 from pgm.core.effects import CloseCause, Closed, Effect, Opened, Send
 from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.recovery.nak_control import is_for_asker
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
@@ -53,6 +54,11 @@ class _Wait:
     is_confirmed: bool = False
     data_wait_end_ns: int = -NEVER
     confirmed_ns: int = 0  # start or last restart of the wait for data
+    asked_ns: int = -NEVER  # when the receiver itself last sent a NAK
+
+    def is_asked(self, now_ns: int) -> bool:
+        """Return whether the receiver waits for an NCF to its own NAK."""
+        return not self.is_confirmed and self.asked_ns >= 0 and now_ns < self.not_before_ns
 
 
 @attrs.define
@@ -226,6 +232,8 @@ class NakTimingCheck(Checker):
         for sqn in sqns:
             if not model.is_missing(sqn):
                 continue
+            if is_for_asker(nak) and (sqn not in model.waits or not model.waits[sqn].is_asked(self.world.now_ns)):
+                continue
             wait = model.waits.setdefault(sqn, _Wait())
             if nak.kind is PacketType.NCF:
                 self._on_ncf(model, sqn, wait)
@@ -234,7 +242,7 @@ class NakTimingCheck(Checker):
         if nak.kind is PacketType.NCF and max(sqns) <= model.end - 1 + model.limits.ncf_lead_sqns:
             if max(sqns) >= model.end:
                 model.new_spans.append((model.end, max(sqns) + 1))
-                model.confirmed_sqns += [sqn for sqn in sqns if sqn >= model.end]
+                model.confirmed_sqns += [sqn for sqn in sqns if sqn >= model.end and not is_for_asker(nak)]
             model.end = max(model.end, max(sqns) + 1)
 
     def _on_foreign_nak(self, model: ReceiverModel, sqn: int, wait: _Wait) -> None:
@@ -329,7 +337,7 @@ class NakTimingCheck(Checker):
             if now_ns < wait.not_before_ns:
                 after = "an NCF" if wait.is_confirmed else "a NAK"
                 model.node.fail(f"NAK for {sqn} comes {wait.not_before_ns - now_ns} ns too early after {after}")
-            wait.is_confirmed, wait.data_wait_end_ns = False, -NEVER
+            wait.is_confirmed, wait.data_wait_end_ns, wait.asked_ns = False, -NEVER, now_ns
             self._wait(model, sqn, wait, model.limits.nak_rpt_ivl, model.limits.nak_rpt_ivl)
 
     # Overdue NAKs

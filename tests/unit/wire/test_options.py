@@ -209,6 +209,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_CODE": 0x6C,
         "OPT_PGM_SEGMENT_KEY": 0x6D,
         "OPT_PGM_FILE": 0x6E,
+        "OPT_PGM_ASKER": 0x6F,
         "OPT_PGM_STATE": 0x6A,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
