@@ -22,6 +22,7 @@ from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.session_context import SessionContext
 from pgm.core.structures.ranges import Span, merged, without
+from pgm.core.window.conflicts import DeliveredPackets
 from pgm.core.window.receive_window import DeliveryBudget, LostSpan, ReceiveWindow
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, tsi_text
@@ -157,6 +158,7 @@ class ProvedWindow(ReceiveWindow):
 
     def __init__(self, context: SessionContext, recovery: Recovery, room: DeliveryBudget, trial: Trial) -> None:
         super().__init__(context, recovery, room, is_ordered=trial.is_ordered)
+        self._delivered = DeliveredPackets(0)  # proofs decide between copies, so no receive memory is kept for that
         self._judge = trial.judge
         self._arrival = trial.arrival
         self._parents = trial.parents

@@ -22,6 +22,7 @@ from tests.unit.trust.keys import private_keys
 SOURCE, READER, OTHER = private_keys(1), private_keys(2), private_keys(3)
 SESSION = SignedSession(b"12345678", 5)
 OCTETS = 400  # of a payload: records of 4 members
+CHUNK = 1 << 16
 
 
 def keys_of(key_id: str) -> PublicKeys | None:
@@ -32,8 +33,9 @@ def sealer_for(*members: PrivateKeys) -> StreamSealer:
     return StreamSealer(SESSION, SOURCE, [one.public for one in members], OCTETS, random.Random(1).randbytes)
 
 
-def check_for(keys: PrivateKeys) -> SealedSessionCheck:
-    return SealedSessionCheck(SessionCheck(ProofChain(SESSION, keys_of, None)), SESSION, keys_of, keys, Arena().take)
+def check_for(keys: PrivateKeys, memory: Arena | None = None) -> SealedSessionCheck:
+    proofs = SessionCheck(ProofChain(SESSION, keys_of, None))
+    return SealedSessionCheck(proofs, SESSION, keys_of, keys, (memory or Arena(CHUNK)).take)
 
 
 def sealed_run(sealer: StreamSealer, first: int, count: int) -> Run:
@@ -76,6 +78,21 @@ def test_reader_waits_for_the_secret_that_its_proof_tells() -> None:
     assert check.may_open(64, 65)
     assert is_open(check, old)
     assert is_open(check, new)
+
+
+def test_opened_packets_take_memory_that_was_used_before() -> None:
+    """A new array for each run costs page faults for ever."""
+    sealer, memory = sealer_for(READER), Arena(CHUNK)
+    check = check_for(READER, memory)
+    assert all(check.take_record_untrusted(record) for record in sealer.records())
+    runs = [sealed_run(sealer, first, 40) for first in range(0, 240, 40)]
+    assert check.proof_of_untrusted(proofs_of(sealer, runs[0])[0])
+    for _ in range(5):
+        assert all(is_open(check, run) for run in runs)
+    [kept] = check.opened(runs[0])
+    assert all(is_open(check, run) for run in runs)
+    assert (kept.payloads[:, 0] == np.arange(40)).all(), "nothing is written into packets that somebody has"
+    assert memory.chunks <= 3
 
 
 def test_details_in_place_of_a_lost_proof_tell_the_secret() -> None:

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from pgm.core.effects import LossCause
 from pgm.units import MICROSECOND
-from tests.unit.core.makers import run_of
+from pgm.wire.train import Run
+from tests.memory import kept_by
+from tests.unit.core.makers import payload_of, run_of
 from tests.unit.core.window.judged import FIRST_REPAIRER, PARENTS, RELAY, SECOND_REPAIRER, SIZE, Receiver
+
+
+def packets_in(receiver: Receiver) -> int:
+    """Return how many objects with packets the window keeps."""
+    text = payload_of(3)[:8]
+    return sum(isinstance(one, Run) or (isinstance(one, bytes) and text in one) for one in kept_by(receiver.window))
 
 
 def test_packets_wait_for_the_proof_of_their_span():
@@ -26,6 +34,16 @@ def test_packets_wait_for_the_proof_of_their_span():
     receiver.get(range(12, 16))
     assert receiver.delivered == list(range(16))
     assert (receiver.judge.compared, receiver.counters.forged_packets) == (2, 0)
+
+
+def test_delivered_packets_are_not_kept():
+    """The proof decides between two copies, so no delivered one is needed for a comparison."""
+    receiver = Receiver()
+    receiver.get(range(8))
+    held = packets_in(receiver)
+    receiver.prove((0, 8))
+    assert receiver.delivered == list(range(8))
+    assert (held > 0, packets_in(receiver)) == (True, 0)
 
 
 def test_wrong_packet_alone_is_requested_again():
