@@ -16,12 +16,14 @@ from pgm.wire.sequence_numbers import MASK
 
 _AROUND_NS = 60 * SECOND  # of a packet, in which drops of sockets and the like may explain it
 _MOST_EXCHANGES = 512  # newest requests and confirmations, for the offsets of clocks
-_MOST_OTHERS = 4096  # records of no session around the packets
+_MOST_OTHERS = 4096  # records of no session around the packets, and of other losses before them
 MOST_PACKETS = 1000
 _EXCHANGES = (FlightKind.NAK_OUT, FlightKind.NAK_IN, FlightKind.NCF_OUT, FlightKind.NCF_IN)
 _PROGRESS = (FlightKind.SENT, FlightKind.REACHED)
 _ENDS = (FlightKind.LOST, FlightKind.GAVE_UP)
 _ARRIVALS = (FlightKind.REPAIRED, FlightKind.LATE)
+
+_RECOVERY = (FlightKind.GAP, FlightKind.SKIPPED, FlightKind.MENDED, *_ENDS, *_ARRIVALS)
 
 Mask = npt.NDArray[np.bool_]
 Packet = tuple[str, int]  # stream by name, data port or TSI; sqn
@@ -40,6 +42,9 @@ def about_packets(contents: RingContents, packets: Sequence[Packet]) -> RingCont
     if len(times):
         near = (records["time_ns"] >= times.min() - _AROUND_NS) & (records["time_ns"] <= times.max() + _AROUND_NS)
         chosen |= _newest(near & (records["tsi"] >= len(contents.sessions)), _MOST_OTHERS)
+        # how much was missing at the same time
+        before = near & of_session & (records["time_ns"] <= times.max())
+        chosen |= _newest(before & np.isin(records["kind"], _RECOVERY), _MOST_OTHERS)
     kinds = records["kind"]
     progress = np.flatnonzero(of_session & np.isin(kinds, _PROGRESS))
     chosen[progress[-1:]] = True

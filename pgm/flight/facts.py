@@ -19,6 +19,7 @@ _TIMERS = (
     "nak_rdata_ivl",
     "nak_ncf_retries",
     "nak_data_retries",
+    "nak_max_outstanding",
     "rdata_hold_ivl",
     "rdata_ignore_ivl",
     "flight_sample_ivl",

@@ -6,6 +6,7 @@ import enum
 
 import attrs
 
+from pgm.core.structures.ranges import RangeTable, SqnRange
 from pgm.flight.record import FlightKind
 from pgm.flight.verdicts.view import FlightEvent, FlightView, NodeFlight
 from pgm.units import SECOND
@@ -15,6 +16,9 @@ from pgm.wire.sequence_numbers import HALF, MASK
 _PROGRESS = (FlightKind.SENT, FlightKind.REACHED)
 _ARRIVALS = (FlightKind.REPAIRED, FlightKind.LATE, FlightKind.MENDED)
 _ENDS = (*_ARRIVALS, FlightKind.SKIPPED, FlightKind.GAVE_UP, FlightKind.LOST)
+
+
+_MOST_MISSING_NS = 20 * SECOND  # that a packet may be missing while others wait for it
 
 
 class Presence(enum.Enum):
@@ -80,6 +84,18 @@ class PacketLife:
         if state is None:
             state = self._states[node.name] = self._state(node)
         return state
+
+    def missing_at(self, node: NodeFlight, time_ns: int) -> int:
+        """Return how many sqns of the session a node missed at an instant, those of the last seconds."""
+        missing: RangeTable[SqnRange] = RangeTable()
+        for event in node.events(self.tsi, None, (FlightKind.GAP, *_ENDS), time_ns - _MOST_MISSING_NS):
+            if event.time_ns > time_ns:
+                break
+            first = ((event.first - self.sqn + HALF) & MASK) - HALF
+            missing.discard(first, first + event.count)
+            if event.kind is FlightKind.GAP:
+                missing.add(SqnRange(first, first + event.count))
+        return sum(one.count for one in missing)
 
     def states(self) -> list[PacketState]:
         """Return the states of all nodes that take part in the session, from the source down."""

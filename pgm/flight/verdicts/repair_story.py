@@ -13,6 +13,8 @@ from pgm.wire.formats import Nla
 _TOLERANCE_NS = MILLISECOND
 _MOST_DEPTH = 8  # tiers
 _MOST_WAIT_NS = 1000 * SECOND  # of a request without an end
+_LEAST_OUTSTANDING = 63  # least nak_max_outstanding
+_SHRINKS = 4  # to this part the limit falls while the node's socket drops packets
 _BUDGETS = frozenset(SHEDDING) - {"repairs_ignored"}
 
 # kind of a step or of a verdict -> meaning, remedy
@@ -25,6 +27,7 @@ STEP_KINDS: dict[str, tuple[str, str]] = {
     "mended": ("A relay got the packet, and sent it down as ODATA.", ""),
     "gave-up": ("The node gave up.", "see the cause: docs/reference/events.md"),
     "waiting-for-room": ("The node held its request back: more packets were missing than it may ask for at once.", "too many packets were missing at once: raise nak_max_outstanding, or mend the link"),
+    "asked-late": ("The timer of the node had ended, and its request left later.", "give the process of the node more processor time"),
     "nak-lost": ("The request did not reach the parent.", "requests get lost as data do: mend the link from the node to its parent"),
     "nak-dropped": ("The receive buffer of the parent was full.", "the socket of the parent was full: give it processor time, or raise so_rcvbuf"),
     "nak-shed": ("A budget of the parent refused the request; `cause` is its counter.", "a budget of the parent refused the request: put a repairer or aggregator in between, or raise the budget"),
@@ -157,7 +160,11 @@ class _Story:
         took_ns = mark.time_ns - at_ns
         allowed_ns = 2 * (node.timer("reorder_ivl") + node.timer("nak_bo_ivl")) + 5 * MILLISECOND
         if node.timer("nak_bo_ivl") and took_ns > allowed_ns:
-            text = f"{node.name} held its request back: more packets were missing than it may ask for at once"
+            missing = self.life.missing_at(node, mark.time_ns)
+            if missing < max(node.timer("nak_max_outstanding"), _LEAST_OUTSTANDING) // _SHRINKS:
+                text = f"{node.name} asked late: its process did not run when its timer ended"
+                return Step("asked-late", node.name, text, at_ns, mark.time_ns, failed=True)
+            text = f"{node.name} held its request back: {missing:,} packets were missing, more than it may ask for at once"
             return Step("waiting-for-room", node.name, text, at_ns, mark.time_ns, failed=True)
         what = "waited for reordering, and backed off" if is_first else "backed off again"
         return Step("back-off", node.name, f"{node.name} {what}", at_ns, mark.time_ns)
@@ -323,7 +330,7 @@ def verdict_on_repair(state: PacketState, steps: list[Step]) -> RepairVerdict:
     text = next(step.text for step in steps if (step.kind, step.node, step.other, step.cause) == worst)
     times = f" ({count} times)" if count > 1 else ""
     end = (
-        f"; {state.node.name} lost the packet"
+        f"; {state.node.name} lost the packet" + (f" ({state.cause})" if state.cause else "")
         if state.is_lost
         else f"; it came after {took_ms:,.1f} ms"
         if state.end_ns

@@ -120,7 +120,9 @@ class NodeFlight:
         """Whether the node stands in for another relay."""
         return bool(self.contents[0].facts["is_standby"])
 
-    def events(self, tsi: Tsi | None, sqn: int | None, kinds: Sequence[FlightKind] = ()) -> list[FlightEvent]:
+    def events(
+        self, tsi: Tsi | None, sqn: int | None, kinds: Sequence[FlightKind] = (), since_ns: int | None = None
+    ) -> list[FlightEvent]:
         """Return events in the order of time: of a session, or of no session if None; about a sqn, or about any."""
         found: list[FlightEvent] = []
         for contents, shift_ns in zip(self.contents, self.shifts_ns, strict=True):
@@ -129,6 +131,8 @@ class NodeFlight:
             mask = np.isin(records["tsi"], places) if tsi is not None else records["tsi"] >= len(contents.sessions)
             if kinds:
                 mask &= np.isin(records["kind"], [int(kind) for kind in kinds])
+            if since_ns is not None:
+                mask &= records["time_ns"] >= since_ns - shift_ns
             if sqn is not None:
                 # unsigned arithmetic wraps around as sqns do
                 mask &= (np.uint32(sqn & MASK) - records["first"]).astype(np.uint32) < records["count"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pgm.flight.excerpt import about_packets
 from pgm.flight.verdicts.explanation import Explanation, explain
 from pgm.flight.verdicts.view import FlightView
 from pgm.sim.applications import ConsumptionRate
@@ -207,6 +208,27 @@ def test_verdict_names_the_packet_of_the_repair_that_was_lost() -> None:
         one = explain(view, "stream", sqn, "desk-1")
         assert (one.repair.kind, one.repair.other) == (kind, "keeper"), why(one)
         assert (one.loss.kind, one.loss.node) == ("link", "desk-1"), why(one)
+
+
+def test_verdict_tells_a_late_process_from_too_many_requests() -> None:
+    slow = parameters(rdata_hold_ivl=100 * MS)
+    world, recorders = flown(tree(desk=parameters(nak_max_outstanding=63), keeper=slow))
+    world.run_until(SECOND // 2)
+    planter = Planter(world)
+    late, many = 200, range(600, 900)
+    for sqn in (late, *many):
+        planter.on("desk-1", "floor", "in").add(ODATA, sqn)
+    while not world.nodes["desk-1"].total("missing_sqns"):
+        world.run_until(world.now_ns + MS)
+    Faults(world).pause("desk-1", world.now_ns + 1, 100 * MS)
+    run(world)
+    view = FlightView.of(
+        about_packets(ring, [("stream", sqn) for sqn in (late, many[-5])]) for ring in recorders.contents()
+    )
+    one = explain(view, "stream", late, "desk-1")
+    assert one.repair.kind == "asked-late", why(one)
+    one = explain(view, "stream", many[-5], "desk-1")
+    assert one.repair.kind == "waiting-for-room", why(one)
 
 
 def test_clock_offsets_are_found_within_their_error() -> None:
