@@ -11,6 +11,7 @@ from deploy.monitor.history import SERIES, History
 from deploy.monitor.pictures import anchor_of, chart, page_of, tree_pictures
 from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
+from deploy.status.explain_page import PacketPage
 from deploy.status.fleet import problems_of
 from deploy.status.peers import PeerNames
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
@@ -22,6 +23,9 @@ _MOST_EVENTS = 20
 _HOUR = 360  # samples of a chart
 _DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is
 _REFRESH_S = 5  # of a page without scripts
+_REFRESHING = f"""<script src="/monitor.js" defer></script>
+<noscript><meta http-equiv="refresh" content="{_REFRESH_S}"></noscript>
+"""
 _HEAD = """<!doctype html>
 <html lang="en">
 <head>
@@ -30,9 +34,7 @@ _HEAD = """<!doctype html>
 <title>{title}</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="/monitor.css">
-<script src="/monitor.js" defer></script>
-<noscript><meta http-equiv="refresh" content="{seconds}"></noscript>
-</head>
+{refreshing}</head>
 <body>
 <p id="silent" hidden>The monitor has stopped answering; these are its last numbers.</p>
 """
@@ -47,6 +49,8 @@ def overview(view: TreeView) -> str:
     for name in names:
         nodes = [node for node in view.nodes if node.topology == name]
         parts += [f"<h2>{html.escape(name)}</h2>", tree_pictures(nodes), _tree(nodes, has_hosts=bool(view.hosts))]
+        worst = html.escape(PacketPage(name).path)
+        parts.append(f'<p class=note><a href="{worst}">losses and slowest repairs</a>, packet by packet</p>')
     if not names:
         parts.append(
             "<p>No node runs on this machine as this user. Start one: <code>pgm run FILE --node NAME</code>.</p>"
@@ -137,11 +141,20 @@ def _events(view: TreeView) -> list[str]:
     return ["<h2>last events</h2>", f"<ul class=events>{''.join(lines)}</ul>"] if told else []
 
 
-def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:
+def packet_page(asked: PacketPage, parts: Iterable[str], view: TreeView) -> str:
+    """Return a page on packets. It stays as it is: each look at the recorders takes a while."""
+    title = f"packet {asked.sqn} of {asked.stream}" if asked.sqn else "losses and slowest repairs"
+    up = [f'<a href="/">all nodes</a> / {html.escape(asked.topology)}']
+    up += [f'<a href="{html.escape(PacketPage(asked.topology).path)}">worst</a>'] if asked.sqn else []
+    head = f"<p>{' / '.join(up)}</p><h1>{html.escape(title)}</h1>"
+    return _page(title, head, parts, view, is_live=False)
+
+
+def _page(title: str, head: str, parts: Iterable[str], view: TreeView, *, is_live: bool = True) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     foot = f'<p class=note>asked at {at}, in {view.took_s * 1000:.0f} ms · <a href="/metrics">metrics</a> · <a href="/status.json">JSON</a></p>'
     body = "\n".join([head, *parts, foot])
-    return f"{_HEAD.format(title=html.escape(title), seconds=_REFRESH_S)}<main>\n{body}\n</main>\n</body>\n</html>\n"
+    return f"{_HEAD.format(title=html.escape(title), refreshing=_REFRESHING if is_live else '')}<main>\n{body}\n</main>\n</body>\n</html>\n"
 
 
 def _facts(view: TreeView) -> str:

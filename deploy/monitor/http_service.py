@@ -9,6 +9,7 @@ import hmac
 import importlib.resources
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
 import trio
@@ -21,10 +22,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deploy.monitor.history import SAMPLE_S, History
-from deploy.monitor.html_page import one_node, overview
+from deploy.monitor.html_page import one_node, overview, packet_page
 from deploy.monitor.prometheus import Metrics
-from pgm.errors import PgmError
+from deploy.status.explain_page import PacketPage, parts_untrusted
+from deploy.status.recorders import gather_of
+from pgm.errors import PgmError, UsageError
 from pgm.fleet.nodes import TreeView, Watch
+from pgm.fleet.watch import FleetWatch
 from pgm.mutual_tls.gate import PeerGate
 from pgm.mutual_tls.members import current_peer
 from pgm.mutual_tls.refusals import Refusals
@@ -47,6 +51,8 @@ class PageService:
 
     def __init__(self, nodes: Watch, refusals: Refusals | None = None) -> None:
         self._nodes = nodes
+        self._gather = gather_of(nodes if isinstance(nodes, FleetWatch) else None)
+        self._explaining = trio.Lock()  # recorders are large: one request at a time
         self._metrics = Metrics(refusals)
         self._history = History()
         self._lock = trio.Lock()
@@ -99,6 +105,20 @@ class PageService:
         if node is None:
             return PlainTextResponse("this node is unknown, or has been gone for too long\n", 404)
         return HTMLResponse(one_node(view, node, self._history))
+
+    async def explain(self, request: Request) -> Response:
+        """Return the page of one packet, or of the worst ones of a tree; status 400 or 404 with the reason."""
+        view, query = await self.view(), request.query_params
+        if not any(node.topology == query.get("topology") for node in view.nodes):
+            return PlainTextResponse("this tree is unknown\n", 404)
+        asked = PacketPage(*(query.get(key, "") for key in ("topology", "stream", "sqn", "at")))
+        try:
+            async with self._explaining:
+                look = partial(parts_untrusted, asked, view, self._gather)
+                parts = await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+        except UsageError as error:
+            return PlainTextResponse(f"{error.message}\n{error.remedy}\n", 400)
+        return HTMLResponse(packet_page(asked, parts, view))
 
     async def file(self, request: Request) -> Response:
         """Return the style sheet or the script of the pages."""
@@ -210,6 +230,7 @@ def application(
     endpoints: dict[str, Endpoint] = {
         "/": pages.overview,
         "/node": pages.node,
+        "/explain": pages.explain,
         "/metrics": pages.metrics,
         "/status.json": pages.status,
         _OPEN: pages.health,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 import click
 
 from deploy.status.explain_text import print_explanation, print_worst
+from deploy.status.recorders import Query, rings_here, rings_of_fleet, view_of
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.output import command, print_json, warn
-from pgm.errors import ProcessError, UsageError
-from pgm.fleet.runtime_folders import is_file, tree_folders
-from pgm.flight.contents import RingContents, read_ring, rings_in
+from pgm.errors import UsageError
+from pgm.fleet.runtime_folders import is_file
+from pgm.flight.contents import RingContents
 from pgm.flight.verdicts.explanation import Explanation
 from pgm.flight.verdicts.explanation import explain as explain_packet
 from pgm.flight.verdicts.ladder import ladder_svg
@@ -22,9 +23,6 @@ from pgm.flight.verdicts.view import FlightView
 from pgm.flight.verdicts.worst import Trouble, explained, worst_troubles
 from pgm.topology.check import load_checked
 from pgm.wire.formats import tsi_text
-
-Query = Mapping[str, Sequence[str]]
-Gather = Callable[[Query], list[RingContents]]
 
 
 @attrs.frozen
@@ -49,36 +47,21 @@ class WorstPackets:
         return worst_as_json(self.troubles, self.explanations)
 
 
-def worst_of(gather: Gather, most: int, stream: str | None, *, is_excerpt: bool) -> WorstPackets:
+def worst_of(
+    gather: Callable[[Query], list[RingContents]], most: int, stream: str | None, *, is_excerpt: bool
+) -> WorstPackets:
     """Return the worst of a tree. If `gather` gives excerpts, the packets that went worst need a second question.
 
     Raises `ProcessError` without any recorder, and `UsageError` if several trees may be meant.
     """
-    view = _view(gather({"worst": (str(most),)}), stream)
+    view = view_of(gather({"worst": (str(most),)}), stream)
     troubles = worst_troubles(view, most, stream)
     if is_excerpt and troubles:
-        view = _view(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), stream)
+        view = view_of(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), stream)
     return WorstPackets(view, troubles, [explained(view, trouble) for trouble in troubles])
 
 
-def gather_here(where: str | None) -> list[RingContents]:
-    """Return the flight recorders of a tree on this host, or of all trees. Raises `ProcessError`, `TopologyError`."""
-    name = load_checked(Path(where)).name if where is not None and is_file(where) else where
-    found: list[RingContents] = []
-    for path in (path for folder in tree_folders(name) for path in rings_in(folder)):
-        try:
-            found.append(read_ring(path))
-        except ProcessError as error:
-            warn(error.message)
-    if not found:
-        raise ProcessError(
-            f"no flight recorder of {where or 'any tree'} on this machine",
-            remedy="start the nodes as this user, with flight_bytes above 0; or name their user in $PGM_RUNTIME_USER",
-        )
-    return found
-
-
-def gather_fleet(fleet: FleetAccess, where: str | None) -> Gather:
+def gather_fleet(fleet: FleetAccess, where: str | None) -> Callable[[Query], list[RingContents]]:
     """Return a function that asks the agents of all hosts. Raises `UsageError`, `TopologyError`."""
     if where is None or not is_file(where):
         raise UsageError("--fleet needs a topology file", remedy="as in: pgm explain quotes 184467 tree.toml --fleet")
@@ -87,19 +70,12 @@ def gather_fleet(fleet: FleetAccess, where: str | None) -> Gather:
     for host in view.hosts:
         if host.problem:
             warn(f"{host.name}: {host.problem}")
+    return lambda query: rings_of_fleet(watch, view, query, warn)
 
-    def gather(query: Query) -> list[RingContents]:
-        found: list[RingContents] = []
-        for host, answer in watch.flight(view, query).items():
-            if isinstance(answer, ProcessError):
-                warn(f"{host}: {answer.message}")
-            else:
-                found += answer
-        if not found:
-            raise ProcessError("no agent gave a flight recorder", remedy="start pgm agent on each host, and the nodes")
-        return found
 
-    return gather
+def gather_here(where: str | None) -> list[RingContents]:
+    """Return the recorders of a tree on this host, or of all trees. Raises `ProcessError`, `TopologyError`."""
+    return rings_here(load_checked(Path(where)).name if where is not None and is_file(where) else where, warn)
 
 
 @click.command()
@@ -141,7 +117,7 @@ def explain(
         assert question.stream is not None
         assert question.sqn is not None
         packet = {"packet": (f"{question.stream}:{question.sqn}",)}
-        explanation = explain_packet(_view(gather(packet), question.stream), question.stream, question.sqn, at)
+        explanation = explain_packet(view_of(gather(packet), question.stream), question.stream, question.sqn, at)
         if svg is not None:
             svg.write_text(ladder_svg(explanation))
         if as_json:
@@ -177,18 +153,3 @@ def _wanted(names: Sequence[str], *, has_sqn: bool) -> PacketQuestion:
     if len(files) > 1 or len(others) > 2 or (files and others[1:]):
         raise UsageError("--worst takes a stream and a tree", remedy="pgm explain --worst 10 [STREAM] [FILE]")
     return PacketQuestion(others[0] if others else None, None, files[0] if files else others[1] if others[1:] else None)
-
-
-def _view(rings: Iterable[RingContents], stream: str | None) -> FlightView:
-    """Return the view of the tree that has a stream. Raises `UsageError` if several trees may be meant."""
-    by_tree: dict[str, list[RingContents]] = {}
-    for ring in rings:
-        by_tree.setdefault(str(ring.facts["topology"]), []).append(ring)
-    views = {tree: FlightView.of(own) for tree, own in by_tree.items()}
-    having = {tree: view for tree, view in views.items() if stream is None or view.has_stream(stream)}
-    if len(having) > 1:
-        raise UsageError(
-            f"several trees ran here: {', '.join(sorted(having))}",
-            remedy="name the tree or its file, as in: pgm explain STREAM SQN TREE, or pgm explain --worst 10 STREAM TREE",
-        )
-    return next(iter((having or views).values()))

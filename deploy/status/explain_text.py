@@ -22,20 +22,21 @@ _MOST_NODES = 24  # rows of the table of nodes
 def print_explanation(explanation: Explanation) -> None:
     """Print an explanation."""
     terminal = console()
-    for line in _lines(explanation):
+    for line in lines_of(explanation):
         terminal.print(Text(line), soft_wrap=True)
     if explanation.steps:
         terminal.print()
-        for line in _steps(explanation):
+        for line in steps_of(explanation):
             terminal.print(Text(line), soft_wrap=True)
     terminal.print()
     terminal.print(_nodes(explanation, terminal.width))
     terminal.print()
-    for line in map(_clock_line, explanation.clocks):
+    for line in map(clock_line, explanation.clocks):
         terminal.print(Text(line), soft_wrap=True)
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
+def lines_of(explanation: Explanation) -> Iterator[str]:
+    """Yield the lines on the packet, its way and the verdicts."""
     stream = explanation.stream or "session"
     yield f"packet {explanation.sqn:,} of {stream} ({tsi_text(explanation.tsi)})"
     source = explanation.source
@@ -69,7 +70,8 @@ def _names(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _steps(explanation: Explanation) -> Iterator[str]:
+def steps_of(explanation: Explanation) -> Iterator[str]:
+    """Yield the lines on the repair."""
     start_ns = min(step.from_ns for step in explanation.steps)
     yield f"repair, from {_time(start_ns)} on"
     yield "        at       took"
@@ -108,7 +110,8 @@ def _took(state: PacketState) -> str:
     return f"{state.took_ns / MILLISECOND:,.1f} ms" if state.took_ns else ""
 
 
-def _clock_line(clock: HostClock) -> str:
+def clock_line(clock: HostClock) -> str:
+    """Return the line on a clock."""
     name = clock.host or clock.boot_id
     if clock.is_reference:
         return f"clock:   times are those of host {name}"
@@ -130,6 +133,24 @@ def print_worst(view: FlightView, troubles: Sequence[Trouble], explanations: Seq
     if not troubles:
         terminal.print(f"no loss and no repair in the recorders of {len(view.nodes)} nodes")
         return
+    rows = worst_rows(view, troubles, explanations)
+    columns = (
+        TableColumn("node"),
+        TableColumn("stream", 1),
+        TableColumn("sqn"),
+        TableColumn("took"),
+        TableColumn("why"),
+        TableColumn("at", 2),
+    )
+    terminal.print(table("losses and slowest repairs", columns, rows, terminal.width))
+    terminal.print(Text("pgm explain STREAM SQN --at NODE tells more"))
+
+
+WORST_HEADS = ("node", "stream", "sqn", "took", "why", "at")
+
+
+def worst_rows(view: FlightView, troubles: Sequence[Trouble], explanations: Sequence[Explanation]) -> list[list[str]]:
+    """Return the cells of the losses and slowest repairs, one row each."""
     streams = _stream_names(view)
     rows = []
     for trouble, one in zip(troubles, explanations, strict=True):
@@ -142,16 +163,7 @@ def print_worst(view: FlightView, troubles: Sequence[Trouble], explanations: Seq
         )
         name = streams.get(trouble.tsi, tsi_text(trouble.tsi))
         rows.append([trouble.node, name, sqns, what, why, _time(trouble.time_ns, is_short=True)])
-    columns = (
-        TableColumn("node"),
-        TableColumn("stream", 1),
-        TableColumn("sqn"),
-        TableColumn("took"),
-        TableColumn("why"),
-        TableColumn("at", 2),
-    )
-    terminal.print(table("losses and slowest repairs", columns, rows, terminal.width))
-    terminal.print(Text("pgm explain STREAM SQN --at NODE tells more"))
+    return rows
 
 
 def _stream_names(view: FlightView) -> dict[bytes, str]:

@@ -187,8 +187,30 @@ def _shows_people(tree: Processes, port: int) -> None:
     told = " ".join(re.sub("<[^>]*>", " ", desk).split())
     assert f"delivered_packets {MESSAGES} packets {doc_of('delivered_packets')}" in told
     assert tree.status("desk-1")["sessions"][0]["tsi"] in told
+    _explains_packets(port, page)
     assert get(port, "/node?topology=x&name=desk-1")[0] == 404
     assert get(port, "/node")[0] == 404
+
+
+def _explains_packets(port: int, page: str) -> None:
+    """Assert that the pages lead to the ladder diagram of a lost packet, and that bad packets are refused."""
+    [worst] = [html.unescape(one) for one in re.findall(r'<a href="(/explain[^"]*)"', page)]
+    first = re.findall(r'<a href="(/explain[^"]*sqn[^"]*)"', get(port, worst)[2].decode())[0]
+    told = get(port, html.unescape(first))[2].decode()
+    assert "lost:    desk-1 dropped" in told
+    picture = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', told)
+    assert "gap found" in base64.b64decode(picture[0]).decode()
+    for query in (
+        "sqn=x",
+        "stream=s&sqn=",
+        "stream=%3Cb%3E&sqn=1",
+        "stream=s&sqn=1&at=nobody",
+        "stream=s&sqn=" + "9" * 30,
+    ):
+        status, headers, _ = get(port, f"{worst}&{query}")
+        assert status == (200 if query.endswith("sqn=") else 400)
+        assert headers["content-type"].startswith("text/html" if status == 200 else "text/plain")
+    assert get(port, "/explain?topology=x")[0] == 404
 
 
 def doc_of(counter: str) -> str:

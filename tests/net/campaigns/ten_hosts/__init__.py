@@ -1,0 +1,1 @@
+"""Ten namespaces as ten hosts, with routers between: losses planted at known places, and a day of an operator."""
