@@ -18,7 +18,7 @@ from tests.net.support.places import Place
 FAULTS = ("lost", "duplicates", "out_of_order", "damaged")
 
 
-def test_twelve_changes_under_loss_lose_nothing_and_a_failed_one_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twelve_changes_under_loss_and_a_failed_one_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of 13 changes starts a node that fails after others have changed: all is as before."""
     done: list[Path] = []
 
