@@ -49,6 +49,5 @@ class CounterWatch:
             more = getattr(self._counters, name) - self._sheds[at]
             if more:
                 self._sheds[at] += more
-                for first, end in spans:
-                    sqns = first, end - first
-                    self._writer.add(FlightKind.SHED, place, sqns, segment, peer, (more, 0, cause, 0))
+                parts = [((first, end - first), (more, 0, cause, 0)) for first, end in spans]
+                self._writer.add_each(FlightKind.SHED, place, parts, segment, peer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from pgm.flight.record import NO_PEER, NO_SEGMENT, NO_TSI, FlightKind, address_octets
@@ -50,9 +51,30 @@ class RecordWriter:
         value, tries, cause, since_us = detail
         octets = self._peers.get(peer) or self._peer_octets(peer)
         first, count = sqns
-        self._ring.append(
-            (self.now_ns, value, first & MASK, count, place, tries, kind, segment, cause, octets, since_us)
-        )
+        body = self.now_ns, value, first & MASK, count, place, tries, kind, segment, cause, octets, since_us
+        self._ring.append((body,))
+
+    def add_each(
+        self, kind: FlightKind, place: int, parts: Sequence[tuple[Sqns, Detail]], segment: int, peer: Nla = ""
+    ) -> None:
+        """Write records about sqns of one session, as `add` does. Each of several takes two thirds of the time."""
+        if len(parts) == 1:
+            [(sqns, detail)] = parts
+            self.add(kind, place, sqns, segment, peer, detail)
+            return
+        octets, now_ns = self._peers.get(peer) or self._peer_octets(peer), self.now_ns
+        while parts:
+            if self._left <= 0 and not self.has_new_second():
+                self._left_out += len(parts)
+                return
+            fitting, parts = parts[: self._left], parts[self._left :]
+            self._left -= len(fitting)
+            self._ring.append(
+                [
+                    (now_ns, value, first & MASK, count, place, tries, kind, segment, cause, octets, since_us)
+                    for (first, count), (value, tries, cause, since_us) in fitting
+                ]
+            )
 
     def has_new_second(self) -> bool:
         """Begin a new second if it is time, and write what was left out in the one before. Return whether it began."""

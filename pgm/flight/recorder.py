@@ -6,6 +6,8 @@ of data costs it two comparisons. The progress of sessions and the counters of d
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 
 from pgm.core.effects import Closed, Conflict, Deliver, Effect, Forged, Lost, Opened, Send
@@ -15,7 +17,7 @@ from pgm.core.segment import Channel
 from pgm.flight.counter_watch import CounterWatch
 from pgm.flight.own_packets import own_repairs, own_requests
 from pgm.flight.record import MOST_TRIES, FlightKind, cause_place
-from pgm.flight.record_writer import Detail, RecordWriter, Sqns
+from pgm.flight.record_writer import NO_DETAIL, Detail, RecordWriter, Sqns
 from pgm.flight.ring import FlightRing
 from pgm.telemetry.observers import Span
 from pgm.topology.node_plan import NodePlan, Role
@@ -36,6 +38,7 @@ _READ_KINDS = {PacketType.NAK: FlightKind.NAK_IN, PacketType.NCF: FlightKind.NCF
 _SENT_KINDS = {PacketType.NAK: FlightKind.NAK_OUT, PacketType.NCF: FlightKind.NCF_OUT}
 _TOLD = frozenset(map(int, (PacketType.RDATA, PacketType.NAK, PacketType.NCF)))
 _NAK = int(PacketType.NAK)
+_PLACE = operator.itemgetter(0)
 
 
 class FlightRecorder:
@@ -58,7 +61,7 @@ class FlightRecorder:
         self._sample_at_ns = now_ns
         self._leads: dict[Tsi, tuple[int, int]] = {}  # lead, and the time when it was read
         self._has_filled = False  # whether the train that the core takes brought missing packets
-        self._arrived: list[tuple[int, Sqns, Detail]] = []  # ranges that wait for `filled`
+        self._arrived: list[tuple[int, tuple[Sqns, Detail]]] = []  # ranges that wait for `filled`, by place
         self._untold: tuple[Train, Channel, Nla] | None = None  # the train that the core takes now
         self._writer.set_wall_offset(self._offset_ns)
         self._writer.add(FlightKind.BEGAN, detail=(self._offset_ns, 0, 0, 0))
@@ -108,14 +111,14 @@ class FlightRecorder:
         """Keep the ranges until `filled` reports the packet that brought them."""
         self._writer.now_ns = now_ns
         place = self._writer.place_of(tsi)
-        self._arrived += [(place, *_told_of(missing, now_ns - missing.found_at_ns)) for missing in found]
+        self._arrived += [(place, _told_of(missing, now_ns - missing.found_at_ns)) for missing in found]
 
     def filled(self, kind: PacketType, peer: Nla) -> None:
         """Write the ranges that arrived, as repaired or late."""
         arrived, self._arrived, self._has_filled = self._arrived, [], True
         what = FlightKind.REPAIRED if kind is PacketType.RDATA else FlightKind.LATE
-        for place, sqns, detail in arrived:
-            self._writer.add(what, place, sqns, self._up, peer, detail)
+        for place, parts in itertools.groupby(arrived, key=_PLACE):
+            self._writer.add_each(what, place, [part for _, part in parts], self._up, peer)
 
     def _write(self, kind: FlightKind, tsi: Tsi, missing: MissingView, since_ns: int, now_ns: int) -> None:
         self._writer.now_ns = now_ns
@@ -231,8 +234,8 @@ class FlightRecorder:
             self._add_spans(_SENT_KINDS[kind], self._writer.place_of(tsi), spans_of(sqns), segment, to)
 
     def _add_spans(self, kind: FlightKind, place: int, spans: Iterable[Span], segment: int, peer: Nla) -> None:
-        for first, end in spans:
-            self._writer.add(kind, place, (first, end - first), segment, peer)
+        parts = [((first, end - first), NO_DETAIL) for first, end in spans]
+        self._writer.add_each(kind, place, parts, segment, peer)
 
     def close(self) -> None:
         """Write how far the sessions have come."""

@@ -16,7 +16,7 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -137,20 +137,21 @@ class FlightRing:
         self.places.clear()
         self._at = HEAD_OCTETS
 
-    def append(self, body: Body) -> None:
-        """Write a record, in place of the oldest one if the ring is full."""
+    def append(self, bodies: Iterable[Body]) -> None:
+        """Write records, in place of the oldest ones if the ring is full."""
         with self._lock:
             memory = self._memory
             if memory is None:
                 return
-            at = self._at
-            if at >= self._end:
-                at = self._next_place(at)
+            for body in bodies:
+                at = self._at
                 if at >= self._end:
-                    return  # there is no memory for a single record
-            self.number += 1
-            memory[at : at + RECORD_OCTETS] = seal_record(self.number, body)
-            self._at = at + RECORD_OCTETS
+                    at = self._next_place(at)
+                    if at >= self._end:
+                        return  # there is no memory for a single record
+                self.number += 1
+                memory[at : at + RECORD_OCTETS] = seal_record(self.number, body)
+                self._at = at + RECORD_OCTETS
 
     def _next_place(self, at: int) -> int:
         """Reserve more memory, or return to the first place."""

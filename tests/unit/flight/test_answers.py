@@ -40,7 +40,7 @@ def test_rings_of_a_tree_are_answered_and_damaged_files_left_out(
     file = RingFile(tmp_path / "t" / "desk_1.flight", 1 << 20, FACTS)
     place = file.ring.session(bytes(8), 7500)
     for sqn in range(100):
-        file.ring.append((sqn, 0, sqn, 1, place, 0, FlightKind.GAP, 255, 0, NO_PEER, 0))
+        file.ring.append([(sqn, 0, sqn, 1, place, 0, FlightKind.GAP, 255, 0, NO_PEER, 0)])
     file.close()
     [ring] = json.loads(rings_as_json("t", query_of(["quotes:57"], None)))["rings"]
     contents = from_json_untrusted(ring)

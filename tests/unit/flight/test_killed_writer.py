@@ -19,7 +19,7 @@ from pgm.flight.ring import RingFile
 ring = RingFile(Path(sys.argv[1]), {HEAD_OCTETS + _RECORDS * RECORD_OCTETS}, {{"node": "n"}}).ring
 number = 0
 while True:
-    ring.append(body(number))
+    ring.append([body(number)])
     number += 1
     if number == {3 * _RECORDS}:
         print("full", flush=True)
@@ -43,7 +43,7 @@ def test_ring_of_a_killed_process_has_all_records_but_a_torn_one(tmp_path: Path)
     assert (records["number"] == records["first"] + 1).all()
     assert (records["time_ns"] == records["value"]).all()
     file = RingFile(path, HEAD_OCTETS + _RECORDS * RECORD_OCTETS, {"node": "n"})
-    file.ring.append(body(7))
+    file.ring.append([body(7)])
     file.close()
     after = read_ring(path).records
     assert after["first"][-1] == 7

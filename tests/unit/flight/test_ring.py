@@ -49,7 +49,7 @@ def firsts(octets: bytes | bytearray) -> list[int]:
 def test_ring_keeps_the_newest_records_in_order(places: int, count: int) -> None:
     ring = FlightRing(memory(places), "boot", FACTS)
     for number in range(count):
-        ring.append(body(number))
+        ring.append([body(number)])
     assert firsts(ring.octets()) == list(range(max(0, count - places), count))
 
 
@@ -59,7 +59,7 @@ def test_ring_continues_behind_the_records_of_an_earlier_life(places: int, lives
     for count in lives:
         ring = FlightRing(octets, "boot", FACTS)
         for _ in range(count):
-            ring.append(body(total))
+            ring.append([body(total)])
             total += 1
         ring.close()
     assert firsts(octets) == list(range(max(0, total - places), total))
@@ -70,10 +70,10 @@ def test_ring_with_a_torn_record_loses_that_record_only(places: int, count: int,
     octets = memory(places)
     ring = FlightRing(octets, "boot", FACTS)
     for number in range(count):
-        ring.append(body(number))
+        ring.append([body(number)])
     at = HEAD_OCTETS + count % places * RECORD_OCTETS
     before = bytes(octets)
-    ring.append(body(count))
+    ring.append([body(count)])
     ring.close()
     octets[at + cut : at + RECORD_OCTETS] = before[at + cut : at + RECORD_OCTETS]  # as after a kill in the write
     has_arrived = cut == RECORD_OCTETS
@@ -82,17 +82,17 @@ def test_ring_with_a_torn_record_loses_that_record_only(places: int, count: int,
     assert firsts(octets) == list(range(max(0, oldest), count + has_arrived))
     ring = FlightRing(octets, "boot", FACTS)
     for number in range(more):
-        ring.append(body(1000 + number))
+        ring.append([body(1000 + number)])
     kept = firsts(octets)
     assert kept[-more:] == list(range(1000, 1000 + more))[-places:] if more else kept == firsts(octets)
 
 
 def test_ring_of_another_boot_begins_anew() -> None:
     octets = memory(10)
-    FlightRing(octets, "boot", FACTS).append(body(1))
+    FlightRing(octets, "boot", FACTS).append([body(1)])
     ring = FlightRing(octets, "another", FACTS)
     assert ring.number == 0
-    ring.append(body(7))
+    ring.append([body(7)])
     assert firsts(octets)[-1] == 7
     assert contents_untrusted(bytes(octets)).boot_id == "another"
 
@@ -104,7 +104,7 @@ def test_ring_begins_anew_when_its_table_of_sessions_is_full() -> None:
     ring.close()
     ring = FlightRing(octets, "boot", FACTS)
     assert ring.session(bytes([2, *TSI[1:]]), 0) == 1
-    ring.append(body(5))
+    ring.append([body(5)])
     for number in range(MOST_SESSIONS):
         ring.session(number.to_bytes(8, "big"), 1)
     assert firsts(ring.octets()) == []
@@ -113,11 +113,11 @@ def test_ring_begins_anew_when_its_table_of_sessions_is_full() -> None:
 def test_ring_without_room_for_more_wraps_in_what_it_has() -> None:
     room = HEAD_OCTETS + 3 * RECORD_OCTETS
     ring = FlightRing(memory(100), "boot", FACTS, lambda end: end <= room)
-    ring.append(body(0))
+    ring.append([body(0)])
     assert firsts(ring.octets()) == []
     ring = FlightRing(memory(3), "boot", FACTS, lambda _: True)
     for number in range(8):
-        ring.append(body(number))
+        ring.append([body(number)])
     assert firsts(ring.octets()) == [5, 6, 7]
 
 
@@ -127,16 +127,16 @@ def test_ring_file_outlives_its_writer_and_is_read_while_written(tmp_path: Path)
     file.ring.set_wall_offset(12)
     file.ring.session(TSI, 7500)
     for number in range(20_000):
-        file.ring.append(body(number))
+        file.ring.append([body(number)])
     contents = read_ring(path)
     assert contents.records["first"].tolist()[-1] == 19_999
     assert (contents.node, contents.wall_offset_ns, contents.sessions) == ("n", 12, [(TSI, 7500)])
     with pytest.raises(ProcessError, match="another process"):
         RingFile(path, 1 << 20, FACTS)
     file.close()
-    file.ring.append(body(1))  # ignored
+    file.ring.append([body(1)])  # ignored
     again = RingFile(path, 1 << 20, FACTS)
-    again.ring.append(body(5))
+    again.ring.append([body(5)])
     assert read_ring(path).records["first"].tolist()[-2:] == [19_999, 5]
     again.close()
     RingFile(path, 1 << 21, FACTS).close()  # another size begins anew
@@ -158,7 +158,7 @@ def test_packed_ring_and_json_have_the_same_contents(tmp_path: Path) -> None:
     place = file.ring.session(TSI, 7500)
     peer = address_octets("10.0.0.7")
     for number in range(50):
-        file.ring.append((number, -number, number, 2, place, 1, FlightKind.NAK_OUT, 0, 0, peer, 3))
+        file.ring.append([(number, -number, number, 2, place, 1, FlightKind.NAK_OUT, 0, 0, peer, 3)])
     file.close()
     read = read_ring(path)
     packed = unpack_untrusted(pack(path))
@@ -175,7 +175,7 @@ def test_damaged_ring_never_raises_anything_but_wire_errors(seed: int, flips: in
     ring = FlightRing(octets, "boot", FACTS)
     ring.session(TSI, 1)
     for number in range(7):
-        ring.append(body(number))
+        ring.append([body(number)])
     damaged = bytearray(octets)
     for _ in range(flips):
         damaged[
