@@ -164,7 +164,9 @@ class _Story:
             if missing < max(node.timer("nak_max_outstanding"), _LEAST_OUTSTANDING) // _SHRINKS:
                 text = f"{node.name} asked late: its process did not run when its timer ended"
                 return Step("asked-late", node.name, text, at_ns, mark.time_ns, failed=True)
-            text = f"{node.name} held its request back: {missing:,} packets were missing, more than it may ask for at once"
+            text = (
+                f"{node.name} held its request back: {missing:,} packets were missing, more than it may ask for at once"
+            )
             return Step("waiting-for-room", node.name, text, at_ns, mark.time_ns, failed=True)
         what = "waited for reordering, and backed off" if is_first else "backed off again"
         return Step("back-off", node.name, f"{node.name} {what}", at_ns, mark.time_ns)
@@ -284,7 +286,8 @@ class _Story:
             text = f"no repair came of {name}, whose recorder was not reached"
             return [Step("unanswered", node, text, after_ns, stop_ns, name, failed=True)]
         steps = self._of_parent(attempt, after_ns)
-        window = (after_ns - _TOLERANCE_NS, min(stop_ns, attempt.until_ns) + _TOLERANCE_NS)
+        # the repair may leave before the node has read the NCF
+        window = (attempt.from_ns, min(stop_ns, attempt.until_ns) + _TOLERANCE_NS)
         if self._within(parent, window, FlightKind.RDATA_OUT, FlightKind.MENDED):
             begin_ns = min(stop_ns, max(after_ns, steps[-1].to_ns)) if steps else after_ns
             text = f"{name} sent the repair, which did not reach {node}"

@@ -210,6 +210,20 @@ def test_verdict_names_the_packet_of_the_repair_that_was_lost() -> None:
         assert (one.loss.kind, one.loss.node) == ("link", "desk-1"), why(one)
 
 
+def test_verdict_names_a_repair_that_left_before_the_node_read_the_ncf() -> None:
+    world, recorders = flown(tree())
+    world.run_until(SECOND // 2)
+    planter = Planter(world)
+    for kind in (ODATA, RDATA):
+        planter.on("desk-1", "floor", "in").add(kind, 200)
+    while not world.nodes["desk-1"].total("nak_packets"):
+        world.run_until(world.now_ns + MS // 10)
+    Faults(world).pause("desk-1", world.now_ns + 1, 20 * MS)
+    run(world)
+    one = explain(told(world, recorders), "stream", 200, "desk-1")
+    assert (one.repair.kind, one.repair.other) == ("rdata-lost", "keeper"), why(one)
+
+
 def test_verdict_tells_a_late_process_from_too_many_requests() -> None:
     slow = parameters(rdata_hold_ivl=100 * MS)
     world, recorders = flown(tree(desk=parameters(nak_max_outstanding=63), keeper=slow))

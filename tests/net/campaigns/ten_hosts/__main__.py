@@ -30,7 +30,7 @@ from tests.net.campaigns.ten_hosts.losses import (
     SOCKETS,
     Planted,
     Verdict,
-    asked,
+    ask,
     plant_links,
     plant_overflows,
     plant_refusals,
@@ -58,8 +58,8 @@ def plant_all(ten: Hosts, losses: int, seed: int) -> list[Verdict]:
     ]
     verdicts = []
     for plant in kinds:
-        planted = list(plant())
-        for verdict in asked(ten, planted):
+        for planted in plant():  # a node with a budget of its own runs while it is asked
+            verdict = ask(ten, planted)
             print(" | ".join(verdict.row), flush=True)
             if not verdict.is_right:
                 print(verdict.answer, flush=True)

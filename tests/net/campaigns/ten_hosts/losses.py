@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -30,6 +30,7 @@ _AHEAD = 120  # packets until the first planted loss: the rules are there by the
 _APART = 25  # packets between two planted losses
 _DROPS = 60  # packets that a stopped node's kernel drops
 _REFUSED = 12  # packets that a kernel refuses
+_READ_S = 0.3  # until the recorders have read how far their sessions have come
 _TRIES = 4  # of a question to the fleet on a busy machine
 
 # name, where, conditions, node that explains, expected kind, node and segment
@@ -126,6 +127,7 @@ def _words(parts: Sequence[str]) -> str:
 def ask(ten: Hosts, planted: Planted) -> Verdict:
     """Ask the fleet about a loss, again if a host was too busy to answer."""
     answer: dict[str, Any] = {}
+    time.sleep(_READ_S)
     for tries in range(1, _TRIES + 1):  # noqa: B007
         words = ["explain", "s", str(planted.sqn), str(ten.file), "--fleet", "--json", "--at", planted.at]
         done = ten.operate(*words)
@@ -195,10 +197,3 @@ def _wait(ten: Hosts, planter: Planter, planted: Sequence[Planted], at_least: in
     until_all_had(ten, max(one.sqn for one in planted) + 2)
     assert planter.dropped() >= at_least, "rules came too late"
     planter.clear()
-
-
-def asked(ten: Hosts, planted: Sequence[Planted]) -> Iterator[Verdict]:
-    """Yield the verdicts, once the recorders have read how far all sessions have come."""
-    time.sleep(0.5)
-    for one in planted:
-        yield ask(ten, one)

@@ -66,6 +66,7 @@ class Planter:
     def __init__(self, ten: Hosts) -> None:
         self._ten = ten
         self._known: set[str] = set()
+        self._watched: dict[int, int] = {}
 
     def plant(self, rules: Sequence[Rule]) -> None:
         """Add rules at their places."""
@@ -78,13 +79,27 @@ class Planter:
             subprocess.run(command, input="\n".join(lines), text=True, check=True)
             self._known.add(where)
 
+    def watch(self, places: Sequence[tuple[int, str, str]]) -> None:
+        """Count the NAKs and NCFs for sqns. Each has the condition for its NAKs, and that for its NCFs."""
+        for number, (sqn, naks, ncfs) in enumerate(places):
+            self._watched[sqn] = number
+            for kind, way, name in ((NAK, naks, f"nak{number}"), (NCF, ncfs, f"ncf{number}")):
+                told = f"{way} udp dport > 0 {_TYPE} {kind} {_SQN} {sqn} counter name {name}"
+                self._ten.switch.run("nft", f"add counter bridge losses {name}; insert rule bridge losses way {told}")
+
+    def unanswered(self) -> dict[int, int]:
+        """Return how many more NAKs than NCFs have passed for each watched sqn."""
+        told = json.loads(self._ten.switch.run("nft", "-j", "list", "counters"))["nftables"]
+        counts = {row["counter"]["name"]: int(row["counter"]["packets"]) for row in told if "counter" in row}
+        return {sqn: counts[f"nak{at}"] - counts[f"ncf{at}"] for sqn, at in self._watched.items()}
+
     def dropped(self) -> int:
         """Return how many packets the rules have dropped."""
         found = 0
         for where in self._known:
             told = json.loads(self._host(where).run("nft", "-j", "list", "ruleset"))["nftables"]
             parts = [part for row in told if "rule" in row for part in row["rule"]["expr"]]
-            found += sum(part["counter"]["packets"] for part in parts if "counter" in part)
+            found += sum(part["counter"]["packets"] for part in parts if isinstance(part.get("counter"), dict))
         return found
 
     def clear(self) -> None:
@@ -92,6 +107,7 @@ class Planter:
         for where in self._known:
             self._host(where).run("nft", "flush", "ruleset")
         self._known.clear()
+        self._watched.clear()
 
     def _host(self, where: str) -> Host:
         if where == "switch":
