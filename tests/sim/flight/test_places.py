@@ -210,7 +210,7 @@ def test_verdict_names_the_packet_of_the_repair_that_was_lost() -> None:
         assert (one.loss.kind, one.loss.node) == ("link", "desk-1"), why(one)
 
 
-def test_verdict_names_a_repair_that_left_before_the_node_read_the_ncf() -> None:
+def test_verdict_names_a_repair_sent_before_the_ncf_was_read() -> None:
     world, recorders = flown(tree())
     world.run_until(SECOND // 2)
     planter = Planter(world)

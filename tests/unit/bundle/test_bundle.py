@@ -105,7 +105,7 @@ def ring(text: str) -> bytes:
     flight = FlightRing(memory, "boot", facts)
     place = flight.session(bytes(range(8)), 7500)
     for number in range(30):
-        flight.append((number, 5, number, 1, place, 0, FlightKind.GAP, NO_SEGMENT, 0, NO_PEER, 0))
+        flight.append([(number, 5, number, 1, place, 0, FlightKind.GAP, NO_SEGMENT, 0, NO_PEER, 0)])
     memory[-60_000 : -60_000 + len(text)] = text.encode()  # behind the records
     return bytes(memory)
 

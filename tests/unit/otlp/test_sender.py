@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.monitor import monitor as monitor_module
+from deploy.monitor.http_service import no_resources
 from deploy.monitor.prometheus import Metrics
 from deploy.otlp import sender as sender_module
 from deploy.otlp.sender import OtlpSender
@@ -111,7 +112,6 @@ async def test_otlp_failures_are_told_once_and_end_nothing(monkeypatch: pytest.M
     with collecting() as collector:
         secret = f"http://user:secret@127.0.0.1:{collector.port}/v1/metrics?key=secret"
         sender = OtlpSender(OtlpTarget(secret, {}, 0.001), Metrics().families)
-        sender._exporter._timeout = 5.0
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sender.run, look)
             await done.wait()
@@ -126,7 +126,7 @@ def monitored(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Command
     """Return the result of `pgm monitor` that serves nothing, and its tasks in the background."""
     tasks: list[Any] = []
     monkeypatch.setattr(monitor_module, "run_service", lambda *_: None)
-    monkeypatch.setattr(monitor_module, "_senders", lambda target: tasks.append(target) or [])
+    monkeypatch.setattr(monitor_module, "_sender", lambda target: tasks.append(target) or no_resources)
     return invoked("monitor", "--port", "0", *arguments), tasks
 
 
