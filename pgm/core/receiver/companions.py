@@ -10,6 +10,7 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
+from pgm.core.in_place import Neighbours
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.parents import Parents
@@ -38,6 +39,9 @@ class Companions(Protocol):
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
+
+    def change(self, neighbours: Neighbours, now_ns: int) -> None:
+        """Take other neighbours. The parameters stay."""
 
     def note(self, peer: Nla, now_ns: int) -> None:
         """Note that packets of a peer are taken, or that a deadline is handled ("")."""
@@ -75,6 +79,12 @@ class CompanionReceiver(ReceiverCore):
 
     def _trial_of(self, state: SessionState, parents: Parents) -> Trial | None:
         return next((trial for one in self._companions for trial in one.trials(state, parents)), None)
+
+    def change(self, neighbours: Neighbours, parameters: Parameters, now_ns: int) -> None:
+        """Take other neighbours and parameters in place, with all companions."""
+        super().change(neighbours, parameters, now_ns)
+        for one in self._companions:
+            one.change(neighbours, now_ns)
 
     def state_of(self, tsi: Tsi) -> SessionState | None:
         """Return the state of a session of a stream or of a companion."""

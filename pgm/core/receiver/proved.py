@@ -17,6 +17,7 @@ import attrs
 from pgm.core.acked.ack_bound import AT_ONCE
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Evidence, Lost, Notice, Send, control
+from pgm.core.in_place import Neighbours
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.receiver.companions import Received, packets_of
 from pgm.core.receiver.receiver import ReceiverCore
@@ -374,6 +375,11 @@ class ProofSessions:
         self._seconds = (self._proofs, records) if signers.sealed else (self._proofs,)
         self._by_port = {port: one for one in self._seconds for port in one.core.setup.data_ports}
         self.ports = frozenset(self._by_port)
+
+    def change(self, neighbours: Neighbours, now_ns: int) -> None:
+        """Ask other parents for proofs and key records."""
+        for one in self._seconds:
+            one.core.change(neighbours, one.core.parameters, now_ns)
 
     def trials(self, state: SessionState, parents: Parents) -> Iterator[Trial]:
         """Yield the trial of a session of a signed stream."""

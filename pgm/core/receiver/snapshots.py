@@ -10,6 +10,7 @@ import attrs
 from pgm.core.acked.ack_bound import AT_ONCE
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Deliver, Effect, Effects, Lost, NoSnapshotCause, Notice, Opened, Send
+from pgm.core.in_place import Neighbours
 from pgm.core.late_join.states import StateKind, StateMessage, joiner_parameters, most_octets, state_port, state_tsi
 from pgm.core.receiver.companions import CompanionReceiver, NewCompanions, Received, packets_of
 from pgm.core.receiver.proved import ProofSessions
@@ -73,6 +74,10 @@ class StateSessions:
         # TSI of the states from that of their proofs or key records.
         self._tsi_of = {proof_port(port): proof_tsi for port in own.signers.proofs}
         self._tsi_of.update((key_port(port), key_tsi) for port in own.signers.sealed)
+
+    def change(self, neighbours: Neighbours, now_ns: int) -> None:
+        """Ask other parents and keepers for states."""
+        self._states.change(neighbours, self._states.parameters, now_ns)
 
     def trials(self, state: SessionState, parents: Parents) -> Iterator[Trial]:
         """Yield nothing: a state proves no packet of its stream."""

@@ -10,7 +10,7 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.net.core_factory import neighbours_of
 from pgm.sim.checks.invariants import cheap_checkers
-from pgm.sim.world import World
+from pgm.sim.world import CoreFactory, World
 from pgm.topology.changes.steps import Action, plan_steps
 from pgm.topology.load import loads
 from pgm.topology.node_plan import NodePlan
@@ -18,6 +18,7 @@ from pgm.topology.plan import plan_all
 from pgm.units import SECOND
 from tests.net.campaigns.apply_changes import changes, file_of
 from tests.net.support.places import Place
+from tests.sim.support.signed import proving
 from tests.sim.support.worlds import MS, build_core, traffic
 from tests.unit.topology.changes.trees import DEMO, with_second_repairer
 
@@ -50,11 +51,11 @@ def change(world: World, old: Plans, new: Plans) -> None:
             take(world, new[step.node])
 
 
-def run_changes(files: Iterator[str]) -> World:
+def run_changes(files: Iterator[str], factory: CoreFactory = build_core) -> World:
     """Run a tree, and change it every `PAUSE_NS`. Return the world at rest."""
     texts = list(files)
     plans = [plan_all(loads(text)) for text in texts]
-    world = World(build_core, seed=1)
+    world = World(factory, seed=1)
     for checker in cheap_checkers():
         world.add_checker(checker)
     messages = RATE * (len(texts) + 1) * PAUSE_NS // SECOND
@@ -81,6 +82,16 @@ def test_twelve_changes_under_loss_lose_nothing() -> None:
     assert world.nodes["desk-1"].total("lost_sqns") == 0
     assert world.nodes["second"].total("rdata_packets") > 0
     assert world.nodes["desk-1"].total("repaired_sqns") > 20
+
+
+def test_receiver_of_a_signed_stream_asks_new_parents_for_proofs() -> None:
+    """The stream and its proofs are sessions with parents of their own. Both move to the preferred parent."""
+    first = file_of(PLACE, "8Mbit/s", "5%")
+    (_, second), (_, both) = itertools.islice(changes(PLACE, first, "8Mbit/s"), 2)
+    world = run_changes(iter([first, second, both]), proving)
+    assert delivered(world, "desk-1") == world.nodes["source"].total("odata_packets")
+    assert world.nodes["desk-1"].total("lost_sqns") == 0
+    assert world.nodes["desk-1"].total("parent_changes") == 2
 
 
 def test_tiers_take_and_leave_a_repairer_without_loss() -> None:
