@@ -104,20 +104,21 @@ class FileChange:
         return {"id": self.id, **lists}
 
     def _act(self, running: Mapping[str, ChangingHost]) -> None:
-        stepping = {step.node for step in self.plan.steps}
+        stepping = {step.node for step in self.plan.steps if step.action is not Action.START}
         rest = [name for name in running if name not in stepping]  # these nodes learn the digest of the file
         groups = stages(self.plan.steps)
         if not any(stage[0].action is Action.CHANGE for stage in groups):
             at = sum(is_first(stage[0]) for stage in groups)
             groups.insert(at, [])
+        where = {**self.host_of, **running}
         for stage in groups:
-            nodes, verb = [step.node for step in stage], _VERBS[stage[0].action] if stage else "change"
-            where = {**self.host_of, **running}
+            verb = _VERBS[stage[0].action] if stage else "change"
+            # A node that does not run reads the file when it starts. A new one may run already, of a pattern.
+            nodes = [step.node for step in stage if (step.node in running) == (verb != "start")]
             if verb == "change":
-                nodes = [name for name in nodes if name in running]
                 self.tell(verb, f"{_named(nodes) or 'nothing'}; {len(rest)} nodes only read the file")
                 nodes += rest
-            else:
+            elif nodes:
                 self.tell(verb, _named(nodes))
             for host, own in _by_host(nodes, where):
                 host.ask({"do": "act", "id": self.id, "verb": verb, "nodes": own})

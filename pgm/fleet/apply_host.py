@@ -131,9 +131,10 @@ class HostChange:
                             remedy="run the nodes of this host by pgm up FILE --here; or stop the node by its own "
                             "means (systemctl, or Ctrl-C), and apply again",
                         )
-            if _names(request, "start") and not self._nodes.has_supervisor():
+            starting = [node for node in _names(request, "start") if node not in running]
+            if starting and not self._nodes.has_supervisor():
                 raise UsageError(
-                    f"node {_names(request, 'start')[0]} must start here, and no pgm up of this tree runs on this host",
+                    f"node {starting[0]} must start here, and no pgm up of this tree runs on this host",
                     remedy="start one: pgm up FILE --here; or leave the node out of the change",
                 )
         except BaseException:

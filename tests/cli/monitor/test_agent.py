@@ -8,10 +8,12 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pgm.topology.load import loads
 from tests.cli.command import CommandResult, invoked
 from tests.cli.monitor.certificates import certificate
 from tests.cli.test_json import documented
@@ -39,7 +41,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Processes, Proces
         token.write_text(TOKEN)
         token.chmod(0o600)
         cert, key = certificate(tree.folder, "127.0.0.1")
-        options = ["--token-file", token, "--tls-cert", cert, "--tls-key", key]
+        options = ["--token-file", token, "--tls-cert", cert, "--tls-key", key, "--apply"]
         monkeypatch.setenv("PGM_RUNTIME_DIR", str(tree.folder))
         agent = Process(
             "agent",
@@ -73,6 +75,7 @@ def test_agent_tells_the_fleet_and_withstands_others(running: tuple[Processes, P
     assert "not running: desk-1" in text.err
     _changes_settings(tree)
     _checks_hosts(tree)
+    _applies(tree)
     _refuses_others(tree)
     _withstands_the_hostile(port)
     again = fleet(tree, "status", "--json")
@@ -98,6 +101,26 @@ def _checks_hosts(tree: Processes) -> None:
     ]
     assert any(row["subject"].startswith(f"{socket.gethostname()}: ") for row in checks)
     invoked("doctor", tree.file, "--fleet", "--node", "source").complains(2, "no --node")
+
+
+def _applies(tree: Processes) -> None:
+    """A file with another rate is taken by the host. A new receiver would need a pgm up."""
+    before, new = tree.file.read_text(), tree.folder / "new.toml"
+    new.write_text(before.replace("count = 1", "count = 2"))
+    refused = applied(tree, new)
+    assert (refused.code, tree.file.read_text()) == (2, before)
+    assert "node desk-2 must start here, and no pgm up of this tree runs on this host" in refused.err
+    new.write_text(before.replace("400Mbit/s", "300Mbit/s"))
+    assert applied(tree, new).code == 0
+    assert tree.file.read_text() == new.read_text()
+    assert tree.status("source")["file"] == loads(new.read_text()).digest
+    assert "300Mbit/s" in fleet(tree, "ctl", "get", "--node", "source").out
+    invoked("agent", tree.file, "--apply").complains(2, "--apply needs a token or named nodes")
+
+
+def applied(tree: Processes, new: Path) -> CommandResult:
+    words = ("--fleet", "--token-file", tree.folder / "token", "--ca-file", tree.folder / "agent.pem")
+    return invoked("apply", new, *words)
 
 
 def _refuses_others(tree: Processes) -> None:
@@ -160,6 +183,10 @@ def _withstands_the_hostile(port: int) -> None:
     nameless = b"POST /fleet/v1/netcheck HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
     assert _status(_request(port, nameless)) == 401
     assert _status(_request(port, _asked("POST", "/fleet/v1/netcheck", "Content-Length: 2", body=b"{}"))) == 400
+    wanted = "/fleet/v1/apply"
+    for value in ({}, {"do": "prepare"}, {"do": "prepare", "id": "../x", "text": "", "old_digest": ""}, {"do": 1}):
+        body = json.dumps(value).encode()
+        assert _status(_request(port, _asked("POST", wanted, f"Content-Length: {len(body)}", body=body))) == 400
     for value in (
         {},
         [],
