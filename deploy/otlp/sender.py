@@ -19,7 +19,7 @@ from pgm.errors import PgmError
 from pgm.fleet.nodes import TreeView
 
 MOST_POINTS = 10_000  # of a request, some 2 MiB before compression; collectors accept 4 MiB and more
-_TIMEOUT_S = 10.0  # of a request with its repeats, which the SDK makes; at most the interval
+_LEAST_TIMEOUT_S, _MOST_TIMEOUT_S = 1.0, 10.0  # of a request with its repeats, which the SDK makes
 _SDK = logging.getLogger("opentelemetry")
 
 
@@ -44,7 +44,7 @@ class OtlpSender:
         self._exporter = OTLPMetricExporter(
             target.url,
             headers=dict(target.headers),
-            timeout=min(target.interval_s, _TIMEOUT_S),
+            timeout=max(_LEAST_TIMEOUT_S, min(target.interval_s, _MOST_TIMEOUT_S)),
             compression=Compression.Gzip,
             max_export_batch_size=MOST_POINTS,
         )
