@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from pgm.fleet.paths import APPLY_PATH
 from pgm.fleet.watch import ask_hosts
 from pgm.topology.node_plan import Address
 
+STATE_S = 10.0  # for the state of a host: an agent waits 2 s for a node that does not answer
 STEP_S = 45.0  # for an answer: a restart takes seconds, and an agent waits 20 s for a node
 
 
@@ -46,14 +48,17 @@ def changing_hosts(
     """
     found: list[AgentHost] = []
     host_of: dict[str, ChangingHost] = {}
-    for answer in trio.run(ask_hosts, client, hosts, {}):
+    answers = trio.run(ask_hosts, attrs.evolve(client, timeout_s=STATE_S), hosts, {})
+    names = Counter(answer.name for answer in answers)
+    for answer in answers:
         if answer.state is None:
             problem = answer.problem or ProcessError("no answer")
             raise ProcessError(
                 f"host {answer.name} does not take part: {problem.message}",
                 remedy=f"{problem.remedy}; all hosts of the tree change together",
             )
-        host = AgentHost(answer.name, answer.address, attrs.evolve(client, timeout_s=STEP_S))
+        name = answer.name if names[answer.name] == 1 else f"{answer.name} ({answer.address})"
+        host = AgentHost(name, answer.address, attrs.evolve(client, timeout_s=STEP_S))
         found.append(host)
         rows = answer.state.get("nodes")
         told = [row.get("node") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

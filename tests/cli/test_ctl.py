@@ -146,7 +146,7 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
     [
         ("source", ("set", "rate=17Mbit/s"), 2, f"were made for {RATE} at the start"),
         ("source", ("set", "rate=fast"), 2, "source: rate = fast: 'fast' is not a rate"),
-        ("source", ("set", "rate=1Mbit/s", "txw_secs=1s"), 2, "get their size at the start"),
+        ("source", ("set", "rate=1Mbit/s", "txw_secs=1s"), 2, "get their size from the topology file"),
         ("source", ("set", "nak_bo_ivl=1ms"), 2, "timers of several nodes fit each other"),
         ("source", ("set", "so_rcvbuf=1MiB"), 2, "sockets are opened with it"),
         ("source", ("set", "rats=1Mbit/s"), 2, "did you mean 'rate'?"),
@@ -159,7 +159,7 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
             2,
             "parents is a key of the topology file, which a node reads at its start",
         ),
-        ("source", ("set", "window=1s"), 2, "write it in the topology file, try it with `pgm check`"),
+        ("source", ("set", "window=1s"), 2, "write it in a copy of the topology file"),
         ("source", ("release", "10.0.0.1"), 2, "no node has a reduced budget"),
         ("source", ("release",), 2, "`release` needs one child's address"),
         ("source", ("release", "desk-7"), 2, "'desk-7' is no address"),

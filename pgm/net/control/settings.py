@@ -1,7 +1,7 @@
 """Settings of a running node that operators can change, with their current values, for `pgm ctl`.
 
-The list is short on purpose. Windows, caches and sockets get their sizes at the start, and timers were checked against
-those of other nodes. A request for such a parameter is answered with that reason.
+The list is short on purpose. Windows, caches and sockets get their sizes from the topology file, and timers are checked
+there against those of other nodes. A request for such a parameter is answered with that reason; `pgm apply` changes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pgm.units import format_fraction, format_rate
 _OFF = "off"
 _LOSSES = ("loss", "burst_loss", "burst_length")
 _QUOTE_LENGTH = 60  # characters of a quotation in an error
-_IN_THE_FILE = "write it in the topology file, try it with `pgm check`, and restart the node"
+_IN_THE_FILE = "write it in a copy of the topology file, and bring the tree to the copy: pgm apply NEW.toml"
 _FILE_KEYS = {key for table in (Topology, StreamTable, SegmentTable, NodeTable) for key in keys_of(table)}
 _EXAMPLES = {  # of requests that contain the missing key
     "do": '{"do": "get"}',
@@ -304,15 +304,15 @@ def why_fixed(row: Row) -> str:
     if row.key.startswith("so_"):
         return "sockets are opened with it"
     if row.unit in (Unit.OCTETS, Unit.COUNT) or row.key in ("txw_secs", "cache_secs", "record_secs"):
-        return "windows, caches and tables get their size at the start"
+        return "windows, caches and tables get their size from the topology file"
     if row.unit is Unit.DURATION:
-        return "timers of several nodes fit each other, and were checked together at the start"
+        return "timers of several nodes fit each other, and are checked together in the topology file"
     return "it is read once, at the start"
 
 
 def _fixed(row: Row) -> UsageError:
     return UsageError(
-        f"{row.key} cannot be changed while a node runs: {why_fixed(row)}",
+        f"{row.key} is no setting: {why_fixed(row)}",
         remedy=_IN_THE_FILE,
     )
 
