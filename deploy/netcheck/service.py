@@ -94,7 +94,11 @@ class ProbeService:
             prepared = await trio.to_thread.run_sync(_prepare, self.file, abandon_on_cancel=True)
             places = {place.plan.name: place for place in prepared.places}
             session = ProbeSession(bytes.fromhex(name), host, places, prepared.topology.fleet.probe_port)
-            session.open(prepared.ears)
+            try:
+                session.open(prepared.ears)
+            except OSError:  # no room for files
+                session.close()
+                raise
             self._session = session
             await self._new[0].send(session)
         return {

@@ -94,17 +94,17 @@ class ProbeSession:
     _done: set[tuple[str, str]] = attrs.field(factory=set)
 
     def open(self, ears: Sequence[Ear]) -> None:
-        """Open the sockets. Sockets that cannot be opened become `problems`."""
+        """Open the sockets. Sockets that cannot be opened become `problems`. Raises `OSError` without room for files."""
         for place in self.places.values():
             with self._noting(place.plan.name):
-                self._open_place(place, next((ear for ear in ears if ear.place is place), None))
+                self._open_place(place, {(ear.group, ear.interface.name): ear.allowed for ear in ears})
         for ear in ears[:MOST_EARS]:
             if ear.place is None:
                 with self._noting(ear.group):
                     self._open_silence(ear)
-        for address in {place.interface.address: place for place in self.places.values()}.values():
-            with self._noting(address.plan.name):
-                self._open_unicast(address)
+        for place in {place.interface.address: place for place in self.places.values()}.values():
+            with self._noting(place.plan.name):
+                self._open_unicast(place)
 
     @contextlib.contextmanager
     def _noting(self, segment: str) -> Iterator[None]:
@@ -113,7 +113,7 @@ class ProbeSession:
         except TransportError as error:
             self.problems.append({"segment": segment, "message": error.message, "remedy": error.remedy})
 
-    def _open_place(self, place: ProbePlace, ear: Ear | None) -> None:
+    def _open_place(self, place: ProbePlace, allowed: Mapping[tuple[str, str], frozenset[str]]) -> None:
         plan = attrs.evolve(
             place.plan,
             port=self.port,
@@ -129,8 +129,8 @@ class ProbeSession:
         only = frozenset({segment_id(place.plan.name)})
         self._hear(ProbeSocket(opened.own, "", opened.interface, only))
         if opened.group is not None:
-            allowed = only if ear is None else frozenset(map(segment_id, ear.allowed))
-            self._hear(ProbeSocket(opened.group, plan.group, opened.interface, allowed))
+            names = allowed[plan.group, opened.interface.name]
+            self._hear(ProbeSocket(opened.group, plan.group, opened.interface, frozenset(map(segment_id, names))))
 
     def _open_silence(self, ear: Ear) -> None:
         plan = attrs.evolve(ear.plan, port=self.port)
@@ -178,9 +178,13 @@ class ProbeSession:
                     await self.ends.wait()
                     nursery.cancel_scope.cancel()
         finally:
-            self.ends.set()
-            for ear in self.ears:
-                ear.sock.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close all sockets."""
+        self.ends.set()
+        for ear in self.ears:
+            ear.sock.close()
 
     async def _listen(self, ear: ProbeSocket) -> None:
         buffer = bytearray(_READ)

@@ -313,14 +313,14 @@ def _burst_verdict(pair: Pair, share: float) -> Iterator[HostFinding]:
         yield ok("bandwidth", pair.subject, found)
         return
     found = f"{loss:.1%} of a burst at {rate_text(sent)} lost"
-    if pair.receiver.drops:
-        found += f"; {pair.receiver.drops} in full sockets of {pair.receiver.name}"
+    if pair.receiver.drops:  # the agent reads more slowly than a node
+        found += f"; {pair.receiver.name} dropped reads, because a socket was full: {pair.receiver.drops}"
         remedy = (
             "sysctl -w net.core.rmem_max=33554432, and look at the processors of that host: pgm doctor FILE --fleet"
         )
     else:
         remedy = f"a lower rate of the streams than {format_rate(pair.source.rate)}, or faster links, cards and switches on the way"
-    kind = fault if loss > _MUCH_BURST_LOSS else advice
+    kind = fault if loss > _MUCH_BURST_LOSS and not pair.receiver.drops else advice
     yield kind("bandwidth", pair.subject, found, f"at most {_BURST_LOSS:.1%}", remedy)
 
 

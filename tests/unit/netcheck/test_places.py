@@ -92,6 +92,15 @@ def test_segments_of_one_network_do_not_leak() -> None:
     assert [ear.group for ear in ears_of(topology, places, uses)] == ["239.192.0.2"]
 
 
+def test_segments_that_differ_by_port_share_an_ear() -> None:
+    text = TREE.format(core="10.0.0.0/24", floor="10.0.0.0/24").replace("10.0.1.", "10.0.0.1")
+    topology = loads(text.replace('group = "239.192.0.2"', 'group = "239.192.0.1"\nport = 4000'))
+    eth0 = Interface("eth0", 2, "10.0.0.2", "10.0.0.0/24")
+    places, uses = places_on(topology, "relay", core=eth0, floor=eth0)
+    (ear,) = ears_of(topology, places, uses)
+    assert ear.allowed == {"core", "floor"}
+
+
 def test_questions_go_to_the_segment_alone() -> None:
     topology = loads(TREE.format(core="10.0.0.0/24", floor="10.0.1.0/24"))
     (desk,), _ = places_on(topology, "desk", floor=Interface("eth1", 3, "10.0.1.2", "10.0.1.0/25"))

@@ -99,7 +99,8 @@ def test_bandwidth_is_judged_by_the_burst() -> None:
     for count, level, drops, remedy in (
         (1995, None, 0, ""),
         (1900, Level.ADVICE, 0, "a lower rate of the streams than 100Mbit/s"),
-        (1500, Level.FAULT, 500, "net.core.rmem_max"),
+        (1500, Level.ADVICE, 500, "net.core.rmem_max"),
+        (1500, Level.FAULT, 0, "faster links"),
         (0, Level.FAULT, 0, "a lower rate"),
     ):
         row = heard(0, ProbeKind.BURST, count=count, octets=1500 * count, lasted_ns=SECOND // 4)
