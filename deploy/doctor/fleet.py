@@ -31,7 +31,8 @@ def fleet_findings(fleet: FleetWatch) -> list[HostFinding]:
 def host_findings(host: HostRecord) -> Iterator[HostFinding]:
     """Yield the findings about the agent of a host: its answer, its topology file and its clock."""
     if host.problem:
-        yield fault("agent", host.name, host.problem, "an answer of the agent", host.remedy)
+        found = f"malformed answer: {host.problem}" if host.is_malformed else host.problem
+        yield fault("agent", host.name, found, "an answer of the agent", host.remedy)
         return
     yield ok("agent", host.name, f"answers in {host.took_s * 1000:.0f} ms")
     if host.has_other_file:
@@ -53,10 +54,11 @@ def host_findings(host: HostRecord) -> Iterator[HostFinding]:
 def finding_of_row(host: str, row: Any) -> Iterator[HostFinding]:
     """Yield the finding in a row of an agent, whose subject gets the name of the host."""
     levels = {level.value: level for level in Level}
-    if not isinstance(row, dict) or row.get("level") not in levels:
+    level = row.get("level") if isinstance(row, dict) else None
+    if not isinstance(level, str) or level not in levels:
         return
     check, subject, found, wanted, remedy = (
         str(row.get(key, "")) for key in ("check", "subject", "found", "wanted", "remedy")
     )
     subject = f"{host}: {subject}" if subject else host
-    yield HostFinding(check, subject, levels[row["level"]], found, wanted, remedy)
+    yield HostFinding(check, subject, levels[level], found, wanted, remedy)

@@ -12,7 +12,7 @@ from deploy.monitor.pictures import anchor_of, chart, page_of, tree_pictures
 from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
 from deploy.status.explain_page import PacketPage
-from deploy.status.fleet import problems_of
+from deploy.status.fleet import problems_of, told_of
 from deploy.status.peers import PeerNames
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView
 
@@ -121,7 +121,7 @@ def _hosts(view: TreeView) -> list[str]:
     for host in view.hosts:
         nodes = [node for node in view.nodes if node.host == host.name]
         file = "" if host.problem else "another" if host.has_other_file else "the same"
-        answer = host.problem or f"answers in {host.took_s * 1000:.0f} ms"
+        answer = told_of(host) if host.problem else f"answers in {host.took_s * 1000:.0f} ms"
         up = f"{sum(node.is_up for node in nodes)} of {len(nodes)}"
         rows.append([host.name, host.address, up, file, host.version, answer])
     heads = ("host", "agent", "nodes up", "file", "version", "state")

@@ -111,6 +111,10 @@ def _item(at: int, form: str = "") -> Callable[..., str]:
     return lambda *items: format(items[at], form)
 
 
+def _known(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
 def _peak(rate: dict[str, Any], write: Callable[[dict[str, Any]], str]) -> str:
     return "-" if rate["peak_at"] is None else write(rate)
 
@@ -161,7 +165,7 @@ _TABLES: tuple[tuple[str, Callable[[dict[str, Any]], Rows], tuple[tuple[str, int
         ("stream", 0, _name),
         ("child", 0, _key("address")),
         ("is", 1, lambda _, child: f"branch of {child['members']:,}" if child["is_branch"] else "member"),
-        ("up to", 0, lambda session, child: f"{session['acked']['acks'][child['address']]:,}"),
+        ("up to", 0, lambda session, child: _known(session["acked"]["acks"].get(child["address"]))),
         ("packets behind", 0, _key("lag", ",")),
         ("last below it", 2, lambda _, child: child["held_up_by"] if child["is_branch"] else "-"),
     )),

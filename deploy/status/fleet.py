@@ -51,7 +51,7 @@ def print_fleet(view: TreeView, print_nodes: Callable[[list[dict[str, object]]],
 
 def _cells(host: HostRecord, view: TreeView) -> list[str]:
     nodes = [node for node in view.nodes if node.host == host.name]
-    answers = host.problem or f"in {host.took_s * 1000:.0f} ms"
+    answers = f"malformed: {host.problem}" if host.is_malformed else host.problem or f"in {host.took_s * 1000:.0f} ms"
     return [
         host.name,
         host.address,
@@ -68,9 +68,14 @@ def _file(host: HostRecord) -> str:
     return f"another ({host.file})" if host.has_other_file else "the same" if host.file else "unknown"
 
 
+def told_of(host: HostRecord) -> str:
+    """Return what is wrong with the answer of a host, which has a problem."""
+    return f"{'sends a malformed answer' if host.is_malformed else 'does not answer'}: {host.problem}"
+
+
 def problems_of(view: TreeView) -> list[tuple[str, str]]:
     """Return each thing that is wrong in a fleet as a message and a remedy."""
-    found = [(f"host {host.name} does not answer: {host.problem}", host.remedy) for host in view.hosts if host.problem]
+    found = [(f"host {host.name} {told_of(host)}", host.remedy) for host in view.hosts if host.problem]
     for host in view.hosts:
         if host.has_other_file:
             found.append((f"host {host.name} has another topology file, {_difference(host, view)}", _COPY))

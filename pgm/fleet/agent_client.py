@@ -7,6 +7,7 @@ with the reason.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,11 @@ MOST_OCTETS = 1 << 26  # of an answer: 1,024 nodes with 64 KiB each
 _CHUNK = 1 << 16
 _DENIED = 401
 _REFUSED = 400
+_CONTROLS = re.compile(
+    r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\n)"
+    r"|\\u(?:00[01][0-9a-fA-F]|007[fF]|00[89][0-9a-fA-F]|202[89a-eA-E]|206[6-9]|[dD][89a-fA-F][0-9a-fA-F]{2})"
+    r"|\\[bfr]|[\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+)
 _START = "run pgm agent FILE on that host, and let TCP to its port pass"
 
 
@@ -98,7 +104,7 @@ async def _exchanged(stream: trio.abc.Stream, request: h11.Request, body: bytes)
                 raise h11.RemoteProtocolError(f"an answer of more than {MOST_OCTETS >> 20} MiB")
         elif isinstance(event, h11.EndOfMessage):
             return status, bytes(octets)
-        elif isinstance(event, h11.ConnectionClosed):
+        elif not isinstance(event, h11.InformationalResponse):
             raise h11.RemoteProtocolError("the connection ended before the answer")
 
 
@@ -121,11 +127,21 @@ def _broken(where: str, error: Exception, *, has_tls: bool) -> ProcessError:
     return ProcessError(f"{where}: {cause or error}", remedy=remedy)
 
 
+def _kept_untrusted(match: re.Match[str]) -> str:
+    """Keep escaped backslashes and pairs of surrogates; all else would reach the terminal, or could not be written."""
+    return match[0] if match[1] else "?"
+
+
+def text_untrusted(octets: bytes) -> str:
+    """Return the text of a JSON answer without control characters and lone surrogates, escaped or not."""
+    return _CONTROLS.sub(_kept_untrusted, octets.decode("utf-8", "replace"))
+
+
 def _object_of(where: str, status: int, octets: bytes) -> dict[str, Any]:
     if status == _DENIED:
         raise ProcessError(f"{where}: the agent refuses the token", remedy="give the agents' token by --token-file")
     try:
-        value = json.loads(octets)
+        value = json.loads(text_untrusted(octets))
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict) and isinstance(value.get("error"), dict):

@@ -96,7 +96,7 @@ class NodeRecord:
 
 @attrs.frozen
 class HostRecord:
-    """Host of a fleet. `problem` is the reason why its agent does not answer; empty if it does.
+    """Host of a fleet. `problem` is the reason why its agent does not answer, or the flaw of its answer if `is_malformed`; empty if all is well.
 
     `ahead_s` is the clock of the host less that of this one. `differing` has the entries of the topology file whose plans are others on that host. `file` is the digest of its file.
     """
@@ -111,6 +111,7 @@ class HostRecord:
     differing: tuple[str, ...] = ()
     took_s: float = 0.0
     ahead_s: float = 0.0  # of the host's clock, less half of `took_s`
+    is_malformed: bool = False  # the answer has not the form of an agent's answer
 
     def row(self) -> dict[str, Any]:
         """Return plain values for JSON."""

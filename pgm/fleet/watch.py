@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlencode
 
 import attrs
@@ -17,8 +17,9 @@ from pgm.errors import ProcessError, UsageError, WireError
 from pgm.fleet.agent_client import AgentClient
 from pgm.fleet.fingerprint import Fingerprint, file_digest, fingerprint_of
 from pgm.fleet.hosts import FleetHost, hosts_of
-from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
+from pgm.fleet.nodes import MOST_NODES, HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
 from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, STATE_PATH
+from pgm.fleet.snapshot_form import flaw_of_untrusted
 from pgm.flight.contents import RingContents, from_json_untrusted
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
@@ -29,19 +30,9 @@ _FLIGHT_S = 10.0  # for reading the recorders of a host, 16 MiB each
 _MOST_DIFFERING = 64  # entries of a file
 _SILENT_S = 10.0  # between questions to silent hosts, because each takes the full time of a request
 _STATES = {state.name.lower(): state for state in NodeState}
-_SNAPSHOT: Mapping[str, type | tuple[type, ...]] = {  # keys of a snapshot that every view reads
-    "topology": str,
-    "node": str,
-    "role": str,
-    "pid": int,
-    "uptime_s": (int, float),
-    "rss_bytes": int,
-    "cpu_s": (int, float),
-    "counters": dict,
-    "rates": dict,
-    "sessions": list,
-    "segments": list,
-}
+_MOST_LEFT_OUT = 1 << 32  # nodes: more than any host has
+_MOST_S = 1e11  # of a time since 1970 in seconds: the year 5138
+_SAME_VERSION = "run the same version of pgm on that host, and look at the log of its agent"
 
 
 @attrs.frozen
@@ -240,15 +231,14 @@ class FleetWatch:
                 silent.append((answer, record))
                 continue
             hosts.append(record)
-            told = [_record_untrusted(row, record.name, now_s) for row in _list(answer.state.get("nodes"))]
-            nodes += [node for node in told if node is not None and node.topology == self.name]
+            told, flaw = _records_untrusted(answer.state, record.name, now_s)
+            hosts[-1] = attrs.evolve(record, problem=flaw, remedy=_SAME_VERSION, is_malformed=True) if flaw else record
+            nodes += [node for node in told if node.topology == self.name]
             left_out += _whole(answer.state.get("left_out"))
             seen = {node.name for node in nodes}
-            nodes += [
-                self._unheard(name, record.name, NodeState.ABSENT, now_s)
-                for name in answer.host.nodes
-                if name not in seen
-            ]
+            # An agent in bad form may have told of them.
+            state = NodeState.UNREACHABLE if flaw else NodeState.ABSENT
+            nodes += [self._unheard(name, record.name, state, now_s) for name in answer.host.nodes if name not in seen]
         seen = {node.name for node in nodes}
         for answer, record in silent:
             unseen = [name for name in answer.host.nodes if name not in seen]
@@ -275,7 +265,7 @@ class FleetWatch:
             return HostRecord(answer.name, answer.address, problem, remedy, took_s=answer.took_s)
         version = str(answer.state.get("version", ""))[:64]
         told_s = answer.state.get("time_s")
-        ahead_s = told_s - answer.at_s + answer.took_s / 2 if isinstance(told_s, int | float) else 0.0
+        ahead_s = told_s - answer.at_s + answer.took_s / 2 if _is_seconds(told_s) else 0.0
         record = HostRecord(answer.name, answer.address, version=version, took_s=answer.took_s, ahead_s=ahead_s)
         try:
             theirs = Fingerprint.of_row(answer.state["topology"])
@@ -288,23 +278,47 @@ class FleetWatch:
         return attrs.evolve(record, file=theirs.file, has_other_file=True, differing=tuple(differing[:_MOST_DIFFERING]))
 
 
-def _record_untrusted(row: Any, host: str, now_s: float) -> NodeRecord | None:
-    """Return the record of a node that an agent tells of; None for a row without the form of one."""
+def _records_untrusted(state: Mapping[str, Any], host: str, now_s: float) -> tuple[list[NodeRecord], str]:
+    """Return the nodes that an agent tells of in good form, and the first flaw of its answer or an empty text."""
+    rows = state.get("nodes")
+    if not isinstance(rows, list):
+        return [], "`nodes` is no list"
+    if len(rows) > MOST_NODES:
+        return [], f"`nodes` has more than {MOST_NODES:,} rows"
+    found: list[NodeRecord] = []
+    first = ""
+    for at, row in enumerate(rows):
+        record, flaw = _record_untrusted(row, host, now_s)
+        if record is not None:
+            found.append(record)
+        first = first or (flaw and f"nodes[{at}]{flaw}")
+    return found, first
+
+
+def _record_untrusted(row: Any, host: str, now_s: float) -> tuple[NodeRecord | None, str]:
+    """Return the record of a node that an agent tells of, or none and the flaw of the row."""
     if not isinstance(row, dict):
-        return None
-    state, snapshot = _STATES.get(str(row.get("state"))), row.get("snapshot")
-    if state is None or (snapshot is not None and not _is_snapshot(snapshot)):
-        return None
-    if state is NodeState.UP and snapshot is None:
-        return None
-    topology, name, role = (str(row.get(key, ""))[:256] for key in ("topology", "node", "role"))
+        return None, ": no table"
+    told = row.get("state")
+    state, snapshot = _STATES.get(told) if isinstance(told, str) else None, row.get("snapshot")
+    if state is None:
+        return None, ".state: unknown"
+    if snapshot is not None or state is NodeState.UP:
+        flaw = flaw_of_untrusted(snapshot)
+        if flaw:
+            return None, f".snapshot{flaw}"
+    names = [row.get(key) for key in ("topology", "node", "role")]
+    if not all(isinstance(name, str) for name in names):
+        return None, ": no names"
+    topology, name, role = (str(name)[:256] for name in names)
     for_s = row.get("for_s")
-    since_s = now_s - (for_s if isinstance(for_s, int | float) else 0.0)
-    return NodeRecord(topology, name, role, state, since_s, snapshot, unseen=state, host=host)
+    since_s = now_s - (for_s if _is_seconds(for_s) else 0.0)
+    return NodeRecord(topology, name, role, state, since_s, snapshot, unseen=state, host=host), ""
 
 
-def _is_snapshot(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(key), kind) for key, kind in _SNAPSHOT.items())
+def _is_seconds(value: Any) -> TypeGuard[int | float]:
+    """Return whether a value is a number of seconds that can be computed with."""
+    return type(value) in (int, float) and abs(value) < _MOST_S
 
 
 def _list(value: Any) -> list[Any]:
@@ -312,4 +326,4 @@ def _list(value: Any) -> list[Any]:
 
 
 def _whole(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+    return value if type(value) is int and 0 <= value < _MOST_LEFT_OUT else 0

@@ -143,6 +143,8 @@ async def test_fleet_asks_an_agent_once_and_silent_hosts_rarely(
     "rows",
     [
         "nodes",
+        [],
+        [{**row("exchange"), "topology": "another"}] * 1025,
         [1, None, [], {}],
         [{**row("exchange"), "state": "dancing"}, {**row("exchange"), "snapshot": None}],
         [{**row("exchange"), "snapshot": {**snapshot("exchange"), "sessions": 5}}],
@@ -152,6 +154,8 @@ async def test_fleet_asks_an_agent_once_and_silent_hosts_rarely(
 def test_fleet_drops_rows_without_the_form_of_a_node(fleet: FleetWatch, rows: Any) -> None:
     state = {"agent": "a", "host": None, "topology": [], "nodes": rows, "left_out": "many"}
     view = fleet.merge([HostAnswer(fleet.hosts[0], "10.0.0.10", 0.1, state)], 0.0, 1.0)
-    assert states(view)["exchange"][0] == "ABSENT"
+    assert states(view)["exchange"][0] == ("ABSENT" if rows == [] else "UNREACHABLE")
     assert view.left_out == 0
-    assert view.row()["hosts"][0]["file"] == ""
+    host = view.hosts[0]
+    assert (host.file, host.is_malformed) == ("", rows != [])
+    assert problems_of(view)[0][0].startswith(f"host {host.name} sends a malformed answer: ") == (rows != [])
