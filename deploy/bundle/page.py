@@ -15,6 +15,7 @@ _USE = """\
 pgm check topology.toml
 PGM_RUNTIME_DIR=$PWD/flight pgm explain --worst 10
 pgm report telemetry
+PGM_RUNTIME_DIR=$PWD/fleet/flight pgm explain --worst 10   # with --fleet
 jq -c '{node, role, counters}' status.jsonl
 ```
 """

@@ -28,6 +28,7 @@ from pgm.flight.record import (
     address_octets,
     address_text,
     is_whole,
+    sealed_again,
     tsi_octets,
 )
 from pgm.flight.ring import (
@@ -143,7 +144,9 @@ def ring_octets(contents: RingContents) -> bytes:
     for tsi, data_port in contents.sessions:
         ring.session(tsi, data_port)
     ring.close()
-    octets[HEAD_OCTETS : HEAD_OCTETS + len(contents.records) * RECORD_OCTETS] = contents.records.tobytes()
+    records = memoryview(contents.records.tobytes())
+    for at in range(0, len(records), RECORD_OCTETS):
+        octets[HEAD_OCTETS + at : HEAD_OCTETS + at + RECORD_OCTETS] = sealed_again(records[at : at + RECORD_OCTETS])
     return bytes(octets)
 
 

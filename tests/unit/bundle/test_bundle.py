@@ -23,7 +23,7 @@ from deploy.bundle.topology_copy import topology_copy
 from deploy.terminal.fleet_options import FleetAccess
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView
-from pgm.flight.contents import contents_untrusted, read_ring, ring_octets, to_json
+from pgm.flight.contents import contents_untrusted, from_json_untrusted, read_ring, ring_octets, to_json
 from pgm.flight.record import NO_PEER, NO_SEGMENT, FlightKind
 from pgm.flight.ring import FlightRing
 from pgm.net.keys.key_directory import place_of
@@ -259,8 +259,10 @@ def test_archive_that_fails_leaves_no_file(tmp_path: Path) -> None:
 def test_ring_made_anew_has_the_same_contents(tmp_path: Path) -> None:
     first = contents_untrusted(ring("host"))
     path = tmp_path / "a.flight"
-    path.write_bytes(ring_octets(first))
-    assert to_json(read_ring(path)) == to_json(first)
+    for own in (first, from_json_untrusted(to_json(first))):  # as a file of this host, and as agents tell it
+        path.write_bytes(ring_octets(own))
+        assert to_json(read_ring(path)) == to_json(first)
+        assert len(read_ring(path).records) == 30
 
 
 def test_telemetry_rows_are_those_of_the_last_minutes(tmp_path: Path) -> None:
