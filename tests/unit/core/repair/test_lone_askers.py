@@ -97,7 +97,7 @@ def test_a_few_packets_of_another_child_do_not_end_it() -> None:
     assert parent.on_nak([(500, 700)], DESK, 2 * MS) == []
 
 
-def test_repairs_in_flight_to_all_are_not_sent_again() -> None:
+def test_range_that_is_owed_to_all_is_not_sent_again() -> None:
     parent = Parent.of()
     parent.to_all.request([(10, 20)], 0)
     assert parent.on_nak([(0, 300)], DESK, 0) == [(0, 300)]
