@@ -30,7 +30,7 @@ _MOST_PEERS = 4096
 
 @attrs.frozen
 class _Preparation:
-    """What a thread has found before a session opens its sockets."""
+    """Facts that a thread has found before a session opens its sockets."""
 
     topology: Topology
     places: list[ProbePlace]

@@ -210,7 +210,7 @@ class ReceiveWindow:
         return filled
 
     def _compare(self, copies: Sequence[Run], spans: Sequence[Span], now_ns: int) -> None:
-        """Compare packets that came before. Where two copies differ, both are dropped unless one was delivered."""
+        """Compare packets that came before. Two copies that differ are both dropped unless one was delivered."""
         runs = [
             run.part(max(first, run.first), min(end, run.end))
             for run in copies
