@@ -9,8 +9,8 @@ if it is proven: it asked `child_proof_ivl` ago, and newcomers were within their
 together are one child, with the budgets of one child, whenever other children ask too. Their NAKs beyond these budgets
 are dropped before any state is made. Newcomers share what they have fairly.
 
-An element of the topology asks on behalf of nodes that it does not control. Its NAKs are never excessive. What an
-element passes up is in turn divided among its own children.
+An element of the topology asks on behalf of nodes that it does not control. Its NAKs are never excessive. An
+element divides its NAKs to parents among its own children.
 """
 
 from __future__ import annotations
