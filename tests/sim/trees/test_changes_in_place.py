@@ -103,7 +103,7 @@ def test_tiers_take_and_leave_a_repairer_without_loss() -> None:
     assert {name: delivered(world, name) for name in receivers} == dict.fromkeys(receivers, sent)
 
 
-def test_receiver_asks_the_new_parent_and_never_the_removed_one() -> None:
+def test_receiver_asks_a_new_parent_at_once() -> None:
     world = World(build_core, seed=1)
     plans = plan_all(loads(with_second_repairer(DEMO)))
     for name, plan in plans.items():
