@@ -112,8 +112,8 @@ def ctl(where: str, action: str, words: tuple[str, ...], nodes: tuple[str, ...],
     for name in chosen(where, list(running), nodes):
         try:
             answer = running[name]()
-        except ProcessError:
-            silent.append(name)
+        except ProcessError as error:  # with --fleet the agent may be at fault, not the node
+            silent.append(name if fleet is None else f"{name} ({error.message})")
             continue
         except UsageError as error:
             raise UsageError(f"{name}: {error.message}", remedy=error.remedy) from None

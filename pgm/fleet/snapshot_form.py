@@ -1,4 +1,4 @@
-"""Form of a snapshot that an agent tells: keys and types that views read, with bounds of numbers.
+"""Forms of snapshots and of answers to `pgm ctl` that an agent tells: keys and types that commands read, with bounds.
 
 An agent may be broken or hostile, and a view reads values as they come. Keys that no view reads may have any value of a small
 depth, because later versions add keys.
@@ -183,6 +183,22 @@ _SNAPSHOT = _table(
         "file_part": _text,
     },
 )
+
+
+_SETTING = _table(
+    {"name": _text, "segment": _or_null(_text), "value": _text, "start": _text, "fixed": _text, "note": _text}
+)
+_CHANGE = _table({"name": _text, "segment": _or_null(_text), "old": _text, "new": _text})
+_CONTROL = _table(
+    {"topology": _text, "node": _text, "role": _text},
+    {"released": _text, "changed": _list_of(_CHANGE), "settings": _list_of(_SETTING)},
+)
+
+
+def flaw_of_control_untrusted(answer: Any) -> str:
+    """Return the place of the first flaw of a node's answer to `pgm ctl`, and what is wanted there; empty for none."""
+    flaw = _CONTROL(answer)
+    return flaw or ("" if answer.keys() & {"released", "changed", "settings"} else ".settings: missing")
 
 
 def flaw_of_untrusted(snapshot: Any) -> str:

@@ -19,7 +19,7 @@ from pgm.fleet.fingerprint import Fingerprint, file_digest, fingerprint_of
 from pgm.fleet.hosts import FleetHost, hosts_of
 from pgm.fleet.nodes import MOST_NODES, HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
 from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, STATE_PATH
-from pgm.fleet.snapshot_form import flaw_of_untrusted
+from pgm.fleet.snapshot_form import flaw_of_control_untrusted, flaw_of_untrusted
 from pgm.flight.contents import RingContents, from_json_untrusted
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
@@ -152,7 +152,11 @@ class FleetWatch:
         Raises `UsageError` if the node refuses, and `ProcessError` if the node or its agent does not answer.
         """
         address = next(host.address for host in view.hosts if host.name == node.host)
-        return trio.run(self.client.post, address, CONTROL_PATH, {"node": node.name, "request": request})
+        answer = trio.run(self.client.post, address, CONTROL_PATH, {"node": node.name, "request": request})
+        flaw = flaw_of_control_untrusted(answer)
+        if flaw:
+            raise ProcessError(f"host {node.host} sends a malformed answer: answer{flaw}", remedy=_SAME_VERSION)
+        return answer
 
     def doctor(self, view: TreeView) -> dict[str, list[dict[str, Any]] | ProcessError]:
         """Return the findings of `pgm doctor` of each host whose agent answers, by the host's name."""

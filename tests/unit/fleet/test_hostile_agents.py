@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import h11
 import pytest
@@ -23,14 +24,14 @@ from deploy.monitor.history import History
 from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.listen_commands import command_lines
 from deploy.monitor.prometheus import Metrics
+from deploy.status import ctl, status
 from deploy.status import fleet as fleet_text
-from deploy.status import status
 from deploy.status.detail import details
 from deploy.status.peers import PeerNames
 from pgm.errors import ProcessError, UsageError, WireError
-from pgm.fleet.agent_client import _exchanged, _object_of, text_untrusted
-from pgm.fleet.nodes import TreeView
-from pgm.fleet.snapshot_form import flaw_of_untrusted
+from pgm.fleet.agent_client import AgentClient, _exchanged, _object_of, text_untrusted
+from pgm.fleet.nodes import HostRecord, NodeRecord, TreeView
+from pgm.fleet.snapshot_form import flaw_of_control_untrusted, flaw_of_untrusted
 from pgm.fleet.watch import FleetWatch, HostAnswer
 from pgm.flight.contents import from_json_untrusted
 from tests.unit.fleet.agents import answer, row
@@ -126,9 +127,9 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 PLACES = [path for path in places(STATE) if path]
 
 
-def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    """Return the state of an agent with another value at a path; `...` removes it."""
-    state = copy.deepcopy(STATE)
+def changed(path: tuple[Any, ...], value: Any, answer: dict[str, Any] = STATE) -> dict[str, Any]:
+    """Return an answer of an agent with another value at a path; `...` removes it."""
+    state = copy.deepcopy(answer)
     inner: Any = state
     for step in path[:-1]:
         inner = inner[step]
@@ -286,6 +287,40 @@ def test_findings_and_recorders_of_agents_never_fail(rows: Any, value: Any) -> N
             from_json_untrusted(ring)
         except WireError:
             continue
+
+
+SETTING = {"name": "rate", "segment": None, "value": "1Mbit/s", "start": "1Mbit/s", "fixed": "", "note": "n"}
+CHANGE = {"name": "loss", "segment": "core", "old": "1%", "new": "2%"}
+CONTROLS: list[dict[str, Any]] = [
+    {"topology": "t", "node": "n", "role": "source", **more}
+    for more in (
+        {"released": "10.0.0.1", "sessions": 1},
+        {"changed": [CHANGE], "settings": [SETTING]},
+        {"settings": [SETTING]},
+    )
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(answer=st.sampled_from(CONTROLS), value=VALUES | st.just(...), data=st.data())
+def test_settings_that_an_agent_tells_are_printed_or_told(
+    answer: dict[str, Any], value: Any, data: st.DataObject
+) -> None:
+    assert flaw_of_control_untrusted(answer) == ""
+    told = changed(data.draw(st.sampled_from([path for path in places(answer) if path])), value, answer)
+    patched = pytest.MonkeyPatch()
+    patched.setattr(AgentClient, "post", AsyncMock(return_value=_object_of("x", 200, json.dumps(told).encode())))
+    node, view = NodeRecord("t", "n", host="h"), TreeView((), 0.0, 0.0, hosts=(HostRecord("h", "10.0.0.1"),))
+    try:
+        found = FLEET.control(node, view, {})
+        ctl._print(found)
+    except ProcessError as error:
+        problem = error.message
+    else:
+        problem = ""
+    finally:
+        patched.undo()
+    assert not problem or problem.startswith("host h sends a malformed answer: answer")
 
 
 def test_answer_without_nodes_is_malformed() -> None:
