@@ -6,7 +6,6 @@ The packages are those of the mirror that apt of this machine has. apt chooses t
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,12 +91,9 @@ def compile_modules(root: Path, *folders: Path) -> None:
         "--library-path",
         paths,
         root / "usr/bin" / f"python{python_of(root)}",
-        "-I",
-        "-S",
+        "-BPS",  # without byte code of its own imports, which would have the path of this folder
     ]
     inside: list[str | Path] = ["-p", "/", "-s", root]  # paths in the image
     environment = {"PYTHONHOME": str(root / "usr"), "PYTHONHASHSEED": "0"}
-    for folder in folders:
-        shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     # "unchecked-hash": no times, so that the same files make the same image
     run(*python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", *inside, *folders, env=environment)

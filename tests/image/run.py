@@ -86,6 +86,7 @@ def read_image(path: Path) -> Image:
         layers = [gzip.decompress(blob(layer)) for layer in manifest["layers"]]
     ids = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
     assert ids == described["rootfs"]["diff_ids"]
+    assert not any(b"/pgm-image-" in layer for layer in layers), "paths of the folder of the build"
     return Image(described["config"], described["architecture"], layers)
 
 
