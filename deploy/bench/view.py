@@ -122,6 +122,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("of clear", number("of_clear", ".0%")),
         Field("ms of CPU a MB", of_roles("cpu_ms_per_mb", ".2f")),
         Field("of clear", of_roles("cpu_of_clear", ".2f"), 1),
+        Field("processors", number("processors", ".1f"), 2),
         Field("mean us", number("mean_us", ",.1f"), 2),
         Field("p99", number("p99_us", ",.1f"), 3),
         Field("lost", number("lost"), 4),

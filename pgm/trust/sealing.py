@@ -28,7 +28,7 @@ _DOMAIN = b"pgm seal 1\0"
 _BLOCK_OCTETS = 16
 _NONCE_OCTETS = 16
 _KEY_OCTETS = 32
-_SCRATCH_OCTETS = 1 << 16  # that are worked on at a time, and stay in the cache of a processor
+_SCRATCH_OCTETS = 1 << 18  # that are worked on at a time, and stay in the second cache of a processor
 
 Octets = npt.NDArray[np.uint8]
 

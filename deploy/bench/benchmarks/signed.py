@@ -139,7 +139,13 @@ async def _cpu(
         "rate": f"{rate * _SIZE / 1e6:,.0f} MB/s",
         "lost": lost,
         "cpu_ms_per_mb": medians,
+        "processors": processors_at(rate * _SIZE, medians),
     }
+
+
+def processors_at(octets_per_s: float, cpu_ms_per_mb: dict[str, float]) -> float:
+    """Return how many processors all roles fill together. More than there are make ratios of CPU times useless."""
+    return round(sum(cpu_ms_per_mb.values()) * octets_per_s / 1e9, 2)
 
 
 def _spelled(spent: Sequence[dict[str, float]]) -> str:

@@ -18,7 +18,7 @@ import trio
 from deploy.bench.benchmarks import record as recording
 from deploy.bench.benchmarks.latency import trips
 from deploy.bench.benchmarks.recorded_tree import until_closed_or_ended
-from deploy.bench.benchmarks.signed import ratios_to
+from deploy.bench.benchmarks.signed import processors_at, ratios_to
 from deploy.bench.benchmarks.signed_tree import PROTECTIONS, protected_both_ways, protected_chain
 from deploy.bench.command import BENCHMARKS
 from deploy.bench.contender import Job
@@ -466,6 +466,7 @@ def test_costs_of_protection_are_ratios_to_the_stream_in_the_clear() -> None:
     costly = {"mb_per_s": 150.0, "cpu_ms_per_mb": {"source": 1.0, "receiver": 0.5}}
     assert ratios_to(clear, costly) == {"of_clear": 0.75, "cpu_of_clear": {"source": 2.0, "receiver": 1.25}}
     assert ratios_to({"why_not": "not here"}, costly) == {}
+    assert processors_at(400e6, {"source": 1.0, "receiver": 0.5, "aggregator": 1.0}) == 1.0
 
 
 @pytest.mark.parametrize(
