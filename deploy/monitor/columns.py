@@ -83,10 +83,11 @@ def _rate(node: NodeRecord, *names: str, window: str = _NOW) -> float | None:
 
 
 def flow_of(node: NodeRecord, window: str = _NOW) -> float:
-    """Return the data packets that a node receives, relays or sends, a second."""
-    return (
-        _rate(node, "received_packets" if node.role in ("receiver", "repairer") else "sent_packets", window=window) or 0
-    )
+    """Return the data packets that a node receives, relays or sends, a second; a relay's on one of its segments."""
+    if node.role in ("receiver", "repairer"):
+        return _rate(node, "received_packets", window=window) or 0
+    segments = sum(place.side == "down" for place in node.places) if node.role == "aggregator" else 1
+    return (_rate(node, "sent_packets", window=window) or 0) / max(1, segments)
 
 
 def loss_of(node: NodeRecord) -> float:

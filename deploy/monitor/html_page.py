@@ -77,7 +77,7 @@ def one_node(view: TreeView, node: NodeRecord, history: History) -> str:
         parts += _charts(node, history)
         for name, columns, cells in tables(node.snapshot, names):
             if cells:
-                words = (0, len(columns) - 1) if name == "counters" else (0,)
+                words = {"counters": (0, len(columns) - 1), "counters by session": (0, 1)}.get(name, (0,))
                 parts += [
                     f"<h2>{html.escape(name)}</h2>",
                     _table([column.heading for column in columns], cells, words, [column.rank for column in columns]),
@@ -125,7 +125,7 @@ def _hosts(view: TreeView) -> list[str]:
         up = f"{sum(node.is_up for node in nodes)} of {len(nodes)}"
         rows.append([host.name, host.address, up, file, host.version, answer])
     heads = ("host", "agent", "nodes up", "file", "version", "state")
-    return ["<h2>hosts</h2>", _table(heads, rows, (0, 1, 3, 4, 5))]
+    return ["<h2>hosts</h2>", _table(heads, rows, (0, 1, 3, 4, 5), (1, 4))]
 
 
 def _events(view: TreeView) -> list[str]:

@@ -211,14 +211,15 @@ class _Story:
         node, parent, nak = attempt.node, attempt.parent, attempt.mark
         if parent is None:
             return "unconfirmed", "its recorder was not reached", ""
-        until_ns = min(attempt.until_ns, nak.time_ns + max(node.timer("nak_rpt_ivl"), 50 * MILLISECOND))
-        window = (attempt.from_ns, until_ns)
+        # a late parent reads the request long behind nak_rpt_ivl; what comes later belongs to the next request
+        window = (attempt.from_ns, attempt.until_ns - 2 * _TOLERANCE_NS)
         own = {place.address for place in node.places}
         shed = self._shed(parent, window, own)
         if shed is not None:
             return "nak-shed", f"a budget of {parent.name} refused it ({shed.cause})", shed.cause
         if not any(event.peer in own for event in self._within(parent, window, FlightKind.NAK_IN)):
-            return self._fate_on_the_way(parent, nak, window)
+            until_ns = min(attempt.until_ns, nak.time_ns + max(node.timer("nak_rpt_ivl"), 50 * MILLISECOND))
+            return self._fate_on_the_way(parent, nak, (attempt.from_ns, until_ns))
         if self._within(parent, window, FlightKind.NCF_OUT):
             return "ncf-lost", f"{parent.name} confirmed, and the confirmation was lost on its way", ""
         return "unconfirmed", f"{parent.name} got the request and did not confirm it", ""
@@ -258,10 +259,11 @@ class _Story:
             return state.gap_ns <= at_ns + _TOLERANCE_NS and not 0 < state.end_ns < at_ns - _TOLERANCE_NS
         return any(event.time_ns >= at_ns - _TOLERANCE_NS for event in self.life.events(parent, FlightKind.NAK_OUT))
 
-    def _of_parent(self, attempt: _Attempt, at_ns: int) -> list[Step]:
-        """Return the steps of a parent that had to ask for the packet itself."""
+    def _of_parent(self, attempt: _Attempt, at_ns: int, until_ns: int) -> list[Step]:
+        """Return the steps of a parent that had to ask for the packet itself, as far as the node waited for them."""
         parent = attempt.parent
         steps = self._of(parent) if parent is not None and self._lacked(parent, at_ns) else []
+        steps = [attrs.evolve(step, to_ns=min(step.to_ns, until_ns)) for step in steps if step.from_ns < until_ns]
         if parent is None or not steps:
             return []
         has_missed = self.life.state(parent).presence is Presence.MISSED
@@ -275,7 +277,7 @@ class _Story:
         source = state.source or attempt.name
         kind = {"late": "came-late", "mended": "mended"}.get(state.outcome, "repaired")
         what = "the repair" if kind == "repaired" else "ODATA"
-        steps = self._of_parent(attempt, after_ns)
+        steps = self._of_parent(attempt, after_ns, end_ns)
         begin_ns = min(end_ns, max(after_ns, steps[-1].to_ns)) if steps else after_ns
         return [*steps, Step(kind, node, f"{what} of {source} came to {node}", begin_ns, end_ns, source)]
 
@@ -285,7 +287,7 @@ class _Story:
         if parent is None:
             text = f"no repair came of {name}, whose recorder was not reached"
             return [Step("unanswered", node, text, after_ns, stop_ns, name, failed=True)]
-        steps = self._of_parent(attempt, after_ns)
+        steps = self._of_parent(attempt, after_ns, stop_ns)
         # the repair may leave before the node has read the NCF
         window = (attempt.from_ns, min(stop_ns, attempt.until_ns) + _TOLERANCE_NS)
         if self._within(parent, window, FlightKind.RDATA_OUT, FlightKind.MENDED):

@@ -224,6 +224,21 @@ def test_verdict_names_a_repair_sent_before_the_ncf_was_read() -> None:
     assert (one.repair.kind, one.repair.other) == ("rdata-lost", "keeper"), why(one)
 
 
+def test_verdict_blames_a_parent_no_longer_than_the_node_waited() -> None:
+    """The relay asks the repairer, whose repair reaches the receiver and not the relay."""
+    world, recorders = flown(tree(relay=parameters(relay_cache_ivl=0)))
+    world.run_until(SECOND // 2)
+    planter = Planter(world)
+    planter.on("desk-1", "floor", "in").add(ODATA, 200)
+    planter.on("keeper", "floor", "in").add(NAK, 200, times=2)
+    planter.on("relay-a", "floor", "in").add(RDATA, 200, times=9)
+    run(world)
+    one = explain(told(world, recorders), "stream", 200, "desk-1")
+    assert one.target is not None
+    assert max(step.took_ns for step in one.steps) <= one.target.took_ns, why(one)
+    assert (one.repair.kind, one.repair.other) == ("nak-lost", "keeper"), why(one)
+
+
 def test_verdict_tells_a_late_process_from_too_many_requests() -> None:
     slow = parameters(rdata_hold_ivl=100 * MS)
     world, recorders = flown(tree(desk=parameters(nak_max_outstanding=63), keeper=slow))

@@ -1,8 +1,7 @@
 """Campaign of ten hosts: planted losses against the verdicts of `pgm explain`, and a day of an operator.
 
     python -m tests.net.campaigns.ten_hosts --losses 50
-    python -m tests.net.campaigns.ten_hosts --operator --pictures /tmp/pictures
-    python -m tests.net.campaigns.ten_hosts --hostile
+    python -m tests.net.campaigns.ten_hosts --day pictures
     python -m tests.net.campaigns.ten_hosts --keep
 
 Losses lie on each link, in sockets, in kernels that refuse to send, in budgets, in repairs and in an application; links have
@@ -17,6 +16,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from tests.net.campaigns.ten_hosts.budgets import (
     BUDGETS,
@@ -37,6 +37,7 @@ from tests.net.campaigns.ten_hosts.losses import (
     plant_repairs,
 )
 from tests.net.campaigns.ten_hosts.network import Hosts, hosts_of_ten, start_tree
+from tests.net.campaigns.ten_hosts.operator_day import spend
 from tests.net.campaigns.ten_hosts.planting import Planter
 
 _APPLICATION = 4  # packets that a slow application loses
@@ -81,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--losses", type=int, default=50)
     parser.add_argument("--seed", type=int, default=26)
+    parser.add_argument("--day", type=Path, help="spend the day of an operator, with pictures in this folder")
     parser.add_argument("--keep", action="store_true", help="leave the hosts running until Ctrl-C, and lose nothing")
     options = parser.parse_args()
     with hosts_of_ten() as ten:
@@ -91,6 +93,9 @@ def main() -> None:
                 f"export {' '.join(f'{key}={value}' for key, value in ten.environment('operator').items())}", flush=True
             )
             signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            return
+        if options.day:
+            spend(ten, options.day)
             return
         verdicts = plant_all(ten, options.losses, options.seed)
     print("\n".join(total(verdicts)))
