@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +94,31 @@ def apply(
         require_no_loss(plan)
     if not dry_run:
         plans, text = {**befores, **afters}, new.read_text()
-        if fleet is None:
-            _apply_here(plan, text, before, plans, old)
-        else:
-            client = fleet.watch(old).client
-            from pgm.fleet.apply_agents import changing_hosts  # needs h11, which `watch` has checked
+        with _interrupted_by_signals():
+            if fleet is None:
+                _apply_here(plan, text, before, plans, old)
+            else:
+                client = fleet.watch(old).client
+                from pgm.fleet.apply_agents import changing_hosts  # needs h11, which `watch` has checked
 
-            hosts, host_of = changing_hosts(client, hosts_of(before, plans), [step.node for step in plan.steps])
-            FileChange(plan, text, before.digest, hosts, host_of, log).run()
+                hosts, host_of = changing_hosts(client, hosts_of(before, plans), [step.node for step in plan.steps])
+                FileChange(plan, text, before.digest, hosts, host_of, log).run()
         if as_json:
             print_json({**plan.row(), "applied": True})
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt a block as Ctrl-C does, so that the change is undone. An ignored one stays so."""
+    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in former.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def _apply_here(plan: ChangePlan, text: str, before: Topology, plans: Mapping[str, NodePlan], file: Path) -> None:

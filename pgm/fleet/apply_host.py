@@ -104,6 +104,7 @@ class HostChange:
                 f"{self._file} on this host is another file ({digest}) than the one to change ({expected})",
                 remedy="bring all hosts to one file first: pgm status FILE --fleet names those that differ",
             )
+        self._require_no_other()
         old, new = (self._file.with_name(f".{self._file.name}.{kind}-{id_}") for kind in ("old", "new"))
         _write(new, text.encode())
         try:
@@ -194,6 +195,15 @@ class HostChange:
         self._end(change)
         self._finished = change.id
         return {"id": change.id}
+
+    def _require_no_other(self) -> None:
+        """Raise `UsageError` if another process changes the file, or was killed while it did."""
+        left = [path for kind in ("new", "old") for path in self._file.parent.glob(f".{self._file.name}.{kind}-*")]
+        if left:
+            raise UsageError(
+                f"another change of {self._file} is in progress, or its command was killed: it left {left[0].name}",
+                remedy="wait for its end; if no pgm apply runs, compare both files, keep the right one, and remove the other",
+            )
 
     # Going back
 

@@ -105,6 +105,16 @@ def test_two_changes_at_once_are_refused(tmp_path: Path) -> None:
     assert host.ask({"do": "back", "id": "b"}) == {"back": False}
 
 
+def test_change_of_another_process_is_seen(tmp_path: Path) -> None:
+    """The files of a change lie beside the topology file, also those of a process that was killed."""
+    host, other = (host_with(tmp_path, name, ["east-1"]) for name in ("one", "two"))
+    other.nodes.file.with_name(".tree.toml.old-0a").write_text(NEW)
+    request = {"do": "prepare", "id": "a", "text": NEW, "old_digest": OLD.digest}
+    assert host.ask(request)["running"] == ["east-1"]
+    with pytest.raises(UsageError, match=r"it left \.tree\.toml\.old-0a"):
+        other.ask(request)
+
+
 def test_host_that_hears_nothing_more_goes_back(tmp_path: Path) -> None:
     host = host_with(tmp_path, "one", ["east-1"], lease_s=0.01)
     before = host.state
