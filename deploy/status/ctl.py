@@ -120,7 +120,7 @@ def ctl(where: str, action: str, words: tuple[str, ...], nodes: tuple[str, ...],
         if as_json:
             print_json(answer)
         else:
-            _print(answer)
+            print_answer(answer)
     if silent:
         raise ProcessError(
             f"no answer from {', '.join(silent)}",
@@ -160,7 +160,8 @@ def chosen(where: str, running: list[str], nodes: tuple[str, ...]) -> list[str]:
     return list(found)
 
 
-def _print(answer: dict[str, Any]) -> None:
+def print_answer(answer: dict[str, Any]) -> None:
+    """Print the answer of a node: its settings, or what has changed."""
     node = answer["node"]
     if "released" in answer:
         print(f"{node}: {answer['released']} has its normal budget again")

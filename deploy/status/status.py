@@ -131,7 +131,7 @@ def _fleet_status(fleet: FleetWatch, nodes: tuple[str, ...], *, detail: bool, wa
                 print_details(view.snapshots, PeerNames.of_nodes(view.nodes, fleet.name), clear=watch)
             else:
                 names = PeerNames.of_nodes(view.nodes, fleet.name)
-                print_fleet(view, partial(_print, names=names, clear=False), clear=watch)
+                print_fleet(view, partial(print_rows, names=names, clear=False), clear=watch)
             if not watch:
                 break
             time.sleep(1)
@@ -154,7 +154,7 @@ def _show(rows: list[dict[str, Any]], names: PeerNames, as_json: bool, *, detail
     elif detail:
         print_details(rows, names, clear=clear)
     else:
-        _print(rows, names=names, clear=clear)
+        print_rows(rows, names=names, clear=clear)
 
 
 def _warn(silent: list[str], stuck: list[str]) -> None:
@@ -188,7 +188,8 @@ def _no_answer(where: str, names: list[str], stuck: list[str]) -> ProcessError:
     )
 
 
-def _print(rows: list[dict[str, Any]], *, names: PeerNames, clear: bool) -> None:
+def print_rows(rows: list[dict[str, Any]], *, names: PeerNames, clear: bool) -> None:
+    """Print the counters of nodes, one table for each role. Peers have their `names`."""
     terminal = console()
     if clear:
         terminal.clear()

@@ -38,7 +38,6 @@ from tests.unit.fleet.agents import answer, row
 from tests.unit.fleet.test_watch import FLOOR
 
 FLEET = FleetWatch(FLOOR, "1")
-UNSEEN = dict(FLEET._records)
 RATE = {"per_s": 2.5, "peak_per_s": 3.0, "peak_at": 1e9}
 SESSION: dict[str, Any] = {
     "stream": "quotes",
@@ -151,7 +150,7 @@ def shown(view: TreeView) -> None:
         for name in ("warn", "remedy"):
             patched.setattr(fleet_text, name, terminal.print)
         names = PeerNames.of_nodes(view.nodes, FLEET.name)
-        fleet_text.print_fleet(view, lambda rows: status._print(rows, names=names, clear=False), clear=False)
+        fleet_text.print_fleet(view, lambda rows: status.print_rows(rows, names=names, clear=False), clear=False)
     finally:
         patched.undo()
     json.dumps(view.row()).encode()
@@ -176,9 +175,9 @@ def shown(view: TreeView) -> None:
 
 def seen(state: dict[str, Any]) -> TreeView:
     """Return the view of an answer that has come over the wire."""
-    FLEET._records = dict(UNSEEN)  # no numbers of an earlier answer
+    fleet = FleetWatch(FLOOR, "1")  # without numbers of an earlier answer
     told = _object_of("x", 200, json.dumps(state).encode())
-    return FLEET.merge([HostAnswer(FLEET.hosts[3], "10.0.2.1", 0.1, told, at_s=1e9)], 0.0, 1.0)
+    return fleet.merge([HostAnswer(FLEET.hosts[3], "10.0.2.1", 0.1, told, at_s=1e9)], 0.0, 1.0)
 
 
 def test_good_answer_of_an_agent_has_no_flaw() -> None:
@@ -313,7 +312,7 @@ def test_settings_that_an_agent_tells_are_printed_or_told(
     node, view = NodeRecord("t", "n", host="h"), TreeView((), 0.0, 0.0, hosts=(HostRecord("h", "10.0.0.1"),))
     try:
         found = FLEET.control(node, view, {})
-        ctl._print(found)
+        ctl.print_answer(found)
     except ProcessError as error:
         problem = error.message
     else:
