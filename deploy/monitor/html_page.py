@@ -143,7 +143,7 @@ def _events(view: TreeView) -> list[str]:
 
 def packet_page(asked: PacketPage, parts: Iterable[str], view: TreeView) -> str:
     """Return a page on packets. It stays as it is: each look at the recorders takes a while."""
-    title = f"packet {asked.sqn} of {asked.stream}" if asked.sqn else "losses and slowest repairs"
+    title = f"packet {asked.sqn}" if asked.sqn else "losses and slowest repairs"
     up = [f'<a href="/">all nodes</a> / {html.escape(asked.topology)}']
     up += [f'<a href="{html.escape(PacketPage(asked.topology).path)}">worst</a>'] if asked.sqn else []
     head = f"<p>{' / '.join(up)}</p><h1>{html.escape(title)}</h1>"

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import attrs
 
-from deploy.status.explain_text import WORST_HEADS, clock_line, lines_of, steps_of, worst_rows
+from deploy.status.explain_text import WORST_HEADS, clock_line, lines_of, steps_of, stream_names, worst_rows
 from deploy.status.recorders import Gather, view_of
 from pgm.errors import UsageError
 from pgm.fleet.nodes import TreeView
@@ -45,7 +45,9 @@ def parts_untrusted(asked: PacketPage, view: TreeView, gather: Gather) -> list[s
     if not asked.sqn.isdecimal() or len(asked.sqn) > _MOST_DIGITS:
         raise UsageError(f"{asked.sqn[:80]!r} is no sequence number", remedy="write a number such as 184467")
     rings = gather(asked.topology, view, {"packet": (f"{asked.stream}:{asked.sqn}",)})
-    return _packet(explain(view_of(rings, asked.stream), asked.stream, int(asked.sqn), asked.at or None))
+    flights = view_of(rings, asked.stream)
+    one = explain(flights, asked.stream, int(asked.sqn), asked.at or None)
+    return _packet(attrs.evolve(one, stream=stream_names(flights).get(one.tsi, asked.stream)))
 
 
 def _worst(asked: PacketPage, view: TreeView, gather: Gather) -> list[str]:
@@ -56,7 +58,7 @@ def _worst(asked: PacketPage, view: TreeView, gather: Gather) -> list[str]:
     packets = [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]
     flights = view_of(gather(asked.topology, view, {"packet": packets}), None)
     rows = worst_rows(flights, troubles, [explained(flights, one) for one in troubles])
-    heads = "".join(f"<th class=t>{head}</th>" for head in WORST_HEADS)
+    heads = "".join(f'<th class="{_class_of(head)}">{head}</th>' for head in WORST_HEADS)
     body = "\n".join(_row(asked, trouble, cells) for trouble, cells in zip(troubles, rows, strict=True))
     return [f"<div class=wide><table><thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table></div>"]
 
@@ -66,7 +68,13 @@ def _row(asked: PacketPage, trouble: Trouble, cells: Sequence[str]) -> str:
     own = [html.escape(cell) for cell in cells]
     sqn = WORST_HEADS.index("sqn")
     own[sqn] = f'<a href="{html.escape(page.path)}">{own[sqn]}</a>'
-    return f"<tr>{''.join(f'<td class=t>{cell}</td>' for cell in own)}</tr>"
+    line = (f'<td class="{_class_of(head)}">{cell}</td>' for head, cell in zip(WORST_HEADS, own, strict=True))
+    return f"<tr>{''.join(line)}</tr>"
+
+
+def _class_of(head: str) -> str:
+    """Return the classes of a column: text, and what a narrow screen leaves out."""
+    return "t opt" if head in ("stream", "at") else "t"
 
 
 def _packet(one: Explanation) -> list[str]:

@@ -151,7 +151,7 @@ WORST_HEADS = ("node", "stream", "sqn", "took", "why", "at")
 
 def worst_rows(view: FlightView, troubles: Sequence[Trouble], explanations: Sequence[Explanation]) -> list[list[str]]:
     """Return the cells of the losses and slowest repairs, one row each."""
-    streams = _stream_names(view)
+    streams = stream_names(view)
     rows = []
     for trouble, one in zip(troubles, explanations, strict=True):
         sqns = f"{trouble.first:,}" if trouble.count == 1 else f"{trouble.first:,} +{trouble.count - 1:,}"
@@ -166,7 +166,8 @@ def worst_rows(view: FlightView, troubles: Sequence[Trouble], explanations: Sequ
     return rows
 
 
-def _stream_names(view: FlightView) -> dict[bytes, str]:
+def stream_names(view: FlightView) -> dict[bytes, str]:
+    """Return the names of streams by their sessions."""
     names = {
         int(row["data_port"]): str(row["name"])
         for node in view.nodes.values()

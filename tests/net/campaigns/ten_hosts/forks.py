@@ -199,7 +199,7 @@ def main() -> None:
     for name in _LOADED:
         importlib.import_module(name)
     # many processes share two cores here, and eleven handshakes take seconds
-    watch.AgentClient = partial(AgentClient, timeout_s=_ANSWER_S)  # type: ignore[misc]
+    vars(watch)["AgentClient"] = partial(AgentClient, timeout_s=_ANSWER_S)
     reader, writer = socket.socketpair()
     for one in (reader, writer):
         one.setblocking(False)

@@ -75,6 +75,6 @@ def main(address: str, port: str, seconds: str) -> None:
             with contextlib.suppress(OSError):  # closed after ten seconds without a whole request
                 one.sendall(b"G")
         rounds += 1
-    for one in slow:
-        one.close()
+    for silent in slow:
+        silent.close()
     print(json.dumps({"rounds": rounds, "told": told}))

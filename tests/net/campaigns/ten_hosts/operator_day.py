@@ -104,7 +104,7 @@ def withstand(ten: Hosts) -> dict[str, Any]:
     for one in told:
         assert "200" not in {status for way, row in one["told"].items() if "token" in way for status in row}, one
     assert ten.lead() > first
-    assert delivered(ten) == before
+    assert (after := delivered(ten)) == before, (before, after)
     _asked(ten, "status", str(ten.file))  # all agents answer
     return {"clients": told, "receivers": before}
 
@@ -123,12 +123,12 @@ def fall_silent(ten: Hosts) -> None:
         assert address(name, "floor-a" if name == stopped else "floor-b") in log, name
     assert log.count("does not answer") == 3, log
     _asked(ten, "explain", "--worst", "3", "s", str(ten.file))
-    assert delivered(ten) == before
+    assert (after := delivered(ten)) == before, (before, after)
     ten.agents[stopped].signal(signal.SIGCONT)
     ten.start_agent(killed).line_with("ready")
     ten.routers["router-2"].run("nft", "flush", "ruleset")
     _asked(ten, "status", str(ten.file))
-    assert delivered(ten) == before
+    assert (after := delivered(ten)) == before, (before, after)
 
 
 def spend(ten: Hosts, folder: Path) -> None:
