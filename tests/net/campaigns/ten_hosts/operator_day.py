@@ -80,7 +80,7 @@ def _links(ten: Hosts, url: str) -> list[str]:
 def _picture(ten: Hosts, url: str, file: Path, size: str) -> None:
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
     words += [f"--user-data-dir={ten.folder / 'browser'}", "--virtual-time-budget=3000", f"--screenshot={file}", url]
-    subprocess.run(ten.operator.wrap(words), check=True, capture_output=True, timeout=120)
+    subprocess.run(ten.operator.wrap(words), check=True, capture_output=True, timeout=300)
 
 
 def delivered(ten: Hosts) -> dict[str, tuple[int, int]]:
