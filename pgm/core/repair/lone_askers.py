@@ -1,10 +1,11 @@
 """Long ranges that one child of a segment alone requests, whose repairs go to that child by unicast.
 
 A node whose interface was down asks for thousands of packets that all of its neighbours have. Multicast repairs would be
-duplicates for each of them. NCFs are multicast all the same, so a second node that lost the packets keeps silent, and
-asks again when no repair comes. That second request makes the repair multicast, for all nodes that may wait.
+duplicates for each of them. NCFs are multicast all the same. OPT_PGM_ASKER in such an NCF says that no repair comes for
+others, so a second node that lost the packets asks within its back-off. A node that skips the option keeps silent, and
+asks again when no repair comes. The second request makes the repair multicast, for all nodes that may wait.
 
-A child is served alone once for each packet. If the child asks again, it may not hear unicast, and the repair is
+Each packet is sent once to a child alone. If the child asks for it again, it may not hear unicast, and the repair is
 multicast. Only receivers that the topology names are served alone: they have sockets for unicast repairs.
 """
 
@@ -19,10 +20,11 @@ from pgm.core.named_children import NamedChildren
 from pgm.core.repair.responder import Responder
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.structures.ranges import Span, SqnRange, merged
+from pgm.core.structures.ranges import Span, SqnRange, merged, without
 from pgm.wire.formats import Nla
 
 _MOST_RANGES = 8  # of a segment, fewer than nodes that get repairs by unicast at a time
+_MOST_PARTS = 256  # of the packets that were sent in a range; beyond, what lies between counts as sent
 _WAITS = 2  # of nak_max_ivl, within which a silent second node has asked again
 
 
@@ -32,10 +34,20 @@ class _AskedRange(SqnRange):
 
     child: Nla | None
     until_ns: int
+    owed: list[Span] = attrs.field(factory=list)  # to the child alone, after its last request
+    sent: list[Span] = attrs.field(factory=list)  # of these, what was sent since
 
     def widen(self, other: SqnRange) -> None:
         """Cover the other range as well, and what lies between."""
         self.first, self.end = min(self.first, other.first), max(self.end, other.end)
+
+    def note_sent(self, one: Responder) -> None:
+        """Note which owed packets have left. A request may drop owed ones, so the caller does this before each."""
+        if self.owed:
+            gone = without(self.owed, one.owed_within(self.first, self.end))
+            self.sent = merged([*self.sent, *gone])
+            if len(self.sent) > _MOST_PARTS:
+                self.sent = [(self.sent[0][0], self.sent[-1][1])]
 
 
 @attrs.frozen
@@ -74,12 +86,14 @@ class LoneAskers:
         if known is None:
             return spans
         one = responders.to_one(asker)
-        alone, for_all = _divided(whole, known, one, now_ns)
+        known.note_sent(one)
+        alone, for_all = _divided(whole, known.sent, one, now_ns)
         known.widen(hull)
         if alone:
             owed = one.pending_sqns
             for_all += one.request(alone, now_ns, asker=asker)
-            self._counters.unicast_repair_sqns += one.pending_sqns - owed
+            self._counters.unicast_repair_sqns += max(0, one.pending_sqns - owed)
+        known.owed = one.owed_within(known.first, known.end)
         return merged(for_all)
 
     def _known(
@@ -99,6 +113,7 @@ class LoneAskers:
         whole.until_ns = now_ns + self._lasts_ns
         for known in others:
             whole.widen(known)
+            whole.owed, whole.sent = merged([*whole.owed, *known.owed]), merged([*whole.sent, *known.sent])
         children = {known.child for known in near}
         if children == {child}:
             return whole
@@ -110,15 +125,10 @@ class LoneAskers:
         return None
 
 
-def _divided(spans: Sequence[Span], known: SqnRange, one: Responder, now_ns: int) -> tuple[list[Span], list[Span]]:
-    """Return the spans for the child alone, and those that the child has asked for before, in vain."""
-    alone: list[Span] = []
+def _divided(spans: Sequence[Span], sent: Sequence[Span], one: Responder, now_ns: int) -> tuple[list[Span], list[Span]]:
+    """Return the spans for the child alone, and those that were sent to it before, in vain."""
+    alone = without(spans, sent)
     for_all: list[Span] = []
-    for first, end in spans:
-        low, high = max(first, known.first), min(end, known.end)
-        if low >= high:
-            alone.append((first, end))
-            continue
-        alone += [(left, right) for left, right in ((first, low), (high, end)) if left < right]
-        (alone if one.has_repaired_or_owes(low, high, now_ns) else for_all).append((low, high))
+    for first, end in without(spans, alone):
+        (alone if one.has_repaired_or_owes(first, end, now_ns) else for_all).append((first, end))
     return merged(alone), for_all

@@ -16,7 +16,7 @@ from pgm.core.repair.fair_share import FairShare
 from pgm.core.repair.recent_repairs import RecentRepairs
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.structures.ranges import RangeTable, Span, SqnRange
+from pgm.core.structures.ranges import RangeTable, Span, SqnRange, merged
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.data_packets import as_rdata, build_rdata
 from pgm.wire.formats import Nla
@@ -74,6 +74,15 @@ class Responder:
     def owes(self, first: int, end: int) -> bool:
         """Return whether any of `first` to `end - 1` is owed."""
         return self._pending.overlaps(first, end) or self._late.overlaps(first, end)
+
+    def owed_within(self, first: int, end: int) -> list[Span]:
+        """Return the owed sqns among `first` to `end - 1`."""
+        owed = [
+            (max(first, one.first), min(end, one.end))
+            for table in (self._pending, self._late)
+            for one in itertools.takewhile(lambda one: one.first < end, table.reaching(first))
+        ]
+        return merged(owed)
 
     def has_repaired_or_owes(self, first: int, end: int, now_ns: int) -> bool:
         """Return whether any of `first` to `end - 1` is owed, or was repaired so lately that a request is an echo."""

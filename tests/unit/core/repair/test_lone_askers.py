@@ -68,6 +68,16 @@ def test_a_long_range_of_one_child_goes_to_it_alone() -> None:
     assert parent.ones[DESK].pending_sqns == 300 - 107
 
 
+def test_repair_beyond_the_share_is_not_taken_for_one_in_vain() -> None:
+    """At a low rate most of the request is dropped: nothing of that was sent, so the child may be served alone again."""
+    parent = Parent.of(txw_max_rte=50_000)
+    assert parent.on_nak([(0, 1000)], DESK, 0) == []
+    owed = parent.ones[DESK].pending_sqns
+    assert 0 < owed < 900
+    parent.repair(10 * MS)
+    assert parent.on_nak([(0, 1000)], DESK, 60 * MS) == [(0, owed)]
+
+
 @pytest.mark.parametrize("child", [ELEMENT, UNKNOWN, OWN])
 def test_elements_and_strangers_are_served_with_all_others(child: Nla) -> None:
     assert Parent.of().on_nak([(0, LEAST)], child, 0) == [(0, LEAST)]
