@@ -425,7 +425,7 @@ class SourceCore:
             return None
         pacer = sending.pacer
         packets = min(pacer.packet_room(now_ns), self.flow.room(window.lead, now_ns))
-        rows = window.next_train(pacer.train_octets, now_ns, packets, self._naks.responder.owes) if packets else None
+        rows = window.next_train(pacer.train_octets, now_ns, packets, self._naks.owes) if packets else None
         if rows is None:
             self.counters.window_holds += bool(packets)
             sending.blocked_until_ns = window.retry_at() if packets else NEVER  # until an ack comes

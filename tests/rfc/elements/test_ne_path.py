@@ -80,7 +80,7 @@ def test_naks_follow_the_path_and_not_the_source_address_they_carry():
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_odata_passes_octet_for_octet(kind):
     """ODATA with known or unknown options goes down once on each segment."""
-    options = (Fragment(5, 0, 24), UnknownOption(number=0x6F, octet2=0xF8, octet3=0x7F, value=b"\0" * 8))
+    options = (Fragment(5, 0, 24), UnknownOption(number=0x5F, octet2=0xF8, octet3=0x7F, value=b"\0" * 8))
     bench = Bench(kind).begin(5)
     train = data_train([5, 6], options=options)
     bench.hear(train, UP, SOURCE)

@@ -23,6 +23,7 @@ from pgm.wire.options import (
     Epoch,
     Fin,
     Flow,
+    ForAsker,
     Fragment,
     HeldHistory,
     Join,
@@ -160,6 +161,7 @@ VECTORS = [
     (SegmentKey(b""), T.SPMR, "ed 04 00 00"),
     (SegmentKey(b"i" * 10 + b"k" * 32), T.SPMR, "ed 2e 00 00" + "69" * 10 + "6b" * 32),
     (SourceFile(1, 2, 3, 4), T.SPM, "ee 14 00 00 00000001 00000002 00000003 00000004"),
+    (ForAsker(), T.NCF, "ef 04 00 00"),
     (StateOffer(sqn=17), T.SPMR, "ea 08 00 00 00000011"),
     (StateOffer(sqn=17, details=True), T.SPMR, "ea 08 00 01 00000011"),
 ]  # fmt: skip
@@ -230,6 +232,7 @@ def test_option_numbers_and_significance_match_the_table():
         "OPT_PGM_CODE",
         "OPT_PGM_SEGMENT_KEY",
         "OPT_PGM_FILE",
+        "OPT_PGM_ASKER",
         "OPT_PGM_STATE",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
