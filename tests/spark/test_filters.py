@@ -17,7 +17,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrE
 from pgm.archive.recording.rows import RowBuilder, batch_of
 from pgm.archive.requests import ACTION_READS
 from pgm.archive.service.service import RangeService
-from pgm.archive.store.subject_filter import may_have, subject_filter
+from pgm.archive.store.subject_filter import has_losses, may_have, subject_filter
 from pgm.spark import register
 from pgm.spark.errors import BadOption
 from pgm.spark.filters import FilterBounds, bounds_of
@@ -143,6 +143,15 @@ def test_sql_has_the_filters_too(spark: SparkSession, held: RangeService) -> Non
     assert reads(held)["read_octets"] - before["read_octets"] < 0.2 * sum(one["octets"] for one in _extents(held))
 
 
+def test_a_loss_is_filled_by_rows_that_another_recorder_received_earlier(spark: SparkSession, tmp_path: Path) -> None:
+    archive(tmp_path / "a", [messages(0, 100, at_us=1), loss(100, 50, at_us=9 * _SECOND_US)], session("recorder-1"))
+    archive(tmp_path / "b", [loss(0, 100, at_us=1), messages(100, 50, at_us=2 * _SECOND_US)], session("recorder-2"))
+    with served(tmp_path) as service:
+        rows = register(spark).read.format("pgm").options(recorders=at(service)).load()
+        found = rows.where("received BETWEEN timestamp'1970-01-01 00:00:02' AND timestamp'1970-01-01 00:00:03'")
+        assert sorted(row.sqn for row in found.collect()) == list(range(100, 150))
+
+
 def test_narrowing_takes_what_it_knows() -> None:
     def of(*filters: Filter) -> FilterBounds:
         return bounds_of(filters)
@@ -165,7 +174,8 @@ def test_a_subject_filter_denies_nothing_that_a_batch_has() -> None:
     assert all(may_have(bits, name) for name in names)
     assert sum(may_have(bits, f"/b/{number}") for number in range(10_000)) < 100
     assert not may_have(subject_filter(batch_of(SESSION, [rows])), "/a/1")
-    assert may_have(subject_filter(batch_of(SESSION, [rows, loss(100, 5)])), "/a/1")  # losses come with all subjects
+    assert has_losses(batch_of(SESSION, [rows, loss(100, 5)]))
+    assert not has_losses(batch_of(SESSION, [rows]))
     many = attrs.evolve(
         messages(0, 1000), subjects=tuple(map(str, range(1000))), subject=np.arange(1, 1001, dtype=np.uint32)
     )

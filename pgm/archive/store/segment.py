@@ -62,6 +62,7 @@ class BatchEntry:
     received_us: tuple[int, int]  # earliest and latest row
     closes: bool = False
     subjects: bytes = b""  # see `subject_filter`
+    has_losses: bool = True  # earlier versions do not say
 
     @property
     def after(self) -> int:
@@ -96,6 +97,7 @@ def encode(batch: pa.RecordBatch, entry: BatchEntry) -> memoryview:
         "received_us": entry.received_us,
         "closes": entry.closes,
         "subjects": entry.subjects.hex(),
+        "losses": entry.has_losses,
     }
     text = json.dumps(description | {"octets": "0" * _LENGTH_DIGITS, "crc32": "0" * _SUM_DIGITS}, separators=(",", ":"))
     buffer = pa.allocate_buffer(len(HEAD) + _ROOM + len(text) + pa.ipc.get_record_batch_size(batch))
@@ -218,6 +220,7 @@ class SegmentFile:
                 received,
                 description["closes"],
                 bytes.fromhex(description.get("subjects", "")),
+                bool(description.get("losses", True)),
             )
         except (ValueError, KeyError, TypeError, IndexError):
             raise self.corrupt(offset, "the description of a batch cannot be read") from None

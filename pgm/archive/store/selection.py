@@ -46,7 +46,13 @@ class RowSelection:
         return self._subjects is not None or self._received_us != (None, None)
 
     def may_have(self, entry: BatchEntry) -> bool:
-        """Return whether a batch may have rows that are wanted, by its description alone."""
+        """Return whether a batch may have rows that are wanted, by its description alone.
+
+        A batch with losses may: losses come with all subjects, and a reader may fill them from a recorder that received
+        the packets at another time.
+        """
+        if entry.has_losses:
+            return True
         low, high = self._received_us
         if (low is not None and entry.received_us[1] < low) or (high is not None and entry.received_us[0] >= high):
             return False

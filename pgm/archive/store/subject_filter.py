@@ -16,7 +16,6 @@ from pgm.archive.store.schema import plain
 _BITS_EACH = 16  # with four hashes some 0.24 % of the batches are read in vain
 _HASHES = 4
 _MOST_OCTETS = 256  # in the description of a batch, which an index holds in memory
-_LOSS = b"\xff"  # stands for a loss; no subject has this octet, since subjects are UTF-8
 
 
 def subject_filter(batch: pa.RecordBatch) -> bytes:
@@ -24,9 +23,6 @@ def subject_filter(batch: pa.RecordBatch) -> bytes:
     if not batch.num_rows:
         return b""
     keys = {text.encode() for text in pc.unique(_values(batch.column("subject"))).to_pylist() if text is not None}
-    lost = _values(batch.column("lost"))
-    if lost.null_count < len(lost):
-        keys.add(_LOSS)
     octets = 1
     while octets * 8 < _BITS_EACH * len(keys):
         octets *= 2
@@ -40,12 +36,14 @@ def subject_filter(batch: pa.RecordBatch) -> bytes:
 
 
 def may_have(bits: bytes, subject: str) -> bool:
-    """Return whether a batch with this filter may have a subject, or a loss."""
-    return not bits or _has(bits, subject.encode()) or _has(bits, _LOSS)
+    """Return whether a batch with this filter may have a subject."""
+    return not bits or all(bits[at >> 3] >> (at & 7) & 1 for at in _places(subject.encode(), len(bits) * 8))
 
 
-def _has(bits: bytes, key: bytes) -> bool:
-    return all(bits[at >> 3] >> (at & 7) & 1 for at in _places(key, len(bits) * 8))
+def has_losses(batch: pa.RecordBatch) -> bool:
+    """Return whether a stored batch has rows of losses."""
+    lost = _values(batch.column("lost"))
+    return bool(lost.null_count < len(lost))
 
 
 def _places(key: bytes, bits: int) -> Iterator[int]:

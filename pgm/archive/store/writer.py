@@ -22,7 +22,7 @@ from pgm.archive.store.committed import CommitFile, CommitPoint, read_committed
 from pgm.archive.store.index import Index
 from pgm.archive.store.recovery import Log, recover
 from pgm.archive.store.segment import END_OF_STREAM, HEAD, BatchEntry, encode, path_of
-from pgm.archive.store.subject_filter import subject_filter
+from pgm.archive.store.subject_filter import has_losses, subject_filter
 from pgm.parameters import Parameters
 
 _MICROSECOND_NS = 1000
@@ -136,7 +136,9 @@ class ArchiveWriter:
         closes: bool = False,
     ) -> None:
         """Write a batch that covers the sqns `first` to `end - 1`. Raises `WriteFailed`."""
-        entry = BatchEntry(0, 0, 0, session, first, end, batch.num_rows, received_us, closes, subject_filter(batch))
+        entry = BatchEntry(
+            0, 0, 0, session, first, end, batch.num_rows, received_us, closes, subject_filter(batch), has_losses(batch)
+        )
         octets = encode(batch, entry)
         try:
             target = self._segment_for(len(octets))
