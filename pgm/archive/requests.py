@@ -60,6 +60,8 @@ class RangeRequest:
 
     `subjects` selects messages with one of these subjects; a final `*` matches any ending. Losses are always included.
 
+    `streams` leaves out batches that were recorded under another name of the stream.
+
     `received_from_us` and `received_until_us` leave out batches in which no row was received at or after the one time,
     and before the other, in microseconds since 1970. The batches that remain come whole.
 
@@ -74,6 +76,7 @@ class RangeRequest:
     end: int | None = None  # None: the next sqn at the time of the request
     columns: tuple[str, ...] | None = None
     subjects: tuple[str, ...] | None = None
+    streams: tuple[str, ...] | None = None
     node: str | None = None  # needed only if the archives of several nodes are served
     tail: bool = False
     encoded: bool = False
@@ -95,7 +98,7 @@ class RangeRequest:
             raise BadRequest("a range needs a tsi", remedy=_REMEDY)
         for name, given in value.items():
             _check(name, given)
-        for name in ("columns", "subjects"):
+        for name in ("columns", "subjects", "streams"):
             if value.get(name) is not None:
                 value[name] = tuple(value[name])
         return cls(**value)
@@ -109,6 +112,7 @@ _KINDS = {
     "end": "a whole number",
     "columns": "a list of texts",
     "subjects": "a list of texts",
+    "streams": "a list of texts",
     "node": "text",
     "tail": "true or false",
     "encoded": "true or false",

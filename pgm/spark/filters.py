@@ -42,9 +42,11 @@ class FilterBounds:
     sqns: Bounds = _UNBOUNDED
     received_us: Bounds = _UNBOUNDED  # microseconds since 1970
 
-    def keeps(self, tsi: str, stream: str | None) -> bool:
-        """Return whether a session may have rows that are wanted."""
-        return all(names is None or value in names for names, value in ((self.tsis, tsi), (self.streams, stream)))
+    @property
+    def of_batches(self) -> dict[str, Any]:
+        """Return what decides over single batches, as fields of a request."""
+        low, high = self.received_us
+        return {"streams": self.streams, "received_from_us": low, "received_until_us": high}
 
 
 def bounds_of(filters: Iterable[Filter]) -> FilterBounds:
@@ -105,8 +107,8 @@ def _within(former: Bounds, one: Filter, number: Callable[[Any], int | None]) ->
     elif isinstance(one, (LessThan, LessThanOrEqual)):
         at = number(one.value)
         high = None if at is None else at + isinstance(one, LessThanOrEqual)
-    lows = [value for value in (former[0], low) if value is not None]
-    highs = [value for value in (former[1], high) if value is not None]
+    lows = [value for value in (former[0], low) if value is not None and value > 0]  # no sqn or time is below 0
+    highs = [max(0, value) for value in (former[1], high) if value is not None]
     return max(lows, default=None), min(highs, default=None)
 
 

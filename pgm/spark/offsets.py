@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
@@ -43,20 +43,32 @@ def narrowed(spans: Sequence[SessionSpan], bounds: FilterBounds) -> list[Session
     """Return the parts of ranges that the filters of a query leave.
 
     A part begins one sqn early. A loss that begins before the filter's first sqn is then cut to that sqn, and Spark's own
-    filter drops the row, as for a range that is read whole.
+    filter drops the row, as for a range that is read whole. Of chosen recordings comes what they hold.
     """
     low, high = bounds.sqns
     found = []
     for span in spans:
-        places = tuple(place for place in span.session.places if bounds.nodes is None or place.node in bounds.nodes)
-        if not places or not bounds.keeps(span.session.tsi, span.session.stream):
+        if bounds.tsis is not None and span.session.tsi not in bounds.tsis:
             continue
-        session = attrs.evolve(span.session, places=places)
-        if places != span.session.places:
-            span = SessionSpan(session, max(span.first, session.oldest), min(span.end, session.next_sqn))
+        places = tuple(place for place in span.session.places if bounds.nodes is None or place.node in bounds.nodes)
         first = span.first if low is None else max(span.first, low - 1)
-        found.append(SessionSpan(session, first, span.end if high is None else min(span.end, high)))
+        end = span.end if high is None else min(span.end, high)
+        if places == span.session.places:
+            found.append(SessionSpan(span.session, first, end))
+        elif places:
+            session = attrs.evolve(span.session, places=places)
+            found += _held_spans(session, first, end)
     return found
+
+
+def _held_spans(session: ArchivedSession, first: int, end: int) -> Iterator[SessionSpan]:
+    """Yield the parts of a range that any place of a session holds. The executors lack the ranges of the cores."""
+    at = first
+    for place in sorted(session.places, key=lambda one: one.oldest):
+        begin, stop = max(at, place.oldest), min(end, place.next_sqn)
+        if begin < stop:
+            yield SessionSpan(session, begin, stop)
+            at = stop
 
 
 def _resolved(sessions: Sessions, given: Offsets, name: str, options: SourceOptions, default: int) -> dict[str, int]:

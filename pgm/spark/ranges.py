@@ -19,6 +19,7 @@ from pgm.archive.service.local_reads import read_file_ranges
 from pgm.archive.store.schema import check_version, plain
 from pgm.archive.store.selection import end_of
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
+from pgm.spark.filters import FilterBounds
 from pgm.spark.options import SourceOptions
 from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, error_from, open_range
 from pgm.spark.sessions import ArchivedSession, SessionReplica
@@ -190,8 +191,7 @@ class RangeReader:
             columns=self._columns,
             subjects=self._subjects,
             node=place.node,
-            received_from_us=self._options.bounds.received_us[0],
-            received_until_us=self._options.bounds.received_us[1],
+            **self._options.bounds.of_batches,
         )
 
     # Losses of one recorder, filled from another
@@ -241,9 +241,7 @@ class RangeReader:
         """
         least, best = end - first, None
         for place in others:
-            request = attrs.evolve(
-                self._request(place, first, end), subjects=None, received_from_us=None, received_until_us=None
-            )
+            request = attrs.evolve(self._request(place, first, end), subjects=None, **FilterBounds().of_batches)
             try:
                 table = open_range(self._options, place.location, request.to_bytes()).read_all()
                 lost = pc.sum(table.filter(pc.is_valid(table["lost"]))["count"]).as_py() or 0

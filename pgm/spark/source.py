@@ -113,7 +113,7 @@ class PgmReader(DataSourceReader):
         """Read less where filters permit it. Spark still applies all of them to the rows."""
         bounds = bounds_of(filters)
         if self._options.authority is not None:  # proofs need the rows beside those that are wanted
-            bounds = attrs.evolve(bounds, subjects=None, received_us=FilterBounds().received_us)
+            bounds = FilterBounds(tsis=bounds.tsis, nodes=bounds.nodes, sqns=bounds.sqns)
         self._options = attrs.evolve(self._options, bounds=bounds)
         return filters
 

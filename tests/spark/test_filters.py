@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import pyarrow.flight as flight
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrEqual, Not, StringStartsWith
 
@@ -22,7 +23,7 @@ from pgm.spark import register
 from pgm.spark.errors import BadOption
 from pgm.spark.filters import FilterBounds, bounds_of
 from pgm.spark.source import PgmDataSource
-from tests.spark.support.archives import archive, at, served, session
+from tests.spark.support.archives import FOR_EVER, archive, at, served, session, writing
 from tests.unit.archive.makers import SESSION, TSI_TEXT, loss, messages
 
 _EACH = 200  # messages of a batch
@@ -150,6 +151,30 @@ def test_a_loss_is_filled_by_rows_that_another_recorder_received_earlier(spark: 
         rows = register(spark).read.format("pgm").options(recorders=at(service)).load()
         found = rows.where("received BETWEEN timestamp'1970-01-01 00:00:02' AND timestamp'1970-01-01 00:00:03'")
         assert sorted(row.sqn for row in found.collect()) == list(range(100, 150))
+
+
+def test_chosen_recordings_give_what_they_hold(spark: SparkSession, tmp_path: Path) -> None:
+    for name, first, count in (("a", 0, 100), ("b", 200, 100), ("c", 0, 300)):
+        archive(tmp_path / name, [messages(first, count)], session(name))
+    with served(tmp_path) as service:
+        rows = register(spark).read.format("pgm").options(recorders=at(service)).load()
+        found = rows.where("node IN ('a', 'b')").collect()
+        assert sorted(row.sqn for row in found) == [*range(100), *range(200, 300)]
+        assert rows.where("received > timestamp'1900-01-01 00:00:00'").count() == 300
+
+
+def test_filtered_reads_of_files_notice_a_segment_that_is_gone(spark: SparkSession, tmp_path: Path) -> None:
+    parts = [_of_subject(number * _EACH, number) for number in range(4)]
+    limits = attrs.evolve(FOR_EVER, record_segment_bytes=1)
+    with writing(tmp_path / "a", limits) as add:
+        for part in parts:
+            add([part])
+    (sorted((tmp_path / "a").glob("*.arrows"))[1]).unlink()
+    with served(tmp_path) as service:
+        rows = register(spark).read.format("pgm").options(recorders=at(service), retrySeconds=0).load()
+        for where in ("subject = '/quotes/3'", "received > timestamp'1970-01-01 00:00:00'"):
+            with pytest.raises(PySparkException, match="segment is missing"):
+                rows.where(where).collect()
 
 
 def test_narrowing_takes_what_it_knows() -> None:

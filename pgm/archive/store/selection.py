@@ -36,6 +36,7 @@ class RowSelection:
         check_columns(request.columns)
         self._columns = request.columns or COLUMN_NAMES
         self._subjects = request.subjects
+        self._streams = request.streams
         self._received_us = (request.received_from_us, request.received_until_us)
         self._is_encoded = request.encoded and request.subjects is None  # Arrow cannot filter encoded columns
         self.schema: pa.Schema = served_schema(request.columns, is_encoded=self._is_encoded)
@@ -43,7 +44,7 @@ class RowSelection:
     @property
     def is_partial(self) -> bool:
         """Whether batches may be passed over."""
-        return self._subjects is not None or self._received_us != (None, None)
+        return not (self._subjects is self._streams is None and self._received_us == (None, None))
 
     def may_have(self, entry: BatchEntry) -> bool:
         """Return whether a batch may have rows that are wanted, by its description alone.
@@ -53,6 +54,8 @@ class RowSelection:
         """
         if entry.has_losses:
             return True
+        if self._streams is not None and entry.session.stream not in self._streams:
+            return False
         low, high = self._received_us
         if (low is not None and entry.received_us[1] < low) or (high is not None and entry.received_us[0] >= high):
             return False

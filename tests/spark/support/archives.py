@@ -17,7 +17,7 @@ from pgm.parameters import Parameters
 from pgm.units import SECOND
 from tests.unit.archive.makers import SESSION, append, messages
 
-_FOR_EVER = attrs.evolve(Parameters(), record_secs=100 * 365 * 24 * 3600 * SECOND)
+FOR_EVER = attrs.evolve(Parameters(), record_secs=100 * 365 * 24 * 3600 * SECOND)
 KEY = "1.2.3.4.5.6.7500@1000000"
 
 
@@ -27,9 +27,9 @@ def session(node: str = "recorder-1", **values: object) -> RecordedSession:
 
 
 @contextmanager
-def writing(directory: Path) -> Iterator[Callable[..., None]]:
+def writing(directory: Path, parameters: Parameters = FOR_EVER) -> Iterator[Callable[..., None]]:
     """Yield a function that appends synced rows to an archive."""
-    writer = ArchiveWriter(directory, _FOR_EVER, lambda *_: None)
+    writer = ArchiveWriter(directory, parameters, lambda *_: None)
 
     def add(parts: Sequence[RowBuilder], of: RecordedSession = SESSION) -> None:
         append(writer, parts, of)
