@@ -34,6 +34,7 @@ _DOCTOR_FRESH_S = 10.0  # checks read the kernel and open sockets; a fleet asks 
 _MOST_STEP = 2 * MOST_OCTETS  # octets: a topology file as JSON, and the names of nodes
 _MOST_BODY = 8192  # octets: a request to a node has 4096 at most
 _MOST_PEERS_BODY = 1 << 18  # octets: segments and addresses of all hosts
+_SETTING = ("get", "set", "release")  # requests of pgm ctl; a node has others, for pgm apply on its own host
 _GIVE_TOKEN = "start the agent with --token-file"
 
 
@@ -118,7 +119,7 @@ class AgentService:
             return _refusal(502, error.message, error.remedy)
 
     async def control(self, request: Request) -> Response:
-        """Pass a request to the control socket of a node, and return its answer."""
+        """Pass a request of `pgm ctl` to the control socket of a node, and return its answer."""
         if not self.may_change:
             return _refusal(403, "an agent without --token-file changes nothing", _GIVE_TOKEN)
         try:
@@ -128,6 +129,8 @@ class AgentService:
                 raise UsageError(
                     "`node` or `request` is missing", remedy='send {"node": NAME, "request": {"do": "get"}}'
                 )
+            if asked.get("do") not in _SETTING:
+                raise UsageError("no request that an agent passes on", remedy=f"the requests are {', '.join(_SETTING)}")
             if not any(node.name == name for node in (await self.pages.view()).nodes):
                 raise UsageError(f"no node {name[:80]!r} runs on this host", remedy="see pgm status FILE --fleet")
             path = control_path(self.topology, name)

@@ -7,6 +7,7 @@ tells what needs a restart. A request names the file from before, and is refused
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from pgm.topology.plan import plan_node
 from pgm.units import format_fraction, format_rate
 from pgm.wire.options import SourceFile
 
+MOST_FILE_OCTETS = 1 << 22  # of a file that a request names: a thousand nodes take 200 KiB
 _TAPED = "a tape is kept, which has no change of the file"
 
 
@@ -88,12 +90,14 @@ class RunningPlan:
         return {**row, "file": str(Path(plan.file).resolve()), "digest": plan.digest}
 
     def _files(self, request: Mapping[str, Any]) -> tuple[Path, Path]:
+        """Return the files of a request. Only bounded files of the node's own folder are read."""
         old, new = request.get("old"), request.get("new", self.plan.file)
         if not isinstance(old, str) or not isinstance(new, str):
             raise UsageError(
                 "`old` or `new` is no path", remedy='as in {"do": "check", "old": "tree.toml", "new": "new.toml"}'
             )
-        return Path(old), Path(new)
+        own = Path(self.plan.file).resolve()
+        return _beside(own, old), _beside(own, new)
 
     def _fixed_and_in_place(
         self, old: NodePlan, new: NodePlan, *, is_return: bool = False
@@ -196,6 +200,25 @@ def answers_with_file(plan: NodePlan, driver: NodeDriver) -> Callable[[Mapping[s
         return (running.answer if request.get("do") in _VERBS else settings)(request, requester)
 
     return answer
+
+
+def _beside(own: Path, name: str) -> Path:
+    """Return the path of a bounded regular file in the folder of `own`, which a reader cannot block on.
+
+    Every other path has one answer, which does not tell whether the path exists. Raises `UsageError`.
+    """
+    try:
+        path = Path(name).resolve()
+        if path.parent == own.parent:
+            found = path.stat()
+            if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_FILE_OCTETS:
+                return path
+    except (OSError, ValueError, RuntimeError):  # also a loop of links, and a null character
+        pass
+    raise UsageError(
+        f"{name[:80]!r} is no file of at most {MOST_FILE_OCTETS >> 20} MiB beside {own.name}",
+        remedy=f"name a topology file in {own.parent}",
+    )
 
 
 def _named(found: list[Difference]) -> str:

@@ -192,6 +192,10 @@ def _withstands_the_hostile(port: int) -> None:
         [],
         {"node": "../source", "request": {"do": "get"}},
         {"node": "source", "request": {"do": "sing"}},
+        {"node": "source", "request": {"do": "file"}},  # requests of pgm apply, which only its own host may make
+        {"node": "source", "request": {"do": "check", "old": "/dev/null"}},
+        {"node": "source", "request": {"do": "reload", "old": ["get"]}},
+        {"node": "source", "request": {"do": ["get"]}},
     ):
         body = json.dumps(value).encode()
         answer = _request(port, _asked("POST", "/fleet/v1/control", f"Content-Length: {len(body)}", body=body))
