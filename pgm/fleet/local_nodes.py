@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from pgm.net.control.control_socket import ask_control
 from pgm.net.control.status_socket import ask_status
 
 _POLL_S = 0.1
+_GONE = (errno.ECONNREFUSED, errno.ENOENT)  # a killed process leaves its socket
 _CONTROL, _SUPERVISORS = "*.ctl", "*.sup"
 
 
@@ -31,7 +32,7 @@ class HostNodes(Protocol):
     """Nodes of one tree on one host."""
 
     def running(self) -> dict[str, RunningFile]:
-        """Return the nodes that run, with their files."""
+        """Return the nodes that run, with their files. Raises `ProcessError` for a node that does not answer."""
 
     def ask(self, node: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of a node. Raises `ProcessError`, and `UsageError` if it refuses."""
@@ -59,32 +60,37 @@ class LocalNodes:
         return folder_of(self.topology, sockets)
 
     def running(self) -> dict[str, RunningFile]:
-        """Return the nodes that answer, with their files."""
-        found: dict[str, RunningFile] = {}
-        for path in sockets_in(self._folder(_CONTROL), _CONTROL):
-            with contextlib.suppress(ProcessError):  # a killed process leaves its socket
-                row = ask_control(path, {"do": "file"})
-                found[row["node"]] = RunningFile(row["file"], row["digest"])
-        return found
+        """Return the nodes that run, with their files. Raises `ProcessError` for a node that does not answer."""
+        rows = [row for _, row in self._answers(_CONTROL, "file")]
+        return {row["node"]: RunningFile(row["file"], row["digest"]) for row in rows}
+
+    def _answers(self, sockets: str, verb: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield the answers of all processes with a socket. Raises `ProcessError` if one runs and does not answer."""
+        for path in sockets_in(self._folder(sockets), sockets):
+            try:
+                row = ask_control(path, {"do": verb})
+            except ProcessError as error:
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno in _GONE:
+                    continue
+                raise ProcessError(
+                    f"{path.stem} does not answer: {error.__cause__ or error.message}",
+                    remedy="wait until it answers (see pgm status), or end it, and ask again",
+                ) from error
+            yield path, row
 
     def ask(self, node: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of a node. Raises `ProcessError`, and `UsageError` if it refuses."""
         return ask_control(self._folder(_CONTROL) / f"{node.replace('/', '_')}.ctl", dict(request))
 
     def supervised(self) -> dict[str, Path]:
-        """Return the supervisor of each node that a `pgm up` of this host runs."""
+        """Return the supervisor of each node that a `pgm up` of this host runs, starts or stops."""
         found: dict[str, Path] = {}
-        for path in sockets_in(self._folder(_SUPERVISORS), _SUPERVISORS):
-            with contextlib.suppress(ProcessError):
-                found |= dict.fromkeys(ask_control(path, {"do": "nodes"})["nodes"], path)
+        for path, row in self._answers(_SUPERVISORS, "nodes"):
+            found |= dict.fromkeys([*row["nodes"], *row["busy"]], path)
         return found
 
     def _supervisor(self) -> Path | None:
-        for path in sockets_in(self._folder(_SUPERVISORS), _SUPERVISORS):
-            with contextlib.suppress(ProcessError):
-                ask_control(path, {"do": "nodes"})
-                return path
-        return None
+        return next((path for path, _ in self._answers(_SUPERVISORS, "nodes")), None)
 
     def has_supervisor(self) -> bool:
         """Return whether a `pgm up` of this tree runs here."""
