@@ -19,6 +19,7 @@ from aggregator.session import AggregatorSession
 from pgm.core.effects import NOTHING, Effect, Effects, closed_up
 from pgm.core.element.element import ElementCore
 from pgm.core.element.setup import ElementSetup
+from pgm.core.in_place import Neighbours
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
@@ -34,6 +35,11 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         # The generator draws the times of polls and of their answers.
         super().__init__(setup, parameters, rng or random.Random(setup.up.address))
         self._caches = RelayCaches(setup, parameters)
+
+    def change(self, neighbours: Neighbours, parameters: Parameters, now_ns: int) -> None:
+        """Take other neighbours and parameters in place."""
+        super().change(neighbours, parameters, now_ns)
+        self._caches.set_rate(parameters.txw_max_rte, now_ns)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take the packets of one read."""

@@ -45,6 +45,11 @@ class RelayCaches:
         outlets = Outlets(context, packets, downs, pacers, history_pacer, self._setup.children)
         return RelayCache(context, self._setup, packets, outlets, keeps=self._keeps)
 
+    def set_rate(self, rate: int, now_ns: int) -> None:
+        """Set the rate on each segment, in octets a second, and the share of repairs in it."""
+        for pacer in self._pacers.values():
+            pacer.set_rate(rate, now_ns)
+
     def close_session(self, session: RelayCache) -> None:
         """Release the packets of a session that has ended."""
         self._cache.close_session(session.packets)
@@ -57,14 +62,22 @@ class RelayCache:
         self, context: SessionContext, setup: ElementSetup, packets: SessionCache, outlets: Outlets, *, keeps: bool
     ) -> None:
         self._counters = context.counters
+        self._parameters = context.parameters
         self.packets = packets
         self._outlets = outlets
         self._keeps = keeps
         self._conflicts = CacheConflicts(context, packets)
         self._end = 0  # after the newest sqn that was kept
-        # An NCF makes the repairers of the segment repair at once. The relay waits long enough to hear their repairs.
+        self._hold_ns: dict[int, int] = {}
+        self.change(setup)
+
+    def change(self, setup: ElementSetup) -> None:
+        """Take the repairers of each segment, and how long they may take, as they are now.
+
+        An NCF makes the repairers of a segment repair at once. The relay waits long enough to hear their repairs.
+        """
         repairers = Counter(down.index for down in setup.homes.values())
-        hold_ns = context.parameters.rdata_hold_ivl
+        hold_ns = self._parameters.rdata_hold_ivl
         self._hold_ns = {index: hold_ns * (1 + number) for index, number in repairers.items()}
 
     @property

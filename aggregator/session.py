@@ -83,6 +83,7 @@ class AggregatorSession:
         self._routes.change(self._setup)
         self.nak_limits.change(now_ns)
         self.history.change(self._setup)
+        self.cache.change(self._setup)
 
     @property
     def is_over(self) -> bool:

@@ -234,10 +234,10 @@ class Parameters:
     spmr_spm_ivl: int = _ivl(SECOND, _RECEIVER, "13.5", "Wait for an SPM before the next SPMR.", low=MILLISECOND)
 
     # Answering NAKs (RFC 5.2, 5.3)
-    rdata_hold_ivl: int = _ivl(MILLISECOND, _SERVERS, "5.3", "Delay of RDATA that collects NAKs: about the round trip of the subnet. Repairs that fill a train are not delayed. While data leave, the last 1 ms of the delay is skipped.", high=SECOND)
+    rdata_hold_ivl: int = _ivl(MILLISECOND, _PARENTS, "5.3", "Delay of RDATA that collects NAKs: about the round trip of the subnet. Repairs that fill a train are not delayed. While data leave, the last 1 ms of the delay is skipped.", high=SECOND)
     rdata_ignore_ivl: int = _ivl(10 * MILLISECOND, _SERVERS, "5.3", "After a repair, further NAKs for the same sqn are confirmed and not served for this long. Within ten subnet round trips a NAK that crossed the repair arrives. The value must be below every receiver's nak_rdata_ivl.", high=SECOND)
     unicast_repair_min_sqns: int = _count(252, ("source", "repairer", "aggregator"), "-", "Minimum length of a range that one receiver alone requests, such as after its interface was down, to be repaired by unicast to that receiver. Its neighbours have the packets. The default is four NAK lists: a shorter range costs the neighbours little, and is rather the loss of several nodes. Only receivers whose addresses the topology names. 0: repairs are multicast.", low=0)
-    rdata_share: float = _row(Unit.FRACTION, 0.25, _SERVERS, "5.1.3", "Share of txw_max_rte that repairs may take on each segment.", low=0.001, high=1.0)
+    rdata_share: float = _row(Unit.FRACTION, 0.25, _PARENTS, "5.1.3", "Share of txw_max_rte that repairs may take on each segment.", low=0.001, high=1.0)
     ncf_ivl: int = _ivl(5 * MILLISECOND, _PARENTS, "5.2", "Minimum interval between NCFs for identical NAKs. The first NCF goes at once.", high=SECOND)
 
     # Asking for repairs (RFC 6.3)

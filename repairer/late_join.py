@@ -50,10 +50,12 @@ class RepairerHistory:
         self._above = UpstreamHistory(context, state, setup.keepers, functools.partial(asker.home_of, home=setup.up))
         self._pacers: dict[int, Pacer] = {}
 
-    def change(self, setup: ElementSetup) -> None:
-        """Ask other nodes for history from the next request on."""
+    def change(self, setup: ElementSetup, now_ns: int) -> None:
+        """Ask other nodes for history from the next request on, and send it at the rate as it is now."""
         self._above.change(setup.keepers)
         self.resume.change(setup)
+        for pacer in self._pacers.values():
+            pacer.set_rate(self._parameters.txw_max_rte, now_ns)
 
     @property
     def deadline_ns(self) -> int:

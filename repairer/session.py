@@ -85,7 +85,7 @@ class RepairerSession:
         """Take the setup and the parameters as they are now."""
         self.upstream.change(self._setup, self._parameters)
         self.nak_limits.change(now_ns)
-        self.history.change(self._setup)
+        self.history.change(self._setup, now_ns)
 
     @property
     def is_over(self) -> bool:

@@ -14,7 +14,6 @@ within a share may exceed it, because a share may be smaller than one request.
 from __future__ import annotations
 
 from pgm.core.session_context import SessionContext
-from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.formats import Nla
 
@@ -25,22 +24,20 @@ class FairShare:
     """Shares of the askers at one node, or of a `part` of its repairs."""
 
     def __init__(self, context: SessionContext, part: int = 1) -> None:
-        parameters = context.parameters
+        self._parameters = parameters = context.parameters
         self._counters = context.counters
         self._ivl = parameters.brake_burst_ivl
         self._part = part
-        self.octets = self._octets_of(parameters)  # of all askers in one interval
         self._limit = parameters.max_children
         self._spent: dict[Nla, int] = {}  # octets in this interval
         self._before: dict[Nla, int] = {}  # the same of the previous interval
         self._interval = -1
 
-    def _octets_of(self, parameters: Parameters) -> int:
+    @property
+    def octets(self) -> int:
+        """Return the octets of all askers in one interval, at the rate as it is now."""
+        parameters = self._parameters
         return int(parameters.rdata_share * parameters.txw_max_rte) * self._ivl // (SECOND * self._part)
-
-    def change(self, parameters: Parameters) -> None:
-        """Take the rate of other parameters."""
-        self.octets = self._octets_of(parameters)
 
     def has_others(self, asker: Nla, now_ns: int) -> bool:
         """Return whether others have asked in this interval or the one before."""

@@ -68,7 +68,6 @@ class _Newcomers:
         """Take the budgets of other parameters."""
         ivl = parameters.brake_burst_ivl
         self.naks.change(parameters.child_nak_rte, ivl, now_ns)
-        self._own.change(parameters)
         self._rest.change(max(1, self._own.octets * SECOND // ivl), ivl, now_ns)
 
     def has_proof(self, known: _Child, now_ns: int) -> bool:
@@ -115,8 +114,6 @@ class NakLimits:
         self._naks.change(parameters.session_nak_rte, burst_ns, now_ns)
         self._ncfs.change(parameters.session_ncf_rte, burst_ns, now_ns)
         self._newcomers.change(parameters, now_ns)
-        for share in (self._shares, self._upward):
-            share.change(parameters)
 
     def askers(self) -> list[AskerStatus]:
         """Return the remembered children that have requested the most packets."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.element.setup import ElementSetup
+from pgm.core.in_place import Neighbours
 from pgm.units import MIB, SECOND
 from pgm.wire.formats import PacketType
-from tests.rfc.bench import LAN, SOURCE, UP, A, B, Bench
-from tests.unit.core.makers import MS, data_train
+from tests.rfc.bench import EXACT, LAN, SOURCE, UP, A, B, Bench
+from tests.unit.core.makers import MS, data_train, parameters
 
 T = PacketType
 LOCAL = "10.1.0.7"  # a repairer of segment A
@@ -105,6 +106,29 @@ def test_relay_cache_repairs_take_what_forwarded_repairs_leave() -> None:
     later = {(send.segment.name, item.wire_sqn): at - began for at, send, item in node.sent(T.RDATA)[1:]}
     assert later["b", 26] < 10 * MS
     assert later["a", 25] > 2 * SECOND  # 28 kB at 10 kB/s
+
+
+def test_relay_cache_repairs_at_the_rate_of_a_changed_file() -> None:
+    """28 kB at 10 kB/s, the rate of the start, take seconds."""
+    node = relay(txw_max_rte=40_000, rdata_share=0.25)
+    node.hear(data_train(range(20, 40), size=1400), UP, SOURCE)
+    faster = EXACT | {"relay_cache_ivl": SECOND, "txw_max_rte": 4_000_000, "rdata_share": 0.5}
+    node.core.change(Neighbours(), parameters(**faster), node.now)
+    node.log.clear()
+    node.nak(A, *range(20, 40))
+    node.wait(50 * MS)
+    assert sum(len(sqns) for _, sqns in node.where(T.RDATA)) == 20
+
+
+def test_relay_cache_waits_for_the_repairers_of_a_changed_file() -> None:
+    setup = ElementSetup(UP, (A, B), parents=(SOURCE,), repairers=((LOCAL,), ()))
+    node = Bench(setup=setup, relay_cache_ivl=SECOND, rdata_hold_ivl=10 * MS).begin()
+    now = Neighbours(parents=(SOURCE,), repairers=((LOCAL, "10.1.0.8"), ()))
+    node.core.change(now, parameters(**EXACT | {"relay_cache_ivl": SECOND, "rdata_hold_ivl": 20 * MS}), node.now)
+    began = node.now
+    node.nak(A, 5)
+    node.wait(SECOND // 2)
+    assert [at - began for at, _, _ in node.sent(T.RDATA)] == [60 * MS]
 
 
 def test_relay_cache_counts_what_it_lacked_and_refuses_a_jump() -> None:

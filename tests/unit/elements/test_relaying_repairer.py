@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import Effect, Send
 from pgm.core.element.setup import ElementSetup
+from pgm.core.in_place import Neighbours
 from pgm.core.segment import Channel, Segment
 from pgm.core.structures.ranges import merged
 from pgm.units import SECOND
@@ -44,7 +46,7 @@ PACKETS = 640
 def repairer() -> RepairerCore:
     """One that holds the sqns from 0 on and owes nothing."""
     setup = ElementSetup(UP, (LEFT, RIGHT), parents=(SOURCE,))
-    made = RepairerCore(setup, SETTINGS, random.Random(1))
+    made = RepairerCore(setup, attrs.evolve(SETTINGS), random.Random(1))
     for first in range(0, PACKETS, 64):
         made.receive(data_train(range(first, first + 64), size=SIZE), Channel(UP, True), SOURCE, SECOND)
     made.receive(train_of(spm_packet(1, 0, PACKETS - 1)), Channel(UP, True), SOURCE, SECOND)
@@ -58,6 +60,14 @@ def repairer_that_lacks(first: int, end: int) -> RepairerCore:
     for held in (range(first), range(end, PACKETS)):
         made.receive(data_train(held, size=20), Channel(UP, True), SOURCE, SECOND)
     return made
+
+
+def test_rate_of_history_follows_a_changed_file(repairer: RepairerCore) -> None:
+    (session,) = repairer.sessions
+    pacer = session.history.pacer(LEFT)
+    faster = parameters(txw_max_rte=4 * RATE, rdata_share=SHARE)
+    repairer.change(Neighbours(), faster, SECOND)
+    assert (pacer.rate, pacer.repairs.rate) == (4 * RATE, round(4 * RATE * faster.join_share))
 
 
 def ask(repairer: RepairerCore, segment: Segment, first: int, count: int, now_ns: int) -> None:

@@ -64,6 +64,11 @@ def test_parameter_that_no_part_reads_is_no_difference() -> None:
     assert changed("east-1", cache_secs=1) == []
 
 
+def test_aggregator_takes_the_rate_of_its_own_repairs() -> None:
+    """A relaying aggregator repairs from its cache."""
+    assert changed("east-aggregator", rdata_share=0.4, rdata_hold_ivl=3_141_593) == ["", ""]
+
+
 def test_new_repairer_changes_its_neighbours_in_place() -> None:
     new = plan_all(loads(with_second_repairer()))
     found = {one.name: one for one in differences(PLANS["east-1"], new["east-1"])}
