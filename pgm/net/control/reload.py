@@ -174,7 +174,8 @@ class RunningPlan:
         try:
             wanted = plan_node(load_checked(plan.file), plan.name)
             fixed, in_place = self._fixed_and_in_place(plan, wanted)
-            self._take(merged(plan, wanted))
+            if not (plan.tape and fixed):  # a taped core takes nothing of the file, so its plan and digest stay, too
+                self._take(merged(plan, wanted))
             changes = self._set_from(wanted, "a reload of the file")
         except (PgmError, OSError) as error:
             told = f"{error.message}; {error.remedy}" if isinstance(error, PgmError) else str(error)

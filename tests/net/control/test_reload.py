@@ -1,13 +1,15 @@
-"""Requests for changes of the topology file."""
+"""Requests for changes of the topology file: the files that a node reads, and a node that keeps a tape."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import attrs
 import pytest
 
-from pgm.core.effects import Effect, Effects
+from pgm.core.effects import Effect, Effects, Notice
+from pgm.core.source.source import SourceCore
 from pgm.errors import UsageError
 from pgm.net.control.reload import MOST_FILE_OCTETS, RunningPlan
 from pgm.net.driver.trio_driver import TrioDriver
@@ -16,14 +18,19 @@ from pgm.net.link.node_links import NodeLinks
 from pgm.topology.load import load
 from pgm.topology.plan import plan_node
 from tests.net.support.places import Place, one_segment
+from tests.reference import DATA_PORT
 from tests.unit.core.source.sources import source
 
 
-class _Nothing:
-    """Application that takes nothing."""
+class _Notices:
+    """Application that keeps notices."""
+
+    def __init__(self) -> None:
+        self.kept: list[Notice] = []
 
     def take(self, effect: Effect) -> None:
-        raise AssertionError(effect)
+        assert isinstance(effect, Notice)
+        self.kept.append(effect)
 
     def after(self) -> Effects:
         return ()
@@ -50,10 +57,21 @@ def test_request_reads_bounded_regular_files_of_the_folder_alone(tmp_path: Path)
     assert not row["restart"]
 
 
-def running_plan(folder: Path) -> tuple[RunningPlan, Path]:
+def test_node_that_keeps_a_tape_still_has_its_old_file_after_a_hangup(tmp_path: Path) -> None:
+    """The core takes nothing, so no status may report the digest of the new file."""
+    running, file = running_plan(tmp_path, tape="tapes", notices=(notices := _Notices()))
+    before = running.plan
+    file.write_text(file.read_text().replace('window = "10s"', 'window = "20s"'))
+    running.reload()
+    assert running.plan is before
+    told = {notice.code: notice.text for notice in notices.kept}
+    assert "txw_secs" in told["reload-restart"]
+
+
+def running_plan(folder: Path, *, tape: str = "", notices: _Notices | None = None) -> tuple[RunningPlan, Path]:
     """Return the plan of a source that runs, and its file."""
     file = folder / "tree.toml"
-    file.write_text(one_segment(Place(1)))
-    plan = plan_node(load(file), "source")
-    driver = TrioDriver(source(), TrioReads(NodeLinks(())), _Nothing())
-    return RunningPlan(plan, driver), file
+    file.write_text(one_segment(Place(1), rate="200Mbit/s").replace("7500", str(DATA_PORT)))
+    plan = attrs.evolve(plan_node(load(file), "source"), tape=tape)
+    core: SourceCore = source()  # type: ignore[no-untyped-call]
+    return RunningPlan(plan, TrioDriver(core, TrioReads(NodeLinks(())), notices or _Notices())), file
