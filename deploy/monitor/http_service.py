@@ -134,7 +134,8 @@ class PageService:
 class AccessControl:
     """ASGI middleware that checks the token or the node of the client, limits requests and adds headers.
 
-    A client sends `token` as `Authorization: Bearer TOKEN`. A browser sends it as the password of any user name. With
+    A client sends `token` as `Authorization: Bearer TOKEN`. A browser sends it as the password of any user name, which
+    serves to read only: a browser that knows the password would send it with changes by pages of others, too. With
     `gate` nodes need no token, except for changes by nodes that the gate does not name.
     """
 
@@ -170,7 +171,8 @@ class AccessControl:
                 return True
         elif scope["path"] == _OPEN or (self._token is None and self._gate is None):
             return True
-        return self._token is not None and _carries(self._token, Headers(scope=scope))
+        is_change = scope["method"] not in _READING
+        return self._token is not None and _carries(self._token, Headers(scope=scope), is_change=is_change)
 
     def _refusal(self) -> Response:
         if self._token is None:
@@ -190,10 +192,10 @@ def _with_headers(send: Send) -> Send:
     return sending  # type: ignore[return-value]
 
 
-def _carries(token: str, headers: Headers) -> bool:
+def _carries(token: str, headers: Headers, *, is_change: bool) -> bool:
     kind, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip()
-    if kind.lower() == "basic":
+    if kind.lower() == "basic" and not is_change:
         try:
             given = base64.b64decode(given, validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
