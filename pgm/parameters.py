@@ -524,6 +524,7 @@ def legacy(_inputs: ProfileInputs) -> dict[str, Any]:
         "relay_takeover_ivl": 70 * SECOND,
         "nak_elim_ivl": 100 * MILLISECOND,
         "private_options": False,
+        "unicast_repair_min_sqns": 0,
     }
 
 

@@ -156,3 +156,8 @@ def test_row_refuses_unsuitable_numbers(key, value):
         ROWS[key].take(value)
     assert key in caught.value.message
     assert caught.value.remedy
+
+
+def test_a_stream_for_other_implementations_has_no_repairs_by_unicast():
+    """Other implementations skip OPT_PGM_ASKER, so a second receiver would wait in vain."""
+    assert PROFILES["legacy"](ProfileInputs())["unicast_repair_min_sqns"] == 0

@@ -25,7 +25,7 @@ from pgm.wire.formats import Nla
 
 _MOST_RANGES = 8  # of a segment, fewer than nodes that get repairs by unicast at a time
 _MOST_PARTS = 256  # of the packets that were sent in a range; beyond, what lies between counts as sent
-_WAITS = 2  # of nak_max_ivl, within which a silent second node has asked again
+_WAITS = 2  # longest waits of a receiver, within which a node that got nothing has asked again
 
 
 @attrs.define(eq=False)
@@ -66,7 +66,7 @@ class LoneAskers:
         self._counters: Counters = context.counters
         self._receivers = children.addresses - children.elements - {segment.address}
         self._least = parameters.unicast_repair_min_sqns if self._receivers else 0
-        self._lasts_ns = _WAITS * parameters.nak_max_ivl
+        self._lasts_ns = _WAITS * max(parameters.nak_max_ivl, parameters.nak_rdata_ivl)
         self._ranges: list[_AskedRange] = []
 
     def concerns(self, asked: int) -> bool:
@@ -133,9 +133,10 @@ class LoneAskers:
 
 
 def _divided(spans: Sequence[Span], sent: Sequence[Span], one: Responder, now_ns: int) -> tuple[list[Span], list[Span]]:
-    """Return the spans for the child alone, and those that were sent to it before, in vain."""
-    alone = without(spans, sent)
-    for_all: list[Span] = []
-    for first, end in without(spans, alone):
-        (alone if one.has_repaired_or_owes(first, end, now_ns) else for_all).append((first, end))
-    return merged(alone), for_all
+    """Return the spans for the child alone, and those that were sent to it before, in vain.
+
+    Packets whose repairs are owed or on their way stay with the child: a request for these is an echo.
+    """
+    before = without(spans, without(spans, sent))
+    for_all = [gap for first, end in before for gap in one.unanswered(first, end, now_ns)]
+    return without(spans, for_all), for_all

@@ -16,7 +16,7 @@ from pgm.core.repair.fair_share import FairShare
 from pgm.core.repair.recent_repairs import RecentRepairs
 from pgm.core.segment import Segment
 from pgm.core.session_context import SessionContext
-from pgm.core.structures.ranges import RangeTable, Span, SqnRange, merged
+from pgm.core.structures.ranges import RangeTable, Span, SqnRange, merged, without
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.data_packets import as_rdata, build_rdata
 from pgm.wire.formats import Nla
@@ -88,6 +88,11 @@ class Responder:
         """Return whether any of `first` to `end - 1` is owed, or was repaired so lately that a request is an echo."""
         self._recent_repairs.expire(now_ns)
         return self.owes(first, end) or self._recent_repairs.overlaps(first, end)
+
+    def unanswered(self, first: int, end: int, now_ns: int) -> list[Span]:
+        """Return the sqns among `first` to `end - 1` that are neither owed nor were repaired lately."""
+        self._recent_repairs.expire(now_ns)
+        return without(self._recent_repairs.uncovered(first, end), self.owed_within(first, end))
 
     def request(
         self, spans: Sequence[Span], now_ns: int, hold_ns: int | None = None, asker: Nla | None = None

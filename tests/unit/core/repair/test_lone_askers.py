@@ -68,6 +68,28 @@ def test_a_long_range_of_one_child_goes_to_it_alone() -> None:
     assert parent.ones[DESK].pending_sqns == 300 - 107
 
 
+def test_a_child_that_hears_no_unicast_gets_multicast_while_its_parent_still_sends() -> None:
+    """Only what has just left and what is still owed to it are echoes, not all that lies between."""
+    parent, one = Parent.of(), DESK
+    assert parent.on_nak([(0, 1000)], one, 0) == []
+    for at_ms in range(30):
+        assert parent.ones[one].next_train(1 << 20, 0, at_ms * MS, 20) is not None
+    sent, echoes = 1000 - parent.ones[one].pending_sqns, 9 * 20
+    assert echoes < sent < 1000
+    for_all = parent.on_nak([(0, 1000)], one, 30 * MS)
+    assert for_all == [(0, sent - echoes)]
+    assert parent.ones[one].pending_sqns == 1000 - sent
+
+
+@pytest.mark.parametrize(("rdata_ivl", "max_ivl"), [(SECOND, 20 * MS), (20 * MS, SECOND)])
+def test_a_range_is_known_until_its_child_has_asked_again(rdata_ivl: int, max_ivl: int) -> None:
+    """A receiver waits for the longer of both before it asks again."""
+    parent = Parent.of(nak_rdata_ivl=rdata_ivl, nak_max_ivl=max_ivl)
+    assert parent.on_nak([(0, 300)], DESK, 0) == []
+    parent.repair(10 * MS)
+    assert parent.on_nak([(0, 300)], DESK, SECOND + 100 * MS) == [(0, 300)]
+
+
 def test_repair_beyond_the_share_is_not_taken_for_one_in_vain() -> None:
     """At a low rate most of the request is dropped: nothing of that was sent, so the child may be served alone again."""
     parent = Parent.of(txw_max_rte=50_000)
