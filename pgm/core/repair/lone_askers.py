@@ -81,14 +81,12 @@ class LoneAskers:
         self._ranges = [known for known in self._ranges if known.until_ns > now_ns]
         whole = merged(spans)
         is_long = max(end - first for first, end in whole) >= self._least
-        hull = SqnRange(whole[0][0], whole[-1][1])
-        known = self._known(hull, asker, responders, now_ns, is_long=is_long)
+        known = self._known(whole, asker, responders, now_ns, is_long=is_long)
         if known is None:
             return spans
         one = responders.to_one(asker)
         known.note_sent(one)
         alone, for_all = _divided(whole, known.sent, one, now_ns)
-        known.widen(hull)
         if alone:
             owed = one.pending_sqns
             for_all += one.request(alone, now_ns, asker=asker)
@@ -104,9 +102,10 @@ class LoneAskers:
         )
 
     def _known(
-        self, hull: SqnRange, child: Nla, responders: Responders, now_ns: int, *, is_long: bool
+        self, asked: list[Span], child: Nla, responders: Responders, now_ns: int, *, is_long: bool
     ) -> _AskedRange | None:
         """Return the range that this child alone asks for; None if the repairs are for the segment."""
+        hull = SqnRange(asked[0][0], asked[-1][1])
         near = [known for known in self._ranges if known.first <= hull.end and hull.first <= known.end]
         if not near:
             may_be_alone = is_long and child in self._receivers and len(self._ranges) < _MOST_RANGES
@@ -117,6 +116,7 @@ class LoneAskers:
             return None  # a few packets, which another child lost for itself
         whole, *others = near
         self._ranges = [known for known in self._ranges if known not in near] + [whole]
+        whole.widen(hull)
         whole.until_ns = now_ns + self._lasts_ns
         for known in others:
             whole.widen(known)
@@ -126,8 +126,8 @@ class LoneAskers:
             return whole
         for other in children - {child, None}:
             assert other is not None
-            responders.to_one(other).heard_repair(hull.first, hull.end, now_ns)  # the repair for all serves it, too
-        whole.widen(hull)
+            for first, end in asked:  # the repair for all serves the other child, too
+                responders.to_one(other).heard_repair(first, end, now_ns)
         whole.child = None
         return None
 

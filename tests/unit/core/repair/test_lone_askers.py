@@ -122,6 +122,14 @@ def test_a_second_child_makes_the_repair_multicast(second: Nla) -> None:
     assert parent.on_nak([(0, 300)], DESK, at_ns) == []
 
 
+def test_a_second_child_leaves_the_first_what_lies_between_its_own_losses() -> None:
+    parent = Parent.of()
+    parent.on_nak([(0, 900)], DESK, 0)
+    asked = [(0, 200), (700, 900)]
+    assert parent.on_nak(asked, OTHER, MS) == asked
+    assert parent.ones[DESK].owed_within(0, 900) == [(200, 700)]
+
+
 def test_a_few_packets_of_another_child_do_not_end_it() -> None:
     parent = Parent.of()
     parent.on_nak([(0, 500)], DESK, 0)
