@@ -149,7 +149,8 @@ class PacketIntake:
             return
         for part in parts:
             for request, segment in self._wanted.came(part.first, part.end):
-                responder = self.outlets.responder(segment, request.joiner, is_history=False)
+                is_history = request.joiner is not None
+                responder = self.outlets.responder(segment, request.joiner, is_history=is_history)
                 responder.request([(request.first, request.end)], now_ns, 0)
 
     def no_longer_wanted(self, first: int, end: int) -> Iterator[Segment]:

@@ -94,13 +94,6 @@ class LoneAskers:
         known.owed = one.owed_within(known.first, known.end)
         return merged(for_all)
 
-    def owes(self, first: int, end: int, to_one: Callable[[Nla], Responder]) -> bool:
-        """Return whether any of `first` to `end - 1` is owed to a child alone."""
-        return any(
-            known.child is not None and known.first < end and first < known.end and to_one(known.child).owes(first, end)
-            for known in self._ranges
-        )
-
     def _known(
         self, asked: list[Span], child: Nla, responders: Responders, now_ns: int, *, is_long: bool
     ) -> _AskedRange | None:

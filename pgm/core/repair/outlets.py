@@ -67,7 +67,10 @@ class Outlets:
         self.pacers = {segment.index: pacer for segment, pacer in zip(downs, pacers, strict=True)}
         self._history_pacer = history_pacer
         self._counters = context.counters
-        self._outlets = {(segment.index, TO_ALL): self._outlet(segment, TO_ALL, is_history=False) for segment in downs}
+        # By segment, node, and whether the repairs are history. A late joiner's own losses do not wait for its history.
+        self._outlets: dict[tuple[int, Nla | None, bool], Outlet] = {
+            (segment.index, TO_ALL, False): self._outlet(segment, TO_ALL, is_history=False) for segment in downs
+        }
         self._lone_askers = {segment.index: LoneAskers(context, children, segment) for segment in downs}
 
     def _outlet(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
@@ -91,15 +94,22 @@ class Outlets:
 
     def to_all(self, segment: Segment) -> Responder:
         """Return the responder for all nodes of a segment."""
-        return self._outlets[segment.index, TO_ALL].responder
+        return self._outlets[segment.index, TO_ALL, False].responder
 
     def responder(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Responder:
         """Return the responder for a segment, for its late joiners, or for one node."""
-        outlet = self._outlets.get((segment.index, to))
+        key = segment.index, to, is_history
+        outlet = self._outlets.get(key)
         if outlet is None:
             self._keep_bound()
-            outlet = self._outlets[segment.index, to] = self._outlet(segment, to, is_history=is_history)
+            outlet = self._outlets[key] = self._outlet(segment, to, is_history=is_history)
         return outlet.responder
+
+    def owes(self, first: int, end: int) -> bool:
+        """Return whether any of `first` to `end - 1` is owed, other than as history."""
+        return any(
+            outlet.responder.owes(first, end) for (_, _, is_history), outlet in self._outlets.items() if not is_history
+        )
 
     def take_alone(self, spans: list[Span], asked: int, segment: Segment, asker: Nla, now_ns: int) -> list[Span]:
         """Owe what a child alone requests by unicast; see `LoneAskers`. Return the spans that are for the segment."""

@@ -87,6 +87,10 @@ class SourceHistory:
         """Return the repairs for one node, which are paced like all repairs."""
         return self._outlets.responder(self._segment, child, is_history=False)
 
+    def owes_alone(self, first: int, end: int) -> bool:
+        """Return whether a repair of any of `first` to `end - 1` is owed to one node alone. History does not count."""
+        return self._outlets.owes(first, end)
+
     def joiner(self) -> Nla | None:
         """Return the only joiner, who gets NCFs alone; None if all receivers get them."""
         return self._server.alone(self._segment)

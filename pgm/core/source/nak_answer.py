@@ -107,7 +107,7 @@ class NakAnswerer:
 
     def owes(self, first: int, end: int) -> bool:
         """Return whether a repair of any of `first` to `end - 1` is owed, to the segment or to a child alone."""
-        return self.responder.owes(first, end) or self._lone_askers.owes(first, end, self.history.responder_of)
+        return self.responder.owes(first, end) or self.history.owes_alone(first, end)
 
     def _take_alone(self, spans: list[Span], asked: int, peer: Nla, now_ns: int) -> list[Span]:
         """Owe what a child alone requests by unicast. Return the spans that are for the segment."""

@@ -35,6 +35,7 @@ class SingleSendLane:
         self._counters = context.counters
         self._ncf_sender = naks.ncfs
         self._responder = naks.responder
+        self._owes = naks.owes
         self._deadline_ns = deadline_ns
         self._is_open = is_open
         # When the next packet may follow the last, if nothing else happened since: room for it is already confirmed.
@@ -61,9 +62,7 @@ class SingleSendLane:
         due_ns = min(sending.schedule.deadline_ns, self._ncf_sender.deadline_ns, self._responder.deadline_ns)
         if not self._is_open or not sending.blocked_until_ns <= now_ns < due_ns:
             return None
-        if sending.pacer.packet_ready_at > now_ns or not self._window.has_room_alone(
-            payload, now_ns, self._responder.owes
-        ):
+        if sending.pacer.packet_ready_at > now_ns or not self._window.has_room_alone(payload, now_ns, self._owes):
             return None
         return self._window.number_alone(payload)
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from deploy.bench.peers.repair_watch import SourceWatch
+from pgm.core.named_children import NamedChildren
 from pgm.core.segment import Channel, Segment
 from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
+from pgm.core.source.source import SourceCore
 from pgm.units import SECOND
 from pgm.wire.control_packets import encode
 from pgm.wire.formats import PacketType
@@ -18,12 +20,13 @@ from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import (
     BY_UNICAST,
     MS,
+    PEER,
     SEGMENT,
     parameters,
     sent_control,
     sent_sqns,
 )
-from tests.unit.core.source.sources import QUIET, START, nak, source, with_data
+from tests.unit.core.source.sources import QUIET, START, nak, receive, run, source, with_data
 
 T = PacketType
 # Whole nanoseconds an octet: what trains cost does not depend on how they are cut.
@@ -131,3 +134,17 @@ def test_it_is_not_taken_while_something_comes_before_repairs():
     effects = core.receive(read_of(*naks_of((1, 5))), BY_UNICAST, "10.0.0.9", now)
     assert sent_sqns(effects, T.RDATA) == []
     assert [T(bytes(one.octets)[4]) for one in core.handle_deadline(now)] == [T.SPM, T.RDATA]
+
+
+def test_single_packets_keep_what_is_owed_to_one_child_alone():
+    """A full window waits for repairs by unicast too, whichever path the next message takes."""
+    children = NamedChildren(frozenset({PEER}))
+    limits = {"txw_sqns": 100, "txw_adv_ivl": 20 * MS, "rdata_hold_ivl": SECOND, "unicast_repair_min_sqns": 20}
+    core = SourceCore(SourceSetup(TSI, SEGMENT, DATA_PORT, children=children), parameters(**QUIET | limits), START)
+    core.submit([bytes(100)] * 100)
+    run(core, START + SECOND)
+    at_ns = START + SECOND
+    receive(core, nak(*range(30)), at_ns)
+    assert core.counters.unicast_repair_sqns == 30
+    assert core.single.begin(bytes(100), at_ns + 30 * MS) is None
+    assert core.window.trail == 0
