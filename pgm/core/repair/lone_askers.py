@@ -62,16 +62,16 @@ class LoneAskers:
     """The long ranges that children of one segment have asked for lately."""
 
     def __init__(self, context: SessionContext, children: NamedChildren, segment: Segment) -> None:
-        parameters = context.parameters
         self._counters: Counters = context.counters
-        self._receivers = children.addresses - children.elements - {segment.address}
-        self._least = parameters.unicast_repair_min_sqns if self._receivers else 0
-        self._lasts_ns = _WAITS * max(parameters.nak_max_ivl, parameters.nak_rdata_ivl)
+        self._parameters = context.parameters  # these and the children may change in place
+        self._children = children
+        self._own = segment.address
         self._ranges: list[_AskedRange] = []
 
     def concerns(self, asked: int) -> bool:
         """Return whether a request for `asked` sqns may belong to a long range. Most requests are short, and do not."""
-        return self._least > 0 and (asked >= self._least or bool(self._ranges))
+        least = self._parameters.unicast_repair_min_sqns
+        return least > 0 and (asked >= least or bool(self._ranges))
 
     def take(self, spans: list[Span], asker: Nla, responders: Responders, now_ns: int) -> list[Span]:
         """Owe the repairs that are for this child alone. Return the spans that are for the segment, in order.
@@ -80,7 +80,7 @@ class LoneAskers:
         """
         self._ranges = [known for known in self._ranges if known.until_ns > now_ns]
         whole = merged(spans)
-        is_long = max(end - first for first, end in whole) >= self._least
+        is_long = max(end - first for first, end in whole) >= self._parameters.unicast_repair_min_sqns
         known = self._known(whole, asker, responders, now_ns, is_long=is_long)
         if known is None:
             return spans
@@ -94,6 +94,10 @@ class LoneAskers:
         known.owed = one.owed_within(known.first, known.end)
         return merged(for_all)
 
+    def _is_receiver(self, child: Nla) -> bool:
+        named = self._children
+        return child in named.addresses and child not in named.elements and child != self._own
+
     def _known(
         self, asked: list[Span], child: Nla, responders: Responders, now_ns: int, *, is_long: bool
     ) -> _AskedRange | None:
@@ -101,7 +105,7 @@ class LoneAskers:
         hull = SqnRange(asked[0][0], asked[-1][1])
         near = [known for known in self._ranges if known.first <= hull.end and hull.first <= known.end]
         if not near:
-            may_be_alone = is_long and child in self._receivers and len(self._ranges) < _MOST_RANGES
+            may_be_alone = is_long and self._is_receiver(child) and len(self._ranges) < _MOST_RANGES
             if not may_be_alone or responders.to_all.has_repaired_or_owes(hull.first, hull.end, now_ns):
                 return None
             near = [_AskedRange(hull.first, hull.first, child, 0)]
@@ -110,7 +114,8 @@ class LoneAskers:
         whole, *others = near
         self._ranges = [known for known in self._ranges if known not in near] + [whole]
         whole.widen(hull)
-        whole.until_ns = now_ns + self._lasts_ns
+        parameters = self._parameters
+        whole.until_ns = now_ns + _WAITS * max(parameters.nak_max_ivl, parameters.nak_rdata_ivl)
         for known in others:
             whole.widen(known)
             whole.owed, whole.sent = merged([*whole.owed, *known.owed]), merged([*whole.sent, *known.sent])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
+from pgm.core.in_place import replace_children, replace_parameters
 from pgm.core.named_children import NamedChildren
 from pgm.core.repair.lone_askers import LoneAskers, Responders
 from pgm.core.repair.responder import Responder
@@ -141,6 +142,18 @@ def test_range_that_is_owed_to_all_is_not_sent_again() -> None:
     parent = Parent.of()
     parent.to_all.request([(10, 20)], 0)
     assert parent.on_nak([(0, 300)], DESK, 0) == [(0, 300)]
+
+
+def test_children_and_parameters_that_change_in_place_count_at_once() -> None:
+    children = NamedChildren(frozenset({OTHER}))
+    settings = attrs.evolve(SETTINGS)
+    parent = Parent.of()
+    parent.lone = LoneAskers(session_context(settings, counters=parent.counters), children, SEGMENT)
+    assert parent.on_nak([(0, 300)], DESK, 0) == [(0, 300)]
+    replace_children(children, CHILDREN)
+    assert parent.on_nak([(300, 600)], DESK, 0) == []
+    replace_parameters(settings, attrs.evolve(settings, unicast_repair_min_sqns=0))
+    assert parent.on_nak([(600, 900)], DESK, 0) == [(600, 900)]
 
 
 SPANS = st.tuples(st.integers(0, STORED - 400), st.integers(1, 400)).map(lambda one: (one[0], one[0] + one[1]))
