@@ -174,8 +174,13 @@ def _end_of(path: Path) -> str:
     with open(path, "rb") as file:
         octets = file.seek(0, 2)
         file.seek(max(0, octets - MOST_LOG))
-        text = file.read(MOST_LOG).decode("utf-8", "replace")
-    return text if octets <= MOST_LOG else text.partition("\n")[2]
+        return _whole_lines(file.read(MOST_LOG), is_cut=octets > MOST_LOG)
+
+
+def _whole_lines(octets: bytes, *, is_cut: bool) -> str:
+    """Return the text of a log. A cut log loses its first line: half of a secret, or one without its name, has no form."""
+    text = octets.decode("utf-8", "replace")
+    return text.partition("\n")[2] if is_cut else text
 
 
 def _journal(topology: str) -> str:
@@ -186,7 +191,7 @@ def _journal(topology: str) -> str:
         done = subprocess.run(line, capture_output=True, timeout=_JOURNAL_S, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise ProcessError(f"journalctl took more than {_JOURNAL_S:g} s", remedy="give the logs by --log") from None
-    return done.stdout[-MOST_LOG:].decode("utf-8", "replace")
+    return _whole_lines(done.stdout[-MOST_LOG:], is_cut=len(done.stdout) > MOST_LOG)
 
 
 def _flight(case: BundleCase) -> Iterator[File]:

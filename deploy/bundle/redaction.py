@@ -22,7 +22,7 @@ _LONG_WORD = 43  # characters of base64: 32 octets
 _NEAR = r"[\w.-]{0,40}"  # bounded, because a run of a million letters would cost hours otherwise
 _SECRET = r"(?:passw(?:or)?d|passphrase|passwd|secret|token|credential|api[_-]?key|private)"
 _NAME = rf"{_NEAR}{_SECRET}{_NEAR}"
-_VALUE = r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s,;&]+)"
+_VALUE = r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[\[{][^\]}\r\n]{0,4096}[\]}]+[^\s,;&]*|[^\s,;&]+)"
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _KEY_FILE = re.compile(r"\.(?:key|pem|p12|pfx|jks|crt)(?![A-Za-z0-9])")
 # Most texts of a status are names and addresses, which need no further look.
@@ -59,7 +59,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"(--{_NEAR}(?:{_SECRET}|key|cert|ca-file){_NEAR}(?:=|\s+))(?!-){_VALUE}", re.IGNORECASE), _behind),
     (re.compile(rf"({_NAME}[\"']?\s*[:=]\s*){_VALUE}", re.IGNORECASE), _behind),
     (re.compile(r"[^\s\"'`,;()=]+"), _if_key_path),
-    (re.compile(rf"\b[0-9a-fA-F]{{{_LONG_HEX},}}\b"), _whole),
+    (re.compile(rf"[0-9a-fA-F]{{{_LONG_HEX},}}"), _whole),  # also behind 0x and psk_, where no word begins
     (re.compile(rf"[A-Za-z0-9+/_-]{{{_LONG_WORD},}}={{0,2}}"), _if_random),
 )  # fmt: skip
 
@@ -95,17 +95,27 @@ class Redactor:
         return replace
 
     def value(self, value: Any) -> Any:
-        """Return plain values of JSON without secrets, in keys and texts. A value whose key names a secret is removed."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.text(str(key)): self._member(str(key), member) for key, member in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.value(member) for member in value]
-        return value
+        """Return plain values of JSON without secrets, in keys and texts.
 
-    def _member(self, key: str, member: Any) -> Any:
-        if isinstance(member, str) and member and key not in ROWS and _SECRET_NAME.fullmatch(key):
+        All texts below a key that names a secret are removed, at any depth; numbers stay.
+        """
+        return self._value(value, is_secret=False)
+
+    def _value(self, value: Any, *, is_secret: bool) -> Any:
+        if isinstance(value, str):
+            if not (is_secret and value):
+                return self.text(value)
             self.removed += 1
             return REMOVED
-        return self.value(member)
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(key)): self._value(member, is_secret=is_secret or _names_secret(str(key)))
+                for key, member in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self._value(member, is_secret=is_secret) for member in value]
+        return value
+
+
+def _names_secret(key: str) -> bool:
+    return key not in ROWS and _SECRET_NAME.fullmatch(key) is not None

@@ -38,11 +38,19 @@ def topology_copy(octets: bytes, parsed: ParsedTopology, redactor: Redactor) -> 
     document.pop("key_directory", None)
     keys = document.pop("keys", {})
     revoked = {key_id: _reason(text) for key_id, text in document.pop("revoked", {}).items()}
-    kept = redactor.value(document)
+    kept = {name: _table(value, redactor) for name, value in document.items()}
     # The ids of public keys are hashes of their octets, so what has been read is public. Its form is that of a secret.
     kept |= {"keys": _public(keys, redactor)} if keys else {}
     kept |= {"revoked": revoked} if revoked else {}
     return TopologyCopy(_HEAD + "\n".join(_lines(kept)) + "\n")
+
+
+def _table(value: Any, redactor: Redactor) -> Any:
+    """Return a table of the file. Names of its sections, such as of a stream `private`, name no secret."""
+    if not isinstance(value, dict):
+        return redactor.value(value)
+    sections = {redactor.text(name): redactor.value(own) for name, own in value.items() if isinstance(own, dict)}
+    return redactor.value({name: own for name, own in value.items() if not isinstance(own, dict)}) | sections
 
 
 def _public(keys: Mapping[str, list[str]], redactor: Redactor) -> dict[str, list[str]]:

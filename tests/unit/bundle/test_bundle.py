@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import io
 import json
+import subprocess
 import tarfile
 import time
 from pathlib import Path
@@ -150,7 +151,7 @@ def test_bundle_has_every_part_and_no_planted_secret(folder: Path, monkeypatch: 
     monkeypatch.setattr(contents, "gather", lambda *_: ([dirty_snapshot()], [], []))
     monkeypatch.setattr(FleetAccess, "watch", lambda *_: Fleet())
     monkeypatch.setattr(contents, "_journal", lambda _: f"journal\n{DIRTY}\n")
-    monkeypatch.setattr(contents.shutil, "which", lambda _: "journalctl")
+    monkeypatch.setattr("shutil.which", lambda _: "journalctl")
     done = invoked(
         "bundle", "tree.toml", "--out", "b.tar.gz", "--fleet", "--json", "--log", "desk.log",
         "--telemetry", "../telemetry", "--minutes", "1440", "--ca-file", ROOT / "tests/cli/monitor/none.pem",
@@ -220,6 +221,32 @@ def test_copy_of_each_example_has_the_same_plan(file: Path) -> None:
     first, second = loads(octets.decode()), loads(copy.text)
     assert first == second
     assert "#" not in copy.text.split("\n", 1)[1].replace("[removed]", "")
+
+
+def test_copy_of_sections_with_names_of_secrets_has_the_same_plan() -> None:
+    text = GOOD.replace("quotes", "private-token")
+    assert "[streams.private-token]" in text
+    copy = topology_copy(text.encode(), read_text(text, "tree.toml"), Redactor())
+    assert loads(copy.text) == loads(text)
+
+
+def test_cut_log_begins_with_a_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut within a line would leave half of a known token, or a password without its name."""
+    lines = f"token {OWN} password={PASSWORD}\nlast\n".encode()
+    (tmp_path / "a.log").write_bytes(lines)
+    done = subprocess.CompletedProcess[bytes]([], 0, stdout=lines)
+    monkeypatch.setattr("shutil.which", lambda _: "journalctl")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: done)
+    logs = next(part for part in contents.PARTS if part.name == "logs/")
+    parsed, redactor = read_text("", "tree.toml"), Redactor((OWN,))
+    case = contents.BundleCase(tmp_path, b"", parsed, "t", redactor, None, 1.0, (tmp_path / "a.log",), None)
+    for most, text in (
+        (len(lines) - len("token rose"), b"last\n"),
+        (len(lines) - len(f"token {OWN} password="), b"last\n"),
+        (len(lines), b"token [removed] password=[removed]\nlast\n"),
+    ):
+        monkeypatch.setattr(contents, "MOST_LOG", most)
+        assert dict(logs.make(case)) == {"logs/1-a.log": text, "logs/journal.log": text}
 
 
 @pytest.mark.usefixtures("folder")

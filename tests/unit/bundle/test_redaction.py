@@ -29,6 +29,8 @@ DIGITS = hashlib.sha256(b"digits").hexdigest()
         "AWS_SECRET_ACCESS_KEY={}",
         '{{"passphrase": "{}"}}',
         "private = {}",
+        'tokens: ["other", "{}]"] and more',
+        '{{"secret": {{"deep": {{"v": "{}"}}}}}}',
         "Authorization: Basic {}",
         "GET / bearer {}",
         "https://user:{}@10.0.0.1/",
@@ -44,6 +46,11 @@ def test_secret_behind_its_name_is_removed(text: str) -> None:
     assert SECRET not in found
     assert found.startswith("before ")
     assert (REMOVED in found, redactor.removed > 0) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["0x", "psk_", "key:"])
+def test_digits_of_a_key_are_removed_behind_any_letter(name: str) -> None:
+    assert Redactor().text(f"with {name}{DIGITS}_1") == f"with {name}{REMOVED}_1"
 
 
 @pytest.mark.parametrize("secret", [WORD, DIGITS, "/srv/pgm/agent-key.pem", "keys/tree/exchange.abc.key"])
@@ -87,7 +94,20 @@ def test_value_whose_key_names_a_secret_is_removed() -> None:
     assert Redactor().value(value) == {"node": "desk-1", "token": REMOVED, "secret_wait": "10s", "tokens": 7}
 
 
-@pytest.mark.parametrize("unit", ["a", "/", "token", "=", "-----BEGIN PRIVATE KEY-----", "--key", "://", "A1b"])
+def test_texts_at_any_depth_below_a_secret_name_are_removed() -> None:
+    value = {"tokens": ["abc", ["def", 7]], "secret": {"v": "ghi", "count": 3, "none": ""}, "names": ["abc"]}
+    redactor = Redactor()
+    assert redactor.value(value) == {
+        "tokens": [REMOVED, [REMOVED, 7]],
+        "secret": {"v": REMOVED, "count": 3, "none": ""},
+        "names": ["abc"],
+    }
+    assert redactor.removed == 3
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "/", "token", "=", "-----BEGIN PRIVATE KEY-----", "--key", "://", "A1b", "token=["]
+)
 @pytest.mark.timeout(20)
 def test_hostile_log_of_a_megabyte_takes_no_more_than_seconds(unit: str) -> None:
     """Patterns without bounds would take hours for a long run of letters."""
