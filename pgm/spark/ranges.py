@@ -159,10 +159,11 @@ class RangeReader:
             while self._at < self._piece.end:
                 at = attrs.evolve(request, first=self._at)
                 answer = ask(self._options, place.location, ACTION_FILES, json.loads(at.to_bytes()))
-                if not answer["spots"]:
+                behind = answer["next_sqn"]
+                if behind <= self._at:
                     return
                 yield from read_file_ranges(answer, at, self._at, self._piece.end)
-                self._at = min(answer["spots"][-1][-1], self._piece.end)
+                self._at = min(behind, self._piece.end)
         except (RecorderRefused, RecorderDown, ArchiveError, OSError, KeyError, TypeError) as error:
             _log.debug("%s is read through its service: %s", place.location, error)
 

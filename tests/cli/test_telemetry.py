@@ -56,7 +56,7 @@ def test_the_events_of_a_demo_agree_with_its_account(tmp_path: Path) -> None:
 
 def test_a_report_without_spark_says_what_is_missing(tmp_path: Path) -> None:
     without = "import sys; sys.modules['pyspark'] = None; from deploy.cli import main; main()"
-    asked = [sys.executable, "-c", without, "report", str(tmp_path), "--json"]
+    asked = [sys.executable, "-c", without, "report", str(tmp_path), "--master", "local[1]", "--json"]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "pip install 'pgm-repair-network[spark]'" in done.stdout + done.stderr

@@ -224,6 +224,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 answer = {
                     "directory": str(range_read.reader.directory.resolve()),
                     "spots": spots,
+                    "next_sqn": range_read.at,
                 }
             elif action.type == ACTION_READS:
                 with self._lock:

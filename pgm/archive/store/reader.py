@@ -179,17 +179,17 @@ class RangeRead:
         return self.end is not None and self.at >= self.end
 
     def spots(self, most: int) -> list[tuple[int, int, int, int, int]]:
-        """Return the first `most` batches of the range as segment, offset, octets, first sqn, end sqn.
+        """Return the next `most` batches of the range as segment, offset, octets, first sqn, end sqn.
 
-        Raises `ArchiveError` for a gap, also in front of a batch that is passed over.
+        `at` is behind them afterwards, and behind batches passed over. Raises `ArchiveError` for a gap, also in front of a
+        batch that is passed over.
         """
-        at = self.at
         found: list[tuple[int, int, int, int, int]] = []
         for entry in self.reader.entries(self.session, self.at):
             if len(found) == most or (self.end is not None and entry.first >= self.end):
                 break
-            self._check_gap(entry, at)
-            at = max(at, entry.end)
+            self._check_gap(entry)
+            self.at = max(self.at, entry.end)
             if self.selection.may_have(entry):
                 self.read_octets += entry.octets
                 found.append((entry.segment, entry.offset, entry.octets, entry.first, entry.end))
@@ -204,7 +204,7 @@ class RangeRead:
             for entry in self.reader.entries(self.session, self.at):
                 if self.end is not None and entry.first >= self.end:
                     break
-                self._check_gap(entry, self.at)
+                self._check_gap(entry)
                 end = entry.end if self.end is None else min(entry.end, self.end)
                 if not self.selection.may_have(entry):
                     self.at = max(self.at, end)
@@ -239,16 +239,16 @@ class RangeRead:
             self.reader.refresh(is_forced=True)
             raise dropped(self.session.session.tsi, self.at, self.session.oldest) from None
 
-    def _check_gap(self, entry: BatchEntry, at: int) -> None:
-        """Raise the reason if the next batch leaves a gap behind sqn `at`: a segment is damaged or gone."""
-        if entry.first <= at:
+    def _check_gap(self, entry: BatchEntry) -> None:
+        """Raise the reason if the next batch leaves a gap: a segment is damaged or gone."""
+        if entry.first <= self.at:
             return
         if self.reader.damage:
             damage = self.reader.damage[0]
             raise CorruptSegment(damage.message, remedy=f"{damage.remedy}; to continue after it, first={entry.first}")
-        if self.session.oldest > at:
-            raise dropped(self.session.session.tsi, at, self.session.oldest)
+        if self.session.oldest > self.at:
+            raise dropped(self.session.session.tsi, self.at, self.session.oldest)
         raise ArchiveError(
-            f"session {self.session.session.tsi} has no rows for the sqns {at} to {entry.first - 1}: a segment is missing",
+            f"session {self.session.session.tsi} has no rows for the sqns {self.at} to {entry.first - 1}: a segment is missing",
             remedy=f"restore it, or begin with first={entry.first}",
         )

@@ -22,6 +22,9 @@ TREES = ROOT / "deploy" / "topologies"
 FLOOR = TREES / "trading-floor.toml"
 """A file whose nodes have fixed addresses on several hosts."""
 
+# kubernetes-validate leaves its schemas open.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
 
 def rendered(form: str, *options: str, file: Path = FLOOR) -> str:
     done = invoked("render", file, "--format", form, *options)
