@@ -7,7 +7,6 @@ lies beside the new one, and a host that hears nothing more for `LEASE_S` goes b
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,27 +16,31 @@ from typing import Any
 import attrs
 
 from pgm.errors import PgmError, ProcessError, UsageError
+from pgm.fleet.change_files import ChangeFiles
 from pgm.fleet.fingerprint import file_digest
 from pgm.fleet.local_nodes import HostNodes, LocalNodes
+from pgm.telemetry.logger import log_line
 from pgm.topology.load import load_checked
 
 LEASE_S = 60.0  # a coordinator that says nothing for so long has gone: the longest step, a start of a node, takes less
 SETTLE_S = 20.0  # until a node reports the new file: an interpreter starts within seconds on a busy machine
 MOST_OCTETS = 1 << 22  # of a topology file: a thousand nodes take 200 KiB
 _POLL_S = 0.1
+_MOST_RETURNS = 5  # of nodes that fail to return: then a person has to act, and may apply another file
 
 
-@attrs.frozen
+@attrs.define
 class _Change:
-    """Change in progress: its files, and what was done so far."""
+    """Change in progress: its files, and what must be undone."""
 
-    id: str
-    file: Path
-    old: Path
-    new: Path
-    old_digest: str
-    new_digest: str
+    files: ChangeFiles
     done: list[tuple[str, str]] = attrs.field(factory=list)  # verb and node
+    failures: int = 0  # of returns by itself
+
+    @property
+    def id(self) -> str:
+        """Return the id of the change."""
+        return self.files.id
 
 
 class HostChange:
@@ -59,6 +62,7 @@ class HostChange:
         self._settle_s = settle_s
         self._change: _Change | None = None
         self._finished = ""  # id of the last change that was kept
+        self._returned = ""  # id of the last change that was undone
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
 
@@ -82,9 +86,15 @@ class HostChange:
         if verb not in verbs:
             raise UsageError(f"{verb!r} is no step of a change", remedy=f"the steps are {', '.join(verbs)}")
         with self._lock:
-            if self._change is not None and request.get("id") == self._change.id:
-                self._renew()
-            return verbs[verb](request)
+            try:
+                return verbs[verb](request)
+            except OSError as error:
+                raise ProcessError(
+                    f"{verb}: {error}", remedy="make room on the disk of this host, or see its rights"
+                ) from error
+            finally:  # a lease begins with the answer: a step may take longer than a lease
+                if self._change is not None and request.get("id") == self._change.id:
+                    self._renew()
 
     def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Check the new file, the old one, and the nodes that run here. Keep the new file beside the old one."""
@@ -94,9 +104,9 @@ class HostChange:
                 remedy=f"wait until it ends, or {self._lease_s:g} s after its command has gone",
             )
         id_, text, expected = (_text(request, key) for key in ("id", "text", "old_digest"))
-        if not id_.isalnum() or len(id_) > 32:
-            raise UsageError(f"{id_[:32]!r} is no id of a change", remedy="use letters and digits")
-        if len(text) > MOST_OCTETS:
+        _require_id(id_)
+        octets = text.encode()
+        if len(octets) > MOST_OCTETS:
             raise UsageError(f"a file of more than {MOST_OCTETS >> 20} MiB", remedy="use patterns of nodes")
         digest = file_digest(self._file)
         if digest != expected:
@@ -104,9 +114,8 @@ class HostChange:
                 f"{self._file} on this host is another file ({digest}) than the one to change ({expected})",
                 remedy="bring all hosts to one file first: pgm status FILE --fleet names those that differ",
             )
-        self._require_no_other()
-        old, new = (self._file.with_name(f".{self._file.name}.{kind}-{id_}") for kind in ("old", "new"))
-        _write(new, text.encode())
+        files = ChangeFiles.written(self._file, id_, octets)
+        new = files.path("new")
         try:
             topology = load_checked(new)
             if topology.name != self._topology:
@@ -118,7 +127,7 @@ class HostChange:
             managed = self._nodes.supervised()
             leaving = {*_names(request, "restart"), *_names(request, "stop")}
             for node in [name for name in running if name not in leaving]:
-                row = self._nodes.ask(node, {"do": "check", "old": str(self._file), "new": str(new)})
+                row = self._nodes.ask(node, {"do": "check", "old": str(files.path("old")), "new": str(new)})
                 if row["restart"]:
                     raise UsageError(
                         f"node {node} says that a restart is needed for {', '.join(row['restart'])}",
@@ -139,32 +148,32 @@ class HostChange:
                     remedy="start one: pgm up FILE --here; or leave the node out of the change",
                 )
         except BaseException:
-            new.unlink(missing_ok=True)
+            files.end()
             raise
-        self._change = _Change(id_, self._file, old, new, digest, topology.digest)
-        self._renew()
+        self._change = _Change(files)
         return {"running": sorted(running), "managed": sorted(managed), "digest": topology.digest}
 
     def _put(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Put the new file in place of the old one, in one step."""
-        change = self._of(request)
-        _write(change.old, change.file.read_bytes())
-        os.chmod(change.new, change.file.stat().st_mode & 0o777)
-        os.replace(change.new, change.file)
-        _sync(change.file.parent)
-        return {"digest": change.new_digest}
+        files = self._of(request).files
+        files.put()
+        return {"digest": files.new_digest}
 
     def _act(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Change, start, restart or stop nodes of this host. Each must succeed."""
         change = self._of(request)
         verb, nodes = _text(request, "verb"), _names(request, "nodes")
+        if verb != "change" and verb not in _OPPOSITE:
+            raise UsageError(
+                f"{verb[:32]!r} is nothing that a node can do", remedy=f"use change, {', '.join(_OPPOSITE)}"
+            )
         running = self._nodes.running()
         for node in nodes:
             change.done.append((verb, node))
             if verb != "change":
                 self._nodes.supervise(verb, node, self._settle_s)
             elif node in running:
-                self._nodes.ask(node, {"do": "reload", "old": str(change.old)})
+                self._nodes.ask(node, {"do": "reload", "old": str(change.files.path("old"))})
         return {"done": nodes}
 
     def _hold(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,18 +183,31 @@ class HostChange:
     def _verify(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Wait until the nodes of this host report the new file. Raises `ProcessError` for one that does not."""
         change = self._of(request)
-        self._await(_names(request, "nodes"), change.new_digest)
-        return {"digest": change.new_digest}
+        self._await(_names(request, "nodes"), change.files.new_digest)
+        return {"digest": change.files.new_digest}
 
     def _back(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return to the old file and to the old state of all nodes. Without a change there is nothing to do."""
-        change = self._change
-        if change is None or change.id != request.get("id"):
-            return {"back": False}
+        """Return to the old file and to the old state of all nodes. `back` is false for an unknown change."""
+        id_ = _text(request, "id")
+        _require_id(id_)
+        if id_ == self._returned:
+            return {"back": True}  # by itself, or the answer was lost
+        change, unknown = self._change, []
+        if change is None or change.id != id_:
+            files = ChangeFiles.found(self._file, id_)
+            if files is None:
+                return {"back": False}
+            self._change = change = _Change(files)
+            if not files.path("forth").exists():
+                unknown = [name for verb in _OPPOSITE for name in _names(request, verb)]
+                change.done += [("change", name) for name in self._nodes.running() if name not in unknown]
         failed = self._go_back(change)
+        if unknown:
+            failed.append(f"this host has forgotten what was done to {', '.join(unknown)}: its agent was started again")
         if failed:
             raise ProcessError("; ".join(failed), remedy="see the logs of these nodes, and restart them")
-        return {"back": True}
+        by_hand = change.files.by_hand
+        return {"back": True} if by_hand is None else {"back": True, "by_hand": str(by_hand)}
 
     def _finish(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Keep the new file, and forget the old one."""
@@ -196,42 +218,41 @@ class HostChange:
         self._finished = change.id
         return {"id": change.id}
 
-    def _require_no_other(self) -> None:
-        """Raise `UsageError` if another process changes the file, or was killed while it did."""
-        left = [path for kind in ("new", "old") for path in self._file.parent.glob(f".{self._file.name}.{kind}-*")]
-        if left:
-            raise UsageError(
-                f"another change of {self._file} is in progress, or its command was killed: it left {left[0].name}",
-                remedy="wait for its end; if no pgm apply runs, compare both files, keep the right one, and remove the other",
-            )
-
     # Going back
 
     def _go_back(self, change: _Change) -> list[str]:
-        """Undo what was done, the last first. Return what failed; the rest is undone all the same."""
+        """Undo what was done, the last first. Return what failed; the rest is undone all the same.
+
+        The change ends unless something failed: what failed can be tried again. Raises `OSError` if the file stays.
+        """
         failed: list[str] = []
-        if change.old.exists():
-            _write(change.new, change.file.read_bytes())
-            os.replace(change.old, change.file)
-            _sync(change.file.parent)
-            running = self._nodes.running()
-            for verb, node in reversed(change.done):
+        change.files.go_back()
+        if change.done:
+            running, new, left = self._nodes.running(), str(change.files.path("new")), []
+            while change.done:
+                verb, node = change.done[-1]
+                before = len(failed)
                 with _noting(failed, node):
                     if verb == "change":
                         if node in running:
-                            self._nodes.ask(node, {"do": "reload", "old": str(change.new), "back": True})
+                            self._nodes.ask(node, {"do": "reload", "old": new, "back": True})
                     else:
                         self._nodes.supervise(_OPPOSITE[verb], node, self._settle_s)
-        self._end(change)
+                change.done.pop()
+                if len(failed) > before:
+                    left.append((verb, node))
+            change.done = left[::-1]
+        if not failed:
+            self._end(change)
+            self._returned = change.id
         return failed
 
     def _end(self, change: _Change) -> None:
-        for path in (change.old, change.new):
-            path.unlink(missing_ok=True)
         self._change = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        change.files.end()
 
     def _renew(self) -> None:
         """Give the coordinator of the change another lease."""
@@ -245,8 +266,25 @@ class HostChange:
 
     def _expire(self, change: _Change) -> None:
         with self._lock:
-            if self._change is change:
-                self._go_back(change)
+            if self._change is not change or self._timer is not threading.current_thread():
+                return  # a request came meanwhile
+            try:
+                failed = self._go_back(change)
+            except (PgmError, OSError) as error:
+                failed = [str(error)]
+            finally:
+                if self._change is change:
+                    self._renew()
+            by_hand = change.files.by_hand
+            if not failed:
+                kept = "" if by_hand is None else f"; an edit by hand is kept in {by_hand}"
+                log_line("apply-back", f"no more word of change {change.id}: {self._file} is the old one again{kept}")
+                return
+            change.failures += 1
+            log_line("apply-back-failed", f"change {change.id} is not undone yet: {'; '.join(failed)}")
+            if change.failures >= _MOST_RETURNS and not change.files.is_put:
+                log_line("apply-back-failed", f"change {change.id}: the old file is back, and these nodes are left")
+                self._end(change)
 
     # Nodes
 
@@ -297,22 +335,9 @@ def _noting(failed: list[str], node: str) -> Iterator[None]:
         failed.append(f"{node}: {error.message if isinstance(error, PgmError) else error}")
 
 
-def _write(path: Path, octets: bytes) -> None:
-    """Write a file that only this user may read, and wait until it is on the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(octets)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Wait until a renamed file has its name on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _require_id(id_: str) -> None:
+    if not (id_.isascii() and id_.isalnum()) or len(id_) > 32:
+        raise UsageError(f"{id_[:32]!r} is no id of a change", remedy="use letters and digits")
 
 
 def _text(request: Mapping[str, Any], key: str) -> str:

@@ -6,6 +6,7 @@ comparable between equal versions of pgm only.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,9 +52,9 @@ def fingerprint_of(path: Path) -> Fingerprint:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file. Raises `UsageError` for a file that vanishes."""
+    """Return the digest of a file, as of its `Topology`: without a byte order mark. Raises `UsageError` without a file."""
     try:
         octets = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", remedy="give the path of a topology file") from error
-    return hashlib.sha256(octets).hexdigest()[:DIGEST_DIGITS]
+    return hashlib.sha256(octets.removeprefix(codecs.BOM_UTF8)).hexdigest()[:DIGEST_DIGITS]

@@ -21,7 +21,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 # Attributes of each record: empty if the event has no such thing.
 FIELDS = ("code", "node", "stream", "tsi", "segment", "text", "remedy")
-_ERRORS = ("archive-corrupt", "recorder-failed", "closed-reset", "publish-again")
+_ERRORS = ("archive-corrupt", "recorder-failed", "closed-reset", "publish-again", "apply-back-failed")
 _SESSION = re.compile(r"\bsession ([0-9]+(?:\.[0-9]+)+)")
 _SEGMENT = re.compile(r"\bsegment ([^\s:]+)")
 

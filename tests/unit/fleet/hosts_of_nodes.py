@@ -31,18 +31,19 @@ class SimulatedNodes:
     supervised_ones: set[str]
     fails_at: int = -1
     stubborn: str = ""  # a node that reports no new file
+    broken: str = ""  # a node that fails all that is asked of it
     calls: int = 0
 
-    def _call(self, what: str) -> None:
+    def _call(self, node: str, what: str) -> None:
         self.calls += 1
-        if self.calls - 1 == self.fails_at:
-            raise ProcessError(f"{what} failed", remedy="try again")
+        if self.calls - 1 == self.fails_at or node == self.broken:
+            raise ProcessError(f"{node}: {what} failed", remedy="try again")
 
     def running(self) -> dict[str, RunningFile]:
         return {name: RunningFile(str(self.file), digest) for name, digest in self.digests.items()}
 
     def ask(self, node: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._call(f"{node}: {request['do']}")
+        self._call(node, request["do"])
         assert Path(request["old"]).exists()
         if request["do"] == "reload":
             self.digests[node] = file_digest(self.file)
@@ -55,7 +56,7 @@ class SimulatedNodes:
         return True
 
     def supervise(self, verb: str, node: str, within_s: float) -> None:
-        self._call(f"{node}: {verb}")
+        self._call(node, verb)
         if verb == "stop":
             self.digests.pop(node, None)
         else:
@@ -93,14 +94,16 @@ class SimulatedHost:
         return self.nodes.file.read_text(), dict(sorted(self.nodes.digests.items())), names
 
 
-def host_with(folder: Path, name: str, nodes: list[str], *, lease_s: float = 60.0) -> SimulatedHost:
+def host_with(
+    folder: Path, name: str, nodes: list[str], *, lease_s: float = 60.0, file: str = "tree.toml"
+) -> SimulatedHost:
     """Return a host whose nodes run the old file."""
     folder = folder / name
     folder.mkdir()
-    file = (folder / "tree.toml").resolve()
-    file.write_text(DEMO)
-    ones = SimulatedNodes(file, dict.fromkeys(nodes, OLD.digest), set(nodes))
-    return SimulatedHost(name, HostChange(OLD.name, file, ones, lease_s=lease_s, settle_s=0.0), ones)
+    path = (folder / file).resolve()
+    path.write_text(DEMO)
+    ones = SimulatedNodes(path, dict.fromkeys(nodes, OLD.digest), set(nodes))
+    return SimulatedHost(name, HostChange(OLD.name, path, ones, lease_s=lease_s, settle_s=0.0), ones)
 
 
 def two_hosts(folder: Path) -> list[SimulatedHost]:
