@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import attrs
@@ -18,7 +19,7 @@ from deploy.terminal.log import log, log_format
 from deploy.terminal.options import PATH
 from deploy.terminal.output import command, print_json
 from pgm.errors import UsageError
-from pgm.fleet.apply_change import FileChange
+from pgm.fleet.apply_change import ChangingHost, FileChange
 from pgm.fleet.apply_host import HostChange
 from pgm.fleet.hosts import hosts_of
 from pgm.fleet.local_nodes import LocalNodes, running_file
@@ -93,44 +94,62 @@ def apply(
     if not allow_loss:
         require_no_loss(plan)
     if not dry_run:
-        plans, text = {**befores, **afters}, new.read_text()
-        with _interrupted_by_signals():
-            if fleet is None:
-                _apply_here(plan, text, before, plans, old)
-            else:
-                client = fleet.watch(old).client
-                from pgm.fleet.apply_agents import changing_hosts  # needs h11, which `watch` has checked
+        # Without a translation of line ends: the hosts keep the file as it is.
+        plans, text = {**befores, **afters}, new.read_bytes().decode()
+        hosts: Sequence[ChangingHost]
+        if fleet is None:
+            hosts, host_of = _this_host(before, plans, old)
+        else:
+            client = fleet.watch(old).client
+            from pgm.fleet.apply_agents import changing_hosts  # needs h11, which `watch` has checked
 
-                hosts, host_of = changing_hosts(client, hosts_of(before, plans), [step.node for step in plan.steps])
-                FileChange(plan, text, before.digest, hosts, host_of, log).run()
+            hosts, host_of = changing_hosts(client, hosts_of(before, plans), [step.node for step in plan.steps])
+        with interrupted_once() as ignore_signals:
+            FileChange(plan, text, before.digest, hosts, host_of, log).run(ignore_signals)
         if as_json:
             print_json({**plan.row(), "applied": True})
 
 
 @contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt a block as Ctrl-C does, so that the change is undone. An ignored one stays so."""
-    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in former.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+def interrupted_once() -> Iterator[Callable[[], None]]:
+    """Let the first SIGINT, SIGTERM or SIGHUP interrupt a block, so that the change is undone, and ignore later ones.
+
+    The function that is yielded ignores all from then on. A signal that was ignored before stays so.
+    """
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    former = {number: handler for number, handler in former.items() if handler not in (signal.SIG_IGN, None)}
+    is_over = False
+
+    def ignore() -> None:
+        nonlocal is_over
+        is_over = True
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if not is_over:
+            ignore()
+            raise KeyboardInterrupt
+
+    for number in former:
+        signal.signal(number, interrupt)
     try:
-        yield
+        yield ignore
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
 
 
-def _apply_here(plan: ChangePlan, text: str, before: Topology, plans: Mapping[str, NodePlan], file: Path) -> None:
-    """Change the nodes of this host. Raises `UsageError` if the change concerns nodes elsewhere."""
-    host = LocalHost(HostChange(before.name, file))
+def _this_host(
+    before: Topology, plans: Mapping[str, NodePlan], file: Path
+) -> tuple[Sequence[ChangingHost], dict[str, ChangingHost]]:
+    """Return this host, as that of all nodes. Raises `UsageError` if the change concerns nodes elsewhere."""
     elsewhere = [name for name, one in plans.items() if not is_here(one) and _has_address(one)]
     if elsewhere:
         raise UsageError(
             f"{len(elsewhere)} nodes of this tree run on other hosts, such as {elsewhere[0]}",
             remedy="let the agents of all hosts take part: pgm apply NEW.toml --fleet",
         )
-    FileChange(plan, text, before.digest, [host], dict.fromkeys(plans, host), log).run()
+    host: ChangingHost = LocalHost(HostChange(before.name, file))
+    return [host], dict.fromkeys(plans, host)
 
 
 def _has_address(plan: NodePlan) -> bool:

@@ -46,23 +46,25 @@ class FileChange:
     host_of: Mapping[str, ChangingHost]
     tell: Tell
     id: str = attrs.field(factory=lambda: secrets.token_hex(8))
+    _prepared: list[ChangingHost] = attrs.field(init=False, factory=list)
 
-    def run(self) -> None:
+    def run(self, on_verified: Callable[[], None] = lambda: None) -> None:
         """Bring all hosts to the new file, or leave all as they were.
+
+        `on_verified` is called when all nodes run the new file. No interrupt may come after it: all hosts finish.
 
         Raises `UsageError` if a host refuses, before anything has changed. Raises `ProcessError` after a failure: all hosts
         are as before then, except those that the error names.
         """
         running: dict[str, ChangingHost] = {}
         try:
-            base = {"do": "prepare", "text": self.text, "old_digest": self.old_digest}
-            answers = self._ask_all(lambda host: {**base, **self._of(host)})
-            for host, answer in zip(self.hosts, answers, strict=True):
+            for host, answer in zip(self.hosts, self._prepare(), strict=True):
                 running |= dict.fromkeys(answer["running"], host)
                 self.tell("prepared", f"{host.name}: {len(answer['running'])} nodes run, and each can take the file")
             self._ask_all(lambda _: {"do": "put", "id": self.id})
             self._act(running)
             self._verify(running)
+            on_verified()
             self.tell("verified", f"{len(self.hosts)} hosts: all nodes run the new file")
         except BaseException as error:
             left = self._back()
@@ -73,27 +75,43 @@ class FileChange:
 
     def _finish(self) -> None:
         """Let all hosts keep the new file. Raises `ProcessError` for hosts that do not answer, after some tries."""
-        left: dict[str, PgmError] = {}
+        left: list[ChangingHost] = list(self.hosts)
         for _ in range(_TRIES):
-            left = {}
-            for host in self.hosts:
-                try:
-                    host.ask({"do": "finish", "id": self.id})
-                except PgmError as error:
-                    left[host.name] = error
+            answers = self._answers(left, lambda _: {"do": "finish", "id": self.id})
+            left = [host for host, answer in zip(left, answers, strict=True) if isinstance(answer, PgmError)]
             if not left:
                 return
         raise ProcessError(
-            f"all nodes run the new file, but these hosts may return to the old one: {', '.join(left)}",
+            f"all nodes run the new file, but these hosts may return to the old one: {', '.join(host.name for host in left)}",
             remedy="see their files with pgm status FILE --fleet in a minute, and apply again",
         )
 
+    def _prepare(self) -> list[dict[str, Any]]:
+        """Let all hosts check the file. Note those that can: each of them knows the change from then on."""
+        base = {"do": "prepare", "text": self.text, "old_digest": self.old_digest}
+        answers = self._answers(self.hosts, lambda host: {**base, **self._of(host)})
+        self._prepared += [one for one, answer in zip(self.hosts, answers, strict=True) if isinstance(answer, dict)]
+        return _without_errors(answers)
+
+    def _ask(self, host: ChangingHost, request: dict[str, Any]) -> None:
+        """Ask one host. Raises its error."""
+        _without_errors(self._answers([host], lambda _: request))
+
     def _ask_all(self, request: Callable[[ChangingHost], dict[str, Any]]) -> list[dict[str, Any]]:
         """Ask all hosts at once, and return their answers in order. Raises the error of the first that has one."""
-        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(self.hosts))) as askers:
-            asked = [askers.submit(host.ask, request(host)) for host in self.hosts]
+        return _without_errors(self._answers(self.hosts, request))
+
+    def _answers(
+        self, hosts: Sequence[ChangingHost], request: Callable[[ChangingHost], dict[str, Any]]
+    ) -> list[dict[str, Any] | PgmError]:
+        """Ask hosts at once, in threads: an interrupt reaches the main thread alone, and a step of a host ends first."""
+        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(hosts))) as askers:
+            asked = [askers.submit(host.ask, request(host)) for host in hosts]
             wait(asked)
-        return [one.result() for one in asked]
+        errors = [one.exception() for one in asked]
+        return [
+            error if isinstance(error, PgmError) else one.result() for one, error in zip(asked, errors, strict=True)
+        ]
 
     def _of(self, host: ChangingHost) -> dict[str, Any]:
         """Return the id, and the nodes of a host by what happens to them."""
@@ -121,7 +139,7 @@ class FileChange:
             elif nodes:
                 self.tell(verb, _named(nodes))
             for host, own in _by_host(nodes, where):
-                host.ask({"do": "act", "id": self.id, "verb": verb, "nodes": own})
+                self._ask(host, {"do": "act", "id": self.id, "verb": verb, "nodes": own})
                 self._ask_all(lambda _: {"do": "hold", "id": self.id})
 
     def _verify(self, running: Mapping[str, ChangingHost]) -> None:
@@ -129,18 +147,21 @@ class FileChange:
         started = {step.node: self.host_of[step.node] for step in self.plan.steps if step.action is Action.START}
         where = {**running, **started}
         for host, nodes in _by_host([name for name in where if name not in stopped], where):
-            host.ask({"do": "verify", "id": self.id, "nodes": nodes})
+            self._ask(host, {"do": "verify", "id": self.id, "nodes": nodes})
             self._ask_all(lambda _: {"do": "hold", "id": self.id})
 
     def _back(self) -> list[str]:
-        """Return the hosts to the old file, the last first. Return what is not as before."""
+        """Return all hosts to the old file. Return what is not as before."""
         left: list[str] = []
-        for host in reversed(self.hosts):
-            try:
-                if host.ask({"do": "back", "id": self.id}).get("back"):
-                    self.tell("back", f"{host.name} has the old file again")
-            except PgmError as error:
-                left.append(f"{host.name}: {error.message}")
+        answers = self._answers(self.hosts, lambda host: {"do": "back", **self._of(host)})
+        for host, answer in zip(self.hosts, answers, strict=True):
+            if isinstance(answer, PgmError):
+                left.append(f"{host.name}: {answer.message}")
+            elif answer.get("back"):
+                kept = f"; an edit by hand is kept in {answer['by_hand']}" if "by_hand" in answer else ""
+                self.tell("back", f"{host.name} has the old file again{kept}")
+            elif host in self._prepared:
+                left.append(f"{host.name}: it has forgotten the change, so its state is not known")
         return left
 
 
@@ -166,6 +187,16 @@ def _by_host(nodes: Sequence[str], where: Mapping[str, ChangingHost]) -> Iterato
         group.append(node)
     if group:
         yield where[group[0]], group
+
+
+def _without_errors(answers: Sequence[dict[str, Any] | PgmError]) -> list[dict[str, Any]]:
+    """Return answers. Raises the first that is an error."""
+    found: list[dict[str, Any]] = []
+    for answer in answers:
+        if isinstance(answer, PgmError):
+            raise answer
+        found.append(answer)
+    return found
 
 
 def _failure(error: BaseException, left: Sequence[str]) -> PgmError:
