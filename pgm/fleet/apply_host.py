@@ -35,6 +35,7 @@ class _Change:
 
     files: ChangeFiles
     done: list[tuple[str, str]] = attrs.field(factory=list)  # verb and node
+    forgotten: list[str] = attrs.field(factory=list)  # nodes whose former state is not known
     failures: int = 0  # of returns by itself
 
     @property
@@ -192,18 +193,19 @@ class HostChange:
         _require_id(id_)
         if id_ == self._returned:
             return {"back": True}  # by itself, or the answer was lost
-        change, unknown = self._change, []
+        change = self._change
         if change is None or change.id != id_:
             files = ChangeFiles.found(self._file, id_)
             if files is None:
                 return {"back": False}
             self._change = change = _Change(files)
             if not files.path("forth").exists():
-                unknown = [name for verb in _OPPOSITE for name in _names(request, verb)]
-                change.done += [("change", name) for name in self._nodes.running() if name not in unknown]
+                change.forgotten += [name for verb in _OPPOSITE for name in _names(request, verb)]
+                change.done += [("change", name) for name in self._nodes.running() if name not in change.forgotten]
         failed = self._go_back(change)
-        if unknown:
-            failed.append(f"this host has forgotten what was done to {', '.join(unknown)}: its agent was started again")
+        if change.forgotten:
+            named = ", ".join(change.forgotten)
+            failed.append(f"this host has forgotten what was done to {named}: its agent was started again")
         if failed:
             raise ProcessError("; ".join(failed), remedy="see the logs of these nodes, and restart them")
         by_hand = change.files.by_hand
@@ -214,8 +216,8 @@ class HostChange:
         if self._finished == request.get("id"):
             return {"id": self._finished}  # the answer was lost
         change = self._of(request)
-        self._end(change)
         self._finished = change.id
+        self._end(change)
         return {"id": change.id}
 
     # Going back
@@ -244,7 +246,7 @@ class HostChange:
             change.done = left[::-1]
         if not failed:
             self._end(change)
-            self._returned = change.id
+            self._returned = "" if change.forgotten else change.id
         return failed
 
     def _end(self, change: _Change) -> None:

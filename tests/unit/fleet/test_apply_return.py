@@ -135,6 +135,7 @@ def test_restarted_agent_names_the_nodes_whose_state_it_forgot(tmp_path: Path) -
     host = started_again(changed_host(tmp_path))
     with pytest.raises(ProcessError, match="forgotten what was done to east-2"):
         host.ask({**BACK, "restart": ["east-2"]})
+    assert host.ask(BACK) == {"back": False}
     assert host.state == (DEMO, {"east-1": OLD.digest, "east-2": NEW_DIGEST}, ["tree.toml"])
 
 
