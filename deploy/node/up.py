@@ -83,9 +83,9 @@ async def run_tree(
             await supervisor.start_all(elements, telemetry_options)
             await supervisor.start_all(receivers, [*work, *telemetry_options])
             await supervisor.start_all(sources, [*(work or ["--idle"]), *telemetry_options])
-            log("ready", f"{len(plans)} nodes run; Ctrl-C stops all; to see the counters: pgm status {file}")
             await nursery.start(serve_control, path, answer, Counters())
             is_running.set()
+            log("ready", f"{len(plans)} nodes run; Ctrl-C stops all; to see the counters: pgm status {file}")
             await stop.wait()
             for wanted in (Role.SOURCE,), (Role.RECEIVER,), (Role.AGGREGATOR, Role.REPAIRER):
                 await supervisor.stop_all([name for name in supervisor.children if roles[name] in wanted])
