@@ -57,7 +57,7 @@ def test_request_reads_bounded_regular_files_of_the_folder_alone(tmp_path: Path)
     assert not row["restart"]
 
 
-def test_node_that_keeps_a_tape_still_has_its_old_file_after_a_hangup(tmp_path: Path) -> None:
+def test_node_that_keeps_a_tape_has_its_old_file_after_a_hangup(tmp_path: Path) -> None:
     """The core takes nothing, so no status may report the digest of the new file."""
     running, file = running_plan(tmp_path, tape="tapes", notices=(notices := _Notices()))
     before = running.plan
