@@ -15,6 +15,7 @@ import trio
 from deploy.doctor.findings import HostFinding, Level, fault
 from deploy.doctor.fleet import finding_of_row, host_findings
 from deploy.doctor.view import print_findings, rows_of
+from deploy.netcheck.probes import LEAST_SHARE
 from deploy.netcheck.reports import HostReport
 from deploy.netcheck.verdicts import findings_of, summaries
 from deploy.terminal.exit_codes import EXIT_FAILED
@@ -27,7 +28,6 @@ from pgm.topology.load import load_checked
 if TYPE_CHECKING:
     from pgm.fleet.nodes import NodeRecord, TreeView
 
-_LEAST_SHARE = 0.05  # of the streams' rate: a burst at less tells nothing of the rate
 _NOW = "1s"
 _FLOWS = ("sent_octets", "received_octets")
 
@@ -102,7 +102,7 @@ def shares_of(reports: Iterable[HostReport], nodes: Iterable[NodeRecord]) -> dic
     found: dict[str, float] = {}
     for told in (told for report in reports for told in report.places.values()):
         share = 1 - used.get(told.segment, 0.0) / max(1, told.rate)
-        found[told.segment] = share if share >= _LEAST_SHARE else 0.0
+        found[told.segment] = share if share >= LEAST_SHARE else 0.0
     return found
 
 

@@ -12,7 +12,7 @@ from deploy.doctor.network import SegmentUse
 from deploy.netcheck.probes import SegmentLoad
 from pgm.net.sockets.interfaces import Interface, find_interface
 from pgm.topology.model import Topology
-from pgm.topology.node_plan import NodePlan, SegmentPlan
+from pgm.topology.node_plan import Address, NodePlan, SegmentPlan
 
 MOST_EARS = 256  # sockets of one host: each has a task, and a membership
 
@@ -27,16 +27,12 @@ class ProbePlace:
     hops: int  # TTL of multicast
     nodes: int  # of this host on the segment
     sends: bool  # whether a node of this host sends data there
-    known: frozenset[str]  # addresses of the file on the segment
-
-    @property
-    def may_ask(self) -> frozenset[str]:
-        """Return the addresses that questions may go to, beside those of the interface's network."""
-        return self.known | frozenset(self.plan.peers or ())
+    known: frozenset[str]  # bare addresses of the file on the segment, with the peers of a unicast leg
 
     def is_near(self, address: str) -> bool:
         """Return whether a question may go to an address: the file has it, or it is in the interface's network."""
-        return address in self.may_ask or _in_network(address, self.interface.network)
+        one = bare(address)
+        return one in self.known or _in_network(one, self.interface.network)
 
     def row(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the place as plain values for JSON, with readings of its interface."""
@@ -55,6 +51,14 @@ class ProbePlace:
             "sends": self.sends,
             **facts,
         }
+
+
+def bare(address: str) -> Address:
+    """Return the one form of an address, without a zone; any other text as it is."""
+    try:
+        return str(ipaddress.ip_address(address.partition("%")[0]))
+    except ValueError:
+        return address
 
 
 def places_of(plans: Iterable[NodePlan], uses: Mapping[str, SegmentUse]) -> list[ProbePlace]:
@@ -80,7 +84,7 @@ def places_of(plans: Iterable[NodePlan], uses: Mapping[str, SegmentUse]) -> list
                 plan.parameters.multicast_hops,
                 1,
                 segment.downstream,
-                frozenset(use.addresses),
+                frozenset(map(bare, (*use.addresses, *(segment.peers or ())))),
             )
     return list(found.values())
 

@@ -30,6 +30,8 @@ _OF_SIZE = 5  # probes of one size: a loss of 20 % loses all of them once in 3,0
 _LEAST_OF_SIZE = 2  # else only the largest packet is tried
 _LARGEST_ONLY = 3
 _BURST_FOR = SECOND // 4
+MOST_BURST_S = 5.0  # of the slowest stream, whose least number of packets would last minutes; a request has 15 s
+LEAST_SHARE = 0.05  # of the streams' rate: a burst at less tells nothing of the rate
 _MOST_BURST = 16 << 20  # octets: the receive buffer that nodes ask for holds them
 _LEAST_BURST = 20  # packets
 # MTUs of tunnels and of Ethernet: PPP over Ethernet, GRE, WireGuard, VXLAN, the least of IPv6 and IPv4, and round numbers
@@ -154,6 +156,15 @@ class Burst:
     count: int
     octets: int  # of a packet
     rate: int
+
+    @property
+    def interval(self) -> int:
+        """Return the ns until the next packets: a millisecond, or the time of one packet at a lower rate."""
+        return max(MILLISECOND, self.octets * SECOND // self.rate)
+
+    def due(self, elapsed_ns: int) -> int:
+        """Return the number of packets that have left by a time since the begin; the first one leaves at once."""
+        return max(1, min(self.count, (elapsed_ns + MILLISECOND) * self.rate // SECOND // self.octets))
 
 
 def burst_of(load: SegmentLoad, mtu: int | None, share: float) -> Burst:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from deploy.doctor.network import check_nodes
 from deploy.doctor.view import rows_of
 from deploy.netcheck.igmp import QuerierWatch
 from deploy.netcheck.places import Ear, ProbePlace, ears_of, places_of
-from deploy.netcheck.probes import MOST_HOSTS, SESSION_OCTETS
+from deploy.netcheck.probes import LEAST_SHARE, MOST_HOSTS, SESSION_OCTETS
 from deploy.netcheck.session import ProbeSession
 from pgm.errors import ProcessError, UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
@@ -72,10 +73,10 @@ class ProbeService:
             await session.ask(_peers_of(wanted.get("peers")))
             return {"asked": True}
         if do == "burst":
-            segment, share = wanted.get("segment"), wanted.get("share")
-            if not isinstance(segment, str) or segment not in session.places or not isinstance(share, int | float):
-                raise UsageError("`segment` or `share` of the burst is wrong", remedy=_REMEDY)
-            await session.burst(segment, min(max(float(share), 0.0), 1.0))
+            segment = wanted.get("segment")
+            if not isinstance(segment, str) or segment not in session.places:
+                raise UsageError("`segment` of the burst is none of this host", remedy=_REMEDY)
+            await session.burst(segment, _share(wanted.get("share")))
             return {"sent": True}
         if do == "result":
             return session.result()
@@ -91,6 +92,8 @@ class ProbeService:
         async with self._opening:
             if self._session is not None and not self._session.ends.is_set():
                 raise ProcessError("another netcheck runs", remedy="wait until it ends, within a minute")
+            if self._session is not None:
+                await self._session.rested.wait()
             prepared = await trio.to_thread.run_sync(_prepare, self.file, abandon_on_cancel=True)
             places = {place.plan.name: place for place in prepared.places}
             session = ProbeSession(bytes.fromhex(name), host, places, prepared.topology.fleet.probe_port)
@@ -100,7 +103,7 @@ class ProbeService:
                 session.close()
                 raise
             self._session = session
-            await self._new[0].send(session)
+            self._new[0].send_nowait(session)  # no cancellation: each session of the agent runs, and ends
         return {
             "places": [
                 place.row(self._facts_of(place)) for place in prepared.places if place.plan.name in session.mouths
@@ -135,6 +138,12 @@ def _whole(wanted: Mapping[str, Any], key: str, low: int, high: int) -> int:
     if not isinstance(value, int) or not low <= value <= high:
         raise UsageError(f"`{key}` is no number from {low} to {high}", remedy=_REMEDY)
     return value
+
+
+def _share(value: Any) -> float:
+    if not isinstance(value, int | float) or not LEAST_SHARE <= value < math.inf:  # NaN is less than nothing
+        raise UsageError(f"`share` = {str(value)[:40]!r} is no number from {LEAST_SHARE:g} to 1", remedy=_REMEDY)
+    return float(min(value, 1.0))
 
 
 def _peers_of(value: Any) -> list[tuple[str, str]]:

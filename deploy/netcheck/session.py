@@ -14,8 +14,9 @@ import attrs
 import trio
 
 from deploy.doctor.readings import mtu_of
-from deploy.netcheck.places import MOST_EARS, Ear, ProbePlace
+from deploy.netcheck.places import MOST_EARS, Ear, ProbePlace, bare
 from deploy.netcheck.probes import (
+    MOST_BURST_S,
     MOST_HOSTS,
     Probe,
     ProbeKind,
@@ -33,9 +34,10 @@ from pgm.net.sockets.interfaces import Interface
 from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT, open_sockets, socket_name
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import Address
-from pgm.units import KIB, MIB, MILLISECOND, SECOND
+from pgm.units import KIB, MIB, SECOND
 
 LEASE_S = 60.0  # of a session: a command that was killed leaves nothing behind
+PAUSE_S = 2.0  # before the next session: bursts of 0.25 s then take a ninth of the time at most
 _READ = 1 << 16
 _READS = 64  # of one socket until others get their turn
 _CONTROL = 512
@@ -90,6 +92,7 @@ class ProbeSession:
     sent: defaultdict[tuple[str, ProbeKind], Departures] = attrs.field(factory=lambda: defaultdict(Departures))
     echoes: defaultdict[tuple[SegmentId, int], Echo] = attrs.field(factory=lambda: defaultdict(Echo))
     ends: trio.Event = attrs.field(factory=trio.Event)
+    rested: trio.Event = attrs.field(factory=trio.Event)  # a pause after the end
     _answers: int = 0
     _done: set[tuple[str, str]] = attrs.field(factory=set)
 
@@ -169,7 +172,7 @@ class ProbeSession:
         self.ears.append(ear)
 
     async def run(self) -> None:
-        """Hear probes until the session ends, or its lease does. Close the sockets."""
+        """Hear probes until the session ends, or its lease does. Close the sockets, and rest for a pause."""
         try:
             with trio.move_on_after(LEASE_S):
                 async with open_plain_nursery() as nursery:
@@ -179,6 +182,8 @@ class ProbeSession:
                     nursery.cancel_scope.cancel()
         finally:
             self.close()
+        await trio.sleep(PAUSE_S)
+        self.rested.set()
 
     def close(self) -> None:
         """Close all sockets."""
@@ -229,12 +234,7 @@ class ProbeSession:
     def _answer(self, ear: ProbeSocket, probe: Probe, now_ns: int, sender: Any) -> None:
         """Answer a question with as many octets, to hosts that this host may ask itself."""
         place = next((one for name, one in self.places.items() if segment_id(name) == probe.segment), None)
-        if (
-            place is None
-            or ear.group
-            or self._answers >= _MOST_ANSWERS
-            or not place.is_near(sender[0].partition("%")[0])
-        ):
+        if place is None or ear.group or self._answers >= _MOST_ANSWERS or not place.is_near(sender[0]):
             return
         self._answers += 1
         answer = attrs.evolve(
@@ -277,34 +277,41 @@ class ProbeSession:
 
     async def ask(self, peers: Sequence[tuple[str, Address]]) -> None:
         """Ask hosts by unicast: a segment and an address of each. Others than those of the segment are left out."""
-        near = [
-            (self.places[name], address)
+        if not self._once("ask", ""):
+            return
+        near = dict.fromkeys(
+            (name, bare(address))
             for name, address in peers[:MOST_HOSTS]
-            if name in self.mouths and self.places[name].is_near(address) and self._once("ask", f"{name} {address}")
-        ]
+            if name in self.mouths and self.places[name].is_near(address)
+        )
         for number in range(_ASKS):
-            for place, address in near:
+            for name, address in near:
+                place = self.places[name]
                 probe = attrs.evolve(self._probe(place, ProbeKind.ASK, number), asked_ns=time.time_ns())
                 self._send(place, probe, 0, (address,))
             await trio.sleep(_ASK_IVL_S)
         await trio.sleep(_ANSWERS_S)
 
     async def burst(self, segment: str, share: float) -> None:
-        """Send packets on a segment at a share of the rate of its streams, for a quarter of a second."""
+        """Send packets on a segment at a share of the rate of its streams, for a quarter of a second.
+
+        The least number of packets takes longer on slow segments, up to `MOST_BURST_S` or the end of the session.
+        """
         place = self.places[segment]
         if segment not in self.mouths or not place.sends or not self._once("burst", segment):
             return
         burst = burst_of(place.load, mtu_of(place.interface.name), min(share, 1.0))
-        began_ns, step = time.monotonic_ns(), max(1, burst.rate // 1000)
-        number = 0
-        while number < burst.count:
-            due = min(burst.count, ((time.monotonic_ns() - began_ns) // MILLISECOND + 1) * step // burst.octets)
-            while number < due:
-                count = min(_TRAIN, due - number)
-                self._send_train(place, number, count, burst.octets)
-                number += count
-            await trio.sleep(0.001)
-        self.sent[segment, ProbeKind.BURST].lasted_ns = time.monotonic_ns() - began_ns
+        began, number = trio.current_time(), 0
+        with trio.move_on_after(MOST_BURST_S):
+            while number < burst.count and not self.ends.is_set():
+                due = burst.due(int((trio.current_time() - began) * SECOND))
+                while number < due:
+                    count = min(_TRAIN, due - number)
+                    self._send_train(place, number, count, burst.octets)
+                    number += count
+                with trio.move_on_after(burst.interval / SECOND):
+                    await self.ends.wait()
+        self.sent[segment, ProbeKind.BURST].lasted_ns = int((trio.current_time() - began) * SECOND)
 
     def _send_train(self, place: ProbePlace, number: int, count: int, octets: int) -> None:
         """Send packets by one call where the kernel cuts them apart."""

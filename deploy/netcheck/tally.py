@@ -8,9 +8,11 @@ from typing import Any
 import attrs
 
 from deploy.netcheck.probes import Probe, ProbeKind, SegmentId
+from pgm.units import MIB
 
 _MOST_ROWS = 4096  # of one socket: segments and senders of a large tree
 _MOST_SIZES = 32
+_MOST_SEEN = 4 * MIB  # octets of one socket, a bit for each number: bursts of 500 senders with the most packets
 
 Key = tuple[SegmentId, int, ProbeKind]
 
@@ -26,16 +28,24 @@ class TallyRow:
     duplicates: int = 0
     reordered: int = 0
     least_ttl: int = 0  # that arrived; 0: the kernel does not tell
-    numbers: set[int] = attrs.field(factory=set)
+    count: int = 0
     sizes: Counter[int] = attrs.field(factory=Counter)
     _highest: int = -1
+    _seen: bytearray = attrs.field(factory=bytearray)  # a bit for each number
+
+    def growth(self, number: int) -> int:
+        """Return the octets that a number needs beside those that the row has."""
+        return max(0, number // 8 + 1 - len(self._seen))
 
     def add(self, probe: Probe, octets: int, ttl: int, at_ns: int) -> None:
         """Count a probe."""
-        if probe.number in self.numbers:
+        self._seen.extend(bytes(self.growth(probe.number)))
+        place, bit = probe.number // 8, 1 << probe.number % 8
+        if self._seen[place] & bit:
             self.duplicates += 1
             return
-        self.numbers.add(probe.number)
+        self._seen[place] |= bit
+        self.count += 1
         self.reordered += probe.number < self._highest
         self._highest = max(self._highest, probe.number)
         self.octets += octets
@@ -48,20 +58,22 @@ class TallyRow:
 
 @attrs.define
 class Tally:
-    """Counts of one socket, in bounded memory: a number is remembered once for each row."""
+    """Counts of one socket, in bounded memory."""
 
     _rows: dict[Key, TallyRow] = attrs.field(factory=dict)
-    left_out: int = 0  # probes beyond the bound on rows
+    _octets: int = 0  # of the numbers of all rows
+    left_out: int = 0  # probes beyond the bounds
 
     def add(self, probe: Probe, octets: int, ttl: int, at_ns: int) -> None:
         """Count a probe of `octets`, which arrived with a TTL at a time."""
         key = probe.segment, probe.sender, probe.kind
-        row = self._rows.get(key)
-        if row is None:
-            if len(self._rows) >= _MOST_ROWS:
-                self.left_out += 1
-                return
-            row = self._rows[key] = TallyRow(probe.ttl, at_ns)
+        row = self._rows.get(key) or TallyRow(probe.ttl, at_ns)
+        growth = row.growth(probe.number)
+        if self._octets + growth > _MOST_SEEN or (key not in self._rows and len(self._rows) >= _MOST_ROWS):
+            self.left_out += 1
+            return
+        self._octets += growth
+        self._rows[key] = row
         row.add(probe, octets, ttl, at_ns)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -71,7 +83,7 @@ class Tally:
                 "segment": segment,
                 "sender": sender,
                 "kind": kind.name.lower(),
-                "count": len(row.numbers),
+                "count": row.count,
                 "duplicates": row.duplicates,
                 "reordered": row.reordered,
                 "sender_ttl": row.sender_ttl,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from deploy.netcheck import session
 from deploy.netcheck.service import ProbeService
 from pgm.errors import ProcessError, UsageError
 from tests.cli.command import invoked
@@ -40,7 +42,12 @@ async def refused(service: ProbeService, **wanted: Any) -> str:
     return caught.value.message
 
 
-def test_service_takes_one_netcheck_and_nothing_twice(service: ProbeService) -> None:
+PAUSE_S = 0.2
+
+
+def test_service_takes_one_netcheck_and_nothing_twice(service: ProbeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "PAUSE_S", PAUSE_S)
+
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(service.run)
@@ -56,10 +63,14 @@ def test_service_takes_one_netcheck_and_nothing_twice(service: ProbeService) -> 
             assert "`hosts`" in await refused(service, do="probe", hosts="all")
             assert "`peers`" in await refused(service, do="ask", peers={"lan": "10.0.0.1"})
             assert "`segment`" in await refused(service, do="burst", segment="wan", share=1)
+            for share in (math.nan, math.inf, -1, 0, 0.049, "1", None):
+                assert "`share`" in await refused(service, do="burst", segment="lan", share=share)
             await _sends(service)
             await service.answer({"do": "close", "session": SESSION})
+            began = trio.current_time()
             again = await service.answer({"do": "open", "session": "f" * 16, "host": 0})
             assert again["problems"] == []
+            assert trio.current_time() - began >= PAUSE_S  # else bursts at the full rate follow each other
             nursery.cancel_scope.cancel()
 
     trio.run(main)

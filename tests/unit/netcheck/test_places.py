@@ -8,7 +8,7 @@ import pytest
 from deploy.doctor.network import SegmentUse, uses_of
 from deploy.netcheck.command import shares_of
 from deploy.netcheck.conductor import turns_of
-from deploy.netcheck.places import ProbePlace, ears_of
+from deploy.netcheck.places import ProbePlace, bare, ears_of
 from deploy.netcheck.probes import SegmentLoad
 from deploy.netcheck.reports import HostReport
 from pgm.fleet.nodes import NodeAddress, NodeRecord, NodeState
@@ -111,6 +111,13 @@ def test_questions_go_to_the_segment_alone() -> None:
         False,
         False,
     ]
+    (desk,), _ = places_on(topology, "desk", floor=Interface("eth1", 3, "fe80::2", "fe80::/64"))
+    assert [desk.is_near(one) for one in ("fe80::1%eth1", "FE80:0::1", "10.0.1.2%a")] == [True, True, True]
+
+
+def test_addresses_have_one_form() -> None:
+    assert {bare(one) for one in ("fe80::1%a", "fe80::1%b", "FE80:0::1", "fe80::1")} == {"fe80::1"}
+    assert (bare("10.0.0.1"), bare("junk%a")) == ("10.0.0.1", "junk%a")
 
 
 def test_bursts_have_the_rate_that_the_streams_leave() -> None:

@@ -12,6 +12,7 @@ from deploy.netcheck.igmp import QuerierWatch
 from deploy.netcheck.probes import (
     LEAST_OCTETS,
     MOST_HOSTS,
+    MOST_NUMBER,
     Probe,
     ProbeKind,
     SegmentLoad,
@@ -75,6 +76,10 @@ def test_bursts_keep_the_rate_and_the_bounds() -> None:
     assert (burst.octets, burst.rate, burst.count) == (1472, 12_500_000, 3_125_000 // 1472)
     assert burst_of(LOAD, 1500, 0.5).rate == 6_250_000
     assert burst_of(LOAD, 1200, 1.0).octets == 1172
+    assert [burst.due(ns) for ns in (0, SECOND // 10, SECOND)] == [8, 857, burst.count]
+    slow = burst_of(SegmentLoad(4, 1472, 1), 1500, 0.05)
+    assert [slow.due(ns) for ns in (0, 1472 * SECOND, 2944 * SECOND)] == [1, 1, 2]
+    assert (burst.interval, slow.interval) == (SECOND // 1000, 1472 * SECOND)
     fast = burst_of(SegmentLoad(4, 1472, 12_500_000_000), 1500, 1.0)
     assert fast.count * fast.octets <= 16 << 20
 
@@ -86,6 +91,17 @@ def test_tally_counts_losses_order_and_duplicates() -> None:
     (row,) = tally.rows()
     assert (row["count"], row["duplicates"], row["reordered"], row["least_ttl"]) == (4, 1, 1, 15)
     assert (row["octets"], row["sizes"], row["lasted_ns"]) == (400, {"100": 4}, 5)
+
+
+def test_tally_bounds_the_numbers_of_all_rows() -> None:
+    """Each row of a forged sender would else remember 65,536 numbers."""
+    tally = Tally()
+    for sender in range(600):
+        tally.add(probe(MOST_NUMBER - 1, sender=sender), 100, 15, 1)
+    assert (len(tally.rows()), tally.left_out) == ((4 << 20) // (MOST_NUMBER // 8), 600 - 512)
+    for number in (0, 9, 9):
+        tally.add(probe(number, sender=7), 100, 15, 2)
+    assert [(row["count"], row["duplicates"]) for row in tally.rows() if row["sender"] == 7] == [(3, 1)]
 
 
 def test_echo_takes_the_shortest_round_trip() -> None:

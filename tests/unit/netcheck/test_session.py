@@ -1,0 +1,89 @@
+"""Bounds on what one session sends, in virtual time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from deploy.netcheck.places import ProbePlace
+from deploy.netcheck.probes import MOST_BURST_S, ProbeKind, SegmentLoad
+from deploy.netcheck.session import ProbeSession
+from pgm.net.sockets.interfaces import Interface
+from pgm.topology.node_plan import SegmentPlan
+from pgm.units import SECOND
+
+SLOW = 100  # octets a second
+
+
+class Mouth(socket.socket):
+    """A socket that sends nothing, and remembers the addresses."""
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_INET6, socket.SOCK_DGRAM)
+        self.names: list[Any] = []
+
+    def sendto(self, octets: Any, name: Any) -> int:  # type: ignore[override]
+        self.names.append(name)
+        return len(octets)
+
+    def sendmsg(self, octets: Any, *rest: Any) -> int:
+        self.names.append(rest[-1])
+        return len(octets)
+
+
+@pytest.fixture
+def mouth() -> Iterator[Mouth]:
+    with Mouth() as mouth:
+        yield mouth
+
+
+@pytest.fixture
+def session(mouth: Mouth) -> ProbeSession:
+    plan = SegmentPlan("lan", "ff15::1", 0, 0, "lo", None, upstream=True, downstream=True)
+    interface = Interface("lo", 1, "fe80::9", "fe80::/64")
+    place = ProbePlace(plan, interface, SegmentLoad(6, 1452, SLOW), 16, 1, True, frozenset())
+    return ProbeSession(bytes(8), 0, {"lan": place}, 9766, mouths={"lan": mouth})
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a function in virtual time, of a minute at most."""
+
+    async def bounded() -> None:
+        with trio.fail_after(60):
+            await main()
+
+    trio.run(bounded, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_each_host_is_asked_once_whatever_the_form_of_its_address(session: ProbeSession, mouth: Mouth) -> None:
+    peers = [("lan", one) for one in ("fe80::1%a", "fe80::1%b", "FE80:0::1", "fe80::1")]
+
+    async def main() -> None:
+        await session.ask(peers)
+        await session.ask([("lan", "fe80::1%c"), ("lan", "fe80::2")])
+
+    run(main)
+    assert mouth.names == [("fe80::1", 9766, 0, 1)] * 8
+
+
+def test_burst_of_a_slow_stream_ends_at_its_limit(session: ProbeSession, mouth: Mouth) -> None:
+    run(lambda: session.burst("lan", 1.0))
+    told = session.sent["lan", ProbeKind.BURST]
+    assert told.lasted_ns == MOST_BURST_S * SECOND
+    assert told.count == len(mouth.names) == 1
+
+
+def test_burst_ends_with_its_session(session: ProbeSession) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.burst, "lan", 1.0)
+            await trio.testing.wait_all_tasks_blocked()
+            session.ends.set()
+
+    run(main)
+    assert session.sent["lan", ProbeKind.BURST].lasted_ns == 0
