@@ -158,6 +158,6 @@ def test_row_refuses_unsuitable_numbers(key, value):
     assert caught.value.remedy
 
 
-def test_a_stream_for_other_implementations_has_no_repairs_by_unicast():
+def test_legacy_profile_has_no_repairs_by_unicast():
     """Other implementations skip OPT_PGM_ASKER, so a second receiver would wait in vain."""
     assert PROFILES["legacy"](ProfileInputs())["unicast_repair_min_sqns"] == 0

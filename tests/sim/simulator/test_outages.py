@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
+from pgm.core.segment import Channel
 from pgm.sim.faults import Faults
+from pgm.sim.network import Station
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak
-from pgm.wire.formats import PacketType
+from pgm.wire.formats import Nla, PacketType
 from pgm.wire.options import ForAsker, find
+from pgm.wire.train import Train
 from tests.sim.support.worlds import Tap, finish, lossy, make_world, parameters, stream, traffic
 
 RATE, DESKS, OUTAGE_S = 250, ("desk-1", "desk-2", "desk-3"), 4
@@ -68,3 +72,34 @@ def test_outage_of_two_receivers_is_repaired_by_multicast(parent: str) -> None:
     assert duplicates(world, "desk-3") == pytest.approx(LOST, abs=0.1 * LOST)
     options = [find(item.options, ForAsker) for *_, item in ncfs.by(parent) if isinstance(item, Nak)]
     assert None in options
+
+
+@attrs.define
+class HearsNoUnicast:
+    """A station behind a firewall that drops unicast."""
+
+    inner: Station
+    name: str
+    host: str
+    may_share_address: bool = False
+
+    def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
+        """Hand on what comes to the group."""
+        if channel.is_group:
+            self.inner.hear(train, channel, peer)
+
+
+def test_receiver_without_unicast_loses_nothing() -> None:
+    """Repairs of the outage take seconds, and a part that has just left must not stand for all that left before."""
+    tree = TreeBuilder(parameters(txw_secs=10 * SECOND, txw_max_rte=200_000))
+    tree.source("source", "core")
+    for desk in DESKS:
+        tree.receiver(desk, "core", "source")
+    world = make_world(tree, traffic(12 * RATE, size=300, rate=RATE))
+    node = world.nodes["desk-1"]
+    for attachment in node.attachments:
+        attachment.station = HearsNoUnicast(attachment.station, node.name, attachment.station.host)
+    Faults(world).partition("desk-1", 4 * SECOND, 3 * SECOND)
+    finish(world, within_s=60)
+    assert world.nodes["source"].counters[0].unicast_repair_sqns == pytest.approx(3 * RATE, abs=10)
+    assert not stream(world, "desk-1").lost

@@ -69,7 +69,7 @@ def test_a_long_range_of_one_child_goes_to_it_alone() -> None:
     assert parent.ones[DESK].pending_sqns == 300 - 107
 
 
-def test_a_child_that_hears_no_unicast_gets_multicast_while_its_parent_still_sends() -> None:
+def test_child_without_unicast_gets_multicast_while_more_is_sent() -> None:
     """Only what has just left and what is still owed to it are echoes, not all that lies between."""
     parent, one = Parent.of(), DESK
     assert parent.on_nak([(0, 1000)], one, 0) == []
@@ -123,7 +123,7 @@ def test_a_second_child_makes_the_repair_multicast(second: Nla) -> None:
     assert parent.on_nak([(0, 300)], DESK, at_ns) == []
 
 
-def test_a_second_child_leaves_the_first_what_lies_between_its_own_losses() -> None:
+def test_second_child_leaves_the_first_what_lies_between() -> None:
     parent = Parent.of()
     parent.on_nak([(0, 900)], DESK, 0)
     asked = [(0, 200), (700, 900)]
