@@ -230,7 +230,11 @@ class HostChange:
         failed: list[str] = []
         change.files.go_back()
         if change.done:
-            running, new, left = self._nodes.running(), str(change.files.path("new")), []
+            new, left = str(change.files.path("new")), []
+            try:
+                running = set(self._nodes.running())
+            except ProcessError:  # one node does not answer; each of the others is asked all the same
+                running = {node for _, node in change.done}
             while change.done:
                 verb, node = change.done[-1]
                 before = len(failed)

@@ -144,7 +144,7 @@ def test_sql_has_the_filters_too(spark: SparkSession, held: RangeService) -> Non
     assert reads(held)["read_octets"] - before["read_octets"] < 0.2 * sum(one["octets"] for one in _extents(held))
 
 
-def test_a_loss_is_filled_by_rows_that_another_recorder_received_earlier(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_loss_is_filled_by_rows_received_earlier_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     archive(tmp_path / "a", [messages(0, 100, at_us=1), loss(100, 50, at_us=9 * _SECOND_US)], session("recorder-1"))
     archive(tmp_path / "b", [loss(0, 100, at_us=1), messages(100, 50, at_us=2 * _SECOND_US)], session("recorder-2"))
     with served(tmp_path) as service:
