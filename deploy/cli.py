@@ -49,7 +49,7 @@ _COMMANDS = {
         "deploy.doctor.command",
         "Check this machine for the nodes of a topology: kernel, interfaces, installed packages.",
     ),
-    "bundle": ("deploy.bundle.command", "Write one archive with all that a helper needs, without secrets."),
+    "bundle": ("deploy.bundle.command", "Write one archive with all that support needs, without secrets."),
     "netcheck": (
         "deploy.netcheck.command",
         "Check the network between the hosts of a topology, by their agents: multicast, MTU, loss, clocks, leaks.",

@@ -1,1 +1,1 @@
-"""Command `pgm bundle`: one archive with all that a helper needs, without secrets."""
+"""Command `pgm bundle`: one archive with all that support needs, without secrets."""

@@ -57,7 +57,7 @@ class LeftOut:
 @command
 @fleet_options()
 def bundle(file: Path, out: Path | None, limit: int, as_json: bool, **options: Any) -> None:
-    """Write one archive with all that a helper needs to look into a fault of the tree of FILE, without secrets.
+    """Write one archive with all that support needs to look into a fault of the tree of FILE, without secrets.
 
     \b
     pgm bundle tree.toml

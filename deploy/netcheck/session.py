@@ -36,8 +36,8 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import Address
 from pgm.units import KIB, MIB, SECOND
 
-LEASE_S = 60.0  # of a session: a command that was killed leaves nothing behind
-PAUSE_S = 2.0  # before the next session: bursts of 0.25 s then take a ninth of the time at most
+LEASE_S = 60.0  # of a netcheck: a command that was killed leaves nothing behind
+PAUSE_S = 2.0  # before the next netcheck: bursts of 0.25 s then take a ninth of the time at most
 _READ = 1 << 16
 _READS = 64  # of one socket until others get their turn
 _CONTROL = 512
