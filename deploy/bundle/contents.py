@@ -252,7 +252,7 @@ def _fleet_flight(case: BundleCase) -> Iterator[File]:
         yield f"fleet/flight/{safe_name(fleet.name)}/{name}{SUFFIX}", _ring(case, ring)
 
 
-# In the order of their use to a helper: a full archive lacks the last ones.
+# In the order of their use to support: a full archive lacks the last ones.
 PARTS: Sequence[BundlePart] = (
     BundlePart("topology.toml", "The topology file, without comments, reasons of revocations and key paths; `check.json` has what `pgm check` says of it.", _topology),
     BundlePart("machine.json", "Versions, kernel, memory, interfaces, and settings of the kernel (`sysctl`) that matter; `kernel/` has its tables of networks.", _machine),
