@@ -85,7 +85,8 @@ def snapshot_of(plan: NodePlan, driver: NodeDriver, started_ns: int) -> Snapshot
     events = [event for endpoint in endpoints for event in endpoint.recent_events()]
     events = sorted(events, key=lambda event: event["at_s"])[-MOST_EVENTS:]
     snapshot = take_snapshot(parts, driver.links.gone, driver.now_ns(), started_ns, links, driver.rates, events)
-    return {**snapshot, "file_part": plan_digest(plan) if plan.digest else ""}
+    own = parts[0][0]  # with all that was taken in place
+    return {**snapshot, "file_part": plan_digest(own) if own.digest else ""}
 
 
 async def keep_rates(driver: NodeDriver, outages: Outages, files: FilesCheck) -> None:

@@ -12,10 +12,13 @@ from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.source.source import SourceCore
 from pgm.errors import UsageError
 from pgm.net.control.reload import MOST_FILE_OCTETS, RunningPlan
+from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.driver.trio_reads import TrioReads
 from pgm.net.link.node_links import NodeLinks
+from pgm.net.plan_digest import plan_digest
 from pgm.topology.load import load
+from pgm.topology.node_plan import NodePlan
 from pgm.topology.plan import plan_node
 from tests.net.support.places import Place, one_segment
 from tests.reference import DATA_PORT
@@ -68,10 +71,26 @@ def test_node_that_keeps_a_tape_has_its_old_file_after_a_hangup(tmp_path: Path) 
     assert "txw_secs" in told["reload-restart"]
 
 
-def running_plan(folder: Path, *, tape: str = "", notices: _Notices | None = None) -> tuple[RunningPlan, Path]:
-    """Return the plan of a source that runs, and its file."""
+def test_status_has_the_part_of_the_file_that_was_taken_in_place(tmp_path: Path) -> None:
+    start, driver = running_source(tmp_path)
+    running, file = RunningPlan(start, driver), tmp_path / "tree.toml"
+    file.write_text(file.read_text().replace('window = "10s"', 'window = "20s"'))
+    running.reload()
+    told = snapshot_of(start, driver, 0)
+    assert running.plan.digest != start.digest
+    assert (told["file"], told["file_part"]) == (running.plan.digest, plan_digest(running.plan))
+
+
+def running_source(folder: Path, *, tape: str = "", notices: _Notices | None = None) -> tuple[NodePlan, TrioDriver]:
+    """Return the plan of a source at its start, and its driver."""
     file = folder / "tree.toml"
     file.write_text(one_segment(Place(1), rate="200Mbit/s").replace("7500", str(DATA_PORT)))
     plan = attrs.evolve(plan_node(load(file), "source"), tape=tape)
     core: SourceCore = source()  # type: ignore[no-untyped-call]
-    return RunningPlan(plan, TrioDriver(core, TrioReads(NodeLinks(())), notices or _Notices())), file
+    return plan, TrioDriver(core, TrioReads(NodeLinks(())), notices or _Notices())
+
+
+def running_plan(folder: Path, *, tape: str = "", notices: _Notices | None = None) -> tuple[RunningPlan, Path]:
+    """Return the plan of a source that runs, and its file."""
+    plan, driver = running_source(folder, tape=tape, notices=notices)
+    return RunningPlan(plan, driver), folder / "tree.toml"
