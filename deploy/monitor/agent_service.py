@@ -28,7 +28,6 @@ from pgm.fleet.apply_host import MOST_OCTETS, HostChange
 from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.nodes import NodeRecord, NodeState
 from pgm.fleet.paths import APPLY_PATH, CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, NETCHECK_PATH, STATE_PATH
-from pgm.fleet.runtime_folders import OWN_LIMITS
 from pgm.net.control.control_socket import ask_control, control_path
 
 _DOCTOR_FRESH_S = 10.0  # checks read the kernel and open sockets; a fleet asks rarely
@@ -155,7 +154,7 @@ class AgentService:
     async def apply(self, request: Request) -> Response:
         """Take a step of `pgm apply --fleet`, and return what was done."""
         if not self.may_change:
-            return _refusal(403, "an agent without --token-file changes nothing", "start the agent with --token-file")
+            return _refusal(403, "an agent without --token-file changes nothing", _GIVE_TOKEN)
         if self.change is None:
             return _refusal(403, "this agent does not replace its topology file", "start the agent with --apply")
         try:
@@ -168,15 +167,6 @@ class AgentService:
             return _refusal(400, error.message, error.remedy)
         except PgmError as error:
             return _refusal(502, error.message, error.remedy)
-        except OSError as error:  # the sandbox of a unit, or a full disk
-            return self._unwritten(error)
-
-    def _unwritten(self, error: OSError) -> Response:
-        folder = self.file.resolve().parent
-        remedy = f"the agent writes to {folder}: make room there, or add ReadWritePaths={folder} to the agent's unit"
-        if error.errno in OWN_LIMITS:
-            remedy = "let the agent open more files, and ask again"
-        return _refusal(503, f"{error.filename or folder}: {error.strerror or error}", remedy)
 
 
 def _checked(file: Path) -> list[dict[str, Any]]:

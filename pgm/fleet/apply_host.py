@@ -90,8 +90,10 @@ class HostChange:
             try:
                 return verbs[verb](request)
             except OSError as error:
+                folder = self._file.parent
                 raise ProcessError(
-                    f"{verb}: {error}", remedy="make room on the disk of this host, or see its rights"
+                    f"{verb}: {error}",
+                    remedy=f"make room in {folder}, or let this process write there: a unit needs ReadWritePaths={folder}",
                 ) from error
             finally:  # a lease begins with the answer: a step may take longer than a lease
                 if self._change is not None and request.get("id") == self._change.id:

@@ -71,8 +71,9 @@ def test_disk_that_is_full_after_prepare_destroys_no_file(tmp_path: Path) -> Non
 def test_full_disk_refuses_the_change_and_leaves_no_file(tmp_path: Path) -> None:
     host = one_host(tmp_path)
     before = host.state
-    with full_disk(), pytest.raises(ProcessError, match=r"prepare: .*File too large"):
+    with full_disk(), pytest.raises(ProcessError, match=r"prepare: .*File too large") as caught:
         host.ask(PREPARE)
+    assert f"ReadWritePaths={host.nodes.file.parent}" in caught.value.remedy
     assert host.state == before
     host.ask(PREPARE)
 
