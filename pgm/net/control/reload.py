@@ -6,7 +6,6 @@ tells what needs a restart. A request names the file from before, and is refused
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -34,15 +33,6 @@ from pgm.wire.options import SourceFile
 
 MOST_FILE_OCTETS = 1 << 22  # of a file that a request names: a thousand nodes take 200 KiB
 _TAPED = "a tape is kept, which has no change of the file"
-
-
-def has_terminal() -> bool:
-    """Return whether the process has a terminal that is open: a hangup of it is no request to reload."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 class RunningPlan:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from typing import NoReturn
 
 import trio
 
-from pgm.net.control.reload import has_terminal
-
 _SIGNALLED = 128  # plus the signal's number, as shells report a process that a signal ended
+
+
+def _has_terminal() -> bool:
+    """Return whether the process has a terminal that is open: a hangup of it is no request to reload."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def exit_at(number: int) -> NoReturn:
@@ -33,13 +41,13 @@ async def heed_signals(
     numbers = {signal.SIGINT, signal.SIGTERM}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.add(signal.SIGHUP)
-    had_terminal = has_terminal()
+    had_terminal = _has_terminal()
     with trio.open_signal_receiver(*numbers) as signals:
         task_status.started()
         async for number in signals:
             if number != signal.SIGHUP:
                 on_stop(number)
-            elif had_terminal and not has_terminal():
+            elif had_terminal and not _has_terminal():
                 exit_at(number)
             else:
                 on_hangup(number)
