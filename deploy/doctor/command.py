@@ -24,9 +24,9 @@ from pgm.net.sockets.interfaces import multicast_interfaces
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan
 from pgm.topology.plan import plan_all, plan_node
+from pgm.topology.problems import joined
 
 _LONGEST_S = 3600.0  # of listening
-_MOST_NAMES = 8  # nodes of other machines that a message names
 
 
 @attrs.frozen
@@ -167,6 +167,4 @@ def _as_json(checked: NodesToCheck, findings: list[HostFinding]) -> dict[str, ob
 def _print(checked: NodesToCheck, findings: list[HostFinding], *, shows_all: bool) -> None:
     print_findings(findings, shows_all=shows_all)
     if checked.elsewhere:
-        more = len(checked.elsewhere) - _MOST_NAMES
-        named = ", ".join(checked.elsewhere[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-        warn(f"not checked, because this machine does not have their addresses: {named}")
+        warn(f"not checked, because this machine does not have their addresses: {joined(checked.elsewhere)}")

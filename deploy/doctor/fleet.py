@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from deploy.doctor.findings import HostFinding, Level, advice, fault, ok
 from pgm.errors import ProcessError
 from pgm.fleet.nodes import HostRecord
+from pgm.topology.problems import joined
 
 if TYPE_CHECKING:
     from pgm.fleet.watch import FleetWatch
 
 _MOST_AHEAD_S = 1.0  # of a host's clock: events of two hosts are then hard to compare
-_MOST_NAMES = 8  # entries of a file that a line names
 
 
 def fleet_findings(fleet: FleetWatch) -> list[HostFinding]:
@@ -36,9 +36,7 @@ def host_findings(host: HostRecord) -> Iterator[HostFinding]:
         return
     yield ok("agent", host.name, f"answers in {host.took_s * 1000:.0f} ms")
     if host.has_other_file:
-        more = len(host.differing) - _MOST_NAMES
-        named = ", ".join(host.differing[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-        text = f"another file; nodes that differ: {named or 'none'}"
+        text = f"another file; nodes that differ: {joined(host.differing) or 'none'}"
         yield fault(
             "topology file", host.name, text, "the same file on all hosts", "copy the file, and restart the nodes"
         )

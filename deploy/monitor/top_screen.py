@@ -19,11 +19,11 @@ from textual.widgets import DataTable, Footer, Static
 from deploy.monitor.columns import COLUMNS, Value, lost_of, span
 from deploy.monitor.listen_commands import command_lines
 from deploy.status.detail import details
-from deploy.status.fleet import joined
 from deploy.status.peers import NO_NAMES, PeerNames
 from deploy.terminal.output import refused
 from pgm.errors import PgmError
 from pgm.fleet.nodes import NodeRecord, NodeState, TreeView, Watch
+from pgm.topology.problems import joined
 
 EVERY_S = 1.0  # nodes update their rates at this interval
 _PADDING = 2  # characters of a cell around its text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pgm.topology.changes.differences import Difference
-from pgm.topology.changes.steps import Action, ChangePlan, NodeStep
+from pgm.topology.changes.steps import ChangePlan, NodeStep
+from pgm.topology.problems import joined
 
-_MOST_NAMES = 8
 _MOST_DIFFERENCES = 12
 
 
@@ -18,7 +18,7 @@ def lines_of(plan: ChangePlan) -> Iterator[str]:
         return
     for number, group in enumerate(_alike(plan.steps), 1):
         first = group[0]
-        yield f"{number}. {_VERBS[first.action]} {first.role.value} {_names(group)}"
+        yield f"{number}. {first.action.value} {first.role.value} {joined(step.node for step in group)}"
         differences = first.differences
         for one in differences[:_MOST_DIFFERENCES]:
             yield f"     {one.text}" + ("" if one.is_in_place else f" (restart: {one.why_restart})")
@@ -29,14 +29,6 @@ def lines_of(plan: ChangePlan) -> Iterator[str]:
         if first.cost.loss:
             yield f"     MAY LOSE: {first.cost.loss}"
     yield f"{len(plan.unchanged)} nodes stay as they are"
-
-
-_VERBS = {
-    Action.START: "start",
-    Action.CHANGE: "change in place",
-    Action.RESTART: "restart",
-    Action.STOP: "stop",
-}
 
 
 def _alike(steps: Sequence[NodeStep]) -> Iterator[list[NodeStep]]:
@@ -57,9 +49,3 @@ def _key(step: NodeStep) -> tuple[object, ...]:
 
 def _shown(difference: Difference) -> tuple[str, str]:
     return difference.text, difference.why_restart
-
-
-def _names(group: Sequence[NodeStep]) -> str:
-    names = [step.node for step in group]
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

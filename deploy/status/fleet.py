@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -10,9 +10,8 @@ from deploy.terminal.output import remedy, warn
 from deploy.terminal.tables import TableColumn, console, table
 from pgm.errors import UsageError
 from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView
-from pgm.topology.problems import suggestion
+from pgm.topology.problems import joined, suggestion
 
-_MOST_NAMES = 10  # in one message
 _HOSTS = (
     TableColumn("host"),
     TableColumn("agent", 3),
@@ -109,10 +108,3 @@ def _difference(host: HostRecord, view: TreeView) -> str:
 
 def _name(node: NodeRecord) -> str:
     return f"{node.name} ({node.host})" if node.host else node.name
-
-
-def joined(names: Iterable[str]) -> str:
-    """Return names for a message, and the number of those left out."""
-    names = list(names)
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

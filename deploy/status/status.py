@@ -24,6 +24,7 @@ from pgm.fleet.runtime_folders import folder_of, is_file, sockets_in
 from pgm.net.control.status_socket import ask_status, status_path
 from pgm.topology.check import load_checked
 from pgm.topology.plan import plan_all, plan_node
+from pgm.topology.problems import joined
 
 if TYPE_CHECKING:
     from pgm.fleet.watch import FleetWatch
@@ -40,7 +41,6 @@ _COUNTERS = {
 }
 # fmt: on
 _COLUMNS = (TableColumn("missing now"), TableColumn("memory", 5), TableColumn("up", 6))
-_MOST_NAMES = 10  # names in one message
 
 
 def gather(where: str, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
@@ -159,31 +159,25 @@ def _show(rows: list[dict[str, Any]], names: PeerNames, as_json: bool, *, detail
 
 def _warn(silent: list[str], stuck: list[str]) -> None:
     if silent:
-        warn(f"not running on this machine: {_joined(silent)}")
+        warn(f"not running on this machine: {joined(silent)}")
     if stuck:
-        warn(f"running, but not answering: {_joined(stuck)}")
-
-
-def _joined(names: list[str]) -> str:
-    return ", ".join(names[:_MOST_NAMES]) + (
-        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    )
+        warn(f"running, but not answering: {joined(stuck)}")
 
 
 def _no_answer(where: str, names: list[str], stuck: list[str]) -> ProcessError:
     if stuck:
         return ProcessError(
-            f"running, but not answering: {_joined(stuck)}",
+            f"running, but not answering: {joined(stuck)}",
             remedy="check for a stopped process or an overloaded machine; try again, or restart the node",
         )
     if not is_file(where):
-        subject = f"no node {_joined(names)}" if names else "no node"
+        subject = f"no node {joined(names)}" if names else "no node"
         return ProcessError(
             f"{subject} of a tree called {where!r} runs on this machine as this user",
             remedy="give the topology file, or start the tree: pgm up FILE; pgm top shows all running nodes",
         )
     return ProcessError(
-        f"none of these nodes runs on this machine as this user: {_joined(names)}",
+        f"none of these nodes runs on this machine as this user: {joined(names)}",
         remedy=f"start one with: pgm run {where} --node {names[0]}; or all: pgm up {where}",
     )
 

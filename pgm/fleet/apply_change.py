@@ -16,6 +16,7 @@ import attrs
 
 from pgm.errors import PgmError, ProcessError, UsageError
 from pgm.topology.changes.steps import Action, ChangePlan, is_first, stages
+from pgm.topology.problems import joined
 
 
 class ChangingHost(Protocol):
@@ -134,10 +135,10 @@ class FileChange:
             # A node that does not run reads the file when it starts. A new one may run already, of a pattern.
             nodes = [step.node for step in stage if (step.node in running) == (verb != "start")]
             if verb == "change":
-                self.tell(verb, f"{_named(nodes) or 'nothing'}; {len(rest)} nodes only read the file")
+                self.tell(verb, f"{joined(nodes) or 'nothing'}; {len(rest)} nodes only read the file")
                 nodes += rest
             elif nodes:
-                self.tell(verb, _named(nodes))
+                self.tell(verb, joined(nodes))
             for host, own in _by_host(nodes, where):
                 self._ask(host, {"do": "act", "id": self.id, "verb": verb, "nodes": own})
                 self._ask_all(lambda _: {"do": "hold", "id": self.id})
@@ -166,15 +167,9 @@ class FileChange:
 
 
 _VERBS = {Action.START: "start", Action.CHANGE: "change", Action.RESTART: "restart", Action.STOP: "stop"}
-_MOST_NAMED = 8
 _TRIES = 3  # to finish: from then on no host may go back
 _MOST_IN_ONE = 16  # nodes of one request, whose answer comes within the time of a request
 _MOST_AT_ONCE = 64  # hosts asked at a time
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _by_host(nodes: Sequence[str], where: Mapping[str, ChangingHost]) -> Iterator[tuple[ChangingHost, list[str]]]:

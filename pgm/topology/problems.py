@@ -40,5 +40,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
         return f"did you mean {close[0]!r}?"
     if not names:
         return "there are none in this file"
-    shown = ", ".join(names[:12])
-    return f"known are {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return f"known are {joined(names, most=12)}"
+
+
+def joined(names: Iterable[str], *, most: int = 8) -> str:
+    """Return names for a message, and the number of those left out."""
+    names = list(names)
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -28,6 +28,7 @@ from pgm.topology.changes.differences import Difference, differences, merged
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role, StreamPlan
 from pgm.topology.plan import plan_node
+from pgm.topology.problems import joined
 from pgm.units import format_fraction, format_rate
 from pgm.wire.options import SourceFile
 
@@ -60,19 +61,18 @@ class RunningPlan:
         old, new = self._files(request)
         before, after = (plan_node(load_checked(path), self.plan.name) for path in (old, new))
         is_return = request.get("back") is True
-        found = self._fixed_and_in_place(before, after, is_return=is_return)
+        fixed, in_place = self._fixed_and_in_place(before, after, is_return=is_return)
         if verb == "reload":
-            if found[0]:
-                named = ", ".join(one.name for one in found[0])
+            if fixed:
+                named = ", ".join(one.name for one in fixed)
                 raise UsageError(
-                    f"{self.plan.name} cannot take {named} in place: {found[0][0].why_restart}",
+                    f"{self.plan.name} cannot take {named} in place: {fixed[0].why_restart}",
                     remedy="restart the node, or leave the value as it is",
                 )
             self._take(merged(before, after, self.plan, is_return=is_return))
             self._set_from(after, requester)
-            self._tell(Notice("reloaded", f"{self.plan.file}: taken in place: {_named(found[1])}, by {requester}"))
-        restart, in_place = ([one.text for one in ones] for ones in found)
-        return {**self._row(), "restart": restart, "in_place": in_place}
+            self._tell(Notice("reloaded", f"{self.plan.file}: taken in place: {_named(in_place)}, by {requester}"))
+        return {**self._row(), "restart": [one.text for one in fixed], "in_place": [one.text for one in in_place]}
 
     def _row(self) -> dict[str, Any]:
         plan = self.plan
@@ -180,7 +180,6 @@ class RunningPlan:
 
 
 _VERBS = ("file", "check", "reload")
-_MOST_NAMED = 8
 
 
 def answers_with_file(plan: NodePlan, driver: NodeDriver) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
@@ -213,9 +212,7 @@ def _beside(own: Path, name: str) -> Path:
 
 
 def _named(found: list[Difference]) -> str:
-    names = sorted({one.name for one in found})
-    more = len(names) - _MOST_NAMED
-    return (", ".join(names[:_MOST_NAMED]) or "nothing") + (f" and {more} more" if more > 0 else "")
+    return joined(sorted({one.name for one in found})) or "nothing"
 
 
 def _spelled(impairment: Impairment) -> dict[str, str]:

@@ -14,6 +14,7 @@ import attrs
 from pgm.impairments import Impairment
 from pgm.parameters import ROWS, Parameters
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan, StreamPlan
+from pgm.topology.problems import joined
 
 # Parameters that the parts of a core read at each use.
 LIVE = frozenset(
@@ -210,7 +211,7 @@ def _why_kept(plan: NodePlan, key: str, before: Any, after: Any) -> str:
 def _spelled(old: Any, new: Any) -> tuple[str, str]:
     """Return two values as text. Of two sets only the members that differ are named."""
     if isinstance(old, frozenset) and isinstance(new, frozenset):
-        return _joined(sorted(map(str, old - new))), _joined(sorted(map(str, new - old)))
+        return joined(sorted(map(str, old - new))), joined(sorted(map(str, new - old)))
     return _text(old), _text(new)
 
 
@@ -222,15 +223,6 @@ def _text(value: Any) -> str:
     if attrs.has(type(value)) and hasattr(value, "addresses"):
         return f"{len(value.addresses)} addresses"
     return ""
-
-
-_MOST_NAMED = 6
-
-
-def _joined(names: Iterable[str]) -> str:
-    names = list(names)
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def merged(old: NodePlan, new: NodePlan, onto: NodePlan | None = None, *, is_return: bool = False) -> NodePlan:
