@@ -338,17 +338,19 @@ class ProbeSession:
         return [socket_name(host, self.port, place.interface, family) for host in targets]
 
     def _send(self, place: ProbePlace, probe: Probe, octets: int, to: Sequence[Address] = ()) -> None:
-        told = self.sent[place.plan.name, probe.kind]
+        """Send a probe to all names. One that the kernel refuses for each of them has not left."""
+        told, content, has_left = self.sent[place.plan.name, probe.kind], probe.octets(octets), False
         for name in self._names(place, to):
             try:
-                self.mouths[place.plan.name].sendto(probe.octets(octets), name)
+                self.mouths[place.plan.name].sendto(content, name)
+                has_left = True
             except OSError as error:
                 told.refused += 1
                 if probe.kind is not ProbeKind.SIZE:
                     told.error = error.strerror or str(error)
-                continue
-        told.count += 1
-        told.octets += max(octets, 0)
+        if has_left:
+            told.count += 1
+            told.octets += octets
 
     def result(self) -> dict[str, Any]:
         """Return what left and what was heard, as plain values for JSON."""

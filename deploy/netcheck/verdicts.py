@@ -208,7 +208,7 @@ def _arrivals(segment: str, pairs: Sequence[Pair], port: int) -> Iterator[HostFi
         if pair.arrived:
             yield ok(_check_of(pair), pair.subject, "arrives")
         elif pair.receiver.name not in deaf and pair.sender.name not in mute:
-            found = f"0 of {pair.count} probes arrive"
+            found = f"0 of {pair.count} probes arrive" if pair.count else "no probe leaves"
             yield fault(_check_of(pair), pair.subject, found, "all", _remedy_of(pair, port))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -26,8 +27,11 @@ class Mouth(socket.socket):
     def __init__(self) -> None:
         super().__init__(socket.AF_INET6, socket.SOCK_DGRAM)
         self.names: list[Any] = []
+        self.error: OSError | None = None  # of each datagram
 
     def sendto(self, octets: Any, name: Any) -> int:  # type: ignore[override]
+        if self.error is not None:
+            raise self.error
         self.names.append(name)
         return len(octets)
 
@@ -69,6 +73,13 @@ def test_each_host_is_asked_once_whatever_the_form_of_its_address(session: Probe
 
     run(main)
     assert mouth.names == [("fe80::1", 9766, 0, 1)] * 8
+
+
+def test_probes_that_a_firewall_refuses_have_not_left(session: ProbeSession, mouth: Mouth) -> None:
+    mouth.error = PermissionError(errno.EPERM, "Operation not permitted")
+    run(lambda: session.send_probes(2))
+    told = session.sent["lan", ProbeKind.NUMBERED]
+    assert (told.count, told.octets, told.refused, told.error) == (0, 0, 20, "Operation not permitted")
 
 
 def test_burst_of_a_slow_stream_ends_at_its_limit(session: ProbeSession, mouth: Mouth) -> None:

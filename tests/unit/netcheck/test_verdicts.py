@@ -59,6 +59,7 @@ def test_remedy_follows_the_likely_cause() -> None:
     reports = sound(2)
     refused = SentReport("lan", "numbered", 0, 0, 0, 200, "Operation not permitted")
     reports = [attrs.evolve(reports[0], sent=(refused,)), deaf_to(reports[1], 0)]
+    assert only(reports).found == "no probe leaves"
     assert "h0 cannot send (Operation not permitted)" in only(reports).remedy
 
 
