@@ -50,9 +50,8 @@ _MOST_KERNEL_FILE = 65_536  # octets of one of these
 def host_facts() -> dict[str, Any]:
     """Return the facts of this machine as plain values. A fact that the machine does not tell is None or left out."""
     addresses = dict(list(interface_addresses().items())[:_MOST_INTERFACES])
-    # A name of an interface may have dots, so its settings have the form with slashes, which sysctl knows too.
-    wanted = [*SYSCTLS, *(f"net/ipv4/conf/{name}/{key}" for name in addresses for key in _INTERFACE_SYSCTLS)]
-    found = {name: readings.read("/proc/sys/" + (name if "/" in name else name.replace(".", "/"))) for name in wanted}
+    own = (readings.interface_setting(name, key) for name in addresses for key in _INTERFACE_SYSCTLS)
+    found = {name: readings.setting(name) for name in (*SYSCTLS, *own)}
     return {
         "host": platform.node(),
         "time_s": round(time.time(), 3),

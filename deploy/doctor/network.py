@@ -178,8 +178,7 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Segme
 
 
 def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: SegmentUse) -> Iterator[HostFinding]:
-    modes = [readings.sysctl(f"net.ipv4.conf.{key}.rp_filter") for key in ("all", name)]
-    mode = max((value for value in modes if value is not None), default=0)
+    mode = readings.interface_sysctl(name, "rp_filter")
     network = ipaddress.ip_network(interface.network) if interface.network is not None else None
     strange = [
         own
@@ -188,7 +187,8 @@ def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: Se
     ]
     found, subject = f"rp_filter {mode}", f"{segment.name} by {name}"
     if mode == _STRICT and strange:
-        remedy = f"sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to the senders by {name}"
+        setting = readings.interface_setting(name, "rp_filter")
+        remedy = f"sysctl -w {setting}=2, or a route to the senders by {name}"
         found += f": packets from {strange[0]} may be dropped"
         yield fault("reverse path", subject, found, "2, or senders in the interface's own network", remedy)
     else:
@@ -211,14 +211,15 @@ def igmp_version(name: str, used: int, forced: int, vendor: str) -> HostFinding:
     cloud = next((cloud for start, cloud in _IGMP_2_CLOUDS.items() if vendor.startswith(start)), "")
     if not cloud or forced == _IGMP_2:
         return ok("IGMP version", name, found)
-    remedy = f"sysctl -w net.ipv4.conf.{name}.force_igmp_version=2, before the node starts"
+    setting = readings.interface_setting(name, "force_igmp_version")
+    remedy = f"sysctl -w {setting}=2, before the node starts"
     return advice("IGMP version", name, found, f"2, forced: multicast of {cloud} knows no other", remedy)
 
 
 def _igmp(name: str) -> Iterator[HostFinding]:
     used = readings.igmp_version_of(name)
     if used is not None:
-        forced = max(readings.sysctl(f"net.ipv4.conf.{key}.force_igmp_version") or 0 for key in ("all", name))
+        forced = readings.interface_sysctl(name, "force_igmp_version")
         yield igmp_version(name, used, forced, readings.vendor())
 
 

@@ -22,6 +22,7 @@ _BALLOON = "0x0005"  # device type of a memory balloon (virtio 1.2, 5.5)
 _REPORTING = 5  # feature bit VIRTIO_BALLOON_F_PAGE_REPORTING
 _TIME_ERROR = 5  # of adjtimex: the clock is not synchronised
 _MAXERROR_AT = 3 * ctypes.sizeof(ctypes.c_long)  # in struct timex, behind modes, offset and freq
+_SLASHES = str.maketrans("./", "/.")  # sysctl.d(5)
 _TIMEX_OCTETS = 256  # larger than struct timex
 
 
@@ -33,10 +34,25 @@ def read(path: str | Path) -> str | None:
         return None
 
 
+def setting(name: str) -> str | None:
+    """Return the text of a kernel setting. A slash in the name is a dot of a file's name, as `sysctl` takes it."""
+    return read("/proc/sys/" + name.translate(_SLASHES))
+
+
 def sysctl(name: str) -> int | None:
     """Return a kernel setting; of several numbers, the first."""
-    text = read("/proc/sys/" + name.replace(".", "/"))
+    text = setting(name)
     return None if not text else int(text.split()[0])
+
+
+def interface_setting(interface: str, key: str) -> str:
+    """Return the name of an IPv4 setting of an interface, as `sysctl` takes it: dots of the interface are slashes."""
+    return f"net.ipv4.conf.{interface.replace('.', '/')}.{key}"
+
+
+def interface_sysctl(interface: str, key: str) -> int:
+    """Return an IPv4 setting in force on an interface: the larger of its own and that of `all`; 0 without a reading."""
+    return max(sysctl(interface_setting(name, key)) or 0 for name in ("all", interface))
 
 
 def _ioctl(request: int, octets: bytes) -> bytes | None:

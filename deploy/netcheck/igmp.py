@@ -62,11 +62,10 @@ class QuerierWatch:
 
     def facts_of(self, interface: Interface) -> dict[str, Any]:
         """Return the IGMP facts of an interface as plain values for JSON."""
-        forced = max(readings.sysctl(f"net.ipv4.conf.{key}.force_igmp_version") or 0 for key in ("all", interface.name))
         heard = self._heard.get(interface.index)
         return {
             "igmp": readings.igmp_version_of(interface.name) or 0,
-            "igmp_forced": forced,
+            "igmp_forced": readings.interface_sysctl(interface.name, "force_igmp_version"),
             "querier": "" if heard is None else heard[1],
             "querier_age_s": None if heard is None else round(time.monotonic() - heard[0], 1),
             "querier_problem": self.problem,

@@ -115,10 +115,9 @@ class ProbeService:
 
     def _facts_of(self, place: ProbePlace) -> dict[str, Any]:
         name = place.interface.name
-        modes = [readings.sysctl(f"net.ipv4.conf.{key}.rp_filter") or 0 for key in ("all", name)]
         return {
             "mtu": readings.mtu_of(name) or 0,
-            "rp_filter": max(modes),
+            "rp_filter": readings.interface_sysctl(name, "rp_filter"),
             "is_loopback": ipaddress.ip_address(place.interface.address).is_loopback,
             **self._queriers.facts_of(place.interface),
         }

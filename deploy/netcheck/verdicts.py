@@ -11,6 +11,7 @@ import attrs
 
 from deploy.doctor.findings import HostFinding, Level, advice, fault, judged, ok
 from deploy.doctor.network import OVERHEAD
+from deploy.doctor.readings import interface_setting
 from deploy.netcheck.probes import ProbeKind, SegmentId, segment_ids
 from deploy.netcheck.reports import HeardReport, HostReport, PlaceReport
 from pgm.units import MILLISECOND, SECOND, format_rate
@@ -249,7 +250,8 @@ def _remedy_of(pair: Pair, port: int) -> str:
 
 def _strict_remedy(pair: Pair) -> str:
     name = pair.target.interface
-    return f"on {pair.receiver.name}: sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to {pair.source.address} by {name}"
+    setting = interface_setting(name, "rp_filter")
+    return f"on {pair.receiver.name}: sysctl -w {setting}=2, or a route to {pair.source.address} by {name}"
 
 
 def _quality(pair: Pair, heard: HeardReport) -> Iterator[HostFinding]:
@@ -349,7 +351,8 @@ def _igmp(segment: str, members: Sequence[HostReport]) -> Iterator[HostFinding]:
         if not version:
             continue
         how = " (forced)" if place.igmp.igmp_forced else ""
-        remedy = f"sysctl -w net.ipv4.conf.{place.interface}.force_igmp_version=0, and the same version at all queriers of the network"
+        setting = interface_setting(place.interface, "force_igmp_version")
+        remedy = f"sysctl -w {setting}=0, and the same version at all queriers of the network"
         is_good = version == usual and version >= _LEAST_IGMP
         wanted = f"{usual}, as most hosts have" if version != usual else "2 or 3"
         yield judged("IGMP versions", subject, is_good, f"{version}{how}", wanted, remedy)

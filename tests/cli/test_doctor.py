@@ -161,6 +161,13 @@ def test_doctor_advises_the_version_of_igmp_that_clouds_know() -> None:
     assert igmp_version("eth0", 3, 0, "Dell Inc.").level is Level.OK
 
 
+def test_settings_of_a_vlan_are_found_behind_the_dot_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "read", {"/proc/sys/net/ipv4/conf/eth0.100/rp_filter": "1"}.get)
+    assert readings.interface_sysctl("eth0.100", "rp_filter") == 1
+    remedy = igmp_version("eth0.100", 3, 0, "Google").remedy
+    assert remedy.startswith("sysctl -w net.ipv4.conf.eth0/100.force_igmp_version=2")  # as sysctl(8) takes it
+
+
 def test_the_examples_of_the_page(tree: Path) -> None:
     block = next(one for one in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if "pgm doctor" in one)
     lines = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
