@@ -67,7 +67,7 @@ class QuerierWatch:
             "igmp": readings.igmp_version_of(interface.name) or 0,
             "igmp_forced": readings.interface_sysctl(interface.name, "force_igmp_version"),
             "querier": "" if heard is None else heard[1],
-            "querier_age_s": None if heard is None else round(time.monotonic() - heard[0], 1),
+            "querier_age_s": 0.0 if heard is None else round(time.monotonic() - heard[0], 1),
             "querier_problem": self.problem,
             "listening_s": round(time.monotonic() - self._began_s, 1),
         }

@@ -24,6 +24,7 @@ class IgmpReport:
     igmp: int  # version; 0: not told
     igmp_forced: int
     querier: str
+    querier_age_s: float  # since its last query
     querier_problem: str
     listening_s: float
 

@@ -361,7 +361,9 @@ def _igmp(segment: str, members: Sequence[HostReport]) -> Iterator[HostFinding]:
 
 
 def _querier(segment: str, places: Sequence[PlaceReport]) -> HostFinding:
-    heard = sorted({place.igmp.querier for place in places if place.igmp.querier})
+    heard = sorted(
+        {place.igmp.querier for place in places if place.igmp.querier and place.igmp.querier_age_s < _QUERY_S}
+    )
     if heard:
         return ok("IGMP querier", segment, f"heard: {', '.join(heard)}")
     longest_s = max((place.igmp.listening_s for place in places if not place.igmp.querier_problem), default=0.0)

@@ -15,7 +15,7 @@ from pgm.units import MILLISECOND, SECOND
 
 PORT = 9766
 SENT = 200
-IGMP = IgmpReport(3, 0, "10.0.0.254", "", 10.0)
+IGMP = IgmpReport(3, 0, "10.0.0.254", 5.0, "", 10.0)
 
 
 def place(number: int, **more: Any) -> PlaceReport:

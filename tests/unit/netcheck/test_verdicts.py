@@ -142,6 +142,8 @@ def test_igmp_versions_and_queriers_are_judged() -> None:
     unheard = attrs.evolve(IGMP, querier="", listening_s=300.0)
     reports = [placed(report, igmp=unheard) for report in sound()]
     assert (only(reports).check, only(reports).level) == ("IGMP querier", Level.ADVICE)
+    gone = attrs.evolve(IGMP, querier_age_s=300.0, listening_s=900.0)
+    assert only([placed(report, igmp=gone) for report in sound()]).found == "none heard in two query intervals"
     reports = [placed(report, igmp=attrs.evolve(unheard, listening_s=20.0)) for report in sound()]
     assert wrong(reports) == []
     reports = [placed(report, igmp=attrs.evolve(unheard, querier_problem="no raw socket")) for report in sound()]
