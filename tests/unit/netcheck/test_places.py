@@ -13,43 +13,20 @@ from deploy.netcheck.probes import SegmentLoad
 from deploy.netcheck.reports import HostReport
 from pgm.fleet.nodes import NodeAddress, NodeRecord, NodeState
 from pgm.net.sockets.interfaces import Interface
-from pgm.topology.load import loads
 from pgm.topology.model import Topology
 from pgm.topology.plan import plan_all
 from tests.unit.fleet.agents import snapshot
 from tests.unit.netcheck.hosts import place, sound
-
-TREE = """
-version = 1
-name = "t"
-[streams.s]
-data_port = 7500
-[segments.core]
-group = "239.192.0.1"
-interface = "{core}"
-[segments.floor]
-group = "239.192.0.2"
-interface = "{floor}"
-[nodes.source]
-role = "source"
-segment = "core"
-address = "10.0.0.1"
-streams = ["s"]
-[nodes.relay]
-role = "aggregator"
-upstream = {{ segment = "core", address = "10.0.0.2" }}
-downstream = [{{ segment = "floor", address = "10.0.1.1" }}]
-parents = ["source"]
-[nodes.desk]
-role = "receiver"
-segment = "floor"
-address = "10.0.1.2"
-parents = ["relay"]
-"""
+from tests.unit.topology.trees import topology
 
 
-def places_on(topology: Topology, node: str, **interfaces: Interface) -> tuple[list[ProbePlace], dict[str, SegmentUse]]:
-    plans = plan_all(topology)
+def tree(core: str, floor: str) -> Topology:
+    """Return a tree whose segments have these interfaces."""
+    return topology(("10.0.0.0/24", core), ("10.0.1.0/24", floor))
+
+
+def places_on(made: Topology, node: str, **interfaces: Interface) -> tuple[list[ProbePlace], dict[str, SegmentUse]]:
+    plans = plan_all(made)
     uses = uses_of(plans)
     found = [
         ProbePlace(
@@ -68,42 +45,43 @@ def places_on(topology: Topology, node: str, **interfaces: Interface) -> tuple[l
 
 @pytest.mark.parametrize(("core", "floor"), [("10.0.0.0/24", "10.0.1.0/24"), ("eth0", "eth0")])
 def test_foreign_groups_must_be_silent_on_each_interface(core: str, floor: str) -> None:
-    topology = loads(TREE.format(core=core, floor=floor))
+    made = tree(core, floor)
     eth0, eth1 = Interface("eth0", 2, "10.0.0.2", "10.0.0.0/24"), Interface("eth1", 3, "10.0.1.1", "10.0.1.0/24")
-    places, uses = places_on(topology, "relay", core=eth0, floor=eth1)
-    found = {(ear.group, ear.interface.name): ear.allowed for ear in ears_of(topology, places, uses)}
+    places, uses = places_on(made, "relay", core=eth0, floor=eth1)
+    found = {(ear.group, ear.interface.name): ear.allowed for ear in ears_of(made, places, uses)}
     assert found == {
         ("239.192.0.1", "eth0"): {"core"},
         ("239.192.0.2", "eth1"): {"floor"},
         ("239.192.0.2", "eth0"): set(),
         ("239.192.0.1", "eth1"): set(),
     }
-    places, uses = places_on(topology, "desk", floor=attrs.evolve(eth1, address="10.0.1.2"))
-    found = {(ear.group, ear.interface.name): ear.allowed for ear in ears_of(topology, places, uses)}
+    places, uses = places_on(made, "desk-1", floor=attrs.evolve(eth1, address="10.0.1.2"))
+    found = {(ear.group, ear.interface.name): ear.allowed for ear in ears_of(made, places, uses)}
     assert found == {("239.192.0.2", "eth1"): {"floor"}, ("239.192.0.1", "eth1"): set()}
 
 
 def test_segments_of_one_network_do_not_leak() -> None:
-    topology = loads(TREE.format(core="10.0.0.0/16", floor="10.0.0.0/16"))
+    made = tree("10.0.0.0/16", "10.0.0.0/16")
     wide = Interface("eth0", 2, "10.0.1.2", "10.0.0.0/16")
-    places, uses = places_on(topology, "desk", floor=wide)
-    assert [(ear.group, ear.allowed) for ear in ears_of(topology, places, uses)] == [("239.192.0.2", {"floor"})]
-    places, uses = places_on(topology, "desk", floor=Interface("lo", 1, "127.0.0.1", "127.0.0.0/8"))
-    assert [ear.group for ear in ears_of(topology, places, uses)] == ["239.192.0.2"]
+    places, uses = places_on(made, "desk-1", floor=wide)
+    (ear,) = ears_of(made, places, uses)
+    assert (ear.group, ear.allowed) == ("239.192.0.2", frozenset({"floor"}))
+    places, uses = places_on(made, "desk-1", floor=Interface("lo", 1, "127.0.0.1", "127.0.0.0/8"))
+    assert [ear.group for ear in ears_of(made, places, uses)] == ["239.192.0.2"]
 
 
 def test_segments_that_differ_by_port_share_an_ear() -> None:
-    text = TREE.format(core="10.0.0.0/24", floor="10.0.0.0/24").replace("10.0.1.", "10.0.0.1")
-    topology = loads(text.replace('group = "239.192.0.2"', 'group = "239.192.0.1"\nport = 4000'))
-    eth0 = Interface("eth0", 2, "10.0.0.2", "10.0.0.0/24")
-    places, uses = places_on(topology, "relay", core=eth0, floor=eth0)
-    (ear,) = ears_of(topology, places, uses)
+    floor = 'group = "239.192.0.1"\nport = 4000\ninterface = "10.0.0.0/16"'
+    made = topology(("10.0.0.0/24", "10.0.0.0/16"), ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', floor))
+    wide = Interface("eth0", 2, "10.0.0.2", "10.0.0.0/16")
+    places, uses = places_on(made, "relay", core=wide, floor=wide)
+    (ear,) = ears_of(made, places, uses)
     assert ear.allowed == {"core", "floor"}
 
 
 def test_questions_go_to_the_segment_alone() -> None:
-    topology = loads(TREE.format(core="10.0.0.0/24", floor="10.0.1.0/24"))
-    (desk,), _ = places_on(topology, "desk", floor=Interface("eth1", 3, "10.0.1.2", "10.0.1.0/25"))
+    made = tree("10.0.0.0/24", "10.0.1.0/24")
+    (desk,), _ = places_on(made, "desk-1", floor=Interface("eth1", 3, "10.0.1.2", "10.0.1.0/25"))
     assert [desk.is_near(one) for one in ("10.0.1.1", "10.0.1.77", "10.0.1.200", "10.0.0.1", "junk")] == [
         True,
         True,
@@ -111,7 +89,7 @@ def test_questions_go_to_the_segment_alone() -> None:
         False,
         False,
     ]
-    (desk,), _ = places_on(topology, "desk", floor=Interface("eth1", 3, "fe80::2", "fe80::/64"))
+    (desk,), _ = places_on(made, "desk-1", floor=Interface("eth1", 3, "fe80::2", "fe80::/64"))
     assert [desk.is_near(one) for one in ("fe80::1%eth1", "FE80:0::1", "10.0.1.2%a")] == [True, True, True]
 
 
