@@ -20,6 +20,7 @@ from pgm.sim.world import World
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_all
 from pgm.units import SECOND
+from tests.net.support.places import Place, below_a_relay
 from tests.sim.support.worlds import finish, lossy, streams, traffic
 from tests.versions.bridge import OtherVersion, mixed
 from tests.versions.checkout import BEFORE, unpack, why_not
@@ -45,41 +46,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
 def topology(kind: str) -> str:
     """Return a file that both versions read. All nodes have addresses."""
     keys, role = KINDS[kind]
-    repairers = 'repairers = ["repairer"]' if role == "aggregator" else ""
-    desks = "".join(
-        f'[nodes.{name}]\nrole = "receiver"\nsegment = "floor"\naddress = "10.1.1.{host}"\nparents = ["relay", "repairer"]\n'
-        for name, host in ((OLD_DESK, 11), (NEW_DESK, 12))
+    text = below_a_relay(Place(1), role, rate="8Mbit/s", quiet="2s", has_repairer=True).replace(
+        "count = 1", "count = 2"
     )
-    return f"""
-version = 1
-name = "versions"
-[streams.s]
-data_port = 7500
-rate = "8Mbit/s"
-{keys}
-[segments.core]
-group = "239.192.1.1"
-interface = "10.1.0.0/24"
-[segments.floor]
-group = "239.192.1.2"
-interface = "10.1.1.0/24"
-[nodes.source]
-role = "source"
-segment = "core"
-address = "10.1.0.1"
-streams = ["s"]
-[nodes.relay]
-role = "{role}"
-upstream = {{ segment = "core", address = "10.1.0.2" }}
-downstream = [{{ segment = "floor", address = "10.1.1.1" }}]
-parents = ["source"]
-{repairers}
-[nodes.repairer]
-role = "repairer"
-segment = "floor"
-address = "10.1.1.2"
-parents = ["relay"]
-{desks}"""
+    return text.replace("data_port = 7500", f"data_port = 7500\n{keys}")
 
 
 class MixedTree:

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from tests.net.support.places import Place
+from tests.net.support.places import Place, below_a_relay
 from tests.net.support.processes import count, processes
 from tests.versions.checkout import BEFORE, unpack, why_not
 from tests.versions.cores import ELEMENTS, NEW_DESK, OLD_DESK, all_mixtures
@@ -31,45 +31,10 @@ def topology(place: Place, role: str) -> str:
 
     The source stays for the requests of elements whose turn on a busy machine comes late.
     """
-    repairers = 'repairers = ["repairer"]' if role == "aggregator" else ""
-    nodes = "".join(_desk(place, name, host) for host, name in enumerate(DESKS, 11))
-    return f"""
-version = 1
-name = "t{place.number}"
-parameters = {{ fin_quiet_ivl = "5s", ihb_min = "20ms", open_hold_ivl = "200ms" }}
-[streams.s]
-data_port = 7500
-rate = "80Mbit/s"
-{place.segment("core", 0)}
-{place.segment("floor", 1)}
-[nodes.source]
-role = "source"
-segment = "core"
-address = "{place.address(1)}"
-streams = ["s"]
-[nodes.relay]
-role = "{role}"
-upstream = {{ segment = "core", address = "{place.address(2)}", loss = {{ loss = "2%" }} }}
-downstream = [{{ segment = "floor", address = "{place.address(3)}" }}]
-parents = ["source"]
-{repairers}
-[nodes.repairer]
-role = "repairer"
-segment = "floor"
-address = "{place.address(4)}"
-parents = ["relay"]
-{nodes}"""
-
-
-def _desk(place: Place, name: str, host: int) -> str:
-    return f"""
-[nodes.{name}]
-role = "receiver"
-segment = "floor"
-address = "{place.address(host)}"
-parents = ["relay", "repairer"]
-loss = {{ loss = "5%" }}
-"""
+    timers, loss = 'ihb_min = "20ms", open_hold_ivl = "200ms"', '{ loss = "5%" }'
+    text = below_a_relay(place, role, parameters=timers, rate="80Mbit/s", quiet="5s", loss=loss, has_repairer=True)
+    up = f'segment = "core", address = "{place.address(2)}"'
+    return text.replace(up, f'{up}, loss = {{ loss = "2%" }}').replace("count = 1", "count = 2")
 
 
 @attrs.frozen

@@ -161,7 +161,7 @@ upstream = {{ segment = "core", address = "{place.address(2)}" }}
 downstream = [{{ segment = "floor", address = "{place.address(3)}" }}]
 parents = ["source"]
 parameters = {{ {relay} }}
-{'repairers = ["repairer"]' if has_repairer else ""}
+{'repairers = ["repairer"]' if has_repairer and role == "aggregator" else ""}
 [nodes."desk-*"]
 role = "receiver"
 segment = "floor"
