@@ -29,7 +29,6 @@ from pgm.units import MIB, format_octets, parse_octets
 
 MOST_OCTETS = "64MiB"  # of an archive: trackers of issues and mail take little more
 _LEAST_OCTETS = MIB
-_MOST_FILE = 16 * MIB  # octets of a topology file; ten thousand nodes have a tenth of it
 _MINUTES = 10.0  # the flight recorder keeps about as long
 _DAY_MINUTES = 1440.0
 
@@ -79,16 +78,17 @@ def bundle(file: Path, out: Path | None, limit: int, as_json: bool, **options: A
         f"pgm-bundle-{safe_name(case.topology or 'tree')}-{safe_name(platform.node())}-{time.strftime('%Y%m%d-%H%M%S')}"
     )
     path = out or Path(f"{name}.tar.gz")
+    say = (lambda _: None) if as_json else warn
     left_out: list[LeftOut] = []
     with BoundedArchive(path, name, limit) as archive:
         for part in PARTS:
             if part.is_of_fleet and case.fleet is None:
                 continue
-            if not as_json:
-                warn(f"{part.name}: collecting")
-            left_out += _add(archive, part, case)
-            for one in left_out[-1:] if left_out and left_out[-1].part == part.name and not as_json else ():
-                warn(f"{part.name}: left out: {one.reason}")
+            say(f"{part.name}: collecting")
+            missing = _add(archive, part, case)
+            for one in missing:
+                say(f"{part.name}: left out: {one.reason}")
+            left_out += missing
         result = {
             "file": str(path),
             "members": [attrs.asdict(member) for member in archive.members],
@@ -102,7 +102,7 @@ def bundle(file: Path, out: Path | None, limit: int, as_json: bool, **options: A
     if as_json:
         print_json({**result, "octets": octets})
     else:
-        warn(
+        say(
             f"{path}: {octets / 1e6:.2f} MB; removed texts: {case.redactor.removed}; look at its README.md before you send it"
         )
 
@@ -116,8 +116,7 @@ def _case(
 ) -> BundleCase:
     """Return what to collect. Raises `UsageError` for a file that cannot be read."""
     try:
-        with open(file, "rb") as opened:
-            octets = opened.read(_MOST_FILE)
+        octets = file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", remedy="give the path of a topology file") from error
     reading = read(file)

@@ -78,7 +78,7 @@ def test_service_takes_one_netcheck_and_nothing_twice(service: ProbeService, mon
 
 async def _sends(service: ProbeService) -> None:
     """Assert that each step sends once, and to the hosts of the segment alone."""
-    address = next(iter(service_places(service)))
+    address = _source_address(service)
     for _ in range(2):
         await service.answer({"do": "burst", "session": SESSION, "segment": "lan", "share": 5.0})
         peers = [["lan", address], ["lan", "192.0.2.1"], ["wan", address], ["lan", "junk"], "junk"]
@@ -99,6 +99,7 @@ async def _sends(service: ProbeService) -> None:
     assert [(row["segment"], row["host"], row["count"]) for row in told["echoes"]] == [("lan", 0, 8)]
 
 
-def service_places(service: ProbeService) -> list[str]:
-    """Return the address of the source in the file of a service."""
-    return [line.split('"')[1] for line in service.file.read_text().splitlines() if line.startswith("address = ")]
+def _source_address(service: ProbeService) -> str:
+    """Return the address of the source, the first one in the file of a service."""
+    lines = service.file.read_text().splitlines()
+    return next(line.split('"')[1] for line in lines if line.startswith("address = "))
