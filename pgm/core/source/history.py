@@ -47,8 +47,12 @@ class SourceHistory:
         self._limits = limits
         self._promised_octets = round(window.capacity.octets * context.parameters.join_share * _PROMISED)
         self._server = HistoryServer(self, context.parameters, limits)
-        slow = Pacer(attrs.evolve(context.parameters, rdata_share=context.parameters.join_share))
-        self._outlets = Outlets(context, window, (segment,), (pacer,), functools.partial(_always, slow))
+        self._slow = Pacer(attrs.evolve(context.parameters, rdata_share=context.parameters.join_share))
+        self._outlets = Outlets(context, window, (segment,), (pacer,), functools.partial(_always, self._slow))
+
+    def set_rate(self, rate: int, now_ns: int) -> None:
+        """Send history at its share of another total rate, in octets per second."""
+        self._slow.set_rate(rate, now_ns)
 
     @property
     def lead(self) -> int:

@@ -152,6 +152,7 @@ class SourceCore:
     def set_rate(self, rate: int, now_ns: int) -> None:
         """Set the rate for data and repairs in octets per second; window and receivers are sized for txw_max_rte."""
         self._sending.pacer.set_rate(rate, now_ns)
+        self._naks.history.set_rate(rate, now_ns)
         self._sending.adaptive_rate.limit_to(rate)
         self._sending.pacer.go_at(self._sending.adaptive_rate.rate)
         self.invalidate_deadline()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
+from pgm.wire.options import HeldHistory
 from tests.reference import DATA_PORT, OTHER_TSI
 from tests.unit.core.makers import (
     BY_GROUP,
@@ -243,3 +245,19 @@ def test_storms_are_braked():
     answers = sum(len(receive(core, nak(sqn % 20), now)) for sqn in range(100))
     assert answers == 10
     assert core.counters.nak_packets_braked == 90
+
+
+@pytest.mark.parametrize("rate", [2_500_000, 10_000_000, 40_000_000])
+def test_history_takes_its_share_of_a_changed_rate(rate: int) -> None:
+    """The share of repairs would allow five times as much."""
+    core = source(**QUIET, txw_max_rte=10_000_000, rdata_share=0.5, join_share=0.1)
+    core.submit([payload_of(sqn, 1000) for sqn in range(3000)])
+    run(core, START + SECOND)
+    now = START + 2 * SECOND
+    core.set_rate(rate, now)
+    for first in range(0, 3000, 50):
+        request = nak(*range(first, first + 50))
+        receive(core, attrs.evolve(request, options=(*request.options, HeldHistory(amount=0))), now)
+    effects = all_effects(run(core, now + SECOND // 2))
+    sent = sum(octets_of(effect) for effect in effects if sent_sqns([effect], T.RDATA))
+    assert sent == pytest.approx(rate * 0.1 / 2, rel=0.25)
