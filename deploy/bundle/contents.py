@@ -22,8 +22,8 @@ from deploy.doctor.fleet import fleet_findings
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import check_interfaces, check_nodes
 from deploy.doctor.view import rows_of
-from deploy.status.explain import gather_here, worst_of
-from deploy.status.recorders import Query
+from deploy.status.explain import gather_here
+from deploy.status.recorders import Query, worst_of
 from deploy.status.status import gather
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.nodes import TreeView

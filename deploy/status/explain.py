@@ -9,20 +9,16 @@ import attrs
 import click
 
 from deploy.status.explain_text import print_explanation, print_worst
-from deploy.status.recorders import Query, rings_here, rings_of_fleet, view_of
+from deploy.status.recorders import Query, rings_here, rings_of_fleet, view_of, worst_of
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.fleet.runtime_folders import is_file
 from pgm.flight.contents import RingContents
-from pgm.flight.verdicts.explanation import Explanation
 from pgm.flight.verdicts.explanation import explain as explain_packet
 from pgm.flight.verdicts.ladder import ladder_svg
-from pgm.flight.verdicts.qlog import explanation_as_json, worst_as_json
-from pgm.flight.verdicts.view import FlightView
-from pgm.flight.verdicts.worst import Trouble, explained, worst_troubles
+from pgm.flight.verdicts.qlog import explanation_as_json
 from pgm.topology.check import load_checked
-from pgm.wire.formats import tsi_text
 
 
 @attrs.frozen
@@ -32,33 +28,6 @@ class PacketQuestion:
     stream: str | None
     sqn: int | None
     where: str | None
-
-
-@attrs.frozen
-class WorstPackets:
-    """Losses and slowest repairs of a tree, each with its explanation."""
-
-    view: FlightView
-    troubles: list[Trouble]
-    explanations: list[Explanation]
-
-    def row(self) -> dict[str, object]:
-        """Return plain values for JSON; docs/reference/flight.md describes them."""
-        return worst_as_json(self.troubles, self.explanations)
-
-
-def worst_of(
-    gather: Callable[[Query], list[RingContents]], most: int, stream: str | None, *, is_excerpt: bool
-) -> WorstPackets:
-    """Return the worst of a tree. If `gather` gives excerpts, the packets that went worst need a second question.
-
-    Raises `ProcessError` without any recorder, and `UsageError` if several trees may be meant.
-    """
-    view = view_of(gather({"worst": (str(most),)}), stream)
-    troubles = worst_troubles(view, most, stream)
-    if is_excerpt and troubles:
-        view = view_of(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), stream)
-    return WorstPackets(view, troubles, [explained(view, trouble) for trouble in troubles])
 
 
 def gather_fleet(fleet: FleetAccess, where: str | None) -> Callable[[Query], list[RingContents]]:

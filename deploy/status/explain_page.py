@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Sequence
+from functools import partial
 from urllib.parse import urlencode
 
 import attrs
 
 from deploy.status.explain_text import WORST_HEADS, clock_line, lines_of, steps_of, stream_names, worst_rows
-from deploy.status.recorders import Gather, view_of
+from deploy.status.recorders import Gather, view_of, worst_of
 from pgm.errors import UsageError
 from pgm.fleet.nodes import TreeView
 from pgm.flight.verdicts.explanation import Explanation, explain
 from pgm.flight.verdicts.ladder import ladder_svg
-from pgm.flight.verdicts.worst import Trouble, explained, worst_troubles
+from pgm.flight.verdicts.worst import Trouble
 from pgm.wire.formats import tsi_text
 
 _MOST_WORST = 20
@@ -51,15 +52,12 @@ def parts_untrusted(asked: PacketPage, view: TreeView, gather: Gather) -> list[s
 
 
 def _worst(asked: PacketPage, view: TreeView, gather: Gather) -> list[str]:
-    flights = view_of(gather(asked.topology, view, {"worst": (str(_MOST_WORST),)}), None)
-    troubles = worst_troubles(flights, _MOST_WORST)
-    if not troubles:
+    worst = worst_of(partial(gather, asked.topology, view), _MOST_WORST, None, is_excerpt=True)
+    if not worst.troubles:
         return ["<p>No loss and no repair in the recorders of the last minutes.</p>"]
-    packets = [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]
-    flights = view_of(gather(asked.topology, view, {"packet": packets}), None)
-    rows = worst_rows(flights, troubles, [explained(flights, one) for one in troubles])
+    rows = worst_rows(worst.view, worst.troubles, worst.explanations)
     heads = "".join(f'<th class="{_class_of(head)}">{head}</th>' for head in WORST_HEADS)
-    body = "\n".join(_row(asked, trouble, cells) for trouble, cells in zip(troubles, rows, strict=True))
+    body = "\n".join(_row(asked, trouble, cells) for trouble, cells in zip(worst.troubles, rows, strict=True))
     return [f"<div class=wide><table><thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table></div>"]
 
 

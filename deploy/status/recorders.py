@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import attrs
+
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.nodes import TreeView
 from pgm.fleet.runtime_folders import tree_folders
 from pgm.flight.contents import RingContents, read_ring, rings_in
+from pgm.flight.verdicts.explanation import Explanation
+from pgm.flight.verdicts.qlog import worst_as_json
 from pgm.flight.verdicts.view import FlightView
+from pgm.flight.verdicts.worst import Trouble, explained, worst_troubles
+from pgm.wire.formats import tsi_text
 
 if TYPE_CHECKING:
     from pgm.fleet.watch import FleetWatch  # needs an extra
@@ -72,3 +78,30 @@ def view_of(rings: Iterable[RingContents], stream: str | None) -> FlightView:
             remedy="name the tree or its file, as in: pgm explain STREAM SQN TREE, or pgm explain --worst 10 STREAM TREE",
         )
     return next(iter((having or views).values()))
+
+
+@attrs.frozen
+class WorstPackets:
+    """Losses and slowest repairs of a tree, each with its explanation."""
+
+    view: FlightView
+    troubles: list[Trouble]
+    explanations: list[Explanation]
+
+    def row(self) -> dict[str, object]:
+        """Return plain values for JSON; docs/reference/flight.md describes them."""
+        return worst_as_json(self.troubles, self.explanations)
+
+
+def worst_of(
+    gather: Callable[[Query], list[RingContents]], most: int, stream: str | None, *, is_excerpt: bool
+) -> WorstPackets:
+    """Return the worst of a tree. If `gather` gives excerpts, the packets that went worst need a second question.
+
+    Raises `ProcessError` without any recorder, and `UsageError` if several trees may be meant.
+    """
+    view = view_of(gather({"worst": (str(most),)}), stream)
+    troubles = worst_troubles(view, most, stream)
+    if is_excerpt and troubles:
+        view = view_of(gather({"packet": [f"{tsi_text(one.tsi)}:{one.first}" for one in troubles]}), stream)
+    return WorstPackets(view, troubles, [explained(view, trouble) for trouble in troubles])
