@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -14,7 +13,7 @@ import attrs
 import click
 
 from deploy.terminal.options import PATH, option
-from deploy.terminal.output import warn
+from deploy.terminal.token_file import secret_text
 from pgm.errors import UsageError
 
 DEFAULT_IVL_S = 10.0  # as often as Prometheus asks in the example of the page; nodes cost a millisecond each time
@@ -82,24 +81,18 @@ def _headers(file: Path | None) -> dict[str, str]:
     """Return the headers in a file. Raises `UsageError` for an unreadable file, and for a line that is no header."""
     if file is None:
         return {}
-    try:
-        octets = file.read_bytes()[: _MOST_OCTETS + 1]
-        mode = file.stat().st_mode
-    except OSError as error:
-        raise UsageError(f"--otlp-headers {file}: {error.strerror}", remedy=_REMEDY) from error
     found: dict[str, str] = {}
-    for number, line in enumerate(octets.decode("ascii", "replace").splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        match = _HEADER.fullmatch(line.strip())
-        if match is None:  # the line may be a secret, so it is not told
-            raise UsageError(f"--otlp-headers {file}: line {number} is no header", remedy=_REMEDY)
-        found[match[1]] = match[2]
-    if len(found) > _MOST_HEADERS or len(octets) > _MOST_OCTETS:
-        raise UsageError(
-            f"--otlp-headers {file}: too long",
-            remedy=f"give at most {_MOST_HEADERS} headers in {_MOST_OCTETS:,} octets",
-        )
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
-        warn(f"other users can read {file}: chmod 600 {file}")
+    with secret_text("--otlp-headers", file, _MOST_OCTETS, _REMEDY) as text:
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            match = _HEADER.fullmatch(line.strip())
+            if match is None:  # the line may be a secret, so it is not told
+                raise UsageError(f"--otlp-headers {file}: line {number} is no header", remedy=_REMEDY)
+            found[match[1]] = match[2]
+        if len(found) > _MOST_HEADERS or len(text) > _MOST_OCTETS:
+            raise UsageError(
+                f"--otlp-headers {file}: too long",
+                remedy=f"give at most {_MOST_HEADERS} headers in {_MOST_OCTETS:,} octets",
+            )
     return found
