@@ -95,12 +95,6 @@ class Command:
         """Wait for a text in the log."""
         self.until(lambda: text in self.log)
 
-    @property
-    def cpu_s(self) -> float:
-        """Return the processor time of a command that runs, in seconds."""
-        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
     def signal(self, number: int) -> None:
         """Send a signal to a command that runs."""
         if self.code is None:

@@ -12,7 +12,7 @@ loses what the campaign wants. Every host has a name, a user's runtime folder, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ PLACES: Mapping[str, Mapping[str, int]] = {
 FAR = f"{NET}.4.5"
 LEG_END = f"{NET}.3.101"  # address of relay-b for the leg
 NODES = (*PLACES, "far-1")
-_GATES = {"core": 254, "floor-a": 254, "floor-b": 254}
+_GATE = 254  # number of the router on each LAN
 
 
 def address(host: str, lan: str) -> str:
@@ -63,7 +63,7 @@ def port_of(host: str, lan: str) -> str:
     return f"{_LETTERS[lan]}-{host}"
 
 
-def file_text(own: Mapping[str, str] | None = None, *, rate: str = "700kbit/s", window: str = "4s") -> str:
+def file_text(own: Mapping[str, str] | None = None) -> str:
     """Return the topology file. `own` has further parameters of nodes, by name."""
     own = own or {}
     common = 'so_rcvbuf = "64KiB", fin_quiet_ivl = "300ms", nak_rpt_ivl = "50ms"'
@@ -77,7 +77,7 @@ def file_text(own: Mapping[str, str] | None = None, *, rate: str = "700kbit/s", 
 
     lines = [
         f'version = 1\nname = "{TREE}"\nparameters = {{ {common} }}',
-        f'[streams.s]\ndata_port = 7500\nrate = "{rate}"\nwindow = "{window}"',
+        '[streams.s]\ndata_port = 7500\nrate = "700kbit/s"\nwindow = "4s"',
         f"[fleet]\nport = {AGENT_PORT}",
     ]
     for lan, number in LANS.items():
@@ -162,16 +162,6 @@ class Hosts:
         """Return a node's snapshot. Raises `ProcessError`."""
         return ask_status(self.runtime(node) / TREE / f"{node}.sock")
 
-    def counters(self) -> dict[str, dict[str, int]]:
-        """Return the counters of all nodes that answer."""
-        found = {}
-        for name in NODES:
-            try:
-                found[name] = self.status(name)["counters"]
-            except ProcessError:
-                continue
-        return found
-
     def sessions(self, node: str) -> list[dict[str, Any]]:
         """Return the sessions of a node; none if it does not answer."""
         try:
@@ -216,7 +206,7 @@ def _route(made: Lab, hosts: dict[str, Host]) -> tuple[dict[str, Host], Host]:
 
 
 @contextmanager
-def hosts_of_ten(own: Mapping[str, str] | None = None, **settings: str) -> Iterator[Hosts]:
+def hosts_of_ten() -> Iterator[Hosts]:
     """Make all hosts for the length of a block, without nodes and agents."""
     with short_folder() as folder, lab() as made:
         switch = made.host("switch")
@@ -230,18 +220,18 @@ def hosts_of_ten(own: Mapping[str, str] | None = None, **settings: str) -> Itera
         hosts["relay-b"].run("ip", "address", "add", f"{LEG_END}/24", "dev", "floor-b")
         routers, operator = _route(made, hosts)
         for lan, router in (("core", "router-1"), ("floor-a", "router-1"), ("floor-b", "router-2")):
-            _cable(switch, routers[router], lan, f"{NET}.{LANS[lan]}.254")
+            _cable(switch, routers[router], lan, f"{NET}.{LANS[lan]}.{_GATE}")
         routers["router-1"].run("ip", "route", "add", f"{NET}.0.0/16", "via", f"{NET}.8.2")
         routers["router-2"].run("ip", "route", "add", f"{NET}.0.0/16", "via", f"{NET}.8.1")
         for name, places in PLACES.items():
             lan = list(places)[-1]
-            hosts[name].run("ip", "route", "add", "default", "via", f"{NET}.{LANS[lan]}.{_GATES[lan]}")
+            hosts[name].run("ip", "route", "add", "default", "via", f"{NET}.{LANS[lan]}.{_GATE}")
         (folder / "token").write_text(TOKEN)
         (folder / "token").chmod(0o600)
         every = [address(name, lan) for name, places in PLACES.items() for lan in places]
         certificate(folder, *every, FAR, LEG_END)
         file = folder / "tree.toml"
-        file.write_text(file_text(own, **settings))
+        file.write_text(file_text())
         for name in (*NODES, "operator"):
             (folder / name).mkdir(mode=0o700)
         forks = Forks(folder)
@@ -251,19 +241,17 @@ def hosts_of_ten(own: Mapping[str, str] | None = None, **settings: str) -> Itera
             forks.close()
 
 
-def start_tree(
-    ten: Hosts, *, agents: Sequence[str] = NODES, source: Sequence[str] = ("--generate", "100000000", "--size", "500")
-) -> None:
+def start_tree(ten: Hosts) -> None:
     """Start all nodes and agents, and wait until every receiver has data."""
     receivers = [name for name in NODES if name != "source"]
     for name in receivers:
         ten.start_node(name)
-    for host in agents:
+    for host in NODES:
         ten.start_agent(host)
     for name in receivers:
         ten.nodes[name].line_with("ready:")
-    ten.start_node("source", *source).line_with("ready:")
-    for host in agents:
+    ten.start_node("source", "--generate", "100000000", "--size", "500").line_with("ready:")
+    for host in NODES:
         ten.agents[host].line_with("ready")
     for name in receivers:
         ten.nodes[name].until(partial(ten.sessions, name))
