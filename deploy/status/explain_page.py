@@ -25,7 +25,7 @@ _MOST_DIGITS = 20  # of a sqn
 
 @attrs.frozen
 class PacketPage:
-    """What a request wants to know: a packet as a node saw it, or the worst packets of a tree without `sqn`."""
+    """Question of a request: a packet as a node saw it, or the worst packets of a tree if `sqn` is empty."""
 
     topology: str
     stream: str = ""
