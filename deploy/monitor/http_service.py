@@ -51,6 +51,7 @@ class PageService:
 
     def __init__(self, nodes: Watch, refusals: Refusals | None = None) -> None:
         self._nodes = nodes
+        self.refusals = refusals
         self._gather = gather_of(nodes if isinstance(nodes, FleetWatch) else None)
         self._explaining = trio.Lock()  # recorders are large: one request at a time
         self._metrics = Metrics(refusals)

@@ -268,5 +268,7 @@ def _sender(otlp: OtlpTarget | None) -> Callable[[PageService], Resources]:
     from deploy.monitor.prometheus import Metrics
     from deploy.otlp.sender import OtlpSender
 
-    sender = OtlpSender(otlp, Metrics().families)
-    return lambda pages: Resources(tasks=[partial(sender.run, pages.view)])
+    def sending(pages: PageService) -> Resources:
+        return Resources(tasks=[partial(OtlpSender(otlp, Metrics(pages.refusals).families).run, pages.view)])
+
+    return sending

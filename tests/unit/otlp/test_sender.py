@@ -13,12 +13,14 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.monitor import monitor as monitor_module
-from deploy.monitor.http_service import no_resources
+from deploy.monitor.http_service import PageService, no_resources
 from deploy.monitor.prometheus import Metrics
 from deploy.otlp import sender as sender_module
 from deploy.otlp.sender import OtlpSender
 from deploy.otlp.target import DEFAULT_IVL_S, OtlpTarget
-from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, TreeView
+from pgm.errors import PeerRefused
+from pgm.fleet.nodes import HostRecord, NodeRecord, NodeState, NodeWatch, TreeView
+from pgm.mutual_tls.refusals import Refusals
 from tests.cli.command import CommandResult, invoked
 from tests.unit.fleet.agents import snapshot
 from tests.unit.otlp.collector import collecting, labels_of
@@ -120,6 +122,20 @@ async def test_otlp_failures_are_told_once_and_end_nothing(monkeypatch: pytest.M
     assert [code for code, _ in told] == ["otlp-fails", "otlp-resumes"]
     assert "400" in told[0][1]
     assert "secret" not in str(told)
+
+
+async def test_otlp_has_the_refusals_of_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
+    refusals = Refusals()
+    refusals.add(PeerRefused("unknown", "no node has these keys"))
+    with collecting() as collector:
+        [send] = monitor_module._sender(OtlpTarget(collector.url, {}))(PageService(NodeWatch(), refusals)).tasks
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            request = await trio.to_thread.run_sync(lambda: collector.requests.get(timeout=10))
+            nursery.cancel_scope.cancel()
+    [refused] = [metric.sum for metric in request.metrics() if metric.name == "pgm_monitor_refused"]
+    assert {labels_of(point)["reason"]: point.as_double for point in refused.data_points}["unknown"] == 1
 
 
 def monitored(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[CommandResult, list[Any]]:
