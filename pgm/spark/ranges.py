@@ -18,6 +18,7 @@ from pgm.archive.requests import ACTION_FILES, RangeRequest
 from pgm.archive.service.local_reads import read_file_ranges
 from pgm.archive.store.schema import check_version, plain
 from pgm.archive.store.selection import end_of
+from pgm.archive.store.subject_filter import has_losses
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.filters import FilterBounds
 from pgm.spark.options import SourceOptions
@@ -199,8 +200,7 @@ class RangeReader:
 
     def _fill_losses(self, batch: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """Yield a batch with its losses replaced by rows of other places."""
-        lost = batch.column("lost")
-        if len(self._piece.places) == 1 or _is_all_null(lost):
+        if len(self._piece.places) == 1 or not has_losses(batch):
             yield batch
             return
         batch = pa.RecordBatch.from_arrays([plain(column) for column in batch.columns], batch.schema.names)
@@ -283,11 +283,6 @@ class RangeReader:
         to = min(to, self._piece.end)
         _lose(self._piece.key, self._at, to, self._options, messages)
         self._at = to
-
-
-def _is_all_null(column: pa.Array) -> bool:
-    values = column.values if pa.types.is_run_end_encoded(column.type) else column
-    return bool(values.null_count == len(values))
 
 
 def _is_complete(rows: pa.Table, end: int) -> bool:

@@ -41,11 +41,6 @@ class RowSelection:
         self._is_encoded = request.encoded and request.subjects is None  # Arrow cannot filter encoded columns
         self.schema: pa.Schema = served_schema(request.columns, is_encoded=self._is_encoded)
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether batches may be passed over."""
-        return not (self._subjects is self._streams is None and self._received_us == (None, None))
-
     def may_have(self, entry: BatchEntry) -> bool:
         """Return whether a batch may have rows that are wanted, by its description alone.
 
