@@ -172,7 +172,7 @@ def test_filtered_reads_of_files_notice_a_segment_that_is_gone(spark: SparkSessi
     (sorted((tmp_path / "a").glob("*.arrows"))[1]).unlink()
     with served(tmp_path) as service:
         rows = register(spark).read.format("pgm").options(recorders=at(service), retrySeconds=0).load()
-        for where in ("subject = '/quotes/3'", "received > timestamp'1970-01-01 00:00:00'"):
+        for where in ("subject = '/quotes/3'", "received > timestamp'1970-01-01 00:00:00'", "sqn BETWEEN 250 AND 260"):
             with pytest.raises(PySparkException, match="segment is missing"):
                 rows.where(where).collect()
 

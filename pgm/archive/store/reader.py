@@ -186,7 +186,7 @@ class RangeRead:
         """
         found: list[tuple[int, int, int, int, int]] = []
         for entry in self.reader.entries(self.session, self.at):
-            if len(found) == most or (self.end is not None and entry.first >= self.end):
+            if len(found) == most or self.is_over:
                 break
             self._check_gap(entry)
             self.at = max(self.at, entry.end)
@@ -202,7 +202,7 @@ class RangeRead:
         file: SegmentFile | None = None
         try:
             for entry in self.reader.entries(self.session, self.at):
-                if self.end is not None and entry.first >= self.end:
+                if self.is_over:
                     break
                 self._check_gap(entry)
                 end = entry.end if self.end is None else min(entry.end, self.end)
