@@ -6,10 +6,9 @@ import attrs
 import numpy as np
 
 from pgm.figures.event_rows import EventRows, Flags, Groups, Ints, Sqns, by_sqn, combined
-from pgm.figures.rules import LAGS, MAX_BURST_LENGTHS, MIN_LISTENERS, NEIGHBOURS, Summary, link_row
+from pgm.figures.rules import LAGS, MAX_BURST_LENGTHS, MIN_LISTENERS, NEIGHBOURS, OWN_LOSSES, Summary, link_row
 
 _NOBODY = -1  # node of a segment without a feeder
-_OF_RECEIVERS = ("malformed", "fragment")  # causes of losses that no link has caused
 
 
 @attrs.frozen(eq=False)
@@ -47,6 +46,7 @@ def _sums(rows: EventRows) -> list[tuple[int, int, int]]:
 class Bursts:
     """Runs of lost packets. `link` is a code in `links`; `pairs` has the lost pairs of each lag, by run."""
 
+    places: _Places
     links: list[str]
     link: Ints
     length: Ints
@@ -55,7 +55,8 @@ class Bursts:
     @classmethod
     def of(cls, events: EventRows) -> Bursts:
         """Return the bursts of all links."""
-        links, link, tsi, sqns = _attributed(events, _Places.of(events))
+        places = _Places.of(events)
+        links, link, tsi, sqns = _attributed(events, places)
         stream = combined(link, tsi, sqns.era)
         order = np.argsort(combined(stream, sqns.sqn), kind="stable")
         stream, link, sqn = stream[order], link[order], sqns.sqn[order]
@@ -65,7 +66,7 @@ class Bursts:
         first, length = islands.least(sqn), islands.sizes
         in_order = np.argsort(combined(stream[islands.lead], first), kind="stable")
         lead, first, length = islands.lead[in_order], first[in_order], length[in_order]
-        return cls(links, link[lead], length, {lag: _pairs(stream[lead], first, length, lag) for lag in LAGS})
+        return cls(places, links, link[lead], length, {lag: _pairs(stream[lead], first, length, lag) for lag in LAGS})
 
     def by_length(self) -> tuple[list[Summary], Summary]:
         """Return the number of bursts by their length, and the sums of those that are longer."""
@@ -92,7 +93,7 @@ class Bursts:
 
 def links(events: EventRows, bursts: Bursts) -> list[Summary]:
     """Return every link that carried data, with its model."""
-    places, lost = _Places.of(events), bursts.by_link()
+    places, lost = bursts.places, bursts.by_link()
     nothing: Summary = {"lost": 0, "bursts": 0, **{f"pairs_{lag}": 0 for lag in LAGS}}
     rows = []
     for segment, node, packets in places.heard:
@@ -116,7 +117,7 @@ def _link(events: EventRows, segment: int, node: int) -> str:
 
 def _lost(events: EventRows) -> EventRows:
     ended = events.of_kind("repaired", "gave_up", "lost")
-    is_end = (ended.has("kind", "lost") == ended.has("role", "receiver")) & ~ended.has("cause", *_OF_RECEIVERS)
+    is_end = (ended.has("kind", "lost") == ended.has("role", "receiver")) & ~ended.has("cause", *OWN_LOSSES)
     return ended.where(ended.has("kind", "repaired") | is_end)
 
 

@@ -57,14 +57,11 @@ class Outcomes:
     @classmethod
     def of(cls, events: EventRows, window_s: int) -> Outcomes:
         """Sum the outcomes in windows of `window_s` seconds."""
-        rows = events.of_kind("gap", "skipped", "repaired", "late", "lost", "nak_sent", "suppressed")
+        rows = events.of_kind(*rules.OUTCOMES)
         rows = rows.where(rows.has("role", "receiver"))
         window, count = rows.windows(window_s), rows["count"]
         groups = Groups.of(window, rows["segment"])
-        sums = {
-            kind: groups.sums(np.where(rows.has("kind", kind), count, 0))
-            for kind in ("gap", "skipped", "repaired", "late", "lost", "nak_sent", "suppressed")
-        }
+        sums = {kind: groups.sums(np.where(rows.has("kind", kind), count, 0)) for kind in rules.OUTCOMES}
         counts = {
             "missing": sums["gap"] - sums["skipped"],
             "repaired": sums["repaired"],

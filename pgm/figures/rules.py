@@ -13,6 +13,7 @@ Summary = dict[str, Any]  # value that json.dumps accepts
 SAME_SQNS_S = 300
 
 # links
+OWN_LOSSES = ("malformed", "fragment")  # causes of a receiver's losses that no link has caused
 MIN_LISTENERS = 4  # of a segment, since fewer neighbours lose the same packet by chance
 LAGS = (1, 2, 4, 8)  # packets; distances at which losses are compared, to tell bursts from chance
 NEIGHBOURS = max(LAGS) // 2  # runs that can lie within that distance: a loss alternates with a packet that arrived
@@ -21,6 +22,7 @@ MAX_BURST_LENGTHS = 64  # packets; longer bursts are summed
 # repairs
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 STEPS_PER_E = 50  # of latencies: steps of two per cent
+OUTCOMES = ("gap", "skipped", "repaired", "late", "lost", "nak_sent", "suppressed")  # kinds from which COUNTED come
 COUNTED = ("missing", "repaired", "local", "late", "lost", "nak_sqns", "suppressed")  # at receivers, in sqns
 
 # requests of one child

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
-from pgm.figures.rules import LAGS, MIN_LISTENERS, NEIGHBOURS
+from pgm.figures.rules import LAGS, MIN_LISTENERS, NEIGHBOURS, OWN_LOSSES
 from pgm.spark.jobs.events import by_sqn, of_kind
 
 
@@ -43,9 +43,9 @@ def lost_sqns(events: DataFrame) -> DataFrame:
     other nodes that arrives before any later packet was never missed, so it is in neither column. Receivers report
     losses to the application; other nodes only give up.
     """
-    ended = of_kind(events, "repaired", "gave_up", "lost").where(
-        "kind = 'repaired' OR (kind = 'lost') = (role = 'receiver') AND cause NOT IN ('malformed', 'fragment')"
-    )
+    ended = of_kind(events, "repaired", "gave_up", "lost")
+    is_end = ((F.col("kind") == "lost") == (F.col("role") == "receiver")) & ~F.col("cause").isin(*OWN_LOSSES)
+    ended = ended.where((F.col("kind") == "repaired") | is_end)
     return by_sqn(ended.select("segment", "node", "tsi", "first", "count", "time"))
 
 

@@ -13,6 +13,7 @@ from pgm.figures.rules import (
     EXCESS_SHARE,
     EXCESS_TIMES,
     EXCESS_WINDOW_S,
+    OUTCOMES,
     QUANTILES,
     STEPS_PER_E,
     TRAFFIC,
@@ -70,7 +71,7 @@ def shares(events: DataFrame, *keys: str) -> DataFrame:
     `suppressed_share` of the requests were not sent, since another node had already sent them.
     """
     table = (
-        of_kind(events, "gap", "skipped", "repaired", "late", "lost", "nak_sent", "suppressed")
+        of_kind(events, *OUTCOMES)
         .where("role = 'receiver'")
         .groupBy(*keys)
         .agg(
