@@ -10,8 +10,6 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgm.spark.session import PUSHDOWN
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -31,16 +29,16 @@ _MODULES = (
     "spark",
 )
 _PACKAGES = ("attr", "attrs")
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"  # without it Spark refuses a data source that takes filters
 _INIT = '"""Part of pgm that Spark\'s executors need; the full package has the rest."""\n'
 
 
 def register(spark: SparkSession, *, ship: bool | None = None) -> SparkSession:
     """Add the format "pgm" to a session; return the session.
 
-    The session tells the format its filters from then on (`spark.sql.python.filterPushdown.enabled`).
-    The format serves `spark.read` and the other readers and writers. On a cluster the needed modules are sent to the
-    executors, which must have Python, pyspark, pyarrow and numpy. `ship=False` omits this if pgm is installed on all
-    executors.
+    From then on the session tells the format its filters (`spark.sql.python.filterPushdown.enabled`). The format serves
+    `spark.read` and the other readers and writers. On a cluster the needed modules are sent to the executors, which must
+    have Python, pyspark, pyarrow and numpy. `ship=False` omits this if pgm is installed on all executors.
     """
     from pgm.spark.source import PgmDataSource
 
@@ -49,7 +47,7 @@ def register(spark: SparkSession, *, ship: bool | None = None) -> SparkSession:
         folder = Path(tempfile.mkdtemp(prefix="pgm-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)  # later executors fetch the file from there
         context.addPyFile(str(packed(folder / "pgm-for-spark.zip")))
-    spark.conf.set(PUSHDOWN, "true")
+    spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(PgmDataSource)
     return spark
 

@@ -23,7 +23,6 @@ _JAVA_S = 30.0  # time limit for the version of Java, on a busy machine
 
 # Arrow's own checks of every value cost a tenth of the JVM's reading time. Recorded rows have a checksum already.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"  # without it Spark refuses a data source that takes filters
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -31,7 +30,6 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
-    PUSHDOWN: "true",
     "spark.driver.memory": "4g",
     # A Python task starts faster over a local socket than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
