@@ -1,5 +1,7 @@
 """Private files of this user, shared memory in files, and protection of the memory of a process that reads keys.
 
+A file that is new or renamed outlives a crash of the machine once its folder is on the disk, too.
+
 The memory is protected from core dumps and from debuggers of the user.
 """
 
@@ -47,6 +49,15 @@ def read_own_file(path: Path, most: int) -> bytes:
     finally:
         with suppress(OSError):
             os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of the files in a folder are on its disk. Raises `OSError`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def flaw_of(status: os.stat_result) -> tuple[str, str] | None:

@@ -17,6 +17,7 @@ import attrs
 
 from pgm.errors import UsageError
 from pgm.fleet.fingerprint import file_digest
+from pgm.own_files import sync_folder
 
 _KINDS = ("forth", "new", "old", "back")  # `forth` comes first and goes last: where it is, the file was not replaced
 _WAIT = "wait until it ends; a host whose command has gone returns to the old file after a minute"
@@ -51,7 +52,7 @@ class ChangeFiles:
             status = file.stat()
             for kind, text in zip(_KINDS, (octets, octets, old, old), strict=True):
                 _write(files.path(kind), text, status)
-            _sync(file.parent)
+            sync_folder(file.parent)
             files.old_digest, files.new_digest = file_digest(files.path("old")), file_digest(files.path("new"))
         except BaseException:
             files.end()
@@ -82,7 +83,7 @@ class ChangeFiles:
             raise UsageError(f"{self.file} was edited during the change", remedy="apply again, from the edited file")
         os.replace(self.path("forth"), self.file)
         self.is_put = True
-        _sync(self.file.parent)
+        sync_folder(self.file.parent)
 
     def go_back(self) -> None:
         """Put the old text in place again. An edit of the new text stays as `by_hand`. Raises `OSError`."""
@@ -97,11 +98,12 @@ class ChangeFiles:
                 os.replace(self.file, self.by_hand)
         os.replace(self.path("back"), self.file)
         self.is_put = False
-        _sync(self.file.parent)
+        sync_folder(self.file.parent)
 
     def end(self) -> None:
         """Remove the files of the change, and let others change the file."""
-        _remove(self.file, self.id)
+        for kind in reversed(_KINDS):
+            self.path(kind).unlink(missing_ok=True)
         _lock_path(self.file).unlink(missing_ok=True)
         os.close(self.lock)
 
@@ -123,11 +125,6 @@ class ChangeFiles:
 def _left(file: Path) -> Iterator[Path]:
     for kind in _KINDS:
         yield from file.parent.glob(f".{glob.escape(file.name)}.{kind}-*")
-
-
-def _remove(file: Path, id_: str) -> None:
-    for kind in reversed(_KINDS):
-        file.with_name(f".{file.name}.{kind}-{id_}").unlink(missing_ok=True)
 
 
 def _lock_path(file: Path) -> Path:
@@ -161,12 +158,3 @@ def _write(path: Path, octets: bytes, like: os.stat_result) -> None:
                 os.fchown(descriptor, user, group)
         os.fchmod(descriptor, like.st_mode & 0o777)
         os.fsync(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    """Wait until a renamed file has its name on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

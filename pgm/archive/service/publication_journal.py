@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError
+from pgm.own_files import sync_folder
 
 _DESCRIPTION = b"pgm.batch"
 _REMEDY = "make room, or choose another file with --publish-state"
@@ -64,7 +65,7 @@ class PublicationJournal:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._rows)
-            self._sync_folder()
+            sync_folder(self._rows.parent)
         except OSError as error:
             raise self._error(error) from error
 
@@ -73,7 +74,7 @@ class PublicationJournal:
         try:
             if self._fd is None:
                 self._fd = os.open(self._steps, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-                self._sync_folder()
+                sync_folder(self._rows.parent)
             os.write(self._fd, json.dumps(attrs.asdict(step)).encode() + b"\n")
             os.fdatasync(self._fd)
         except OSError as error:
@@ -112,13 +113,6 @@ class PublicationJournal:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-    def _sync_folder(self) -> None:
-        fd = os.open(self._rows.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def _error(self, error: OSError) -> ArchiveError:
         return ArchiveError(f"{self._rows}: {error.strerror}; the batch is not published", remedy=_REMEDY)

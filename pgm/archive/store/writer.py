@@ -23,6 +23,7 @@ from pgm.archive.store.index import Index
 from pgm.archive.store.recovery import Log, recover
 from pgm.archive.store.segment import END_OF_STREAM, HEAD, BatchEntry, encode, path_of
 from pgm.archive.store.subject_filter import has_losses, subject_filter
+from pgm.own_files import sync_folder
 from pgm.parameters import Parameters
 
 _MICROSECOND_NS = 1000
@@ -181,7 +182,7 @@ class ArchiveWriter:
         try:
             self._write(new_segment, HEAD)
             os.fsync(fd)
-            self._sync_directory()
+            sync_folder(self.directory)
         except OSError:
             os.close(fd)
             with contextlib.suppress(OSError):
@@ -192,13 +193,6 @@ class ArchiveWriter:
         self._open = new_segment
         self._sizes[new_segment.number] = new_segment.offset
         self._committed.write(CommitPoint(new_segment.number, new_segment.offset))
-
-    def _sync_directory(self) -> None:
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     # Syncing
 

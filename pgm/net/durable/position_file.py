@@ -19,6 +19,7 @@ import attrs
 from pgm.crc32 import crc32
 from pgm.errors import ProcessError, UsageError
 from pgm.net.durable.position import Position
+from pgm.own_files import sync_folder
 from pgm.wire.formats import tsi_text
 
 MOST_SESSIONS = 1024  # the sessions whose positions moved last are kept
@@ -116,7 +117,7 @@ class PositionFile:
             os.pwrite(self._fd, octets, (self._writes - 1) % 2 * _SLOT_OCTETS)
             os.fdatasync(self._fd)
             if self._writes == 1:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
         except OSError as error:
             raise _failure(self.path, error) from error
         self.sessions = tuple(sessions)
@@ -139,15 +140,6 @@ def _read_slot(octets: bytes) -> tuple[int, tuple[SavedSession, ...]] | None:
     if magic != _MAGIC or len(body) != length or checksum != _checksum(number, body):
         return None
     return number, tuple(map(SavedSession.from_json, json.loads(body)))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let the name of a new file outlive a crash of the machine."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _failure(path: Path, error: OSError) -> ProcessError:

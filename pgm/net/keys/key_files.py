@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pgm.errors import KeyRefused, ProcessError, UsageError
 from pgm.net.keys.key_directory import REMEDY, KeyPlace
 from pgm.net.sockets.trusted_folders import check_own_folder, make_folder
-from pgm.own_files import forbid_core_dumps, read_own_file
+from pgm.own_files import forbid_core_dumps, read_own_file, sync_folder
 
 if TYPE_CHECKING:
     from pgm.trust.private_keys import PrivateFile, PrivateKeys
@@ -48,11 +48,7 @@ def write_private_file(place: KeyPlace, file: PrivateFile) -> Path:
         raise KeyRefused(f"{path} exists", remedy="remove the file, or make other keys") from None
     finally:
         os.unlink(new)
-    folder = os.open(place.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(place.directory)
     return path
 
 
