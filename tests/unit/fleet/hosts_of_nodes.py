@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from pgm.errors import ProcessError, UsageError
+from pgm.fleet.apply_change import ChangingHost, FileChange
 from pgm.fleet.apply_host import HostChange
 from pgm.fleet.fingerprint import file_digest
 from pgm.fleet.local_nodes import RunningFile
@@ -92,6 +93,15 @@ class SimulatedHost:
         """Return the text of the file, the nodes with their digests, and the files of the folder."""
         names = sorted(path.name for path in self.nodes.file.parent.iterdir())
         return self.nodes.file.read_text(), dict(sorted(self.nodes.digests.items())), names
+
+
+def change_of(hosts: Sequence[ChangingHost], told: list[str] | None = None) -> FileChange:
+    """Return the change to `NEW`: the first host has the east of the tree, and the last one all else."""
+    host_of = {
+        name: hosts[0 if name.startswith("east") else -1] for name in (*NODES, *(step.node for step in PLAN.steps))
+    }
+    lines: list[str] = [] if told is None else told
+    return FileChange(PLAN, NEW, OLD.digest, hosts, host_of, lambda code, text: lines.append(f"{code}: {text}"))
 
 
 def host_with(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -11,25 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgm.errors import PgmError, ProcessError, UsageError
-from pgm.fleet.apply_change import ChangingHost, FileChange
 from pgm.topology.load import loads
-from tests.unit.fleet.hosts_of_nodes import NEW, OLD, PLAN, SimulatedHost, host_with, two_hosts
+from tests.unit.fleet.hosts_of_nodes import NEW, OLD, change_of, host_with, two_hosts
 
 NEW_DIGEST = loads(NEW).digest
 VERBS = ("prepare", "put", "act", "verify", "hold")
 
 
-def applied(hosts: list[SimulatedHost], told: list[str] | None = None) -> FileChange:
-    names = {step.node for step in PLAN.steps} | {name for host in hosts for name in host.nodes.digests}
-    host_of: dict[str, ChangingHost] = {name: hosts[0 if name.startswith("east") else -1] for name in names}
-    lines: list[str] = [] if told is None else told
-    return FileChange(PLAN, NEW, OLD.digest, hosts, host_of, lambda code, text: lines.append(f"{code}: {text}"))
-
-
 def test_all_hosts_take_the_file_and_all_nodes_report_it(tmp_path: Path) -> None:
     hosts = two_hosts(tmp_path)
     told: list[str] = []
-    applied(hosts, told).run()
+    change_of(hosts, told).run()
     assert all(host.state[0] == NEW and host.state[2] == ["tree.toml"] for host in hosts)
     assert {digest for host in hosts for digest in host.nodes.digests.values()} == {NEW_DIGEST}
     assert {"east-second", "east-5"} <= hosts[0].nodes.digests.keys()
@@ -44,7 +35,7 @@ def test_refusal_in_any_phase_leaves_all_as_before(tmp_path: Path, verb: str, in
     before = [host.state for host in hosts]
     hosts[index].refuses = verb
     with pytest.raises(UsageError, match="All hosts are as before") as caught:
-        applied(hosts).run()
+        change_of(hosts).run()
     assert caught.value.remedy == "do something else"
     assert [host.state for host in hosts] == before
 
@@ -61,11 +52,11 @@ def test_any_failure_leaves_all_as_before(index: int, at: int, is_silent: bool) 
         else:
             hosts[index].nodes.fails_at = at
         try:
-            applied(hosts).run()
+            change_of(hosts).run()
         except PgmError as error:
             assert "All hosts are as before" in error.message  # noqa: PT017
             assert [host.state for host in hosts] == before
-            applied(hosts).run()
+            change_of(hosts).run()
         assert {digest for host in hosts for digest in host.nodes.digests.values()} == {NEW_DIGEST}
 
 
@@ -74,7 +65,7 @@ def test_node_that_keeps_the_old_file_is_named(tmp_path: Path) -> None:
     before = [host.state for host in hosts]
     hosts[1].nodes.stubborn = "west-2"
     with pytest.raises(ProcessError, match=f"node west-2 runs file {OLD.digest}"):
-        applied(hosts).run()
+        change_of(hosts).run()
     assert [host.state for host in hosts] == before
 
 
@@ -82,7 +73,7 @@ def test_host_with_another_file_refuses(tmp_path: Path) -> None:
     hosts = two_hosts(tmp_path)
     hosts[1].nodes.file.write_text(f"{hosts[1].state[0]}# changed by hand\n")
     with pytest.raises(UsageError, match="is another file"):
-        applied(hosts).run()
+        change_of(hosts).run()
     assert hosts[0].state[2] == hosts[1].state[2] == ["tree.toml"]
 
 
@@ -113,13 +104,3 @@ def test_change_of_another_process_is_seen(tmp_path: Path) -> None:
     assert host.ask(request)["running"] == ["east-1"]
     with pytest.raises(UsageError, match=r"it left \.tree\.toml\.old-0a"):
         other.ask(request)
-
-
-def test_host_that_hears_nothing_more_goes_back(tmp_path: Path) -> None:
-    host = host_with(tmp_path, "one", ["east-1"], lease_s=0.01)
-    before = host.state
-    host.ask({"do": "prepare", "id": "a", "text": NEW, "old_digest": OLD.digest})
-    until_s = time.monotonic() + 20
-    while host.state != before and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert host.state == before

@@ -14,8 +14,7 @@ import pytest
 
 from deploy.node.apply import interrupted_once
 from pgm.errors import PgmError, ProcessError, UsageError
-from pgm.fleet.apply_change import ChangingHost, FileChange
-from tests.unit.fleet.hosts_of_nodes import NEW, OLD, PLAN, SimulatedHost, two_hosts
+from tests.unit.fleet.hosts_of_nodes import NEW, SimulatedHost, change_of, two_hosts
 
 
 @attrs.define
@@ -36,12 +35,6 @@ class HookedHost:
         if request["do"] in self.signals:
             os.kill(os.getpid(), self.signals[request["do"]])
         return {"back": False} if self.forgets and request["do"] == "back" else self.host.ask(request)
-
-
-def change_of(hosts: list[HookedHost]) -> FileChange:
-    names = {step.node for step in PLAN.steps} | {name for host in hosts for name in host.host.nodes.digests}
-    host_of: dict[str, ChangingHost] = {name: hosts[0 if name.startswith("east") else -1] for name in names}
-    return FileChange(PLAN, NEW, OLD.digest, hosts, host_of, lambda _code, _text: None)
 
 
 @pytest.mark.parametrize("last", ["finish", "back"])

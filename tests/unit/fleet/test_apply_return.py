@@ -103,8 +103,10 @@ def test_return_by_itself_is_tried_again_with_a_bound(tmp_path: Path, caplog: py
 
 def test_host_that_went_back_by_itself_says_so_later(tmp_path: Path) -> None:
     host = one_host(tmp_path, lease_s=0.01)
+    before = host.state
     host.ask(PREPARE)
     wait_until_ended(host)
+    assert host.state == before
     assert host.ask(BACK) == {"back": True}
 
 
