@@ -65,12 +65,15 @@ async def run_tree(
     roles = {name: plan.role for name, plan in plans.items()}
     telemetry_options = ["--telemetry", str(telemetry)] if telemetry is not None else []
     work = ["--generate", str(messages), "--size", str(size)] if messages else []
-    options = {Role.RECEIVER: work, Role.SOURCE: work or ["--idle"]}
+    options = {
+        Role.RECEIVER: [*work, *telemetry_options],
+        Role.SOURCE: [*(work or ["--idle"]), *telemetry_options],
+    }
 
     async def start(node: str) -> None:
         """Start a node of the file as it is now, which `pgm apply` may have changed."""
         roles[node] = plan_node(load_checked(file), node).role
-        await supervisor.start(node, [*options.get(roles[node], []), *telemetry_options])
+        await supervisor.start(node, options.get(roles[node], telemetry_options))
 
     async with open_plain_nursery() as nursery:
         supervisor = Supervisor(file, nursery, None, print_row_of)
@@ -81,8 +84,8 @@ async def run_tree(
         await nursery.start(heed_signals, at(stop.set), at(supervisor.reload_all))
         try:
             await supervisor.start_all(elements, telemetry_options)
-            await supervisor.start_all(receivers, [*work, *telemetry_options])
-            await supervisor.start_all(sources, [*(work or ["--idle"]), *telemetry_options])
+            await supervisor.start_all(receivers, options[Role.RECEIVER])
+            await supervisor.start_all(sources, options[Role.SOURCE])
             await nursery.start(serve_control, path, answer, Counters())
             is_running.set()
             log("ready", f"{len(plans)} nodes run; Ctrl-C stops all; to see the counters: pgm status {file}")
