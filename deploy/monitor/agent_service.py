@@ -24,14 +24,15 @@ from deploy.monitor.http_service import PageService, Resources
 from deploy.netcheck.service import ProbeService
 from deploy.terminal.version import VERSION
 from pgm.errors import PgmError, TopologyError, UsageError
-from pgm.fleet.apply_host import MOST_OCTETS, HostChange
+from pgm.fleet.apply_host import HostChange
 from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.nodes import NodeRecord, NodeState
 from pgm.fleet.paths import APPLY_PATH, CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, NETCHECK_PATH, STATE_PATH
 from pgm.net.control.control_socket import ask_control, control_path
+from pgm.net.control.reload import MOST_FILE_OCTETS
 
 _DOCTOR_FRESH_S = 10.0  # checks read the kernel and open sockets; a fleet asks rarely
-_MOST_STEP = 2 * MOST_OCTETS  # octets: a topology file as JSON, and the names of nodes
+_MOST_STEP = 2 * MOST_FILE_OCTETS  # octets: a topology file as JSON, and the names of nodes
 _MOST_BODY = 8192  # octets: a request to a node has 4096 at most
 _MOST_PEERS_BODY = 1 << 18  # octets: segments and addresses of all hosts
 _SETTING = ("get", "set", "release")  # requests of pgm ctl; a node has others, for pgm apply on its own host

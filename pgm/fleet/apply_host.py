@@ -19,12 +19,12 @@ from pgm.errors import PgmError, ProcessError, UsageError
 from pgm.fleet.change_files import ChangeFiles
 from pgm.fleet.fingerprint import file_digest
 from pgm.fleet.local_nodes import HostNodes, LocalNodes
+from pgm.net.control.reload import MOST_FILE_OCTETS
 from pgm.telemetry.logger import log_line
 from pgm.topology.load import load_checked
 
 LEASE_S = 60.0  # a coordinator that says nothing for so long has gone: the longest step, a start of a node, takes less
 SETTLE_S = 20.0  # until a node reports the new file: an interpreter starts within seconds on a busy machine
-MOST_OCTETS = 1 << 22  # of a topology file: a thousand nodes take 200 KiB
 _POLL_S = 0.1
 _MOST_RETURNS = 5  # of nodes that fail to return: then a person has to act, and may apply another file
 
@@ -109,8 +109,8 @@ class HostChange:
         id_, text, expected = (_text(request, key) for key in ("id", "text", "old_digest"))
         _require_id(id_)
         octets = text.encode()
-        if len(octets) > MOST_OCTETS:
-            raise UsageError(f"a file of more than {MOST_OCTETS >> 20} MiB", remedy="use patterns of nodes")
+        if len(octets) > MOST_FILE_OCTETS:
+            raise UsageError(f"a file of more than {MOST_FILE_OCTETS >> 20} MiB", remedy="use patterns of nodes")
         digest = file_digest(self._file)
         if digest != expected:
             raise UsageError(

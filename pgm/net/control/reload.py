@@ -32,7 +32,7 @@ from pgm.topology.problems import joined
 from pgm.units import format_fraction, format_rate
 from pgm.wire.options import SourceFile
 
-MOST_FILE_OCTETS = 1 << 22  # of a file that a request names: a thousand nodes take 200 KiB
+MOST_FILE_OCTETS = 1 << 22  # of a topology file in a request: a thousand nodes take 200 KiB
 _TAPED = "a tape is kept, which has no change of the file"
 
 
