@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from pgm.fleet.agent_client import AgentClient
 from pgm.fleet.apply_change import ChangingHost
 from pgm.fleet.hosts import FleetHost
 from pgm.fleet.paths import APPLY_PATH
-from pgm.fleet.watch import ask_hosts
+from pgm.fleet.watch import ask_hosts, names_of
 from pgm.topology.node_plan import Address
 
 STATE_S = 10.0  # for the state of a host: an agent waits 2 s for a node that does not answer
@@ -49,24 +48,22 @@ def changing_hosts(
     found: list[AgentHost] = []
     host_of: dict[str, ChangingHost] = {}
     answers = trio.run(ask_hosts, attrs.evolve(client, timeout_s=STATE_S), hosts, {})
-    names = Counter(answer.name for answer in answers)
-    for answer in answers:
+    for answer, name in zip(answers, names_of(answers), strict=True):
         if answer.state is None:
             problem = answer.problem or ProcessError("no answer")
             raise ProcessError(
                 f"host {answer.name} does not take part: {problem.message}",
                 remedy=f"{problem.remedy}; all hosts of the tree change together",
             )
-        name = answer.name if names[answer.name] == 1 else f"{answer.name} ({answer.address})"
         host = AgentHost(name, answer.address, attrs.evolve(client, timeout_s=STEP_S))
         found.append(host)
         rows = answer.state.get("nodes")
         told = [row.get("node") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        host_of |= dict.fromkeys([*answer.host.nodes, *(name for name in told if isinstance(name, str))], host)
-    for name in nodes:
-        if name not in host_of:
+        host_of |= dict.fromkeys([*answer.host.nodes, *(node for node in told if isinstance(node, str))], host)
+    for node in nodes:
+        if node not in host_of:
             raise UsageError(
-                f"node {name} has no address in the file, and no agent tells of it",
+                f"node {node} has no address in the file, and no agent tells of it",
                 remedy="give it an address, or start and stop it by its own means",
             )
     return found, host_of

@@ -15,7 +15,7 @@ import trio
 
 from pgm.errors import ProcessError, UsageError, WireError
 from pgm.fleet.agent_client import AgentClient
-from pgm.fleet.fingerprint import Fingerprint, file_digest, fingerprint_of
+from pgm.fleet.fingerprint import Fingerprint, fingerprint_of
 from pgm.fleet.hosts import FleetHost, hosts_of
 from pgm.fleet.nodes import MOST_NODES, HostRecord, NodeRecord, NodeState, TreeView, order_of, planned
 from pgm.fleet.paths import CONTROL_PATH, DOCTOR_PATH, FLIGHT_PATH, STATE_PATH
@@ -117,6 +117,12 @@ def _merged(answers: Iterable[HostAnswer]) -> list[HostAnswer]:
     return list(merged.values())
 
 
+def names_of(answers: Sequence[HostAnswer]) -> list[str]:
+    """Return a name for each host. Hosts that were never given names of their own get their addresses, too."""
+    names = Counter(answer.name for answer in answers)
+    return [one.name if names[one.name] == 1 else f"{one.name} ({one.address})" for one in answers]
+
+
 class FleetWatch:
     """Nodes of all hosts of a topology file, asked by their agents.
 
@@ -134,7 +140,7 @@ class FleetWatch:
         self._plans = plan_all(topology)
         self.hosts = hosts_of(topology, self._plans)
         self._found = self.hosts  # one entry for each agent that answered last time
-        self._file, self._digest = file, file_digest(file)
+        self._file, self._digest = file, topology.digest
         self._own: Fingerprint | None = None  # made for the first host with another file
         now = time.monotonic()
         self._records = {name: planned(plan, NodeState.ELSEWHERE, now) for name, plan in self._plans.items()}
@@ -226,11 +232,8 @@ class FleetWatch:
         silent: list[tuple[HostAnswer, HostRecord]] = []
         left_out = 0
         answers = list(answers)
-        names = Counter(answer.name for answer in answers)
-        for answer in answers:
-            record = self._host(answer)
-            if names[answer.name] > 1:  # hosts that were never given names of their own
-                record = attrs.evolve(record, name=f"{answer.name} ({answer.address})")
+        for answer, host in zip(answers, names_of(answers), strict=True):
+            record = attrs.evolve(self._host(answer), name=host)
             if answer.state is None:
                 silent.append((answer, record))
                 continue
