@@ -154,13 +154,12 @@ class HostChange:
             files.end()
             raise
         self._change = _Change(files)
-        return {"running": sorted(running), "managed": sorted(managed), "digest": topology.digest}
+        return {"running": sorted(running)}
 
     def _put(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Put the new file in place of the old one, in one step."""
-        files = self._of(request).files
-        files.put()
-        return {"digest": files.new_digest}
+        self._of(request).files.put()
+        return {}
 
     def _act(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Change, start, restart or stop nodes of this host. Each must succeed."""
@@ -177,17 +176,18 @@ class HostChange:
                 self._nodes.supervise(verb, node, self._settle_s)
             elif node in running:
                 self._nodes.ask(node, {"do": "reload", "old": str(change.files.path("old"))})
-        return {"done": nodes}
+        return {}
 
     def _hold(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Wait for further steps: the coordinator works on another host."""
-        return {"id": self._of(request).id}
+        self._of(request)
+        return {}
 
     def _verify(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Wait until the nodes of this host report the new file. Raises `ProcessError` for one that does not."""
         change = self._of(request)
         self._await(_names(request, "nodes"), change.files.new_digest)
-        return {"digest": change.files.new_digest}
+        return {}
 
     def _back(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return to the old file and to the old state of all nodes. `back` is false for an unknown change."""
@@ -216,11 +216,11 @@ class HostChange:
     def _finish(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Keep the new file, and forget the old one."""
         if self._finished == request.get("id"):
-            return {"id": self._finished}  # the answer was lost
+            return {}  # the answer was lost
         change = self._of(request)
         self._finished = change.id
         self._end(change)
-        return {"id": change.id}
+        return {}
 
     # Going back
 
