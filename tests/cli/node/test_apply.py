@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from deploy.node.run import FAULTS
 from pgm.net.control.status_socket import ask_status
 from pgm.topology.load import loads
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
 from tests.net.campaigns.apply_changes import changes, file_of, run_changes
 from tests.net.support.places import Place
-
-FAULTS = ("lost", "duplicates", "out_of_order", "damaged")
 
 
 def test_twelve_changes_under_loss_and_a_failed_one_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

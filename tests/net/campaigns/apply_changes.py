@@ -23,6 +23,7 @@ from typing import Any
 
 import attrs
 
+from deploy.node.run import FAULTS
 from pgm.units import format_rate, parse_rate
 from tests.net.support.places import LOSSY, Place
 from tests.net.support.processes import Process, Processes, count
@@ -181,9 +182,9 @@ def main() -> int:
     wanted = parser.parse_args()
     pause_packets = int(parse_rate(wanted.rate) * wanted.pause / 1400)
     found = run_changes(_apply_by_command, rate=wanted.rate, loss=wanted.loss, pause_packets=pause_packets)
-    keys = ("delivered", "lost", "duplicates", "out_of_order", "damaged", "repaired", "nak_sqns")
+    keys = ("delivered", *FAULTS, "repaired", "nak_sqns")
     print(json.dumps({**attrs.asdict(found), "desk": {key: found.desk[key] for key in keys}}))
-    is_good = found.desk["delivered"] >= found.sent and not any(found.desk[key] for key in keys[1:5])
+    is_good = found.desk["delivered"] >= found.sent and not any(found.desk[key] for key in FAULTS)
     return 0 if is_good else 1
 
 

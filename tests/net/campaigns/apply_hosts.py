@@ -20,6 +20,7 @@ from typing import Any
 
 import attrs
 
+from deploy.node.run import FAULTS
 from pgm.net.control.status_socket import ask_status
 from pgm.topology.load import loads
 from tests.net.netcheck.switch import add_bridge, plug
@@ -183,11 +184,10 @@ def main() -> int:
             places[name].up.process.send_signal(signal.SIGTERM)
             rows = places[name].up.account()["nodes"]
             found |= {row["node"]: row for row in rows if row["role"] == "receiver"}
-    keys = ("delivered", "lost", "duplicates", "out_of_order", "damaged", "repaired")
-    found["desk-1"] = {key: found["desk-1"][key] for key in keys}
+    found["desk-1"] = {key: found["desk-1"][key] for key in ("delivered", *FAULTS, "repaired")}
     print(json.dumps(found, indent=1))
     is_good = found["as_before"] and found["applied"] is True and found["all_new"]
-    return 0 if is_good and not any(found["desk-1"][key] for key in keys[1:5]) else 1
+    return 0 if is_good and not any(found["desk-1"][key] for key in FAULTS) else 1
 
 
 if __name__ == "__main__":
