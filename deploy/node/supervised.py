@@ -73,7 +73,7 @@ class SupervisedNodes:
             if verb != "stop":
                 await self.start(node)
         except (PgmError, OSError) as error:  # an OSError: the kernel makes no process, for lack of memory or files
-            self._failed[node] = error.message if isinstance(error, PgmError) else str(error)
+            self._failed[node] = error.message if isinstance(error, PgmError) else f"node {node}: {error}"
             late = children.pop(node, None)
             if late is not None and late.process.returncode is None:
                 late.process.kill()

@@ -109,7 +109,7 @@ class LocalNodes:
         while True:
             row = ask_control(path, {"do": "nodes"})
             if row["failed"].get(node):
-                raise ProcessError(f"node {node}: {row['failed'][node]}", remedy="see the log of pgm up")
+                raise ProcessError(row["failed"][node], remedy="see the log of pgm up")
             if node not in row["busy"] and (node in row["nodes"]) == (verb != "stop"):
                 return
             if time.monotonic() > until_s:

@@ -50,7 +50,7 @@ def require_rollback(new: Path) -> None:
         failed = invoked("apply", new)
     (sockets / "desk-9.sock").unlink()
     assert failed.code == 1, failed
-    assert "node desk-9" in failed.err
+    assert "pgm: node desk-9: a process for this node is already running" in failed.err
     assert "All hosts are as before" in failed.err
     assert tree.read_text() == before
     paths = sorted(sockets.glob("*.sock"))

@@ -73,7 +73,11 @@ async def test_process_that_cannot_be_made_fails_its_start_alone(
         while (row := ask(nodes, "nodes"))["busy"]:
             await trio.lowlevel.checkpoint()
         supervisor.kill_all()
-    assert row == {"nodes": [], "busy": [], "failed": {"desk": "[Errno 11] Resource temporarily unavailable"}}
+    assert row == {
+        "nodes": [],
+        "busy": [],
+        "failed": {"desk": "node desk: [Errno 11] Resource temporarily unavailable"},
+    }
 
 
 async def test_restart_and_stop_cancel_a_start_that_takes_too_long() -> None:
