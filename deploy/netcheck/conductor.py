@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from deploy.netcheck.probes import MOST_HOSTS, SESSION_OCTETS
+from deploy.netcheck.probes import ID_OCTETS, MOST_HOSTS
 from deploy.netcheck.reports import HostReport, opened_untrusted, with_result_untrusted
 from pgm.errors import ProcessError, UsageError
 from pgm.fleet.agent_client import AgentClient
@@ -42,7 +42,7 @@ class Conductor:
     client: AgentClient
     hosts: Sequence[HostRecord]
     say: Say
-    _session: str = attrs.field(init=False, factory=lambda: os.urandom(SESSION_OCTETS).hex())
+    _id: str = attrs.field(init=False, factory=lambda: os.urandom(ID_OCTETS).hex())
     _problems: dict[str, ProcessError] = attrs.field(init=False, factory=dict)
     _limit: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(_MOST_AT_ONCE))
 
@@ -112,7 +112,7 @@ class Conductor:
             self._problems[host.name] = ProcessError(error.message, remedy=error.remedy)
 
     async def _post(self, host: HostRecord, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self.client.post(host.address, NETCHECK_PATH, {**request, "session": self._session})
+        return await self.client.post(host.address, NETCHECK_PATH, {**request, "id": self._id})
 
     async def _each(
         self, hosts: Mapping[int, HostRecord], ask: Callable[[int, HostRecord], Awaitable[R]]

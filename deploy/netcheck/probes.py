@@ -14,9 +14,9 @@ from deploy.doctor.network import OVERHEAD
 from pgm.units import MILLISECOND, SECOND
 
 _MAGIC = b"pgmprobe"  # no PGM packet, and on a port that no node has
-_HEADER = struct.Struct("!8s8sBBHII")  # magic, session, kind, TTL, sender, segment, number
+_HEADER = struct.Struct("!8s8sBBHII")  # magic, netcheck, kind, TTL, sender, segment, number
 _STAMPS = struct.Struct("!QQQ")  # asked, heard, answered: ns since 1970
-SESSION_OCTETS = 8
+ID_OCTETS = 8
 LEAST_OCTETS = _HEADER.size + _STAMPS.size
 MOST_HOSTS = 1024  # of one netcheck, as many as a view has nodes
 MOST_NUMBER = 1 << 16  # probes of one kind from one sender
@@ -54,7 +54,7 @@ class ProbeKind(enum.IntEnum):
 class Probe:
     """One probe. Stamps are ns since 1970, and 0 except in questions and answers."""
 
-    session: bytes
+    netcheck: bytes  # its id
     kind: ProbeKind
     ttl: int  # with which it leaves
     sender: int  # number of the host
@@ -66,16 +66,16 @@ class Probe:
 
     def octets(self, size: int = LEAST_OCTETS) -> bytes:
         """Return the probe as a datagram of `size` octets, or of `LEAST_OCTETS` if these are more."""
-        head = _HEADER.pack(_MAGIC, self.session, self.kind, self.ttl, self.sender, self.segment, self.number)
+        head = _HEADER.pack(_MAGIC, self.netcheck, self.kind, self.ttl, self.sender, self.segment, self.number)
         return (head + _STAMPS.pack(self.asked_ns, self.heard_ns, self.answered_ns)).ljust(size, b"\0")
 
 
-def probe_of_untrusted(octets: memoryview, session: bytes) -> Probe | None:
-    """Return the probe of a session in a datagram; None for anything else."""
+def probe_of_untrusted(octets: memoryview, netcheck: bytes) -> Probe | None:
+    """Return the probe of a netcheck, by its id, in a datagram; None for anything else."""
     if len(octets) < LEAST_OCTETS:
         return None
     magic, found, kind, ttl, sender, segment, number = _HEADER.unpack_from(octets)
-    if magic != _MAGIC or found != session or not 1 <= kind <= max(ProbeKind):
+    if magic != _MAGIC or found != netcheck or not 1 <= kind <= max(ProbeKind):
         return None
     if sender >= MOST_HOSTS or number >= MOST_NUMBER:
         return None

@@ -1,4 +1,7 @@
-"""Reports of the hosts of a netcheck, made of what their agents answer. An agent may be wrong: each row is checked."""
+"""Reports of the hosts of a netcheck, made of what their agents answer. An agent may be wrong: each row is checked.
+
+`AgentClient` has removed control characters from all texts.
+"""
 
 from __future__ import annotations
 
@@ -189,13 +192,8 @@ def _row_untrusted(kind: type[T], row: Any, **known: Any) -> T | None:
         value = row.get(field.name)
         if not isinstance(value, _KINDS[str(field.type)]) or (isinstance(value, int | float) and abs(value) > _MOST):
             return None
-        values[field.name] = text_untrusted(value) if isinstance(value, str) else value
+        values[field.name] = value[:_MOST_TEXT] if isinstance(value, str) else value
     return kind(**values)
-
-
-def text_untrusted(text: str) -> str:
-    """Return a text of another host for a terminal: bounded, without control characters."""
-    return "".join(one if one.isprintable() else "?" for one in text[:_MOST_TEXT])
 
 
 def _sizes_untrusted(row: Any) -> dict[int, int]:

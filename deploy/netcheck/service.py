@@ -16,10 +16,10 @@ from deploy.doctor import readings
 from deploy.doctor.command import nodes_to_check
 from deploy.doctor.network import check_nodes
 from deploy.doctor.view import rows_of
+from deploy.netcheck.host_netcheck import HostNetcheck
 from deploy.netcheck.igmp import QuerierWatch
 from deploy.netcheck.places import Ear, ProbePlace, ears_of, places_of
-from deploy.netcheck.probes import LEAST_SHARE, MOST_HOSTS, SESSION_OCTETS
-from deploy.netcheck.session import ProbeSession
+from deploy.netcheck.probes import ID_OCTETS, LEAST_SHARE, MOST_HOSTS
 from pgm.errors import ProcessError, UsageError
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.topology.load import load_checked
@@ -31,7 +31,7 @@ _MOST_PEERS = 4096
 
 @attrs.frozen
 class _Preparation:
-    """Facts that a thread has found before a session opens its sockets."""
+    """Facts that a thread has found before a netcheck opens its sockets."""
 
     topology: Topology
     places: list[ProbePlace]
@@ -41,76 +41,76 @@ class _Preparation:
 
 @attrs.define
 class ProbeService:
-    """Sessions of probes of one agent. `run` must run beside the requests."""
+    """Netchecks at one agent. `run` must run beside the requests."""
 
     file: Path
     _queriers: QuerierWatch = attrs.field(init=False, factory=QuerierWatch)
-    _session: ProbeSession | None = attrs.field(init=False, default=None)
+    _netcheck: HostNetcheck | None = attrs.field(init=False, default=None)
     _opening: trio.Lock = attrs.field(init=False, factory=trio.Lock)
-    _new: tuple[trio.MemorySendChannel[ProbeSession], trio.MemoryReceiveChannel[ProbeSession]] = attrs.field(
-        init=False, factory=lambda: trio.open_memory_channel[ProbeSession](1)
+    _new: tuple[trio.MemorySendChannel[HostNetcheck], trio.MemoryReceiveChannel[HostNetcheck]] = attrs.field(
+        init=False, factory=lambda: trio.open_memory_channel[HostNetcheck](1)
     )
 
     async def run(self) -> None:
-        """Hear queriers, and the probes of sessions, until cancelled."""
+        """Hear queriers, and the probes of each netcheck, until cancelled."""
         async with open_plain_nursery() as nursery:
             nursery.start_soon(self._queriers.run)
-            async for session in self._new[1]:
-                nursery.start_soon(session.run)
+            async for netcheck in self._new[1]:
+                nursery.start_soon(netcheck.run)
 
     async def answer(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request of `pgm netcheck`. Raises `UsageError`, `ProcessError`, `TopologyError`."""
         do = wanted.get("do")
         if do == "open":
             return await self._open(wanted)
-        session = self._session
-        if session is None or session.ends.is_set() or wanted.get("session") != session.id.hex():
+        netcheck = self._netcheck
+        if netcheck is None or netcheck.ends.is_set() or wanted.get("id") != netcheck.id.hex():
             raise UsageError("this netcheck is not open on this host", remedy="begin again: pgm netcheck FILE")
         if do == "probe":
-            await session.send_probes(_whole(wanted, "hosts", 1, MOST_HOSTS))
+            await netcheck.send_probes(_whole(wanted, "hosts", 1, MOST_HOSTS))
             return {"sent": True}
         if do == "ask":
-            await session.ask(_peers_of(wanted.get("peers")))
+            await netcheck.ask(_peers_of(wanted.get("peers")))
             return {"asked": True}
         if do == "burst":
             segment = wanted.get("segment")
-            if not isinstance(segment, str) or segment not in session.places:
+            if not isinstance(segment, str) or segment not in netcheck.places:
                 raise UsageError("`segment` of the burst is none of this host", remedy=_REMEDY)
-            await session.burst(segment, _share(wanted.get("share")))
+            await netcheck.burst(segment, _share(wanted.get("share")))
             return {"sent": True}
         if do == "result":
-            return session.result()
+            return netcheck.result()
         if do == "close":
-            session.ends.set()
+            netcheck.ends.set()
             return {"closed": True}
         raise UsageError(f"`do` = {str(do)[:40]!r} is unknown", remedy=_REMEDY)
 
     async def _open(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        name, host = wanted.get("session"), _whole(wanted, "host", 0, MOST_HOSTS - 1)
-        if not isinstance(name, str) or not re.fullmatch(f"[0-9a-f]{{{2 * SESSION_OCTETS}}}", name):
-            raise UsageError("`session` is missing", remedy=_REMEDY)
+        name, host = wanted.get("id"), _whole(wanted, "host", 0, MOST_HOSTS - 1)
+        if not isinstance(name, str) or not re.fullmatch(f"[0-9a-f]{{{2 * ID_OCTETS}}}", name):
+            raise UsageError("`id` is missing", remedy=_REMEDY)
         async with self._opening:
-            if self._session is not None and not self._session.ends.is_set():
+            if self._netcheck is not None and not self._netcheck.ends.is_set():
                 raise ProcessError("another netcheck runs", remedy="wait until it ends, within a minute")
-            if self._session is not None:
-                await self._session.rested.wait()
+            if self._netcheck is not None:
+                await self._netcheck.rested.wait()
             prepared = await trio.to_thread.run_sync(_prepare, self.file, abandon_on_cancel=True)
             places = {place.plan.name: place for place in prepared.places}
-            session = ProbeSession(bytes.fromhex(name), host, places, prepared.topology.fleet.probe_port)
+            netcheck = HostNetcheck(bytes.fromhex(name), host, places, prepared.topology.fleet.probe_port)
             try:
-                session.open(prepared.ears)
+                netcheck.open(prepared.ears)
             except OSError:  # no room for files
-                session.close()
+                netcheck.close()
                 raise
-            self._session = session
-            self._new[0].send_nowait(session)  # no cancellation: each session of the agent runs, and ends
+            self._netcheck = netcheck
+            self._new[0].send_nowait(netcheck)  # no cancellation: each netcheck that is open runs, and ends
         return {
             "places": [
-                place.row(self._facts_of(place)) for place in prepared.places if place.plan.name in session.mouths
+                place.row(self._facts_of(place)) for place in prepared.places if place.plan.name in netcheck.mouths
             ],
             "silent": sum(ear.place is None for ear in prepared.ears),
             "checks": prepared.checks,
-            "problems": session.problems,
+            "problems": netcheck.problems,
         }
 
     def _facts_of(self, place: ProbePlace) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
-from deploy.netcheck import session
+from deploy.netcheck import host_netcheck
 from deploy.netcheck.service import ProbeService
 from pgm.errors import ProcessError, UsageError
 from tests.cli.command import invoked
 from tests.net.support.places import Place, one_segment
 
-SESSION = "0123456789abcdef"
+ID = "0123456789abcdef"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_netcheck_without_agents_tells_how_to_start_them(tmp_path: Path) -> None
 
 async def refused(service: ProbeService, **wanted: Any) -> str:
     with pytest.raises((UsageError, ProcessError)) as caught:
-        await service.answer({"session": SESSION, **wanted})
+        await service.answer({"id": ID, **wanted})
     return caught.value.message
 
 
@@ -46,19 +46,19 @@ PAUSE_S = 0.2
 
 
 def test_service_takes_one_netcheck_and_nothing_twice(service: ProbeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "PAUSE_S", PAUSE_S)
+    monkeypatch.setattr(host_netcheck, "PAUSE_S", PAUSE_S)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(service.run)
             assert "not open" in await refused(service, do="probe", hosts=1)
-            assert "`session`" in await refused(service, do="open", host=0, session="../../x")
+            assert "`id`" in await refused(service, do="open", host=0, id="../../x")
             assert "`host`" in await refused(service, do="open", host=10**9)
-            opened = await service.answer({"do": "open", "session": SESSION, "host": 0})
+            opened = await service.answer({"do": "open", "id": ID, "host": 0})
             assert [(one["segment"], one["nodes"], one["sends"]) for one in opened["places"]] == [("lan", 2, True)]
             assert (opened["silent"], opened["problems"]) == (0, [])
-            assert "another netcheck" in await refused(service, do="open", host=1, session="f" * 16)
-            assert "not open" in await refused(service, do="result", session="f" * 16)
+            assert "another netcheck" in await refused(service, do="open", host=1, id="f" * 16)
+            assert "not open" in await refused(service, do="result", id="f" * 16)
             assert "unknown" in await refused(service, do="format")
             assert "`hosts`" in await refused(service, do="probe", hosts="all")
             assert "`peers`" in await refused(service, do="ask", peers={"lan": "10.0.0.1"})
@@ -66,9 +66,9 @@ def test_service_takes_one_netcheck_and_nothing_twice(service: ProbeService, mon
             for share in (math.nan, math.inf, -1, 0, 0.049, "1", None):
                 assert "`share`" in await refused(service, do="burst", segment="lan", share=share)
             await _sends(service)
-            await service.answer({"do": "close", "session": SESSION})
+            await service.answer({"do": "close", "id": ID})
             began = trio.current_time()
-            again = await service.answer({"do": "open", "session": "f" * 16, "host": 0})
+            again = await service.answer({"do": "open", "id": "f" * 16, "host": 0})
             assert again["problems"] == []
             assert trio.current_time() - began >= PAUSE_S  # else bursts at the full rate follow each other
             nursery.cancel_scope.cancel()
@@ -80,12 +80,12 @@ async def _sends(service: ProbeService) -> None:
     """Assert that each step sends once, and to the hosts of the segment alone."""
     address = _source_address(service)
     for _ in range(2):
-        await service.answer({"do": "burst", "session": SESSION, "segment": "lan", "share": 5.0})
+        await service.answer({"do": "burst", "id": ID, "segment": "lan", "share": 5.0})
         peers = [["lan", address], ["lan", "192.0.2.1"], ["wan", address], ["lan", "junk"], "junk"]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(service.answer, {"do": "probe", "session": SESSION, "hosts": 1})
-            nursery.start_soon(service.answer, {"do": "ask", "session": SESSION, "peers": peers})
-    told = await service.answer({"do": "result", "session": SESSION})
+            nursery.start_soon(service.answer, {"do": "probe", "id": ID, "hosts": 1})
+            nursery.start_soon(service.answer, {"do": "ask", "id": ID, "peers": peers})
+    told = await service.answer({"do": "result", "id": ID})
     sent = {row["kind"]: row for row in told["sent"]}
     heard = {row["kind"]: row for row in told["heard"]}
     assert (sent["numbered"]["count"], sent["ask"]["count"], sent["burst"]["refused"]) == (200, 8, 0)

@@ -79,7 +79,7 @@ class ProbeSocket:
 
 
 @attrs.define(eq=False)
-class ProbeSession:
+class HostNetcheck:
     """Probes of one netcheck on this host, which has a number in it. Constructed without sockets; `opened` makes them."""
 
     id: bytes
@@ -172,7 +172,7 @@ class ProbeSession:
         self.ears.append(ear)
 
     async def run(self) -> None:
-        """Hear probes until the session ends, or its lease does. Close the sockets, and rest for a pause."""
+        """Hear probes until the netcheck ends, or its lease does. Close the sockets, and rest for a pause."""
         try:
             with trio.move_on_after(LEASE_S):
                 async with open_plain_nursery() as nursery:
@@ -254,7 +254,7 @@ class ProbeSession:
             self.echoes[key].add(probe, now_ns)
 
     def _once(self, what: str, segment: str) -> bool:
-        """Return whether something is done for the first time: each probe leaves once in a session."""
+        """Return whether something is done for the first time: each probe leaves once in a netcheck."""
         key = what, segment
         is_new = key not in self._done
         self._done.add(key)
@@ -295,7 +295,7 @@ class ProbeSession:
     async def burst(self, segment: str, share: float) -> None:
         """Send packets on a segment at a share of the rate of its streams, for a quarter of a second.
 
-        The least number of packets takes longer on slow segments, up to `MOST_BURST_S` or the end of the session.
+        The least number of packets takes longer on slow segments, up to `MOST_BURST_S` or the end of the netcheck.
         """
         place = self.places[segment]
         if segment not in self.mouths or not place.sends or not self._once("burst", segment):
