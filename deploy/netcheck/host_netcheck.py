@@ -80,7 +80,7 @@ class ProbeSocket:
 
 @attrs.define(eq=False)
 class HostNetcheck:
-    """Probes of one netcheck on this host, which has a number in it. Constructed without sockets; `opened` makes them."""
+    """Probes of one netcheck on this host, which has a number in it. `open` makes the sockets."""
 
     id: bytes
     host: int

@@ -42,7 +42,6 @@ class ProbePlace:
             "address": self.interface.address,
             "network": self.interface.network or "",
             "group": "" if self.plan.peers is not None else self.plan.group,
-            "transport": self.plan.transport,
             "version": self.load.version,
             "packet": self.load.packet,
             "rate": self.load.rate,

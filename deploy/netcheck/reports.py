@@ -47,7 +47,6 @@ class PlaceReport:
     hops: int
     nodes: int
     sends: bool
-    mtu: int  # 0: not told
     rp_filter: int
     is_loopback: bool
     igmp: IgmpReport

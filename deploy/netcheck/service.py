@@ -116,7 +116,6 @@ class ProbeService:
     def _facts_of(self, place: ProbePlace) -> dict[str, Any]:
         name = place.interface.name
         return {
-            "mtu": readings.mtu_of(name) or 0,
             "rp_filter": readings.interface_sysctl(name, "rp_filter"),
             "is_loopback": ipaddress.ip_address(place.interface.address).is_loopback,
             **self._queriers.facts_of(place.interface),

@@ -58,11 +58,10 @@ class TallyRow:
 
 @attrs.define
 class Tally:
-    """Counts of one socket, in bounded memory."""
+    """Counts of one socket, in bounded memory. Probes beyond the bounds are not counted."""
 
     _rows: dict[Key, TallyRow] = attrs.field(factory=dict)
     _octets: int = 0  # of the numbers of all rows
-    left_out: int = 0  # probes beyond the bounds
 
     def add(self, probe: Probe, octets: int, ttl: int, at_ns: int) -> None:
         """Count a probe of `octets`, which arrived with a TTL at a time."""
@@ -70,7 +69,6 @@ class Tally:
         row = self._rows.get(key) or TallyRow(probe.ttl, at_ns)
         growth = row.growth(probe.number)
         if self._octets + growth > _MOST_SEEN or (key not in self._rows and len(self._rows) >= _MOST_ROWS):
-            self.left_out += 1
             return
         self._octets += growth
         self._rows[key] = row

@@ -74,7 +74,6 @@ async def main(file: Path, hosts: Mapping[str, int]) -> dict[str, Any]:
             "whole": {name: got.messages == rows for name, got in zip(tree.receivers, taken, strict=True)},
             "lost": [str(one) for got in taken for one in got.lost],
             "repaired": {name: one.counters.repaired_sqns for name, one in tree.receivers.items()},
-            "largest": max(plans[node].parameters.max_tpdu for node in tree.sources),
             "groups": groups,
             "findings": findings,
         }

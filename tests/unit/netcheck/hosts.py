@@ -32,7 +32,6 @@ def place(number: int, **more: Any) -> PlaceReport:
         "hops": 16,
         "nodes": 1,
         "sends": number == 0,
-        "mtu": 1500,
         "rp_filter": 0,
         "is_loopback": False,
         "igmp": IGMP,
