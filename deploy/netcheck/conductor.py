@@ -12,7 +12,7 @@ import trio
 
 from deploy.netcheck.probes import ID_OCTETS, MOST_HOSTS
 from deploy.netcheck.reports import HostReport, opened_untrusted, with_result_untrusted
-from pgm.errors import ProcessError, UsageError
+from pgm.errors import PgmError, ProcessError, UsageError
 from pgm.fleet.agent_client import AgentClient
 from pgm.fleet.nodes import HostRecord
 from pgm.fleet.paths import NETCHECK_PATH
@@ -109,7 +109,11 @@ class Conductor:
         try:
             await self._post(host, request)
         except (ProcessError, UsageError) as error:
-            self._problems[host.name] = ProcessError(error.message, remedy=error.remedy)
+            self._note(host, error)
+
+    def _note(self, host: HostRecord, error: PgmError) -> None:
+        """Keep the first problem of a host."""
+        self._problems.setdefault(host.name, ProcessError(error.message, remedy=error.remedy))
 
     async def _post(self, host: HostRecord, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self.client.post(host.address, NETCHECK_PATH, {**request, "id": self._id})
@@ -125,7 +129,7 @@ class Conductor:
                 async with self._limit:
                     found[number] = await ask(number, host)
             except (ProcessError, UsageError) as error:
-                self._problems.setdefault(host.name, ProcessError(error.message, remedy=error.remedy))
+                self._note(host, error)
 
         async with trio.open_nursery() as nursery:
             for number, host in hosts.items():
