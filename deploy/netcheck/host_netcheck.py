@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -214,11 +215,11 @@ class HostNetcheck:
                 seconds, nanoseconds = _TIMESPEC.unpack_from(value)
                 now_ns = seconds * SECOND + nanoseconds
             elif (level, kind) in _TTL_KINDS:
-                ttl = int.from_bytes(value[:4], "little")
+                ttl = int.from_bytes(value[:4], sys.byteorder)
             elif (level, kind) == (SOL_UDP, UDP_GRO):
-                stride = max(1, int.from_bytes(value[:4], "little"))
+                stride = max(1, int.from_bytes(value[:4], sys.byteorder))
             elif (level, kind) == (socket.SOL_SOCKET, SO_RXQ_OVFL):
-                ear.drops = int.from_bytes(value[:4], "little")
+                ear.drops = int.from_bytes(value[:4], sys.byteorder)
         for at in range(0, len(octets), stride or 1):
             one = octets[at : at + stride]
             probe = probe_of_untrusted(one, self.id)
@@ -317,7 +318,7 @@ class HostNetcheck:
         """Send packets by one call where the kernel cuts them apart."""
         told = self.sent[place.plan.name, ProbeKind.BURST]
         train = b"".join(self._probe(place, ProbeKind.BURST, number + at).octets(octets) for at in range(count))
-        cut = [(SOL_UDP, UDP_SEGMENT, octets.to_bytes(2, "little"))]
+        cut = [(SOL_UDP, UDP_SEGMENT, octets.to_bytes(2, sys.byteorder))]
         for name in self._names(place):
             try:
                 self.mouths[place.plan.name].sendmsg([train], cut, 0, name)
