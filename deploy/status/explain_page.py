@@ -10,8 +10,9 @@ from urllib.parse import urlencode
 
 import attrs
 
-from deploy.status.explain_text import WORST_HEADS, clock_line, lines_of, steps_of, stream_names, worst_rows
+from deploy.status.explain_text import WORST_COLUMNS, clock_line, lines_of, steps_of, stream_names, worst_rows
 from deploy.status.recorders import Gather, view_of, worst_of
+from deploy.terminal.tables import TableColumn
 from pgm.errors import UsageError
 from pgm.fleet.nodes import TreeView
 from pgm.flight.verdicts.explanation import Explanation, explain
@@ -56,7 +57,7 @@ def _worst(asked: PacketPage, view: TreeView, gather: Gather) -> list[str]:
     if not worst.troubles:
         return ["<p>No loss and no repair in the recorders of the last minutes.</p>"]
     rows = worst_rows(worst.view, worst.troubles, worst.explanations)
-    heads = "".join(f'<th class="{_class_of(head)}">{head}</th>' for head in WORST_HEADS)
+    heads = "".join(f'<th class="{_class_of(column)}">{column.heading}</th>' for column in WORST_COLUMNS)
     body = "\n".join(_row(asked, trouble, cells) for trouble, cells in zip(worst.troubles, rows, strict=True))
     return [f"<div class=wide><table><thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table></div>"]
 
@@ -64,15 +65,15 @@ def _worst(asked: PacketPage, view: TreeView, gather: Gather) -> list[str]:
 def _row(asked: PacketPage, trouble: Trouble, cells: Sequence[str]) -> str:
     page = PacketPage(asked.topology, tsi_text(trouble.tsi), str(trouble.first), trouble.node)
     own = [html.escape(cell) for cell in cells]
-    sqn = WORST_HEADS.index("sqn")
+    sqn = [column.heading for column in WORST_COLUMNS].index("sqn")
     own[sqn] = f'<a href="{html.escape(page.path)}">{own[sqn]}</a>'
-    line = (f'<td class="{_class_of(head)}">{cell}</td>' for head, cell in zip(WORST_HEADS, own, strict=True))
+    line = (f'<td class="{_class_of(column)}">{cell}</td>' for column, cell in zip(WORST_COLUMNS, own, strict=True))
     return f"<tr>{''.join(line)}</tr>"
 
 
-def _class_of(head: str) -> str:
+def _class_of(column: TableColumn) -> str:
     """Return the classes of a column: text, and what a narrow screen leaves out."""
-    return "t opt" if head in ("stream", "at") else "t"
+    return "t opt" if column.rank else "t"
 
 
 def _packet(one: Explanation) -> list[str]:

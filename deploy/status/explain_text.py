@@ -17,6 +17,15 @@ from pgm.units import MILLISECOND, SECOND
 from pgm.wire.formats import tsi_text
 
 _MOST_NODES = 24  # rows of the table of nodes
+# Columns of the losses and slowest repairs.
+WORST_COLUMNS = (
+    TableColumn("node"),
+    TableColumn("stream", 1),
+    TableColumn("sqn"),
+    TableColumn("took"),
+    TableColumn("why"),
+    TableColumn("at", 2),
+)
 
 
 def print_explanation(explanation: Explanation) -> None:
@@ -134,19 +143,8 @@ def print_worst(view: FlightView, troubles: Sequence[Trouble], explanations: Seq
         terminal.print(f"no loss and no repair in the recorders of {len(view.nodes)} nodes")
         return
     rows = worst_rows(view, troubles, explanations)
-    columns = (
-        TableColumn("node"),
-        TableColumn("stream", 1),
-        TableColumn("sqn"),
-        TableColumn("took"),
-        TableColumn("why"),
-        TableColumn("at", 2),
-    )
-    terminal.print(table("losses and slowest repairs", columns, rows, terminal.width))
+    terminal.print(table("losses and slowest repairs", WORST_COLUMNS, rows, terminal.width))
     terminal.print(Text("pgm explain STREAM SQN --at NODE tells more"))
-
-
-WORST_HEADS = ("node", "stream", "sqn", "took", "why", "at")
 
 
 def worst_rows(view: FlightView, troubles: Sequence[Trouble], explanations: Sequence[Explanation]) -> list[list[str]]:
