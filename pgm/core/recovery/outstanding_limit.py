@@ -13,7 +13,7 @@ from pgm.core.session_context import SessionContext
 from pgm.wire.naks import LIST_SQNS
 
 # The least share of nak_max_outstanding. Losses from before the drops must be repaired while the source still has the data.
-_LEAST = 1 / 4
+LEAST_SHARE = 1 / 4
 # Waves of NAKs in which one limit's worth of sqns is requested while more is missing. Each wave costs both ends NAKs.
 _WAVES = 4
 
@@ -23,7 +23,7 @@ class OutstandingLimit:
 
     def __init__(self, context: SessionContext) -> None:
         self._most = context.parameters.nak_max_outstanding
-        self._least = max(1, round(_LEAST * self._most))
+        self._least = max(1, round(LEAST_SHARE * self._most))
         self._counters = context.counters
         self._drops = context.counters.socket_drops  # as of the last wave
         self.sqns = self._most

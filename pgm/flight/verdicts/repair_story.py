@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import attrs
 
+from pgm.core.recovery.outstanding_limit import LEAST_SHARE
 from pgm.flight.record import SHEDDING, FlightKind
 from pgm.flight.verdicts.life import PacketLife, PacketState, Presence
 from pgm.flight.verdicts.view import FlightEvent, NodeFlight
+from pgm.parameters import ROWS
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.formats import Nla
 
 _TOLERANCE_NS = MILLISECOND
 _MOST_DEPTH = 8  # tiers
 _MOST_WAIT_NS = 1000 * SECOND  # of a request without an end
-_LEAST_OUTSTANDING = 63  # least nak_max_outstanding
-_SHRINKS = 4  # to this part the limit falls while the node's socket drops packets
+_LEAST_OUTSTANDING = int(ROWS["nak_max_outstanding"].low)
 _BUDGETS = frozenset(SHEDDING) - {"repairs_ignored"}
 
 # kind of a step or of a verdict -> meaning, remedy
@@ -161,7 +162,7 @@ class _Story:
         allowed_ns = 2 * (node.timer("reorder_ivl") + node.timer("nak_bo_ivl")) + 5 * MILLISECOND
         if node.timer("nak_bo_ivl") and took_ns > allowed_ns:
             missing = self.life.missing_at(node, mark.time_ns)
-            if missing < max(node.timer("nak_max_outstanding"), _LEAST_OUTSTANDING) // _SHRINKS:
+            if missing < LEAST_SHARE * max(node.timer("nak_max_outstanding"), _LEAST_OUTSTANDING):
                 text = f"{node.name} asked late: its process did not run when its timer ended"
                 return Step("asked-late", node.name, text, at_ns, mark.time_ns, failed=True)
             text = (

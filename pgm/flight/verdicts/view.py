@@ -99,7 +99,7 @@ class NodeFlight:
         return next((one.address for one in self.places if one.segment == segment), "")
 
     def timer(self, name: str) -> int:
-        """Return a timer of the node in ns; 0 if it is unknown."""
+        """Return a timer of the node in ns, or a limit; 0 if it is unknown."""
         return int(self.contents[0].facts["timers"].get(name, 0))
 
     def ports_of(self, stream: str) -> set[int]:
