@@ -17,7 +17,7 @@ _MOST_WORST = 1000
 
 @attrs.frozen
 class FlightQuery:
-    """What a request wants of the recorders: some packets, or the worst troubles."""
+    """Question of a request to the recorders: some packets, or the worst troubles."""
 
     packets: tuple[Packet, ...]
     worst: int = 0

@@ -254,11 +254,11 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, a
 
     fleet: FleetAccess | None = options["fleet"]
     nodes: Watch = NodeWatch(topologies) if fleet is None else fleet.watch(one_file(topologies))
-    serving = application(nodes, access.token, _sender(options["otlp"]), access.gate)
+    serving = application(nodes, access.token, otlp_resources(options["otlp"]), access.gate)
     run_service(serving, host, port, access, say)
 
 
-def _sender(otlp: OtlpTarget | None) -> Callable[[PageService], Resources]:
+def otlp_resources(otlp: OtlpTarget | None) -> Callable[[PageService], Resources]:
     """Return the task that sends metrics, if a collector is given. Raises `UsageError` without the extra."""
     from deploy.monitor.http_service import Resources, no_resources
 

@@ -25,7 +25,7 @@ Ask = tuple[Tsi, int, Nla]  # session, sqn, the other node
 
 @attrs.frozen
 class RoundTrip:
-    """What one request tells: the parent's clock is `ahead_ns` ahead, give or take `error_ns`."""
+    """Evidence of one request: the parent's clock is `ahead_ns` ahead, give or take `error_ns`."""
 
     ahead_ns: int
     error_ns: int

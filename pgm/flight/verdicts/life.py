@@ -22,7 +22,7 @@ _MOST_MISSING_NS = 20 * SECOND  # that a packet may be missing while others wait
 
 
 class Presence(enum.Enum):
-    """What a node had of a packet at first."""
+    """Whether a node had a packet at first, as far as its recorder tells."""
 
     SENT = "sent"  # the source sent it
     HAD = "had"  # it arrived in order
@@ -34,7 +34,7 @@ class Presence(enum.Enum):
 
 @attrs.frozen
 class PacketState:
-    """What one node knows of the packet. Times are on the common time line, in ns since 1970; 0: unknown.
+    """Knowledge of one node about the packet. Times are on the common time line, in ns since 1970; 0: unknown.
 
     `outcome` is empty, "repaired", "late", "mended", "skipped", "given up", "lost" or "pending".
     """

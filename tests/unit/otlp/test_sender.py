@@ -129,7 +129,7 @@ async def test_otlp_has_the_refusals_of_the_pages(tmp_path: Path, monkeypatch: p
     refusals = Refusals()
     refusals.add(PeerRefused("unknown", "no node has these keys"))
     with collecting() as collector:
-        [send] = monitor_module._sender(OtlpTarget(collector.url, {}))(PageService(NodeWatch(), refusals)).tasks
+        [send] = monitor_module.otlp_resources(OtlpTarget(collector.url, {}))(PageService(NodeWatch(), refusals)).tasks
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
             request = await trio.to_thread.run_sync(lambda: collector.requests.get(timeout=10))
@@ -142,7 +142,7 @@ def monitored(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Command
     """Return the result of `pgm monitor` that serves nothing, and its tasks in the background."""
     tasks: list[Any] = []
     monkeypatch.setattr(monitor_module, "run_service", lambda *_: None)
-    monkeypatch.setattr(monitor_module, "_sender", lambda target: tasks.append(target) or no_resources)
+    monkeypatch.setattr(monitor_module, "otlp_resources", lambda target: tasks.append(target) or no_resources)
     return invoked("monitor", "--port", "0", *arguments), tasks
 
 
