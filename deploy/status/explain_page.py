@@ -53,7 +53,7 @@ def parts_untrusted(asked: PacketPage, view: TreeView, gather: Gather) -> list[s
 
 
 def _worst(asked: PacketPage, view: TreeView, gather: Gather) -> list[str]:
-    worst = worst_of(partial(gather, asked.topology, view), _MOST_WORST, None, is_excerpt=True)
+    worst = worst_of(partial(gather, asked.topology, view), _MOST_WORST, None, is_excerpt=bool(view.hosts))
     if not worst.troubles:
         return ["<p>No loss and no repair in the recorders of the last minutes.</p>"]
     rows = worst_rows(worst.view, worst.troubles, worst.explanations)
