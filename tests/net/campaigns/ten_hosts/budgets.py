@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -133,10 +132,7 @@ def plant_slow_application(ten: Hosts, count: int) -> list[Planted]:
         taker = ten.nodes["desk-2"]
         before, first = len(taker.out.splitlines()), ten.lead()
         taker.signal(signal.SIGUSR1)
-        deadline = time.monotonic() + 60
-        while len(taker.out.splitlines()) == before:
-            assert time.monotonic() < deadline, f"the application loses nothing:\n{taker.log}"
-            time.sleep(0.1)
+        taker.until(lambda: len(taker.out.splitlines()) > before)
         until_all_had(ten, ten.lead())
         rows = [line.split() for line in taker.out.splitlines()[before:]]
     sqns = [int(row[0]) + at for row in rows for at in range(int(row[1])) if int(row[0]) > first]
