@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 
@@ -21,16 +22,20 @@ from pgm.fleet.nodes import TreeView
 MOST_POINTS = 10_000  # of a request, some 2 MiB before compression; collectors accept 4 MiB and more
 _LEAST_TIMEOUT_S, _MOST_TIMEOUT_S = 1.0, 10.0  # of a request with its repeats, which the SDK makes
 _SDK = logging.getLogger("opentelemetry")
+_QUERY = re.compile(r"\?\S*")
 
 
-class _LastWords(logging.Handler):
-    """Handler that keeps the last message of the SDK, which tells failures by its log alone."""
+class _FirstWords(logging.Handler):
+    """Handler that keeps the first message of the SDK, which tells failures by its log alone.
+
+    The first message has the cause. The last one tells that all retries have ended.
+    """
 
     text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the first line of a message."""
-        self.text = record.getMessage().partition("\n")[0][:400]
+        """Keep the first line of a message, without the queries of URLs: they may have keys."""
+        self.text = self.text or _QUERY.sub("", record.getMessage().partition("\n")[0])[:400]
 
 
 class OtlpSender:
@@ -48,7 +53,7 @@ class OtlpSender:
             compression=Compression.Gzip,
             max_export_batch_size=MOST_POINTS,
         )
-        self._words = _LastWords()
+        self._words = _FirstWords()
         _SDK.addHandler(self._words)
         _SDK.propagate = False  # the messages are told in the monitor's own log
         self._began_ns = time.time_ns()

@@ -124,6 +124,20 @@ async def test_otlp_failures_are_told_once_and_end_nothing(monkeypatch: pytest.M
     assert "secret" not in str(told)
 
 
+def test_otlp_failure_has_the_cause_that_retries_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK tries again within 2 s, and its last message tells that alone."""
+    told: list[str] = []
+    monkeypatch.setattr(sender_module, "log", lambda _, text: told.append(text))
+    with collecting() as collector:
+        port = collector.port
+    assert not OtlpSender(OtlpTarget(f"http://127.0.0.1:{port}/?key=secret", {}, 2.0), Metrics().families).send(
+        view_of()
+    )
+    [text] = told
+    assert "refused" in text
+    assert "secret" not in text
+
+
 async def test_otlp_has_the_refusals_of_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
     refusals = Refusals()
