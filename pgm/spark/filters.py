@@ -23,8 +23,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from pgm.archive.store.selection import ANY_ENDING
+
 _US = 1_000_000
-_ANY = "*"  # at the end of a subject: any ending
 
 Names = tuple[str, ...] | None  # None: all
 Bounds = tuple[int | None, int | None]  # lowest value, and the value behind the highest
@@ -86,10 +87,10 @@ def _names(former: Names, one: Filter) -> Names:
 def _subjects(former: Names, one: Filter) -> Names:
     """Return the subjects that a filter leaves. A beginning counts only as long as no other filter names subjects."""
     if isinstance(one, StringStartsWith):
-        return (one.value + _ANY,) if former is None else former
+        return (one.value + ANY_ENDING,) if former is None else former
     if _values_of(one) is None:
         return former
-    is_beginning = former is not None and any(name.endswith(_ANY) for name in former)
+    is_beginning = former is not None and any(name.endswith(ANY_ENDING) for name in former)
     return _names(None if is_beginning else former, one)
 
 

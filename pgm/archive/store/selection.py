@@ -15,7 +15,7 @@ from pgm.archive.store.schema import ALL_NAMES, COLUMN_NAMES, STORED_SCHEMA, pla
 from pgm.archive.store.segment import BatchEntry
 from pgm.archive.store.subject_filter import may_have
 
-_ANY = "*"
+ANY_ENDING = "*"  # at the end of a subject
 
 
 def check_columns(columns: Sequence[str] | None) -> None:
@@ -55,7 +55,7 @@ class RowSelection:
         if (low is not None and entry.received_us[1] < low) or (high is not None and entry.received_us[0] >= high):
             return False
         return self._subjects is None or any(
-            subject.endswith(_ANY) or may_have(entry.subjects, subject) for subject in self._subjects
+            subject.endswith(ANY_ENDING) or may_have(entry.subjects, subject) for subject in self._subjects
         )
 
     def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
@@ -118,7 +118,9 @@ def matching_subjects(wanted: Sequence[str], subjects: pa.Array, lost: pa.Array)
     """Return which rows have one of the wanted subjects, or are losses. A final `*` matches any ending."""
     is_selected = pc.is_valid(lost)
     for subject in wanted:
-        matches = pc.starts_with(subjects, subject[:-1]) if subject.endswith(_ANY) else pc.equal(subjects, subject)
+        matches = (
+            pc.starts_with(subjects, subject[:-1]) if subject.endswith(ANY_ENDING) else pc.equal(subjects, subject)
+        )
         is_selected = pc.or_(is_selected, pc.fill_null(matches, False))
     return is_selected
 
