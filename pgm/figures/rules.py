@@ -33,6 +33,10 @@ EXCESS_LEAST = 20  # requests in a window
 MAX_EXCESS_ROWS = 100
 
 # timers
+ASKERS = ("receiver", "repairer")  # roles whose timers are judged
+ANSWERS = ("confirmed", "repaired")  # kinds that end a wait in time
+FIRINGS = ("ncf_timeout", "rdata_timeout")  # kinds of timers that fired
+OF_REPETITION = ("confirmed", "ncf_timeout")  # kinds of `nak_rpt_ivl`; the others are of `nak_rdata_ivl`
 EARLY_SHARE = 0.1  # share of needless firings above which a timer is too early
 LATE_TIMES = 4.0  # multiple of the time of 99 % of the answers above which a timer is too late
 CROWDED = 1.5  # requests for the same packet on a segment: more means too short a back-off

@@ -59,10 +59,10 @@ def _configured(events: EventRows) -> dict[_Key, float]:
 
 
 def _measured(events: EventRows) -> Iterator[tuple[_Key, Summary]]:
-    rows = events.of_kind("confirmed", "repaired", "ncf_timeout", "rdata_timeout")
-    rows = rows.where((rows[HAS_VALUE] == 1) & rows.has("role", "receiver", "repairer"))
-    is_repetition = rows.has("kind", "confirmed", "ncf_timeout")
-    is_answer, is_confirmed = rows.has("kind", "confirmed", "repaired"), rows.has("kind", "confirmed")
+    rows = events.of_kind(*rules.ANSWERS, *rules.FIRINGS)
+    rows = rows.where((rows[HAS_VALUE] == 1) & rows.has("role", *rules.ASKERS))
+    is_repetition = rows.has("kind", *rules.OF_REPETITION)
+    is_answer, is_confirmed = rows.has("kind", *rules.ANSWERS), rows.has("kind", "confirmed")
     is_first, is_backing_off = rows["tries"] == 0, rows.has("cause", "BACK_OFF")
     step = latency_steps(rows["value_us"])
     for members in Groups.of(rows["segment"], rows["role"], is_repetition.astype(np.int64)).members():

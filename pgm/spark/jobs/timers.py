@@ -14,7 +14,18 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
-from pgm.figures.rules import ALONE, ANSWER_QUANTILES, CROWDED, EARLY_SHARE, LATE_TIMES, LONG_BACK_OFF
+from pgm.figures.rules import (
+    ALONE,
+    ANSWER_QUANTILES,
+    ANSWERS,
+    ASKERS,
+    CROWDED,
+    EARLY_SHARE,
+    FIRINGS,
+    LATE_TIMES,
+    LONG_BACK_OFF,
+    OF_REPETITION,
+)
 from pgm.spark.jobs.events import of_kind
 from pgm.spark.jobs.repairs import duplicates, latency_step, latency_us
 
@@ -51,12 +62,10 @@ def _configured(events: DataFrame) -> DataFrame:
 
 
 def _measured(events: DataFrame) -> DataFrame:
-    rows = of_kind(events, "confirmed", "repaired", "ncf_timeout", "rdata_timeout").where(
-        "value_us IS NOT NULL AND role IN ('receiver', 'repairer')"
-    )
+    rows = of_kind(events, *ANSWERS, *FIRINGS).where(F.col("value_us").isNotNull() & F.col("role").isin(*ASKERS))
     is_first = F.col("tries") == 0
-    is_answer = F.col("kind").isin("confirmed", "repaired")
-    timer = F.when(F.col("kind").isin("confirmed", "ncf_timeout"), "nak_rpt_ivl").otherwise("nak_rdata_ivl")
+    is_answer = F.col("kind").isin(*ANSWERS)
+    timer = F.when(F.col("kind").isin(*OF_REPETITION), "nak_rpt_ivl").otherwise("nak_rdata_ivl")
     keys = ["segment", "role", "timer"]
     # One pass makes a histogram, and all results come from it: sketches of quantiles take far longer.
     counted = rows.groupBy(
