@@ -18,7 +18,6 @@ from pgm.topology.changes.costs import FREE, Cost, cost_of_restart, cost_of_star
 from pgm.topology.changes.differences import Difference, differences
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Address, NodePlan, Role
-from pgm.topology.plan import plan_all
 
 
 class Action(enum.Enum):
@@ -67,15 +66,6 @@ class ChangePlan:
     def row(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {"steps": [step.row() for step in self.steps], "unchanged": list(self.unchanged)}
-
-
-def plan_change(old: Topology, new: Topology) -> ChangePlan:
-    """Return the steps from a topology to another one.
-
-    Raises `TopologyError` for a file that breaks rules, and `UsageError` for a tree with another name.
-    """
-    require_same_name(old, new)
-    return plan_steps(plan_all(old), plan_all(new))
 
 
 def require_same_name(old: Topology, new: Topology) -> None:

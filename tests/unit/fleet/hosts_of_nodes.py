@@ -13,13 +13,13 @@ from pgm.fleet.apply_change import ChangingHost, FileChange
 from pgm.fleet.apply_host import HostChange
 from pgm.fleet.fingerprint import file_digest
 from pgm.fleet.local_nodes import RunningFile
-from pgm.topology.changes.steps import Action, plan_change
+from pgm.topology.changes.steps import Action
 from pgm.topology.load import loads
-from tests.unit.topology.changes.trees import DEMO, with_second_repairer
+from tests.unit.topology.changes.trees import DEMO, change, with_second_repairer
 
 NEW = with_second_repairer(DEMO).replace("36Mbit/s", "72Mbit/s").replace("count = 4", "count = 5", 1)
 OLD = loads(DEMO)
-PLAN = plan_change(OLD, loads(NEW))
+PLAN = change(DEMO, NEW)
 NODES = {**{step.node: 0 for step in PLAN.steps if step.action is not Action.START}, **dict.fromkeys(PLAN.unchanged, 0)}
 
 

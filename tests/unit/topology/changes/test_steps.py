@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.errors import UsageError
-from pgm.topology.changes.steps import Action, plan_change, plan_steps, stages
+from pgm.topology.changes.steps import Action, plan_steps, require_same_name, stages
 from pgm.topology.load import loads
 from pgm.topology.node_plan import Role
 from pgm.topology.plan import plan_all
@@ -66,7 +66,7 @@ def test_restart_of_a_repairer_beside_parents_loses_nothing() -> None:
 def test_another_name_is_refused_with_file_and_remedy() -> None:
     other = loads(DEMO.replace('name = "loopback-demo"', 'name = "other"'), "new.toml")
     with pytest.raises(UsageError, match=r"new\.toml:4: name = 'other'") as caught:
-        plan_change(loads(DEMO), other)
+        require_same_name(loads(DEMO), other)
     assert caught.value.remedy
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pgm.topology.changes.steps import Action, ChangePlan, NodeStep, plan_change
+from pgm.topology.changes.steps import Action, ChangePlan, NodeStep, plan_steps
 from pgm.topology.load import loads
+from pgm.topology.plan import plan_all
 
 DEMO = Path("deploy/topologies/loopback-demo.toml").read_text()
 EAST_RECEIVERS = '[nodes."east-*"]'
@@ -28,7 +29,7 @@ def with_second_repairer(text: str = DEMO) -> str:
 
 def change(old: str, new: str) -> ChangePlan:
     """Return the steps from one text to another."""
-    return plan_change(loads(old), loads(new))
+    return plan_steps(plan_all(loads(old)), plan_all(loads(new)))
 
 
 def step_of(plan: ChangePlan, node: str) -> NodeStep:
