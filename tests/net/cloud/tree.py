@@ -7,7 +7,6 @@ last. The process must be root in the user namespace of the hosts.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 from collections.abc import Mapping
@@ -23,19 +22,11 @@ from deploy.node.sample_messages import generate
 from pgm.topology.check import load_checked
 from pgm.topology.plan import plan_all
 from tests.net.support.elements import Tree, running
+from tests.net.support.lab import enter_namespaces
 from tests.net.support.listening import taking
 
 MESSAGES = 200
 SIZE = 4000  # octets: every packet but the last of a message has the largest size
-_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
-
-
-def enter_network(pid: int) -> None:
-    """Move this thread into the network namespace of a process. Its open sockets stay where they are."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with Path(f"/proc/{pid}/ns/net").open() as file:
-        if libc.setns(file.fileno(), _NEW_NETWORK) != 0:
-            raise OSError(ctypes.get_errno(), f"setns of process {pid}")
 
 
 def joined_groups() -> dict[str, str]:
@@ -59,7 +50,7 @@ async def main(file: Path, hosts: Mapping[str, int]) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         trees = []
         for node, pid in hosts.items():
-            enter_network(pid)
+            enter_namespaces(pid, "net")  # open sockets stay in theirs
             findings[node] = [
                 attrs.asdict(one) | {"level": one.level.value} for one in check_nodes([plans[node]], uses_of(plans))
             ]

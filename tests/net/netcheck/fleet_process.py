@@ -25,7 +25,7 @@ from deploy.cli import main
 from deploy.monitor import agent, agent_service  # loaded before the forks
 from deploy.netcheck import command, conductor
 from tests.net.support.child import Child
-from tests.net.support.lab import ROOT, Host
+from tests.net.support.lab import ROOT, Host, enter_namespaces
 
 LOADED = (agent, agent_service, command, conductor)
 TOKEN = "a-token-of-many-characters"
@@ -116,11 +116,8 @@ def _child(pid: int, words: Sequence[str], folder: Path) -> None:
     """Run a command in the namespaces of a process. Never returns."""
     code = 1
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
-        for kind in ("user", "net"):
-            space = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
-            assert libc.setns(space, 0) == 0, os.strerror(ctypes.get_errno())
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        enter_namespaces(pid, "user", "net")
         for number, end in ((1, "out"), (2, "err")):
             os.dup2(os.open(folder / f"{words[0]}.{end}", os.O_WRONLY), number)
         os.environ["PGM_RUNTIME_DIR"] = str(folder)

@@ -6,6 +6,7 @@ the test, and no traffic leaves the machine.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import shutil
@@ -33,6 +34,15 @@ def why_not() -> str:
 
 
 needs_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+def enter_namespaces(pid: int, *kinds: str) -> None:
+    """Move this thread into namespaces of a process, such as "net" of the holder of a host. Raises `OSError`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for kind in kinds:
+        with Path(f"/proc/{pid}/ns/{kind}").open() as space:
+            if libc.setns(space.fileno(), 0) != 0:
+                raise OSError(ctypes.get_errno(), f"setns into {kind} of process {pid}")
 
 
 class Host:
