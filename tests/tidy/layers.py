@@ -7,6 +7,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "errors, units": (("pgm.errors", "pgm.units", "pgm.deprecated", "pgm.crc32", "pgm.own_files"), (), ("isal",)),
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
+    "models": (("pgm.models",), ("errors, units",), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
     "trust": (("pgm.trust",), ("errors, units", "wire"), ("attrs", "numpy", "cryptography", "blake3")),
     "fec": (("pgm.fec",), ("errors, units", "wire"), ("attrs", "numpy", "zfec")),
@@ -14,7 +15,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "core": (("pgm.core",), ("errors, units", "parameters", "wire", "fec"), ("attrs", "numpy")),
     "topology": (
         ("pgm.topology",),
-        ("errors, units", "parameters", "impairments", "trust"),
+        ("errors, units", "parameters", "impairments", "models", "trust"),
         ("attrs", "cattrs"),
     ),
     "mutual_tls": (
@@ -72,14 +73,14 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "sim": (
         ("pgm.sim",),
-        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "tape", "telemetry", "flight"),
+        ("errors, units", "parameters", "impairments", "models", "wire", "core", "topology", "tape", "telemetry", "flight"),
         ("attrs", "numpy"),
     ),
     "spark": (
         ("pgm.spark",),
         (
-            "errors, units", "parameters", "impairments", "wire", "trust", "core", "topology", "telemetry", "archive",
-            "mutual_tls", "figures",
+            "errors, units", "parameters", "impairments", "models", "wire", "trust", "core", "topology", "telemetry",
+            "archive", "mutual_tls", "figures",
         ),
         ("attrs", "numpy", "py4j", "pyarrow", "pyspark"),
     ),
@@ -91,7 +92,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "deploy": (
         ("deploy",),
         (
-            "errors, units", "parameters", "impairments", "wire", "trust", "messages", "core", "topology", "tape",
+            "errors, units", "parameters", "impairments", "models", "wire", "trust", "messages", "core", "topology", "tape",
             "telemetry", "flight", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
             "mutual_tls", "figures",
         ),

@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgm.models.sends import share_at_source
 from pgm.topology.model import NodeTable
 from pgm.topology.node_plan import Role
 from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 _UNKNOWN_LOSS = 0.01  # assumed where the file names no loss: the share hardly depends on a small one
-_LEAST_TERM = 1e-9  # of the sums, which fall by the loss with each term
-
-
-def repairs_per_packet(loss: float, nodes: int) -> float:
-    """Return the mean number of repairs until each of some nodes has a packet: sum over m > 0 of 1 - (1 - p^m)^R."""
-    total, missed = 0.0, loss  # probability that one node misses all sends so far
-    while (term := 1 - (1 - missed) ** nodes) > _LEAST_TERM:
-        total += term
-        missed *= loss
-    return total
-
-
-def share_at_source(loss: float, receivers: int) -> float:
-    """Return the requests of a lone repairer at the source, as a share of the requests of its receivers.
-
-    The repairer and the receivers lose the same share of all packets, independently of each other.
-    """
-    return repairs_per_packet(loss, 1) / repairs_per_packet(loss, receivers)
 
 
 def _lone_repairers(tree: Tree) -> Iterator[RuleFinding]:

@@ -17,22 +17,17 @@ import attrs
 
 from deploy.node.roles import build_core
 from pgm.core.effects import Send
+from pgm.models.sends import sends_per_packet
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.node import SimulatedNode
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
-from pgm.topology.rules.repairers import repairs_per_packet
 from pgm.wire.train import Data, Train
 from tests.sim.support.worlds import Checker, finish, lossy, parameters, traffic
 
 LOSSES = (0.01, 0.03, 0.10)
 PACKETS = 4000
 TOLERANCE = 0.1
-
-
-def expected_sends(loss: float, nodes: int) -> float:
-    """Return the mean number of sends until each of `nodes` has a packet. All lose it independently."""
-    return 1 + repairs_per_packet(loss, nodes)
 
 
 class SendCount(Checker):
@@ -120,7 +115,7 @@ def rows(tree: str, loss: float, *, packets: int = PACKETS, seed: int = 1) -> It
         links = [name for name in builder.segments if name.split("-")[0] == tier]
         nodes = members[links[0]] - 1  # without the sender
         sends = sum(count.packets[name] for name in links) / len(links) / packets
-        yield Row(tree, tier, loss, nodes, sends, expected_sends(loss, nodes))
+        yield Row(tree, tier, loss, nodes, sends, sends_per_packet(loss, nodes))
 
 
 def table(found: list[Row]) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import attrs
 
 from deploy.node.roles import build_core
+from pgm.models.sends import repairs_per_packet, share_at_source
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.faults import Faults
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
-from pgm.topology.rules.repairers import repairs_per_packet, share_at_source
 from pgm.units import SECOND
 from tests.sim.support.worlds import finish, lossy, parameters, traffic
 

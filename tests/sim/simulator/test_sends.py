@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.figures.sends import TOLERANCE, expected_sends, rows
-
-
-@pytest.mark.parametrize(("nodes", "sends"), [(1, 1.010), (100, 1.644), (10**4, 2.642), (10**6, 3.642)])
-def test_formula_gives_the_published_means(nodes: int, sends: float) -> None:
-    assert expected_sends(0.01, nodes) == pytest.approx(sends, abs=6e-4)
+from tests.sim.figures.sends import TOLERANCE, rows
 
 
 @pytest.mark.parametrize("tree", ["flat", "two tiers"])
