@@ -15,6 +15,7 @@ from pgm.archive.session import MESSAGES
 
 ACTION_HOLDINGS = "holdings"
 ACTION_SQN_AT = "sqn_at"
+ACTION_BLOCKS = "blocks"
 ACTION_FILES = "files"
 ACTION_READS = "reads"
 ACTION_PUBLISH = "publish_batch"
@@ -93,9 +94,14 @@ class RangeRequest:
     @classmethod
     def from_bytes(cls, octets: bytes) -> RangeRequest:
         """Decode a ticket or command. Raises `BadRequest`."""
-        value = read_json(octets)
-        if "tsi" not in value:
+        return cls.from_json(read_json(octets))
+
+    @classmethod
+    def from_json(cls, asked: object) -> RangeRequest:
+        """Check the object of a ticket. Raises `BadRequest`."""
+        if not isinstance(asked, dict) or "tsi" not in asked:
             raise BadRequest("a range needs a tsi", remedy=_REMEDY)
+        value = dict(asked)
         for name, given in value.items():
             _check(name, given)
         for name in ("columns", "subjects", "streams"):

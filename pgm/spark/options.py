@@ -180,7 +180,7 @@ TABLE = (
     SourceOption("endingOffsets", "ending", (READ,), _offsets, "latest", "End of a batch, exclusive; values as above. Sessions that the JSON does not name end with the newest."),
     SourceOption("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Alternative: the batch ends before the first row received at that time or later."),
     SourceOption("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether missing or damaged rows end a query with an error. Otherwise the query continues after these rows, and the log has a warning."),
-    SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "Largest number of sqns, which are packets, in a micro-batch, but at least one for each session. Sessions share the number by their amount of new sqns."),
+    SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "Largest number of sqns, which are packets, in a micro-batch. The oldest rows of all sessions come first, by receive time ([watermarks](#watermarks))."),
     SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Smallest number of partitions for all sessions together."),
     SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
     SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),

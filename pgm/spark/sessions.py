@@ -47,6 +47,7 @@ class ArchivedSession:
     kind: str = MESSAGES
     proofs: ArchivedSession | None = None  # of a signed stream, if a check was asked
     key_records: ArchivedSession | None = None  # of a sealed stream
+    first_received_us: int = 0  # of the oldest row of any place
 
     @property
     def oldest(self) -> int:
@@ -118,6 +119,7 @@ def _session(
         first.kind,
         companion(PROOFS_BIT),
         companion(KEY_RECORDS_BIT),
+        min(copy.holding.first_received_us for copy in copies),
     )
 
 

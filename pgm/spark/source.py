@@ -28,7 +28,10 @@ from pyspark.sql.types import StructType
 from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
 from pgm.spark.filters import FilterBounds, bounds_of
-from pgm.spark.offsets import advanced, narrowed, spans_of, starts_of
+from pgm.spark.offsets import narrowed, spans_of, starts_of
+from pgm.spark.offsets.next_batch import advanced
+from pgm.spark.offsets.received_times import ReceivedTimes
+from pgm.spark.offsets.time_order import ReadLimits
 from pgm.spark.options import READ, VERIFIED, WRITE, SourceOptions, read_options
 from pgm.spark.ranges import RangePiece, SessionSpan, pieces_of
 from pgm.spark.recorders import survey
@@ -171,8 +174,8 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sessions = self._survey()
         kept = self._without_gone(start, sessions)
         sessions = proven_sessions(sessions, self._options)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return advanced(kept, sessions, most, self._targets)
+        limits = ReadLimits(limit.max_rows) if isinstance(limit, ReadMaxRows) else ReadLimits()
+        return advanced(kept, sessions, limits, self._targets, ReceivedTimes(self._options).cut)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         """Return the present ends, for monitoring."""

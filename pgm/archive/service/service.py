@@ -22,6 +22,7 @@ import pyarrow.flight as flight
 
 from pgm.archive.errors import BadRequest, TooManyStreams
 from pgm.archive.requests import (
+    ACTION_BLOCKS,
     ACTION_DISCARD,
     ACTION_FILES,
     ACTION_HOLDINGS,
@@ -33,6 +34,7 @@ from pgm.archive.requests import (
     read_json,
 )
 from pgm.archive.service.batch_joining import joined
+from pgm.archive.service.block_times import block_times
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.pace import RowPace
 from pgm.archive.service.publications import Publications, PublicationTarget
@@ -217,6 +219,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 }
             elif action.type == ACTION_SQN_AT:
                 answer = {"sqns": self._sqns_at(request)}
+            elif action.type == ACTION_BLOCKS:
+                answer = block_times(self._archives, request, _MAX_RANGES)
             elif action.type == ACTION_FILES and self._may_see_files(context):
                 range_read = self._archives.read(RangeRequest.from_bytes(body))
                 spots = range_read.spots(_MAX_RANGES)
@@ -246,6 +250,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         return [
             (ACTION_HOLDINGS, "extent of every recorded session, as JSON"),
             (ACTION_SQN_AT, "the first sqn received at time_us or later, for every session or for one tsi"),
+            (ACTION_BLOCKS, "sqns and receive times of batches of several ranges, in the order of time"),
             *(files if self._may_see_files(context) else ()),
             (ACTION_READS, "octets of batches read, passed over by a filter, and sent, since the start"),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),

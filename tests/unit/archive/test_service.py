@@ -88,12 +88,41 @@ def test_holdings_ranges_and_times(writer: ArchiveWriter) -> None:
         assert {kind.type for kind in client.list_actions()} == {
             "holdings",
             "sqn_at",
+            "blocks",
             "reads",
             "files",
             "publish_batch",
             "discard_batch",
             "published",
         }
+
+
+def test_blocks_of_sessions_come_in_the_order_of_time(tmp_path: Path) -> None:
+    other = attrs.evolve(SESSION, tsi="9.9.9.9.9.9.1")
+    writer = ArchiveWriter(tmp_path, small(), lambda *_: None)
+    for first in range(0, 40, 10):
+        append(writer, [messages(first, 5, at_us=100 + first), messages(first + 5, 5, at_us=105 + first)])
+        append(writer, [messages(first, 10, at_us=113 + first)], other)
+    append(writer, [messages(40, 10, at_us=90)])  # the clock was set
+    writer.sync()
+    ranges = [{"tsi": TSI_TEXT, "first": 5}, {"tsi": other.tsi, "end": 25}, {"tsi": "8.8.8.8.8.8.1"}]
+    with _serving(tmp_path) as (_, client):
+        found = _ask(client, "blocks", sessions=ranges)
+        assert found["until_us"] is None
+        assert [tuple(one[:3]) for one in found["blocks"]] == [
+            (0, 5, 10), (0, 10, 20), (1, 0, 10), (0, 20, 30), (1, 10, 20), (0, 30, 40), (1, 20, 25), (0, 40, 50)
+        ]  # fmt: skip
+        assert found["blocks"][0] == [0, 5, 10, 10, 100, 105]
+        assert found["blocks"][7][4:] == [135, 135]
+        assert _ask(client, "blocks", sessions=ranges, sqns=14) == {"blocks": found["blocks"][:3], "until_us": 120}
+        assert _ask(client, "blocks", sessions=ranges, rows=30) == {"blocks": found["blocks"][:5], "until_us": 130}
+        for asked, text in (
+            ({}, "sessions is missing"), ({"sessions": [{}]}, "a range needs a tsi"), ({"sessions": [], "sqns": "1"}, "sqns = '1'"),
+            ({"sessions": [], "colour": 1}, "no key 'colour'"),
+        ):  # fmt: skip
+            with pytest.raises(flight.FlightServerError, match=f"PGM-ARCHIVE-REQUEST: .*{text}"):
+                _ask(client, "blocks", **asked)
+    writer.close()
 
 
 def test_the_tickets_of_a_flight_make_up_its_range(writer: ArchiveWriter) -> None:
@@ -135,7 +164,7 @@ def test_service_errors_carry_their_code(writer: ArchiveWriter) -> None:
                 client.do_get(ticket).read_all()
         with pytest.raises(flight.FlightServerError, match="there is no action 'colour'") as unknown:
             _ask(client, "colour")
-        assert "ask for one of holdings, sqn_at, files, reads, publish_batch, discard_batch, published" in str(
+        assert "ask for one of holdings, sqn_at, blocks, files, reads, publish_batch, discard_batch, published" in str(
             unknown.value
         )
         with pytest.raises(flight.FlightServerError, match="time_us is missing"):

@@ -121,29 +121,3 @@ def _at_time(sessions: Sessions, options: SourceOptions, time_us: int) -> dict[s
             )
         firsts[key] = min(known)
     return firsts
-
-
-def advanced(
-    start: Mapping[str, int], sessions: Sessions, limit: int | None, targets: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Return the offsets of the next micro-batch.
-
-    They are not below `start`, at most `limit` sqns further, and not beyond `targets`. A session that `start` lacks
-    enters with its first sqn, and its rows come with the next micro-batch. The log of a query thus has the beginning of
-    every range, and a repeated batch reads the same rows.
-    """
-    offsets = dict(start)
-    ahead: dict[str, int] = {}
-    for key, session in sessions.items():
-        if targets is not None and key not in targets:
-            continue
-        if key not in start:
-            offsets[key] = session.oldest
-            continue
-        end = session.next_sqn if targets is None else min(session.next_sqn, targets[key])
-        ahead[key] = max(0, end - start[key])
-    total = sum(ahead.values())
-    for key, count in ahead.items():
-        share = count if limit is None or total <= limit else max(1, count * limit // total) if count else 0
-        offsets[key] = start[key] + share
-    return dict(sorted(offsets.items()))

@@ -1,0 +1,138 @@
+"""Receive times of sessions, asked of the range services: of batches by their index, of packets by their rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from pgm.archive.requests import ACTION_BLOCKS, RangeRequest
+from pgm.spark.errors import RecorderDown
+from pgm.spark.filters import FilterBounds
+from pgm.spark.offsets.time_order import PacketTimes, ReadLimits, TimedBlock, cut_by_time
+from pgm.spark.options import SourceOptions
+from pgm.spark.ranges import RangeReader, SessionSpan, pieces_of
+from pgm.spark.recorders import ask
+from pgm.spark.sessions import SessionReplica
+
+_COLUMNS = ("sqn", "count", "received")
+
+Spans = Mapping[str, SessionSpan]
+
+
+@attrs.define(eq=False)
+class _BlockList:
+    """Blocks that the services have told. All rows received before `until_us` are in them."""
+
+    blocks: list[TimedBlock] = attrs.field(factory=list)
+    until_us: int | None = None
+    free: dict[str, int] = attrs.field(factory=dict)  # ends of ranges without any row that is held
+
+    def bound(self, time_us: int | None) -> None:
+        if time_us is not None:
+            self.until_us = time_us if self.until_us is None else min(self.until_us, time_us)
+
+
+class ReceivedTimes:
+    """Receive times of ranges at their range services."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = attrs.evolve(
+            options, columns=_COLUMNS, subjects=None, bounds=FilterBounds(), least_partitions=1
+        )
+
+    def cut(self, spans: Spans, limits: ReadLimits, until_us: int | None) -> dict[str, int]:
+        """Return the ends of the next rows of several sessions in the order of time, by session.
+
+        Raises `DataLoss`, `RecorderDown`, `RecorderRefused`.
+        """
+        listed = self._blocks(spans, limits)
+        listed.bound(until_us)
+
+        def packets_of(block: TimedBlock) -> PacketTimes:
+            return self._packets_of(spans[block.key], block)
+
+        return cut_by_time(listed.blocks, limits, listed.until_us, packets_of) | listed.free
+
+    def _blocks(self, spans: Spans, limits: ReadLimits) -> _BlockList:
+        """Ask one place of each session; other places stand in for one that is down."""
+        silent: dict[str, RecorderDown] = {}
+        while True:
+            chosen: dict[str, list[tuple[SessionSpan, SessionReplica]]] = defaultdict(list)
+            for span in spans.values():
+                place = _place_of(span, silent)
+                chosen[place.location].append((span, place))
+            listed = _BlockList()
+            try:
+                for location, places in chosen.items():
+                    self._ask(location, places, limits, listed)
+                return listed
+            except RecorderDown as error:
+                silent[location] = error
+
+    def _ask(
+        self,
+        location: str,
+        places: list[tuple[SessionSpan, SessionReplica]],
+        limits: ReadLimits,
+        listed: _BlockList,
+    ) -> None:
+        asked: dict[str, Any] = {
+            "sessions": [_range_of(span, place) for span, place in places],
+            **{name: limit for name, limit in attrs.asdict(limits).items() if limit is not None},
+        }
+        answer = ask(self._options, location, ACTION_BLOCKS, asked)
+        latest: dict[int, int] = {}
+        for number, first, end, rows, low_us, high_us in answer["blocks"]:
+            listed.blocks.append(TimedBlock(places[number][0].session.key, first, end, rows, low_us, high_us))
+            latest[number] = high_us
+        listed.bound(answer["until_us"])
+        for number, (span, place) in enumerate(places):
+            if answer["until_us"] is None and number not in latest:
+                listed.free[span.session.key] = span.end
+            elif place.next_sqn < span.end:  # another place has the rest, whose times are not told here
+                listed.bound(latest.get(number))
+
+    def _packets_of(self, span: SessionSpan, block: TimedBlock) -> PacketTimes:
+        """Read the times of the packets of a block. Sqns without a row at the end count as the last packet."""
+        pieces = pieces_of([SessionSpan(span.session, block.first, block.end)], self._options)
+        batches = [batch for piece in pieces for batch in RangeReader(piece, self._options).batches()]
+        packets = [_packets(batch) for batch in batches if batch.num_rows]
+        end = max((int(one.sqns[-1] + one.counts[-1]) for one in packets), default=block.first)
+        if end < block.end:
+            missing = ([end], [block.end - end], [0], [block.high_us])
+            packets.append(PacketTimes(*(np.array(values, np.int64) for values in missing)))
+        return PacketTimes(*(np.concatenate(columns) for columns in zip(*map(_columns_of, packets), strict=True)))
+
+
+def _place_of(span: SessionSpan, silent: Mapping[str, RecorderDown]) -> SessionReplica:
+    """Return a place that holds the first sqn of a range, or the next one held. Raises `RecorderDown`."""
+    places = [place for place in span.session.places if place.location not in silent]
+    if not places:
+        raise next(iter(silent.values()))
+    holders = [place for place in places if place.oldest <= span.first < place.next_sqn]
+    return max(holders, key=lambda one: one.next_sqn) if holders else min(places, key=lambda one: one.oldest)
+
+
+def _range_of(span: SessionSpan, place: SessionReplica) -> dict[str, Any]:
+    session = span.session
+    asked = RangeRequest(session.tsi, session.epoch_us, span.first, span.end, node=place.node)
+    return attrs.asdict(asked, filter=lambda field, value: value != field.default)
+
+
+def _columns_of(packets: PacketTimes) -> Iterator[Any]:
+    return iter((packets.sqns, packets.counts, packets.rows, packets.times_us))
+
+
+def _packets(batch: pa.RecordBatch) -> PacketTimes:
+    """Return the packets of rows. Messages that share a packet are one."""
+    sqns, counts, times = (
+        np.asarray(batch.column(name).cast(pa.int64()).to_numpy(zero_copy_only=False)) for name in _COLUMNS
+    )
+    starts = np.flatnonzero(np.diff(sqns, prepend=sqns[0] - 1))
+    rows = np.diff(starts, append=len(sqns))
+    return PacketTimes(sqns[starts], np.maximum(1, counts[starts]), rows, times[starts])
