@@ -9,6 +9,7 @@ without a lock. Each count has one writing thread.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -26,6 +27,9 @@ from pgm.units import SECOND
 
 _SUFFIX = ".parquet"
 _LAST_MERGED = b"pgm.telemetry.merged"  # name of the newest file that was merged into this one
+FIRST_ROW = b"pgm.telemetry.first_row"  # number of a file's first row; each run of a writer counts its rows from 0
+EARLIER_RUNS = b"pgm.telemetry.earlier"  # JSON object: run -> its rows, of the last runs before this one
+_MOST_EARLIER = 16  # runs that a file names, the newest
 _MERGED_SHARE = 8  # a merged file has at most this share of telemetry_bytes, so that the oldest rows leave in steps
 
 
@@ -81,12 +85,13 @@ class _TelemetryFiles:
         self._most_octets = most_octets
         self._run = f"{time.time_ns() // 1000:x}"
         self.written = 0  # files of this run
+        self._rows = 0  # written by this run
         # ArrowException: a value does not fit its column
         self.write_errors: tuple[type[Exception], ...] = (OSError, self._arrow.ArrowException)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._kept = self._earlier_files()
-            self._remove_merged()
+            self._earlier = self._remove_merged()
         except OSError as error:
             raise ProcessError(
                 f"no telemetry in {folder}: {error.strerror}", remedy="choose a writable folder"
@@ -103,7 +108,9 @@ class _TelemetryFiles:
         arrow = self._arrow
         columns = zip(*(row.values() for row in rows), strict=True)
         arrays = [arrow.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
-        table = arrow.Table.from_arrays(arrays, schema=self._schema)
+        place = {FIRST_ROW: str(self._rows).encode(), EARLIER_RUNS: self._earlier}
+        schema = self._schema.with_metadata({**(self._schema.metadata or {}), **place})
+        table = arrow.Table.from_arrays(arrays, schema=schema)
         path = self._folder / f"{self._name}-{self._run}-{self.written:06}{_SUFFIX}"
         hidden = path.with_name(f".{path.name}.tmp")  # readers of the folder skip names that begin with a dot
         try:
@@ -113,6 +120,7 @@ class _TelemetryFiles:
             hidden.unlink(missing_ok=True)
             raise
         self.written += 1
+        self._rows += len(rows)
         octets = path.stat().st_size
         self._kept.append((path, octets))
         self._loose.append(_LooseFile(path, octets, time.monotonic_ns()))
@@ -145,7 +153,7 @@ class _TelemetryFiles:
         first, last, arrow = taken[0].path, taken[-1].path, self._arrow
         hidden = first.with_name(f".{first.name}.tmp")
         table = arrow.concat_tables([arrow.parquet.read_table(file.path, partitioning=None) for file in taken])
-        metadata = {**(self._schema.metadata or {}), _LAST_MERGED: last.name.encode()}
+        metadata = {**(arrow.parquet.read_schema(first).metadata or {}), _LAST_MERGED: last.name.encode()}
         try:
             arrow.parquet.write_table(table.replace_schema_metadata(metadata), hidden)
         except OSError:
@@ -158,18 +166,28 @@ class _TelemetryFiles:
         octets = first.stat().st_size
         self._kept = [(path, octets if path == first else size) for path, size in self._kept if path not in gone]
 
-    def _remove_merged(self) -> None:
-        """Remove files that an earlier process had merged into another one, and not removed yet."""
+    def _remove_merged(self) -> bytes:
+        """Remove files that an earlier process had merged into another one, and not removed yet.
+
+        Return the number of rows of each of the last runs, as `EARLIER_RUNS` has them.
+        """
+        runs: dict[str, int] = {}
         for path, _ in list(self._kept):
             try:
-                metadata = self._arrow.parquet.read_schema(path).metadata or {}
+                footer = self._arrow.parquet.read_metadata(path)
             except self.write_errors:  # a damaged file is for its reader to tell
                 continue
+            metadata = footer.metadata or {}
+            if FIRST_ROW in metadata:
+                run = path.name.rsplit("-", 2)[1]
+                runs[run] = max(runs.get(run, 0), int(metadata[FIRST_ROW]) + footer.num_rows)
             last = metadata.get(_LAST_MERGED, b"").decode()
             gone = [one for one, _ in self._kept if last and path.name < one.name <= last]
             for one in gone:
                 one.unlink(missing_ok=True)
             self._kept = [(one, size) for one, size in self._kept if one not in gone]
+        newest = sorted(runs)[-_MOST_EARLIER:]
+        return json.dumps({run: runs[run] for run in newest}).encode()
 
     def _keep_bound(self) -> None:
         total = sum(size for _, size in self._kept)
