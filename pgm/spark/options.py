@@ -15,6 +15,8 @@ import attrs
 from pgm.archive.signatures.authority import Authority
 from pgm.archive.store.schema import COLUMN_NAMES
 from pgm.errors import PgmError
+from pgm.messages.typed.fields import ValueCodec
+from pgm.spark.decode.columns import DecodedSchema, ValueFields
 from pgm.spark.errors import BadOption
 from pgm.spark.filters import FilterBounds
 from pgm.spark.node_tls import NodeTls, node_tls_of
@@ -124,6 +126,13 @@ def _copies(text: str) -> bool:
     return text.strip().lower() == "each"
 
 
+def _codec(text: str) -> ValueCodec:
+    try:
+        return ValueCodec(text.strip().lower())
+    except ValueError:
+        raise ValueError(f"the value is none of {', '.join(codec.value for codec in ValueCodec)}") from None
+
+
 def _is_table_of_sessions(text: str) -> bool:
     if text.strip().lower() not in ("rows", "sessions"):
         raise ValueError("the value is neither rows nor sessions")
@@ -175,6 +184,9 @@ TABLE = (
     SourceOption("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, a final `*` matches any ending. The services filter; losses are always included."),
     SourceOption("columns", "columns", (READ,), _columns, "all", "Columns in the given order. Other columns are not sent."),
     SourceOption("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
+    SourceOption("decode", "codec", (READ,), _codec, "none", "Codec of the values: `cbor`, `json` or `arrow`. The fields of the values become columns beside those of the rows, and `decode_error` says why a value has none."),
+    SourceOption("decodeSchema", "value_ddl", (READ,), _text, "that of `.schema`", "With `decode`: name and type of each field, as in `symbol STRING, price DOUBLE`."),
+    SourceOption("decodePrefix", "value_prefix", (READ,), _text, "none", "With `decode`: beginning of the columns of the fields, for fields that have the name of another column."),
     SourceOption("startingOffsets", "starting", (READ,), _offsets, "earliest", "First offset of a batch or a new stream: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
     SourceOption("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Alternative: begin with the first row received at that time or later; milliseconds since 1970, or ISO 8601."),
     SourceOption("endingOffsets", "ending", (READ,), _offsets, "latest", "End of a batch, exclusive; values as above. Sessions that the JSON does not name end with the newest."),
@@ -214,6 +226,8 @@ class SourceOptions:
     subjects: tuple[str, ...] | None = None
     columns: tuple[str, ...] = COLUMN_NAMES
     payload: bool = True
+    values: ValueFields | None = None
+    decoded: DecodedSchema | None = None  # by the schema of the query
     starting: Offsets = EARLIEST
     starting_us: int | None = None
     ending: Offsets = LATEST
@@ -272,6 +286,7 @@ def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
             remedy='name the topology file: .option("signatures", "tree.toml")',
         )
     _take_node_tls(values)
+    _take_value_fields(values)
     if "authority" in values:
         values.setdefault("columns", (*COLUMN_NAMES, VERIFIED))
     return _with_columns(SourceOptions(**values))
@@ -300,6 +315,15 @@ def _take_node_tls(values: dict[str, Any]) -> None:
         values["node_tls"] = node_tls_of(tree, services, values["key_file"])
     except ValueError as error:
         raise BadOption(f'option mutualTls = "{tree}": {error}', remedy="docs/guide/spark.md has all options") from None
+
+
+def _take_value_fields(values: dict[str, Any]) -> None:
+    """Put the description of the values in place of the options that give it. Raises `BadOption`."""
+    codec, ddl, prefix = (values.pop(name, None) for name in ("codec", "value_ddl", "value_prefix"))
+    if codec is not None:
+        values["values"] = ValueFields(codec, ddl, prefix or "")
+    elif ddl is not None or prefix is not None:
+        raise BadOption("decodeSchema and decodePrefix need decode", remedy='.option("decode", "cbor")')
 
 
 def _values(offsets: Offsets | None) -> list[int]:

@@ -26,6 +26,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA
+from pgm.spark.decode.columns import decoded_schema, schema_text
+from pgm.spark.decode.rows import VALUE, decoded_batches
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
 from pgm.spark.filters import FilterBounds, bounds_of
 from pgm.spark.offsets import narrowed, spans_of, starts_of
@@ -55,15 +57,23 @@ class PgmDataSource(DataSource):
         """Return the name of the format."""
         return "pgm"
 
-    def schema(self) -> StructType:
-        """Return the chosen columns, with the types of the archive's rows. Raises `BadOption`."""
+    def schema(self) -> StructType | str:
+        """Return the chosen columns, with the types of the archive's rows, and the fields of values. Raises `BadOption`."""
         options = read_options(self.options, READ)
         arrow_schema = SESSIONS_SCHEMA if options.of_sessions else _arrow_schema(options.columns)
         spark_schema: StructType = from_arrow_schema(arrow_schema)
+        if options.values is not None and not options.of_sessions:
+            return schema_text(spark_schema, (*COLUMN_NAMES, VERIFIED), options.values)
         return spark_schema
 
     def _reading(self, schema: StructType) -> SourceOptions:
-        return attrs.evolve(read_options(self.options, READ), columns=_columns_of(schema))
+        options = read_options(self.options, READ)
+        if options.values is None:
+            return attrs.evolve(options, columns=_columns_of(schema))
+        every = from_arrow_schema(_arrow_schema((*COLUMN_NAMES, VERIFIED)))
+        of_rows, decoded = decoded_schema(schema, every, options.values)
+        columns = _columns_of(StructType(of_rows))
+        return attrs.evolve(options, columns=tuple(dict.fromkeys((*columns, VALUE))), decoded=decoded)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of a batch."""
@@ -85,6 +95,12 @@ class PgmDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Return a writer that publishes micro-batches."""
         return StreamWriter(read_options(self.options, WRITE), schema)
+
+
+def _batches(piece: RangePiece, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition, with the fields of the values if they are wanted."""
+    rows = RowReader(piece, options).batches()
+    return rows if options.decoded is None else decoded_batches(rows, options.decoded)
 
 
 def _arrow_schema(columns: Sequence[str]) -> pa.Schema:
@@ -130,7 +146,7 @@ class PgmReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; none for a foreign partition."""
         if isinstance(partition, RangePiece):
-            yield from RowReader(partition, self._options).batches()
+            yield from _batches(partition, self._options)
 
 
 class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -198,7 +214,7 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         if isinstance(partition, RangePiece):
-            yield from RowReader(partition, self._options).batches()
+            yield from _batches(partition, self._options)
 
     def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
         """Return the offsets of sessions still held. A session no longer held must have been read completely."""

@@ -79,8 +79,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "spark": (
         ("pgm.spark",),
         (
-            "errors, units", "parameters", "impairments", "models", "wire", "trust", "core", "topology", "telemetry",
-            "archive", "mutual_tls", "figures",
+            "errors, units", "parameters", "impairments", "models", "wire", "trust", "messages", "core", "topology",
+            "telemetry", "archive", "mutual_tls", "figures",
         ),
         ("attrs", "numpy", "py4j", "pyarrow", "pyspark"),
     ),
@@ -115,7 +115,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.archive": ("", "store", "recording", "service", "signatures"),
     "pgm.flight": ("", "verdicts"),
     "pgm.sim": ("", "checks", "runs"),
-    "pgm.spark": ("", "jobs"),
+    "pgm.spark": ("errors", "decode", "", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (
         "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
@@ -134,6 +134,7 @@ VALUE_MODULES = frozenset(
     {
         "pgm.messages.plain_values",
         "pgm.messages.structures",
+        "pgm.messages.typed.plain_rows",
         "pgm.trust.node_identity",
         "pgm.trust.signature_check",
         "pgm.trust.private_keys",

@@ -81,3 +81,20 @@ def check_rows(rows: pa.Table, first: int, end: int) -> None:
     assert sqns[-1] + counts[-1] == end
     for sqn, lost, value in zip(sqns, rows["lost"].to_pylist(), rows["value"].to_pylist(), strict=True):
         assert value == (payload(int(sqn), len(value)) if lost is None else None)
+
+
+def valued(first: int, values: Sequence[bytes], subjects: Sequence[str] = (), at_us: int = 0) -> RowBuilder:
+    """Return rows of messages of one packet each, with given values, whose subjects repeat in turn."""
+    count = len(values)
+    return RowBuilder(
+        first,
+        first + count,
+        np.arange(first, first + count),
+        np.ones(count, np.int64),
+        np.fromiter(map(len, values), np.int64, count),
+        [np.frombuffer(b"".join(values), np.uint8)],
+        at_us or first,
+        np.zeros(count, np.bool_),
+        subjects=tuple(subjects),
+        subject=(np.arange(count) % len(subjects) + 1).astype(np.uint32) if subjects else 0,
+    )

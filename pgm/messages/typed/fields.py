@@ -1,0 +1,97 @@
+"""Fields of values that become columns, and the columns that a decoder returns."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+class ValueCodec(enum.Enum):
+    """Codec of the values that are decoded or encoded."""
+
+    CBOR = "cbor"
+    JSON = "json"
+    ARROW = "arrow"
+
+
+class FieldKind(enum.Enum):
+    """Kind of a column's type, which decides the values that the column takes."""
+
+    INTEGER = "integer"
+    FLOAT = "float"
+    TEXT = "text"
+    OCTETS = "octets"
+    BOOLEAN = "boolean"
+    TIME = "time"
+    OTHER = "other"  # nested types, dates and decimals: one Python object for each value
+
+
+def kind_of(kind: pa.DataType) -> FieldKind:
+    """Return the kind of an Arrow type."""
+    if pa.types.is_signed_integer(kind):
+        return FieldKind.INTEGER
+    if pa.types.is_float64(kind) or pa.types.is_float32(kind):
+        return FieldKind.FLOAT
+    if pa.types.is_string(kind):
+        return FieldKind.TEXT
+    if pa.types.is_binary(kind):
+        return FieldKind.OCTETS
+    if pa.types.is_boolean(kind):
+        return FieldKind.BOOLEAN
+    return FieldKind.TIME if pa.types.is_timestamp(kind) and kind.unit == "us" else FieldKind.OTHER
+
+
+def is_decodable(kind: pa.DataType) -> bool:
+    """Return whether values can become a column of a type."""
+    if pa.types.is_list(kind):
+        return is_decodable(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(is_decodable(kind.field(place).type) for place in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return is_decodable(kind.key_type) and is_decodable(kind.item_type)
+    return kind_of(kind) is not FieldKind.OTHER or pa.types.is_decimal(kind) or pa.types.is_date32(kind)
+
+
+@attrs.frozen
+class TypedField:
+    """Field of a value: the key of a map, and the type of its column."""
+
+    name: str
+    type: pa.DataType
+    kind: FieldKind
+
+    @classmethod
+    def of(cls, name: str, kind: pa.DataType) -> TypedField:
+        """Return the field of a name and an Arrow type."""
+        return cls(name, kind, kind_of(kind))
+
+
+@attrs.frozen(eq=False)
+class TypedRows:
+    """Columns of decoded values, in the order of the fields, and an error for each row, or null.
+
+    `places` gives the value of each row by its index, if values have several rows. None: each value has one row.
+    """
+
+    columns: list[pa.Array]
+    errors: pa.Array
+    places: npt.NDArray[np.int64] | None = None
+
+
+def no_rows(fields: Sequence[TypedField]) -> TypedRows:
+    """Return the columns of no values."""
+    return TypedRows([pa.nulls(0, field.type) for field in fields], pa.nulls(0, pa.string()))
+
+
+def merged(first: TypedRows, second: TypedRows, rows: npt.NDArray[np.int64]) -> TypedRows:
+    """Return `first` with those of its `rows` replaced by all of `second`."""
+    places = np.arange(len(first.errors), dtype=np.int64)
+    places[rows] = len(first.errors) + np.arange(len(rows))
+    taken = pa.array(places)
+    columns = [pa.concat_arrays([a, b]).take(taken) for a, b in zip(first.columns, second.columns, strict=True)]
+    return TypedRows(columns, pa.concat_arrays([first.errors, second.errors]).take(taken))

@@ -1,0 +1,1 @@
+"""Typed columns of the values, beside the columns of the archive's rows."""
