@@ -242,6 +242,8 @@ class Parameters:
 
     # Asking for repairs (RFC 6.3)
     nak_bo_ivl: int = _ivl(10 * MILLISECOND, ("receiver", "repairer"), "6.3", "Bound of the random back-off before a NAK. Ten subnet round trips give one NAK time to suppress the others.", low=100 * MICROSECOND, high=60 * SECOND)
+    nak_bo: str = _row(Unit.CHOICE, "uniform", ("receiver", "repairer"), "6.3", "Distribution of the random back-off: that of RFC 3208, or the truncated exponential one of RFC 5401. With thousands of receivers on a segment, the exponential one sends few NAKs where the uniform one sends a share of them all, and a receiver that alone lost a packet waits nearly the whole nak_bo_ivl.", choices=("uniform", "exponential"))
+    nak_bo_group: int = _count(1000, ("receiver", "repairer"), "-", "Number of nodes on the segment that may lack the same packet, for the exponential back-off. An estimate ten times too high lengthens the wait by some 5 % of nak_bo_ivl, and one ten times too low nearly doubles the NAKs. The default is that of NORM.", low=1, high=10_000_000)
     reorder_ivl: int = _ivl(MILLISECOND, _ASKERS, "6.3", "Time added to the back-off of a new gap, so that reordered packets are not requested.", high=SECOND)
     ab_hold_ivl: int = _ivl(10 * MILLISECOND, ("receiver", "repairer"), "-", "Time added to the back-off of a new gap if several lines bring the stream. A gap waits this long for the slowest line, unless all lines have passed the gap. The value must be longer than the lines differ in delay.", high=60 * SECOND)
     nak_rpt_ivl: int = _ivl(50 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for an NCF before the NAK is repeated.", low=MILLISECOND, high=60 * SECOND)

@@ -85,7 +85,6 @@ class ParityRecovery:
         self._gap_detector = gap_detector
         self._recovery = recovery
         self._parameters = parameters
-        self._rng = context.rng
         self._counters = context.counters
         self._store = store
         self._kept = kept
@@ -243,7 +242,7 @@ class ParityRecovery:
         waiting = [gap for gap in ended if gap.state is RepairState.BACK_OFF and not gap.is_parked]
         if waiting:
             most = max(self.count(group) for group in {group_of(gap.first, self.size) for gap in waiting})
-            back_off = self._rng.randint(1, self._recovery.nak_bo_ivl) // most
+            back_off = self._recovery.draw_back_off() // most
             for gap in waiting:
                 self._recovery.missing.arm(gap, now_ns + self._parameters.reorder_ivl + back_off)
 

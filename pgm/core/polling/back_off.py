@@ -1,4 +1,4 @@
-"""NAK_BO_IVL, as advertised by parents and learnt by receivers (RFC 15.2).
+"""Back-off before a NAK: its draw, and NAK_BO_IVL as advertised by parents and learnt by receivers (RFC 15.2).
 
 `nak_bo_tuning` selects the input of the interval:
 
@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 from pgm.core.polling.nak_counts import NakTally
 from pgm.parameters import ROWS, Parameters
 from pgm.units import MICROSECOND
@@ -18,6 +21,18 @@ from pgm.wire.options import NO_OPTIONS, NakBoIvl, NakBoRng, Options
 
 _FACTOR = 2  # RFC 15.2.1 recommends it both ways
 _GROWN = 2  # growth of the population, as a factor, that doubles the interval
+
+
+def draw_back_off(parameters: Parameters, ivl_ns: int, rng: random.Random) -> int:
+    """Return a random back-off from 1 to `ivl_ns`, in ns, by the distribution of `nak_bo`.
+
+    The exponential one is that of RFC 5401: F(t) = (e^(L t/T) - 1) / (e^L - 1) with L = ln(nak_bo_group) + 1. Most nodes
+    draw times near T, so that few NAKs leave before the first one silences the others.
+    """
+    if parameters.nak_bo == "uniform":
+        return rng.randint(1, ivl_ns)
+    rate = math.log(parameters.nak_bo_group) + 1
+    return min(ivl_ns, 1 + int(ivl_ns * math.log1p(rng.random() * math.expm1(rate)) / rate))
 
 
 class AdvertisedBackOff:

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from pgm.core.loss_observer import NO_OBSERVER
+from pgm.core.polling.back_off import draw_back_off
 from pgm.core.recovery.admission import RequestAdmission
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
@@ -76,7 +77,7 @@ class Recovery:
         if self.may_ask:
             return
         self.may_ask = True
-        back_off = self._nak_rb_ivl()
+        back_off = self.draw_back_off()
         for missing in self.missing:
             if missing.deadline_ns <= now_ns:
                 self.missing.arm(missing, now_ns + back_off)
@@ -143,7 +144,7 @@ class Recovery:
     def _back_off_end_ns(self, begins_ns: int) -> int:
         """Return the end of a back-off from `begins_ns`: that of the running back-off if it is in the allowed range."""
         if not begins_ns <= self._shared_end_ns <= begins_ns + self.nak_bo_ivl:
-            self._shared_end_ns = begins_ns + self._nak_rb_ivl()
+            self._shared_end_ns = begins_ns + self.draw_back_off()
         return self._shared_end_ns
 
     def expedite(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
@@ -178,13 +179,13 @@ class Recovery:
                 if missing.asks_sibling and missing.state is RepairState.WAIT_NCF:
                     self.admission.outstanding -= missing.outstanding
                     missing.state, missing.asked, missing.asks_sibling = RepairState.BACK_OFF, None, False
-                    self.missing.arm(missing, now_ns + self._nak_rb_ivl())
+                    self.missing.arm(missing, now_ns + self.draw_back_off())
 
     def restart_back_off(self, first: int, end: int, now_ns: int) -> None:
         """Restart back-offs now, because these sqns can no longer arrive without a NAK."""
         if not self.missing or len(self.missing) + 2 > self._parameters.rxw_gaps:
             return
-        at_ns = now_ns + self._nak_rb_ivl()
+        at_ns = now_ns + self.draw_back_off()
         for missing in self.missing.within(first, end):
             if missing.state is RepairState.BACK_OFF and at_ns < missing.deadline_ns != NEVER:
                 self.missing.arm(missing, at_ns)
@@ -419,7 +420,7 @@ class Recovery:
 
     def _interval(self, name: Interval, back_off: int) -> int:
         if name is Interval.NAK_RB_IVL:
-            return back_off or self._nak_rb_ivl()
+            return back_off or self.draw_back_off()
         return (self.ncf_timeout if name is Interval.NAK_RPT_IVL else self.data_timeout).ivl_ns
 
     def _is_exhausted(self, missing: MissingRange) -> bool:
@@ -441,5 +442,6 @@ class Recovery:
             return False
         return now_ns - self.old_repair_ns >= _OLD_TRIES * self._parameters.nak_rdata_ivl
 
-    def _nak_rb_ivl(self) -> int:
-        return self._rng.randint(1, self.nak_bo_ivl)
+    def draw_back_off(self) -> int:
+        """Return a new NAK_RB_IVL, in ns."""
+        return draw_back_off(self._parameters, self.nak_bo_ivl, self._rng)

@@ -147,6 +147,8 @@ class ReceiverParameters(CommonParameters, total=False):
     spmr_bo_ivl: Quantity
     spmr_spm_ivl: Quantity
     nak_bo_ivl: Quantity
+    nak_bo: Literal["uniform", "exponential"]
+    nak_bo_group: int
     reorder_ivl: Quantity
     ab_hold_ivl: Quantity
     nak_rpt_ivl: Quantity

@@ -22,7 +22,7 @@ LIVE = frozenset(
         "txw_idle_ivl", "txw_yield_share", "txw_unsent_bytes", "txw_unsent_secs", "ack_element_ivl",
         "ack_child_members", "cc_hysteresis", "cc_timeout_ivl", "cc_bar_ivl", "ambient_spm_ivl", "join_ivl",
         "fin_quiet_ivl", "spmr_bo_ivl", "spmr_spm_ivl", "ncf_ivl", "nak_ncf_retries", "nak_data_retries",
-        "nak_group_copy", "parent_retry_ivl", "ncf_lead_sqns", "jump_rate_factor", "jump_confirmations",
+        "nak_bo", "nak_bo_group", "nak_group_copy", "parent_retry_ivl", "ncf_lead_sqns", "jump_rate_factor", "jump_confirmations",
         "jump_packets", "jump_ivl", "jump_silence_ivl", "spm_confirmations", "session_confirmations", "stall_ivl",
         "forged_retries", "forged_allowed", "session_expiry", "excess_nak_min_sqns", "excess_nak_share",
         "excess_nak_policy", "notice_ivl", "ne_nak_rpt_ivl", "ne_nak_max_outstanding", "nak_elim_ivl",

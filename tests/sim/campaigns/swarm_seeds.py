@@ -51,6 +51,7 @@ def with_everything_on(seed: int) -> Scenario:
         "redirect_ivl": rng.choice([100, 1000]) * MILLISECOND,
         "honour_redirects": True,
         "null_naks": rng.random() < 0.5,
+        "nak_bo": ("uniform", "exponential")[seed % 2],
         "mark_ends": True,
     }
 

@@ -107,7 +107,7 @@ WRONG = [
     (('window = "10s"', 'order = "orderd"'), "order", "did you mean 'ordered'?"),
     (('window = "10s"', 'nak_bo_ivl = "10ms"'), "nak_bo", "it is a parameter: write parameters = { nak_bo_ivl = ... }"),
     (('window = "10s"', "parameters = { nak_bo_ivl = 5 }"), "nak_bo", 'nak_bo_ivl = 5 has no unit (write it as in "10ms")'),
-    (('window = "10s"', 'parameters = { nak_bo = "5ms" }'), "nak_bo", "unknown parameter 'nak_bo' (did you mean 'nak_bo_ivl'?)"),
+    (('window = "10s"', 'parameters = { nak_b_ivl = "5ms" }'), "nak_b_ivl", "unknown parameter 'nak_b_ivl' (did you mean 'nak_bo_ivl'?)"),
     (('window = "10s"', 'parameters = { nak_bo_ivl = "5h" }'), "nak_bo", "nak_bo_ivl = 5h is out of range (choose from 100us to 1min)"),
     (('window = "10s"', "parameters = { gso = 1 }"), "gso", "gso = 1 is neither true nor false (write true or false)"),
     (('window = "10s"', f"parameters = {{ rxw_gaps = {1 << 62} }}"), "rxw_gaps", "is out of range"),
