@@ -389,6 +389,11 @@ class Parameters:
     archive_stage_bytes: int = _octets(256 * MIB, _RECORDERS, "-", "Maximum octets that wait at the range service until their batch is published. Further octets are refused.", low=MIB, high=64 * GIB)
     archive_stage_ivl: int = _ivl(600 * SECOND, _RECORDERS, "-", "How long staged octets wait for their batch. After this time the client counts as gone.", low=SECOND, high=24 * 3600 * SECOND)
 
+    # Tables of exported rows
+    table_commit_bytes: int = _octets(64 * MIB, _RECORDERS, "-", "Octets of rows that an export commits to a table at once. Smaller commits make more and smaller files. The export holds these rows in memory.", low=4 * KIB, high=16 * GIB)
+    table_file_bytes: int = _octets(128 * MIB, _RECORDERS, "-", "Size that merged files of a table reach. Files of less than half this size are merged. A merge holds the rows of one file in memory.", low=4 * KIB, high=16 * GIB)
+    table_keep_ivl: int = _ivl(24 * 3600 * SECOND, _RECORDERS, "-", "How long merged files and earlier snapshots of an Iceberg table remain for queries that have begun with them.", low=0, high=366 * 24 * 3600 * SECOND)
+
     # Files
     file_block_bytes: int = _octets(MIB, _SOURCE, "-", "Octets of a file that one digest covers. A block with a wrong digest is sent again. The default fits a processor's cache.", low=64 * KIB, high=64 * MIB)
     file_digest: str = _row(Unit.CHOICE, "crc32", _SOURCE, "-", "Digest of blocks of files, beside the checksum of every packet. crc32 misses one damaged block in four thousand million. sha256 misses none and takes three times as long.", choices=("crc32", "sha256"))

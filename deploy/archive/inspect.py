@@ -1,4 +1,4 @@
-"""The command `pgm archive`: list the sessions of an archive, verify the checksums, print the messages."""
+"""The command `pgm archive`: list the sessions of an archive, verify the checksums, print the messages, export them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from deploy.archive.export import KINDS, PARAMETERS, export
 from deploy.archive.record import need_arrow
 from deploy.terminal.exit_codes import EXIT_FAILED
-from deploy.terminal.options import PATH
+from deploy.terminal.options import FOLDER, PATH
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.units import format_octets
@@ -27,8 +28,9 @@ _OWNERS = {
     **dict.fromkeys(("tsi", "node", "first", "end"), "cat"),
     **dict.fromkeys(("signatures", "topologies", "key_file"), "verify"),
     "companions": "ls",
+    **dict.fromkeys(("target", "to", "table", "catalog", "compact", "missing", "overrides"), "export"),
 }  # option -> its action
-_SPELLED = {"topologies": "topology", "key_file": "keys"}
+_SPELLED = {"topologies": "--topology", "key_file": "--keys", "overrides": "--set", "target": "the second folder"}
 
 
 def _open(directory: Path) -> Archives:
@@ -159,8 +161,9 @@ def _write(octets: bytes) -> None:
 
 
 @click.command()
-@click.argument("action", type=click.Choice(["ls", "verify", "cat"]))
+@click.argument("action", type=click.Choice(["ls", "verify", "cat", "export"]))
 @click.argument("directory", type=PATH)
+@click.argument("target", type=FOLDER, required=False)
 @click.option("--companions", is_flag=True, help="ls: list the sessions of proofs and key records, too.")
 @click.option("--signatures", is_flag=True, help="verify: judge each row of signed streams by its proof.")
 @click.option(
@@ -180,6 +183,24 @@ def _write(octets: bytes) -> None:
 @click.option("--node", help="cat: the node of the archive, if DIRECTORY holds several.")
 @click.option("--first", type=click.IntRange(0), help="cat: the first sqn; by default the oldest held.")
 @click.option("--end", type=click.IntRange(0), help="cat: the sqn after the last one.")
+@click.option("--to", type=click.Choice(KINDS), help="export: the kind of the table in the folder TARGET.")
+@click.option("--table", metavar="NAME", help="export --to iceberg: name of the table; by default pgm.rows.")
+@click.option(
+    "--catalog", metavar="NAME", help="export --to iceberg: catalog of .pyiceberg.yaml; by default TARGET/catalog.db."
+)
+@click.option("--compact", is_flag=True, help="export: merge the small files of the table afterwards.")
+@click.option(
+    "--missing",
+    type=click.Choice(["error", "loss"]),
+    help="export: whether rows that the archive no longer has are an error, the default, or a row of a loss.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help=f"export: a parameter: {', '.join(PARAMETERS)}. May be repeated.",
+)
 @command
 def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None:
     """Inspect the archive in DIRECTORY, or the archives in its subdirectories, also during a recording.
@@ -189,6 +210,7 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
     pgm archive verify archive
     pgm archive verify archive --signatures --topology tree.toml
     pgm archive cat archive --first 1000 --end 2000 > messages
+    pgm archive export archive --to iceberg lake --compact
 
     `ls` lists the sessions with the range held of each. `verify` reads the whole archive and checks every checksum. `cat` writes the
     messages, one per line. `cat --json` writes rows, one object per line; a message that is not UTF-8 also has `value_base64`. Exits with
@@ -197,15 +219,18 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
     `verify --signatures` counts for each session of a signed stream the rows that are proved, unproved because their proof is missing,
     forged, and proved by revoked keys. Exits with 1 unless every row is proved. Keys count by the start of the session. Without
     --topology the keys are those that the recorder has copied into the archive.
+
+    `export` writes the rows that the table in the folder TARGET lacks. The progress is in the table, so a killed export goes on with the
+    first row that is missing, and a repeated one writes what is new.
     """
     for name, value in options.items():
         is_given = value is not None and value is not False and value != ()
         if is_given and (owner := _OWNERS[name]) != action:
-            option = f"--{_SPELLED.get(name, name)}"
+            option = _SPELLED.get(name, f"--{name}")
             raise UsageError(f"{option} is an option of `{owner}`, not of `{action}`", remedy=f"leave out {option}")
     for name in ("topologies", "key_file"):
         if options[name] and not options["signatures"]:
-            raise UsageError(f"--{_SPELLED[name]} is for a check of signatures", remedy="add --signatures")
+            raise UsageError(f"{_SPELLED[name]} is for a check of signatures", remedy="add --signatures")
     if action == "ls":
         code = _ls(directory, as_json, options["companions"])
     elif action == "verify":
@@ -219,6 +244,8 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
             key_file=options["key_file"],
             as_json=as_json,
         )
+    elif action == "export":
+        code = export(_open_nonempty(directory), options["target"], as_json, options)
     else:
         code = _cat(directory, as_json, options["tsi"], options["node"], options["first"], options["end"])
     sys.exit(code)

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 
 from deploy.terminal.log import end_log, log, log_format, name_log
@@ -21,7 +20,7 @@ from deploy.terminal.output import command, print_json
 from deploy.terminal.target import require_node
 from deploy.terminal.tls_files import certificate_of
 from deploy.terminal.token_file import read_token
-from pgm.errors import ProcessError, UnitError, UsageError
+from pgm.errors import ProcessError, UsageError
 from pgm.net.core_factory import stream_of
 from pgm.net.endpoint.open import resolve
 from pgm.parameters import ROWS, Parameters
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pgm.archive.service.publications import PublicationTarget
     from pgm.mutual_tls.gate import PeerGate
 from deploy.archive.inspect import _no_archive_text, _open
+from deploy.archive.overrides import parameters_of
 
 _PARAMETERS = tuple(name for name in ROWS if name.startswith("archive_"))
 
@@ -92,7 +92,9 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     archives = _open(directory)
     with ExitStack() as stack, _blocked_signals():
         target = _target(stack, options, archives.directory)
-        is_over = _serve(archives, listen, node, _parameters(overrides), options, target, as_json)
+        is_over = _serve(
+            archives, listen, node, parameters_of(overrides, _PARAMETERS, "the range service"), options, target, as_json
+        )
     if not is_over:
         log("calls-cut", "open calls of clients were cut off")
         end_log()
@@ -202,23 +204,6 @@ def _require_address(listen: str) -> None:
 def _certificate(certificate: Path | None, key: Path | None) -> tuple[bytes, bytes] | None:
     files = certificate_of(certificate, key)
     return None if files is None else (files.certificate.read_bytes(), files.key.read_bytes())
-
-
-def _parameters(overrides: Sequence[str]) -> Parameters:
-    values: dict[str, Any] = {}
-    for text in overrides:
-        key, equals, value = text.partition("=")
-        if not equals or key not in _PARAMETERS:
-            known = ", ".join(_PARAMETERS)
-            raise UsageError(
-                f"--set {text}: no parameter of the range service",
-                remedy=f"write as in archive_streams=8; the parameters are {known}",
-            )
-        try:
-            values[key] = ROWS[key].read(int(value) if value.isdecimal() else value)
-        except UnitError as error:
-            raise UsageError(f"--set {text}: {error.message}", remedy=error.remedy) from None
-    return attrs.evolve(Parameters(), **values)
 
 
 def _target(stack: ExitStack, options: dict[str, Any], directory: Path) -> PublicationTarget | None:

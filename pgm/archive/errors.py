@@ -57,3 +57,15 @@ class NotInFiles(ArchiveError):
     """Files that differ from the range service's description. The client then asks the service for the rows."""
 
     code = "PGM-ARCHIVE-FILES"
+
+
+class TableError(ArchiveError):
+    """Table of exported rows that cannot be opened, read or written; the message names the table."""
+
+    code = "PGM-ARCHIVE-TABLE"
+
+
+class RowsMissing(ArchiveError):
+    """Rows that an archive no longer has, or cannot read, before they are in a table."""
+
+    code = "PGM-ARCHIVE-MISSING"

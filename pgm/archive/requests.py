@@ -42,6 +42,12 @@ class SessionExtent:
     closed: bool  # the stream has ended; nothing follows
     kind: str = MESSAGES  # or another kind of `pgm.archive.session`
 
+    def key(self, *, each_copy: bool) -> str:
+        """Return the name of the session in offsets. The node is part of it if each copy counts, or without an epoch."""
+        if self.epoch_us is None:
+            return f"{self.tsi}/{self.node}"
+        return f"{self.tsi}@{self.epoch_us}/{self.node}" if each_copy else f"{self.tsi}@{self.epoch_us}"
+
     def as_json(self) -> dict[str, Any]:
         """Return the extent with stable keys."""
         return attrs.asdict(self)

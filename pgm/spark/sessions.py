@@ -70,14 +70,6 @@ class ArchivedSession:
         return self.octets / max(1, max(place.next_sqn - place.oldest for place in self.places))
 
 
-def key_of(held: ServiceExtent, *, each_copy: bool) -> str:
-    """Return the key of a session in offsets."""
-    extent = held.holding
-    if extent.epoch_us is None:
-        return f"{extent.tsi}/{extent.node}"
-    return f"{extent.tsi}@{extent.epoch_us}/{extent.node}" if each_copy else f"{extent.tsi}@{extent.epoch_us}"
-
-
 def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSession]:
     """Return all sessions, by sorted key. Raises `NoReplicas`, and `DataLoss` for damage without another copy."""
     _check_damage(survey, options)
@@ -85,10 +77,10 @@ def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSes
         _check_epochs(survey)
     by_key: dict[str, list[ServiceExtent]] = defaultdict(list)
     for held in survey.held:
-        by_key[key_of(held, each_copy=options.each_copy)].append(held)
+        by_key[held.holding.key(each_copy=options.each_copy)].append(held)
     companions: dict[str, list[ServiceExtent]] = defaultdict(list)
     for held in survey.companions:
-        companions[key_of(held, each_copy=options.each_copy)].append(held)
+        companions[held.holding.key(each_copy=options.each_copy)].append(held)
     return {key: _session(key, by_key[key], companions) for key in sorted(by_key)}
 
 

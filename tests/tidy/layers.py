@@ -51,7 +51,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "archive": (
         ("pgm.archive",),
         ("errors, units", "parameters", "wire", "trust", "messages", "core", "topology", "telemetry", "mutual_tls"),
-        ("attrs", "numpy", "pyarrow"),
+        ("attrs", "numpy", "pyarrow", "pyiceberg"),
     ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
@@ -112,7 +112,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "element", "acked", "late_join", "receiver", "source",
     ),
     "pgm.net": ("wall_clock", "sockets", "framing", "keys", "link", "driver", "gate", "core_factory", "plan_digest", "control", "", "durable", "endpoint"),
-    "pgm.archive": ("", "store", "recording", "service", "signatures"),
+    "pgm.archive": ("", "store", "recording", "service", "signatures", "tables"),
     "pgm.flight": ("", "verdicts"),
     "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("errors", "decode", "", "jobs"),

@@ -223,6 +223,9 @@ class ReceiverParameters(CommonParameters, total=False):
     archive_end_ivl: Quantity
     archive_stage_bytes: Quantity
     archive_stage_ivl: Quantity
+    table_commit_bytes: Quantity
+    table_file_bytes: Quantity
+    table_keep_ivl: Quantity
     file_blocks: int
     rx_poll_ivl: Quantity
     rx_spin_ivl: Quantity
