@@ -185,6 +185,13 @@ def read(files: Sequence[Path]) -> EventRows:
             f"telemetry cannot be read: {str(error).strip().splitlines()[0]}",
             remedy="a file named here is incomplete or no telemetry: remove it",
         ) from error
+    return rows_of(table)
+
+
+def rows_of(table: Any) -> EventRows:
+    """Return the rows of an Arrow table with the columns of telemetry, whose columns of texts have dictionaries."""
+    import pyarrow
+
     columns: dict[str, Ints] = {}
     texts: dict[str, list[str]] = {}
     for name in table.column_names:

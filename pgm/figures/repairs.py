@@ -27,13 +27,28 @@ def latency_us(step: int) -> float:
 
 def latencies(events: EventRows) -> tuple[list[Summary], Summary]:
     """Return the latencies of repairs at receivers, by segment and of all."""
-    rows = events.of_kind("repaired")
-    rows = rows.where((rows[HAS_VALUE] == 1) & rows.has("role", "receiver"))
+    rows = _repaired(events)
     by_segment = [
         {"segment": rows.text("segment", int(rows["segment"][members[0]])), **_latencies(rows, members)}
         for members in Groups.of(rows["segment"]).members()
     ]
     return by_segment, (_latencies(rows, np.arange(len(rows))) if len(rows) else {})
+
+
+def latencies_by_node(events: EventRows) -> list[Summary]:
+    """Return the latencies of repairs at receivers, by segment and node."""
+    rows = _repaired(events)
+    found: list[Summary] = []
+    for members in Groups.of(rows["segment"], rows["node"]).members():
+        one = members[0]
+        place = {name: rows.text(name, int(rows[name][one])) for name in ("segment", "node")}
+        found.append({**place, **_latencies(rows, members)})
+    return found
+
+
+def _repaired(events: EventRows) -> EventRows:
+    rows = events.of_kind("repaired")
+    return rows.where((rows[HAS_VALUE] == 1) & rows.has("role", "receiver"))
 
 
 def _latencies(rows: EventRows, members: Ints) -> Summary:

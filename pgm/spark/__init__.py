@@ -2,11 +2,12 @@
 
 All jobs use DataFrames, without Python for each row. `start` returns a session. `register` adds
 `spark.read.format("pgm")` to any session. `without_repeats` removes rows from a recording that a publishing service has
-sent twice.
+sent twice. `fleet_tables` keeps tables of the events of all nodes.
 """
 
 from pgm.spark.duplicate_rows import without_repeats
+from pgm.spark.fleet.tables import fleet_tables
 from pgm.spark.register import register
 from pgm.spark.session import start
 
-__all__ = ["register", "start", "without_repeats"]
+__all__ = ["fleet_tables", "register", "start", "without_repeats"]

@@ -26,6 +26,9 @@ _MODULES = (
     "mutual_tls",
     "messages",
     "archive",
+    "impairments",
+    "telemetry",
+    "figures",
     "spark",
 )
 _PACKAGES = ("attr", "attrs")
@@ -34,12 +37,13 @@ _INIT = '"""Part of pgm that Spark\'s executors need; the full package has the r
 
 
 def register(spark: SparkSession, *, ship: bool | None = None) -> SparkSession:
-    """Add the format "pgm" to a session; return the session.
+    """Add the formats "pgm" and "pgm_fleet" to a session; return the session.
 
-    From then on the session tells the format its filters (`spark.sql.python.filterPushdown.enabled`). The format serves
+    From then on the session tells the formats its filters (`spark.sql.python.filterPushdown.enabled`). The formats serve
     `spark.read` and the other readers and writers. On a cluster the needed modules are sent to the executors, which must
     have Python, pyspark, pyarrow and numpy. `ship=False` omits this if pgm is installed on all executors.
     """
+    from pgm.spark.fleet.source import FleetDataSource
     from pgm.spark.source import PgmDataSource
 
     context = spark.sparkContext
@@ -49,6 +53,7 @@ def register(spark: SparkSession, *, ship: bool | None = None) -> SparkSession:
         context.addPyFile(str(packed(folder / "pgm-for-spark.zip")))
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(PgmDataSource)
+    spark.dataSource.register(FleetDataSource)
     return spark
 
 

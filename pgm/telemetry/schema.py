@@ -90,6 +90,15 @@ KINDS: dict[str, tuple[str, str]] = {
         "The node's clock was set: it was `value_us` behind. Rows before this one have times of the former clock.",
     ),
     "overflow": ("all", "`count` rows were dropped because they could not be written in time."),
+    "unread": (
+        "readers of event logs",
+        "`count` rows of the node were not read: their files were deleted before, or `cause` tells why. 0: unknown.",
+    ),
+    "away": (
+        "readers of event logs",
+        "The agent or folder `peer` does not answer since `time`. `cause` is the reason.",
+    ),
+    "back": ("readers of event logs", "The agent or folder `peer` answers again."),
 }
 
 

@@ -36,7 +36,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "figures": (
         ("pgm.figures",),
         ("errors, units", "impairments", "telemetry"),
-        ("attrs", "numpy", "pyarrow"),
+        ("attrs", "numpy", "pyarrow", "ruptures", "scipy"),
     ),
     "flight": (
         ("pgm.flight",),
@@ -115,7 +115,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.archive": ("", "store", "recording", "service", "signatures", "tables"),
     "pgm.flight": ("", "verdicts"),
     "pgm.sim": ("", "checks", "runs"),
-    "pgm.spark": ("errors", "decode", "", "jobs"),
+    "pgm.spark": ("errors", "decode", "fleet", "", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (
         "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -21,10 +20,10 @@ FIVE_A_FILE = attrs.evolve(Parameters(), telemetry_rows=5)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     now = [0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
-    yield now
+    return now
 
 
 def write(log: EventLog, numbers: range) -> None:

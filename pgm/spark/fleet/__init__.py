@@ -1,0 +1,1 @@
+"""Event logs of a fleet on Spark: the source "pgm_fleet", and the tables that a job keeps of it."""

@@ -1,0 +1,84 @@
+"""Offsets of the fleet's event logs: cuts by time, places that are away, logs that vanish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pgm.spark.fleet.offsets import FleetOffset, advanced, bounded, needs_cut, start_of, time_until
+from pgm.spark.fleet.places import FleetSurvey, LogState
+
+MINUTE = 60_000_000
+NOW = 10_000 * MINUTE
+
+
+def log(name: str, rows: int, **values: Any) -> tuple[str, LogState]:
+    state = {"first": 0, "next": rows, "cut": rows, "begins_us": 0, "newest_us": 100 * MINUTE, "earlier": {}} | values
+    return "place", LogState(name, **state)
+
+
+def found(*logs: tuple[str, LogState], away: dict[str, str] | None = None) -> FleetSurvey:
+    return FleetSurvey({state.name: (place, state) for place, state in logs}, away or {})
+
+
+def test_catch_up_ends_at_one_time_for_all_logs() -> None:
+    survey = found(log("a-1", 900), log("b-1", 100))
+    start = FleetOffset({"a-1": 0, "b-1": 0}, until_us=0)
+    until = time_until(start, survey, 100, NOW)
+    assert until == 10 * MINUTE
+    assert needs_cut(until, start, survey)
+    cut = found(log("a-1", 900, cut=90), log("b-1", 100, cut=10))
+    end = advanced(start, cut, until, NOW)
+    assert (end.logs, end.until_us) == ({"a-1": 90, "b-1": 10}, until)
+
+
+def test_live_query_takes_all_and_stays_without_news() -> None:
+    survey = found(log("a-1", 900))
+    start = start_of(survey, is_latest=False)
+    end = advanced(start, survey, time_until(start, survey, 1000, NOW), NOW)
+    assert (end.logs, end.until_us) == ({"a-1": 900}, 100 * MINUTE)
+    assert advanced(end, survey, time_until(end, survey, 1000, NOW), NOW) is end
+    assert FleetOffset.of_json(end.as_json()) == end
+
+
+def test_rows_from_the_future_wait_for_the_clock() -> None:
+    survey = found(log("a-1", 900))
+    start = FleetOffset({"a-1": 0}, until_us=0)
+    assert time_until(start, survey, 1000, now_us=40 * MINUTE) == 40 * MINUTE + 1_000_000
+
+
+def test_empty_hours_are_passed() -> None:
+    """No row lies in the slice, and the next slice begins behind it."""
+    survey = found(log("a-1", 900, cut=0))
+    start = FleetOffset({"a-1": 0}, until_us=0)
+    assert advanced(start, survey, MINUTE, NOW).until_us == MINUTE
+
+
+def test_place_that_is_away_is_told_once_and_stops_no_other() -> None:
+    start = FleetOffset({"a-1": 5, "b-1": 5}, until_us=7)
+    survey = found(log("a-1", 9), away={"http://b": "refused"})
+    end = advanced(start, survey, 7, NOW)
+    assert end.logs == {"a-1": 9, "b-1": 5}
+    assert end.away == {"http://b": (NOW, "refused")}
+    assert advanced(end, survey, 7, NOW + 1) is end
+    back = advanced(end, found(log("a-1", 9), log("b-1", 8)), 7, NOW + 2)
+    assert (back.away, back.back, back.logs["b-1"]) == ({}, {"http://b": NOW + 2}, 8)
+
+
+def test_logs_that_vanish_tell_their_unread_rows() -> None:
+    start = FleetOffset({"a-1": 5, "c-1": 4}, until_us=7)
+    survey = found(log("a-3", 9, earlier={"1": 8, "2": 20}))
+    end = advanced(start, survey, 7, NOW)
+    assert end.gone == {"a-1": 8, "a-2": 20, "c-1": 4}
+    assert end.logs == {"a-3": 9}
+    assert advanced(end, survey, 7, NOW).gone == end.gone  # without news the offset stays the same one
+
+
+def test_log_read_to_its_end_may_vanish() -> None:
+    start = FleetOffset({"a-1": 8}, until_us=7)
+    assert advanced(start, found(log("a-2", 9, earlier={"1": 8})), 7, NOW).gone == {}
+
+
+def test_query_that_ends_reads_up_to_its_ends() -> None:
+    survey = bounded(found(log("a-1", 900), log("new-1", 5)), {"a-1": 300})
+    end = advanced(FleetOffset({"a-1": 0}), survey, 9, NOW)
+    assert end.logs == {"a-1": 300}
