@@ -49,7 +49,9 @@ def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def run(spark: SparkSession, events: str, tables: Path, **options: str) -> None:
-    query = fleet_tables(spark, {"path": events, "trigger": "now", **options}, tables, limits=Limits({"source": 200.0}))
+    query = fleet_tables(
+        register(spark), {"path": events, "trigger": "now", **options}, tables, limits=Limits({"source": 200.0})
+    )
     try:
         assert query.awaitTermination(100)
     finally:
