@@ -7,7 +7,7 @@ from typing import Any
 
 from deploy.demo.tree import DemoTree
 from pgm.impairments import Impairment
-from pgm.sim.runs.report import ELEMENT_COUNTERS
+from pgm.sim.parts.account import ELEMENT_COUNTERS
 
 _TOLERANCE = 0.2  # allowed difference of the measured loss from the configured loss, as a share of the latter
 # Or this many standard deviations, if chance alone makes more than a fifth: few packets, long bursts.

@@ -22,7 +22,9 @@ from pgm.impairments import Impairment
 from pgm.sim.checks.checker import Checker
 from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
 from pgm.sim.invariant_broken import InvariantBroken
-from pgm.sim.runs.report import Load, NetworkConditions, Observation, Progress, simulate
+from pgm.sim.load import Load, NetworkConditions
+from pgm.sim.parts.account import Progress
+from pgm.sim.runs.report import Observation, simulate
 from pgm.sim.runs.tapes import TapeChecker
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role

@@ -12,7 +12,8 @@ from deploy.node.roles import build_core
 from pgm.impairments import Impairment
 from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.sim.links import LinkSetup
-from pgm.sim.runs.report import Load, NetworkConditions, Observation, simulate
+from pgm.sim.load import Load, NetworkConditions
+from pgm.sim.runs.report import Observation, simulate
 from pgm.sim.world import Wiring
 from pgm.topology.load import loads
 from pgm.topology.model import Host, NodeTable, Overrides, Topology

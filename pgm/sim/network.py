@@ -10,7 +10,7 @@ Its parse is cached, so a thousand receivers cost one parse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 import attrs
@@ -23,7 +23,16 @@ from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 
 Action = Callable[[], None]
-Schedule = Callable[[int, Action], None]
+
+
+class Calendar(Protocol):
+    """Interface of the queue of events."""
+
+    def at_since(self, time_ns: int, action: Action, node: str, since_ns: int) -> None:
+        """Schedule an action of a node at an instant, as if the call had come at `since_ns`."""
+
+    def after_all(self, time_ns: int, action: Action, node: str) -> None:
+        """Schedule an action after all other events of an instant."""
 
 
 class Station(Protocol):
@@ -96,6 +105,16 @@ class _Arrival:
             target.station.hear(train, target.by_unicast, peer)
 
 
+@attrs.frozen(eq=False)
+class _Sender:
+    """Sender of a train on a segment. `attachment` is None for a node of another part."""
+
+    node: str
+    segment: str
+    address: Nla
+    attachment: Attachment | None
+
+
 def targets_of(send: Send) -> tuple[Nla | None, ...]:
     """Return the targets of a train. A target is an address, the group (None), or each peer of a unicast leg."""
     if send.hops == 0:
@@ -104,11 +123,26 @@ def targets_of(send: Send) -> tuple[Nla | None, ...]:
     return (send.to,) if send.to is not None or peers is None else peers
 
 
-class Network:
-    """All segments. `schedule` runs an action at an instant of virtual time."""
+@attrs.frozen
+class CrossingTrain:
+    """Train on a segment whose nodes lie in several parts of a cut tree. `at_ns` is when the train left its sender."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+    at_ns: int
+    sender: str
+    segment: str
+    address: Nla  # of the sender
+    to: Nla | None
+    octets: bytes
+    stride: int
+
+
+class Network:
+    """All segments. Trains on the segments `shared` with other parts of a cut tree are kept for `exchange`."""
+
+    def __init__(self, calendar: Calendar, shared: Collection[str] = ()) -> None:
+        self._calendar = calendar
+        self._shared = frozenset(shared)
+        self._crossing: list[tuple[CrossingTrain, Attachment]] = []
         self._members: dict[str, list[Attachment]] = {}
         self._by_address: dict[tuple[str, Nla], list[Attachment]] = {}
 
@@ -150,18 +184,40 @@ class Network:
         at_ns = source.egress.pass_whole(train, now_ns)
         arrivals = [(at_ns, train)] if at_ns >= 0 else source.egress.carry(train, now_ns)
         for left_ns, survived in arrivals:
-            if left_ns == now_ns:
-                self._distribute(source, to, survived, now_ns)
-            else:
-                self._schedule(left_ns, _Crossing(self, source, to, survived, left_ns))
+            self._calendar.after_all(left_ns, _Crossing(self, source, to, survived, left_ns), source.station.name)
 
-    def _distribute(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
+    def cross(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
+        """Deliver a train that has left the link of its sender."""
+        segment, sender = source.segment, source.station.name
+        if segment.name not in self._shared:
+            self._distribute(_Sender(sender, segment.name, segment.address, source), to, train, now_ns)
+            return
+        octets = train.buffer[train.offset : train.offset + train.length].tobytes()
+        crossing = CrossingTrain(now_ns, sender, segment.name, segment.address, to, octets, train.stride)
+        self._crossing.append((crossing, source))
+
+    @property
+    def crossing(self) -> list[CrossingTrain]:
+        """Return the trains for other parts since the last `exchange`."""
+        return [crossing for crossing, _ in self._crossing]
+
+    def exchange(self, others: Iterable[CrossingTrain]) -> None:
+        """Deliver the kept trains of this part, and those of other parts, in the order of an uncut tree."""
+        mine, self._crossing = self._crossing, []
+        both: list[tuple[CrossingTrain, Attachment | None]] = [*mine, *((train, None) for train in others)]
+        both.sort(key=lambda one: (one[0].at_ns, one[0].sender))
+        for train, source in both:
+            sender = _Sender(train.sender, train.segment, train.address, source)
+            self._distribute(sender, train.to, Train.of(train.octets, train.stride), train.at_ns)
+
+    def _distribute(self, sender: _Sender, to: Nla | None, train: Train, now_ns: int) -> None:
         """Deliver a train from the segment to its nodes. Nodes whose links do not touch the train share one event."""
         if to is None:
-            members = self._members[source.segment.name]
+            members = self._members.get(sender.segment, [])
         else:
-            members = self._by_address.get((source.segment.name, to), [])
-        peer, is_group = source.segment.address, to is None
+            members = self._by_address.get((sender.segment, to), [])
+        calendar, source = self._calendar, sender.attachment
+        peer, is_group = sender.address, to is None
         by_arrival: dict[int, list[Attachment]] = {}
         for member in members:
             if member is source:
@@ -175,13 +231,10 @@ class Network:
                 if arrived is train:
                     by_arrival.setdefault(arrives_ns, []).append(member)
                 else:
-                    self._schedule(arrives_ns, _Arrival([member], arrived, is_group, peer))
+                    arrival = _Arrival([member], arrived, is_group, peer)
+                    calendar.at_since(arrives_ns, arrival, sender.node, now_ns)
         for arrives_ns, targets in by_arrival.items():
-            self._schedule(arrives_ns, _Arrival(targets, train, is_group, peer))
-
-    def cross(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
-        """Deliver a train that was delayed on its way out."""
-        self._distribute(source, to, train, now_ns)
+            calendar.at_since(arrives_ns, _Arrival(targets, train, is_group, peer), sender.node, now_ns)
 
 
 class _Crossing:

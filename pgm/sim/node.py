@@ -247,7 +247,7 @@ class SimulatedNode:
 
     def later(self, at_ns: int, action: Action) -> None:
         """Run an action at an instant, after a pause if stopped, unless the core has been replaced by then."""
-        self._scheduler.at(at_ns, functools.partial(self._run_action, self.starts, action))
+        self._scheduler.at(at_ns, functools.partial(self._run_action, self.starts, action), self.name)
 
     def _run_action(self, starts: int, action: Action) -> None:
         if starts != self.starts or self.core is None:
@@ -403,7 +403,7 @@ class SimulatedNode:
         deadline_ns = max(deadline_ns, self._scheduler.now_ns)
         if deadline_ns < self._armed_ns:
             self._armed_ns = deadline_ns
-            self._scheduler.at(deadline_ns, self.wake)
+            self._scheduler.at(deadline_ns, self.wake, self.name)
 
     def perform(self, effects: Effects, channel: Channel | None = None) -> None:
         """Carry out effects in order. `channel` is that of the read that caused the effects."""
@@ -416,7 +416,7 @@ class SimulatedNode:
                 self.context.log.add_notice(self.name, effect)
             else:
                 if not isinstance(effect, Save):  # which concerns the next core, not the application
-                    self.context.log.add_effect(self.index, effect)
+                    self.context.log.add_effect(self.name, effect)
                     self.application.take(effect)
                 for observer in self.context.hooks.effect:
                     observer.effect(self, effect)
@@ -443,7 +443,8 @@ class SimulatedNode:
         held = self._held[outgoing.send.segment.index]
         held.append(outgoing)
         if len(held) == 1:
-            self._scheduler.at(outgoing.room_at_ns, functools.partial(self._release, outgoing.send.segment.index))
+            release = functools.partial(self._release, outgoing.send.segment.index)
+            self._scheduler.at(outgoing.room_at_ns, release, self.name)
 
     def _put(self, outgoing: _OutgoingTrain) -> bool:
         """Put a train on the wire, on a unicast leg once for each peer.
@@ -452,7 +453,7 @@ class SimulatedNode:
         """
         if not outgoing.copies:
             self.handed_ns = outgoing.handed_ns
-            self.context.log.add_send(self.index, outgoing.send, outgoing.train)
+            self.context.log.add_send(self.name, outgoing.send, outgoing.train)
             for observer in self.context.hooks.sent:
                 observer.sent(self, outgoing.send, outgoing.train)
         targets = targets_of(outgoing.send)
@@ -477,7 +478,7 @@ class SimulatedNode:
         while held and held[0].has_room(self._scheduler.now_ns) and self._put(held[0]):
             held.popleft()
         if held:
-            self._scheduler.at(held[0].room_at_ns + 1, functools.partial(self._release, index))
+            self._scheduler.at(held[0].room_at_ns + 1, functools.partial(self._release, index), self.name)
         else:
             del self._held[index]
         self._read()

@@ -26,6 +26,19 @@ class _Block:
     is_large: bool
 
 
+@attrs.frozen
+class LedgerNews:
+    """What another process must learn of a ledger: its newest blocks. `known` counts all blocks so far."""
+
+    first: int
+    data_port: int
+    end: int
+    messages: int
+    known: int
+    blocks: tuple[_Block, ...]
+    states: dict[int, bytes]
+
+
 class SentMessages:
     """Messages of one session, in order."""
 
@@ -40,6 +53,21 @@ class SentMessages:
         self._blocks: list[_Block] = []
         # The run that matched last. Trains reach many receivers one after another, so this saves most comparisons.
         self._last_matched: tuple[Octets, int, int, int] | None = None
+
+    def news_since(self, known: int) -> LedgerNews:
+        """Return all blocks after the first `known`."""
+        blocks = tuple(self._blocks[known:])
+        return LedgerNews(
+            self.first, self.data_port, self.end, self.messages, len(self._blocks), blocks, dict(self.states)
+        )
+
+    def learn(self, news: LedgerNews) -> None:
+        """Add the messages that a source in another process has sent."""
+        for block in news.blocks:
+            self._firsts.append(block.first)
+            self._blocks.append(block)
+        self.end, self.messages = news.end, news.messages
+        self.states.update(news.states)
 
     def add_rows(self, rows: Octets) -> None:
         """Add messages of one packet each, as a (count, size) array."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NoReturn
 
 import attrs
@@ -14,15 +14,16 @@ import numpy as np
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
 from pgm.impairments import Impairment, seeded
+from pgm.sim.addresses import AddressBook
 from pgm.sim.applications import ConsumptionRate, NoApplication, ReceiverApplication, SourceApplication, Traffic
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.network import Action, Attachment, Network
 from pgm.sim.node import Hooks, NodeContext, NodeObserver, SimulatedNode
 from pgm.sim.run_log import RunLog
 from pgm.sim.scheduler import Scheduler
-from pgm.sim.sent_messages import SentMessages
+from pgm.sim.sent_messages import LedgerNews, SentMessages
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
-from pgm.wire.formats import Nla, Tsi
+from pgm.wire.formats import Tsi
 
 CoreFactory = Callable[[NodePlan, random.Random, Tsi, int], Core]
 
@@ -39,19 +40,28 @@ class World:
     """Simulated tree.
 
     Drivers sleep in steps of `timer_slack_ns`: a deadline is served at the next multiple. `repeat` is the command that
-    repeats the run, for the text of a failure.
+    repeats the run, for the text of a failure. The segments `shared` have nodes in other parts of a cut tree.
     """
 
-    def __init__(self, factory: CoreFactory, *, seed: int = 0, timer_slack_ns: int = 0, repeat: str = "") -> None:
+    def __init__(
+        self,
+        factory: CoreFactory,
+        *,
+        seed: int = 0,
+        timer_slack_ns: int = 0,
+        repeat: str = "",
+        shared: Collection[str] = (),
+    ) -> None:
         self.seed = seed
         self.timer_slack_ns = timer_slack_ns
         self.scheduler = Scheduler()
         self.log = RunLog(self.scheduler, seed, repeat)
-        self.network = Network(self.scheduler.at)
+        self.network = Network(self.scheduler, shared)
         self.hooks = Hooks()
         self.ledgers: dict[Tsi, SentMessages] = {}
+        self._learnt: set[Tsi] = set()  # sessions of other parts
         self.nodes: dict[str, SimulatedNode] = {}
-        self.reserved: set[tuple[str, Nla]] = set()  # segments and addresses of nodes that are still to be added
+        self.addresses = AddressBook()
         self.checkers: list[NodeObserver] = []
         self._context = NodeContext(self.scheduler, self.log, self.network, self.hooks, self.ledgers, timer_slack_ns)
         self._factory = factory
@@ -79,7 +89,7 @@ class World:
         """
         if plan.role is Role.SOURCE:
             plan = attrs.evolve(plan, parameters=plan.parameters_of(plan.streams[0]))
-        node = SimulatedNode(self._context, len(self.nodes), self._with_addresses(plan))
+        node = SimulatedNode(self._context, len(self.nodes), self.addresses.fill(plan))
         for index, segment in enumerate(node.plan.segments):
             own = wiring.get(segment.name) if isinstance(wiring, dict) else wiring
             node.attachments.append(self._attachment(node, index, segment, own or Wiring()))
@@ -95,25 +105,6 @@ class World:
         self.nodes[plan.name] = node
         self.at(starts_at_ns, functools.partial(self.start, plan.name))
         return node
-
-    def _with_addresses(self, plan: NodePlan) -> NodePlan:
-        """Return a plan with all open addresses filled in: 10.x.y.z or fd00:x::n, by segment and order."""
-        segments = []
-        for segment in plan.segments:
-            if segment.address is None:
-                names = [*self.network.segments, segment.name]
-                number_on_segment = len(self.network.members(segment.name)) + 1
-                number = 128 + names.index(segment.name)
-                while self._is_taken(
-                    segment.name, address := _address(number, number_on_segment, is_v6=":" in segment.group)
-                ):
-                    number_on_segment += 1
-                segment = attrs.evolve(segment, address=address)
-            segments.append(segment)
-        return attrs.evolve(plan, segments=tuple(segments))
-
-    def _is_taken(self, segment: str, address: Nla) -> bool:
-        return (segment, address) in self.reserved or self.network.has(segment, address)
 
     def _attachment(self, node: SimulatedNode, index: int, plan: SegmentPlan, wiring: Wiring) -> Attachment:
         ingress = wiring.ingress
@@ -157,8 +148,18 @@ class World:
         """Virtual time, ns."""
         return self.scheduler.now_ns
 
+    @property
+    def own_sessions(self) -> list[Tsi]:
+        """Sessions of the sources of this part of the tree."""
+        return [tsi for tsi in self.ledgers if tsi not in self._learnt]
+
+    def learn_session(self, tsi: Tsi, news: LedgerNews) -> None:
+        """Note what a source in another part of the tree has sent."""
+        self._learnt.add(tsi)
+        self.ledgers.setdefault(tsi, SentMessages(news.first, news.data_port)).learn(news)
+
     def at(self, time_ns: int, action: Action) -> None:
-        """Schedule an action at an instant, after the actions already scheduled for the same instant."""
+        """Schedule an action at an instant, before the actions that nodes schedule at the same time for the same instant."""
         self.scheduler.at(time_ns, action)
 
     def run_until(self, until_ns: int) -> None:
@@ -180,14 +181,6 @@ class World:
     def fail(self, node: str, reason: str) -> NoReturn:
         """Raise `InvariantBroken` for this run."""
         self.log.fail(node, reason)
-
-
-def _address(number: int, number_on_segment: int, *, is_v6: bool) -> Nla:
-    return (
-        f"fd00:{number:x}::{number_on_segment:x}"
-        if is_v6
-        else f"10.{number}.{number_on_segment >> 8}.{number_on_segment & 255}"
-    )
 
 
 def tsi_of(node: str, starts: int) -> Tsi:

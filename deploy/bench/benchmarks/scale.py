@@ -18,7 +18,8 @@ from deploy.bench.tree import three_tiers
 from deploy.bench.trial import environment
 from deploy.node.roles import build_core
 from pgm.impairments import Impairment
-from pgm.sim.runs.report import Load, NetworkConditions, Observation, simulate
+from pgm.sim.load import Load, NetworkConditions
+from pgm.sim.runs.report import Observation, simulate
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all

@@ -6,60 +6,26 @@ The keys are those of `pgm demo --json`, and also "seed" and "virtual_seconds". 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import attrs
 
-from pgm.sim.applications import ReceiverApplication, SourceApplication, Traffic
+from pgm.errors import UsageError
+from pgm.sim.addresses import with_addresses
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariants import cheap_checkers
-from pgm.sim.faults import Fault, Faults
-from pgm.sim.links import LinkSetup
-from pgm.sim.node import STREAM_MARK, SimulatedNode
+from pgm.sim.invariant_broken import InvariantBroken
+from pgm.sim.load import START_NS, Load, NetworkConditions, split_streams
+from pgm.sim.parts.account import Progress, Report, report_of
+from pgm.sim.parts.cut import cut_at_relays, lookahead_of
+from pgm.sim.parts.part import Part, PartSetup
+from pgm.sim.parts.windows import LocalLink, PartedTree, PartLink
 from pgm.sim.runs.telemetry import TelemetryChecker
-from pgm.sim.world import CoreFactory, Wiring, World
-from pgm.topology.node_plan import NodePlan, Role
-from pgm.units import MILLISECOND, SECOND
-from pgm.wire.formats import DATA_HEADER_OCTETS
+from pgm.sim.world import CoreFactory
+from pgm.topology.node_plan import NodePlan
+from pgm.units import MILLISECOND, NEVER, SECOND
 
-Report = dict[str, Any]  # value that json.dumps accepts
-
-_START_NS = SECOND  # by then every relay has learnt its role, and all nodes have received an SPM
 _SLICE_NS = 100 * MILLISECOND  # virtual time between two calls of `progress`
 _REST_LIMIT_NS = 600 * SECOND  # a tree still active so long after its last message will never come to rest
-_RATE_SHARE = 2  # the default offer is half of txw_max_rte, so that repairs have room
-
-
-@attrs.frozen
-class Progress:
-    """Progress of a run: times in ns, sqns `delivered` over all receivers, and the sqns `expected`."""
-
-    now_ns: int
-    offered: int
-    messages: int
-    delivered: int
-    expected: int
-
-
-@attrs.frozen
-class Load:
-    """Messages of every source: `size` in octets, `rate` a second; rate 0 means half of txw_max_rte."""
-
-    messages: int = 1000
-    size: int = 1000
-    rate: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class NetworkConditions:
-    """Delays and faults of a run, besides the losses configured in plans.
-
-    `delay` is the delay from a segment to a node in ns. `wiring` replaces it for the named nodes.
-    """
-
-    delay: int = LinkSetup().delay
-    wiring: Mapping[str, Wiring | dict[str, Wiring]] = attrs.field(factory=dict)
-    faults: Sequence[Fault] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -100,53 +66,71 @@ def simulate(
 
     Raises `InvariantBroken` if an invariant does not hold, or without rest within the limit.
     """
-    world = World(factory, seed=seed, repeat=observation.repeat)
-    for checker in (*cheap_checkers(), *observation.checkers):
-        world.add_checker(checker)
+    whole = whole_tree(plans, factory, seed, load, conditions, observation.repeat)
     telemetry = observation.telemetry
     events = TelemetryChecker(telemetry, next(iter(plans.values())).parameters) if telemetry else None
-    if events is not None:
-        world.add_checker(events)
-    world.reserved.update(
-        (segment.name, segment.address) for plan in plans.values() for segment in plan.segments if segment.address
-    )
-    default_wiring = Wiring(ingress=LinkSetup(delay=conditions.delay))
-    for name, plan in _split_streams(plans).items():
-        traffic = _traffic(plan, load) if plan.role is Role.SOURCE else None
-        wiring = conditions.wiring.get(name.partition(STREAM_MARK)[0], default_wiring)
-        world.add_node(plan, wiring=wiring, traffic=traffic)
-    schedule = Faults(world)
-    for fault in conditions.faults:
-        schedule.add(fault)
-    quiet_ns = 2 * max(_longest_retry_ns(node.plan) for node in world.nodes.values())
-    busy_ns = max(schedule.begun_at_ns, schedule.healed_at_ns, _START_NS)
+    own = [events] if events is not None else []
+    part = Part(whole, [*cheap_checkers(), *observation.checkers, *own])
     try:
-        _run(world, busy_ns, quiet_ns, limit, observation.progress)
+        return run_parts(whole, [LocalLink(part)], limit=limit, progress=observation.progress)
     finally:  # telemetry is most useful for a run that broke an invariant
         if events is not None:
             events.finish()
-    return account(world)
 
 
-def _split_streams(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
-    """Return the plans, with one source for each stream of a source. The sources of one plan share an address."""
-    split: dict[str, NodePlan] = {}
-    for name, plan in plans.items():
-        if plan.role is not Role.SOURCE or len(plan.streams) == 1:
-            split[name] = plan
-            continue
-        for stream in plan.streams:
-            own = f"{name}{STREAM_MARK}{stream.name}"
-            split[own] = attrs.evolve(plan, name=own, streams=(stream,))
-    return split
+def whole_tree(
+    plans: Mapping[str, NodePlan],
+    factory: CoreFactory,
+    seed: int,
+    load: Load = _DEFAULT_LOAD,
+    conditions: NetworkConditions = _NO_FAULTS,
+    repeat: str = "",
+) -> PartSetup:
+    """Return a whole tree as one part. Raises `UsageError` for a fault of an unknown node."""
+    ready = with_addresses(split_streams(plans))
+    for fault in conditions.faults:
+        if fault.node not in ready and fault.node not in plans:
+            raise UsageError(f"there is no node {fault.node!r}", remedy="name a node of the tree")
+    return PartSetup(plans=ready, factory=factory, seed=seed, load=load, conditions=conditions, repeat=repeat)
 
 
-def _traffic(plan: NodePlan, load: Load) -> Traffic:
-    octets, limits = load.size + DATA_HEADER_OCTETS, plan.parameters_of(plan.streams[0])
-    per_s = load.rate or max(1, limits.txw_max_rte // _RATE_SHARE // octets)
-    # A burst fills at most one train, like the batches of a typical application.
-    burst = max(1, min(64, 65_507 // octets, per_s * limits.txw_burst_ivl // SECOND))
-    return Traffic(messages=load.messages, size=load.size, rate=per_s, burst=burst, start_ns=_START_NS)
+def parts_of(whole: PartSetup, count: int) -> list[PartSetup]:
+    """Cut a tree at its relays into at most `count` parts; see `cut_at_relays`."""
+    cut = cut_at_relays(whole.plans, count)
+    return [
+        attrs.evolve(whole, plans={name: whole.plans[name] for name in names}, shared=cut.shared) for names in cut.parts
+    ]
+
+
+def local_links(parts: Sequence[PartSetup]) -> list[PartLink]:
+    """Return links to parts that all run in this process."""
+    return [LocalLink(Part(part, cheap_checkers())) for part in parts]
+
+
+def run_parts(
+    whole: PartSetup,
+    links: Sequence[PartLink],
+    *,
+    shared: frozenset[str] = frozenset(),
+    limit: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Run a tree until rest, and return its report. The segments `shared` have nodes in several parts."""
+    conditions = whole.conditions
+    lookahead_ns = NEVER
+    if shared:
+        lookahead_ns = lookahead_of(
+            conditions.delay_of(name, segment.name)
+            for name, plan in whole.plans.items()
+            for segment in plan.segments
+            if segment.name in shared
+        )
+    tree = PartedTree(links, lookahead_ns, conditions.instants)
+    begun_ns = max((fault.at_ns for fault in conditions.faults), default=0)
+    healed_ns = max((fault.at_ns + fault.for_ns for fault in conditions.faults), default=0)
+    quiet_ns = 2 * max(_longest_retry_ns(plan) for plan in whole.plans.values())
+    _run(whole, tree, max(begun_ns, healed_ns, START_NS), quiet_ns, limit, progress)
+    return report_of(whole.seed, tree.now_ns, tree.accounts(), whole.plans)
 
 
 def _longest_retry_ns(plan: NodePlan) -> int:
@@ -160,144 +144,26 @@ def _longest_retry_ns(plan: NodePlan) -> int:
 
 
 def _run(
-    world: World, busy_ns: int, quiet_ns: int, limit: int | None, progress: Callable[[Progress], None] | None
+    whole: PartSetup,
+    tree: PartedTree,
+    busy_ns: int,
+    quiet_ns: int,
+    limit: int | None,
+    progress: Callable[[Progress], None] | None,
 ) -> None:
     offered, limit_ns = -1, 0
     while True:
-        world.run_until(world.now_ns + _SLICE_NS)
+        tree.run_until(tree.now_ns + _SLICE_NS)
         if limit is not None:
             limit_ns = limit
-        elif (now_offered := sum(_source_application(node).offered for node in world.sources)) != offered:
-            offered, limit_ns = now_offered, max(world.now_ns, busy_ns) + _REST_LIMIT_NS
+        elif tree.offered != offered:
+            offered, limit_ns = tree.offered, max(tree.now_ns, busy_ns) + _REST_LIMIT_NS
         if progress is not None:
-            progress(_progress(world))
+            progress(tree.progress())
         # A closed source ends by itself, and a crashed one has ended.
-        have_left = all(node.core is None for node in world.sources)
-        is_quiet = world.now_ns >= world.log.last_activity_ns + quiet_ns
-        if have_left and is_quiet and world.now_ns > busy_ns:
+        is_quiet = tree.now_ns >= tree.last_activity_ns + quiet_ns
+        if tree.have_left and is_quiet and tree.now_ns > busy_ns:
             return
-        if world.now_ns > limit_ns:
-            world.fail("-", f"no rest within {limit_ns / SECOND:g} s of virtual time")
-
-
-def _source_application(node: SimulatedNode) -> SourceApplication:
-    assert isinstance(node.application, SourceApplication)
-    return node.application
-
-
-def _receiver_application(node: SimulatedNode) -> ReceiverApplication:
-    assert isinstance(node.application, ReceiverApplication)
-    return node.application
-
-
-def _progress(world: World) -> Progress:
-    receivers = world.receivers
-    return Progress(
-        now_ns=world.now_ns,
-        offered=sum(_source_application(node).offered for node in world.sources),
-        messages=sum(_source_application(node).traffic.messages for node in world.sources),
-        delivered=sum(
-            stream.delivered_sqns for node in receivers for stream in _receiver_application(node).all_streams
-        ),
-        expected=sum(_expected(world, node) for node in receivers),
-    )
-
-
-def _expected(world: World, node: SimulatedNode) -> int:
-    ports = {stream.data_port for stream in node.plan.streams}
-    return sum(ledger.end - ledger.first for ledger in world.ledgers.values() if ledger.data_port in ports)
-
-
-def account(world: World) -> Report:
-    """Return the report of a world: the totals of each node over all its cores."""
-    rows: dict[Role, list[Report]] = {role: [] for role in Role}
-    for node in world.nodes.values():
-        role = node.plan.role
-        rows[role].append(_receiver_row(world, node) if role is Role.RECEIVER else _element_row(node))
-    sources = rows[Role.SOURCE]
-    receivers = rows[Role.RECEIVER]
-    begun_ns = min((_source_application(node).traffic.start_ns for node in world.sources), default=0)
-    report: Report = {
-        "seed": world.seed,
-        "virtual_seconds": round(world.now_ns / SECOND, 6),
-        "messages": sum(ledger.messages for ledger in world.ledgers.values()),
-        "seconds": round(max(0, world.log.last_delivery_ns - begun_ns) / SECOND, 6),
-        "source": {key: sum(row[key] for row in sources) for key in ELEMENT_COUNTERS},
-        "sources": sources,
-        "aggregators": rows[Role.AGGREGATOR],
-        "repairers": rows[Role.REPAIRER],
-        "receivers": receivers,
-        "events": world.scheduler.events,
-        "digest": world.log.digest(),
-        "notices": [
-            {"at": round(at_ns / SECOND, 6), "node": name, "code": notice.code, "text": notice.text}
-            for at_ns, name, notice in world.log.notices
-        ],
-    }
-    report["totals"] = {key: sum(row[key] for row in receivers) for key in _RECEIVER_KEYS}
-    report["problems"] = [*_unsent(world), *_problems(receivers)]
-    report["ok"] = not report["problems"]
-    return report
-
-
-# key of the row of a source or element -> counter
-ELEMENT_COUNTERS: dict[str, str] = {
-    "odata": "odata_packets",
-    "rdata": "rdata_packets",
-    "rdata_forwarded": "rdata_forwarded",
-    "nak_packets": "nak_packets_in",
-    "nak_sqns": "nak_sqns_in",
-    "nak_sqns_in": "nak_sqns_in",
-    "nak_sqns_out": "nak_sqns",
-    "nak_packets_eliminated": "nak_packets_eliminated",
-    "ncfs": "ncf_packets",
-}
-_RECEIVER_KEYS = (
-    "delivered", "lost", "duplicates", "out_of_order", "damaged", "nak_sqns", "repaired", "repaired_locally", "late",
-)  # fmt: skip
-
-
-def _element_row(node: SimulatedNode) -> Report:
-    return {"node": node.name} | {key: node.total(counter) for key, counter in ELEMENT_COUNTERS.items()}
-
-
-def _receiver_row(world: World, node: SimulatedNode) -> Report:
-    """Return the row of a receiver. Duplicates, disorder and damage would have ended the run, so their counts are 0."""
-    streams = _receiver_application(node).all_streams
-    ports = {stream.data_port for stream in node.plan.streams}
-    have_all = {stream.tsi for stream in streams if stream.is_complete and stream.is_from_start}
-    return {
-        "node": node.name,
-        "segment": node.plan.segments[0].name,
-        "delivered": sum(stream.messages for stream in streams),
-        "lost": sum(stream.lost_sqns for stream in streams),
-        "duplicates": 0,
-        "out_of_order": 0,
-        "damaged": 0,
-        "nak_sqns": node.total("nak_sqns"),
-        "repaired": node.total("repaired_sqns"),
-        "repaired_locally": node.total("repaired_locally"),
-        "late": node.total("late_sqns"),
-        # Every delivery was compared octet by octet with the offered messages, which is stronger than a hash.
-        "sha256_ok": have_all == {tsi for tsi, ledger in world.ledgers.items() if ledger.data_port in ports},
-    }
-
-
-def _unsent(world: World) -> list[str]:
-    """Return the sources that a fault ended early; unoffered messages count as complete at every receiver."""
-    offers = {node.name: _source_application(node) for node in world.sources}
-    return [
-        f"{name}: ended with {application.offered} of {application.traffic.messages} messages offered"
-        for name, application in offers.items()
-        if application.offered < application.traffic.messages
-    ]
-
-
-def _problems(receivers: list[Report]) -> list[str]:
-    problems = []
-    for row in receivers:
-        if row["lost"]:
-            problems.append(f"{row['node']}: lost {row['lost']}")
-        elif not row["sha256_ok"]:
-            problems.append(f"{row['node']}: delivered {row['delivered']}, not all of every session")
-    return problems
+        if tree.now_ns > limit_ns:
+            problem = f"no rest within {limit_ns / SECOND:g} s of virtual time"
+            raise InvariantBroken(whole.seed, tree.now_ns, "-", problem, whole.repeat)

@@ -9,7 +9,8 @@ from deploy.node.roles import build_core
 from pgm.core.effects import Send
 from pgm.sim.faults import Faults
 from pgm.sim.links import LinkSetup
-from pgm.sim.runs.report import Load, simulate
+from pgm.sim.load import Load
+from pgm.sim.runs.report import simulate
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.topology.load import loads

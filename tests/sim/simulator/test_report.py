@@ -10,7 +10,9 @@ from pgm.impairments import Impairment
 from pgm.sim.faults import Fault
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.links import LinkSetup
-from pgm.sim.runs.report import Load, NetworkConditions, Observation, Progress, simulate
+from pgm.sim.load import Load, NetworkConditions
+from pgm.sim.parts.account import Progress
+from pgm.sim.runs.report import Observation, simulate
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring
 from pgm.topology.load import load

@@ -14,7 +14,9 @@ from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.sim.invariant_broken import InvariantBroken
-from pgm.sim.runs.report import Load, Observation, Report, simulate
+from pgm.sim.load import Load
+from pgm.sim.parts.account import Report
+from pgm.sim.runs.report import Observation, simulate
 from pgm.sim.runs.telemetry import TelemetryChecker
 from pgm.sim.trees import TreeBuilder
 from pgm.telemetry.events import arrow_schema

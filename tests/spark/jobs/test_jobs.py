@@ -17,7 +17,9 @@ from pgm.figures import gilbert_elliott as fit
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
+from pgm.sim.load import Load
 from pgm.sim.node import SimulatedNode
+from pgm.sim.parts.account import Report
 from pgm.sim.runs import report as sim_report
 from pgm.spark.jobs import events, losses, repairs, summary, timers
 from pgm.telemetry.events import EventLog
@@ -75,9 +77,7 @@ def _data_of(train: Train) -> Iterator[tuple[range, PacketType]]:
 
 
 @pytest.fixture(scope="module")
-def simulated(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[DataFrame, Truth, sim_report.Report]:
+def simulated(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFrame, Truth, Report]:
     folder = tmp_path_factory.mktemp("events")
     plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 5, "south-*": 3})
     plans = {name: with_losses(plan, Impairment(loss=0.02, burst_loss=0.02), 0.01) for name, plan in plans.items()}
@@ -89,13 +89,13 @@ def simulated(
             plans,
             build_core,
             seed=7,
-            load=sim_report.Load(messages=5000, size=500),
+            load=Load(messages=5000, size=500),
             observation=sim_report.Observation(telemetry=str(folder)),
         )
     return events.read(spark, folder).cache(), truth, account
 
 
-def test_each_link_lost_what_the_simulator_lost_there(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+def test_each_link_lost_what_the_simulator_lost_there(simulated: tuple[DataFrame, Truth, Report]) -> None:
     table, truth, _ = simulated
     rows = {row["link"]: row for row in losses.links(table).collect()}
     into = [row for row in rows.values() if row["node"] is not None]
@@ -109,7 +109,7 @@ def test_each_link_lost_what_the_simulator_lost_there(simulated: tuple[DataFrame
     assert feeders == {"plant > core": 0, "north-relay > north": 0, "south-relay > south": 0}
 
 
-def test_repairs_add_up_to_the_account(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+def test_repairs_add_up_to_the_account(simulated: tuple[DataFrame, Truth, Report]) -> None:
     table, _, account = simulated
     receivers = account["receivers"]
     total = {key: sum(row[key] for row in receivers) for key in ("repaired", "repaired_locally", "late", "nak_sqns")}
@@ -139,7 +139,7 @@ def test_jobs_unsent_packets_are_not_missing(spark: SparkSession, tmp_path: Path
     assert (row["missing"], row["repaired"], row["late"]) == (7, 6, 1)
 
 
-def test_timers_are_judged(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+def test_timers_are_judged(simulated: tuple[DataFrame, Truth, Report]) -> None:
     rows = {(row["segment"], row["role"], row["timer"]): row for row in timers.timers(simulated[0]).collect()}
     waits = rows["north", "receiver", "nak_rpt_ivl"]
     assert waits["set_ms"] == 50
@@ -167,7 +167,7 @@ def test_the_fit_recovers_what_was_injected(spark: SparkSession, tmp_path: Path)
             assert found.burst_length == pytest.approx(injected.burst_length, rel=0.2), node
 
 
-def test_jobs_summary_has_the_inputs_of_a_simulation(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+def test_jobs_summary_has_the_inputs_of_a_simulation(simulated: tuple[DataFrame, Truth, Report]) -> None:
     table, truth, _ = simulated
     models, trips = summary.measured(table)
     lost = truth.lost("north", "north-1")

@@ -19,7 +19,8 @@ from deploy.report.page import page
 from deploy.simulation.command import with_losses
 from pgm.figures import summary as in_memory
 from pgm.impairments import Impairment
-from pgm.sim.runs.report import Load, Observation, simulate
+from pgm.sim.load import Load
+from pgm.sim.runs.report import Observation, simulate
 from pgm.spark.jobs import events, summary
 from pgm.telemetry.events import arrow_schema
 from pgm.topology.load import load_checked

@@ -36,7 +36,8 @@ from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, a
 from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
-from pgm.sim.runs.report import Load, Observation, simulate
+from pgm.sim.load import Load
+from pgm.sim.runs.report import Observation, simulate
 from pgm.spark.jobs.parallel_runs import Sweep
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all

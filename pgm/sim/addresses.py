@@ -1,0 +1,54 @@
+"""Addresses of simulated nodes whose plan leaves them open: 10.x.y.z or fd00:x::n, by segment and order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from pgm.topology.node_plan import NodePlan
+from pgm.wire.formats import Nla
+
+
+class AddressBook:
+    """Addresses in use on each segment."""
+
+    def __init__(self) -> None:
+        self._taken: set[tuple[str, Nla]] = set()
+        self._members: dict[str, int] = {}  # nodes on each segment so far, in order of the segments' first node
+
+    def fill(self, plan: NodePlan) -> NodePlan:
+        """Return a plan with all open addresses filled in, and note all its addresses."""
+        segments = []
+        for segment in plan.segments:
+            number = self._members.setdefault(segment.name, 0) + 1
+            if segment.address is None:
+                index, is_v6 = 128 + list(self._members).index(segment.name), ":" in segment.group
+                while (segment.name, address := _address(index, number, is_v6=is_v6)) in self._taken:
+                    number += 1
+                segment = attrs.evolve(segment, address=address)
+            assert segment.address is not None
+            self._members[segment.name] += 1
+            self._taken.add((segment.name, segment.address))
+            segments.append(segment)
+        return attrs.evolve(plan, segments=tuple(segments))
+
+    def reserve(self, plan: NodePlan) -> None:
+        """Note the addresses of a node that is still to be added."""
+        self._taken |= {(segment.name, segment.address) for segment in plan.segments if segment.address is not None}
+
+
+def with_addresses(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
+    """Return the plans of a whole tree with all open addresses filled in."""
+    book = AddressBook()
+    for plan in plans.values():
+        book.reserve(plan)
+    return {name: book.fill(plan) for name, plan in plans.items()}
+
+
+def _address(number: int, number_on_segment: int, *, is_v6: bool) -> Nla:
+    return (
+        f"fd00:{number:x}::{number_on_segment:x}"
+        if is_v6
+        else f"10.{number}.{number_on_segment >> 8}.{number_on_segment & 255}"
+    )
