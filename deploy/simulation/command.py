@@ -14,6 +14,7 @@ import attrs
 import click
 
 from deploy.node.roles import build_core
+from deploy.simulation.in_parts import run_cut
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import FOLDER, option, pattern_counts, tape_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
@@ -24,7 +25,7 @@ from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.load import Load, NetworkConditions
 from pgm.sim.parts.account import Progress
-from pgm.sim.runs.report import Observation, simulate
+from pgm.sim.runs.report import Observation, simulate, whole_tree
 from pgm.sim.runs.tapes import TapeChecker
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
@@ -135,6 +136,20 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     help="Write protocol events as Parquet files into this folder, for `pgm report`. Use an empty folder for each run.",
 )
 @tape_folder
+@click.option(
+    "--parts",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Cut the tree at its relays into at most N parts. The result is the same.  [default: 1; with --spark one a core]",
+)
+@click.option(
+    "--spark",
+    "master",
+    is_flag=False,
+    flag_value="",
+    metavar="[MASTER]",
+    help="Run the parts in Spark tasks: on all cores of this machine, or on a cluster such as spark://host:7077.",
+)
 @command
 def sim(
     file: Path,
@@ -150,6 +165,8 @@ def sim(
     seed: int,
     telemetry: Path | None,
     tape: Path | None,
+    parts: int | None,
+    master: str | None,
     as_json: bool,
 ) -> None:
     """Run the tree of a topology FILE in virtual time and account for every packet.
@@ -160,33 +177,35 @@ def sim(
     \b
     pgm sim tree.toml --count 'desk-*=1000' --loss 1%
     pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+1s
+    pgm sim tree.toml --count 'desk-*=1000' --spark
 
     The kinds of fault are crash and restart, and with +FOR crash_and_restart, pause, partition and deafen. Packets
     "repaired locally" came from a repairer of the same subnet, packets "from above" from a higher tier. A "late" packet
     arrived as data after its loss was detected. Exits with 1 if a message did not arrive once and in order.
     """
     _warn_of_other_runs(telemetry)
+    is_cut = parts is not None or master is not None
+    if is_cut and (telemetry is not None or tape is not None):
+        raise UsageError("a tree in parts keeps no telemetry and no tapes", remedy="leave out --parts and --spark")
     plans = plan_all(load_checked(file), parse_counts(counts))
     last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
     plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
     try:
+        load = Load(messages=messages, size=size, rate=rate)
+        conditions = NetworkConditions(delay=parse_duration(delay), faults=[parse_fault(text) for text in faults])
+        repeat = shlex.join(["pgm", *sys.argv[1:]])
         with _bar(as_json) as progress, _tapes_in(tape) as checkers:
-            report = simulate(
-                plans,
-                build_core,
-                seed=seed,
-                load=Load(messages=messages, size=size, rate=rate),
-                conditions=NetworkConditions(
-                    delay=parse_duration(delay), faults=[parse_fault(text) for text in faults]
-                ),
-                observation=Observation(
-                    progress=progress,
-                    telemetry=str(telemetry or ""),
-                    checkers=checkers,
-                    repeat=shlex.join(["pgm", *sys.argv[1:]]),
-                ),
-            )
+            if is_cut:
+                whole = whole_tree(plans, build_core, seed, load, conditions, repeat)
+                report = run_cut(whole, parts, master, progress)
+            else:
+                observation = Observation(
+                    progress=progress, telemetry=str(telemetry or ""), checkers=checkers, repeat=repeat
+                )
+                report = simulate(
+                    plans, build_core, seed=seed, load=load, conditions=conditions, observation=observation
+                )
     except InvariantBroken as broken:
         _end_broken(broken, seed, as_json=as_json)
     if as_json:

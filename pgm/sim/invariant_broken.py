@@ -15,7 +15,11 @@ class InvariantBroken(AssertionError):
     def __init__(self, seed: int, now_ns: int, node: str, what: str, repeat: str = "") -> None:
         text = f"seed {seed}, at {now_ns / SECOND:.9f} s, node {node}: {what}"
         super().__init__(f"{text}\n  repeat: {repeat}" if repeat else text)
+        self._repeat = repeat
         self.seed = seed
         self.now_ns = now_ns
         self.node = node
         self.what = what
+
+    def __reduce__(self) -> tuple[type[InvariantBroken], tuple[int, int, str, str, str]]:
+        return InvariantBroken, (self.seed, self.now_ns, self.node, self.what, self._repeat)

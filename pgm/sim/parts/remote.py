@@ -1,0 +1,71 @@
+"""Parts in other processes: one end serves a part on a connection, the other end is its link."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import attrs
+
+from pgm.sim.checks.invariants import cheap_checkers
+from pgm.sim.parts.account import PartAccount, Progress
+from pgm.sim.parts.part import Part, PartSetup, Window, WindowResult
+
+
+class Connection(Protocol):
+    """Connection that carries objects in both directions."""
+
+    def send(self, value: Any) -> None:
+        """Send an object."""
+
+    def recv(self) -> Any:
+        """Return the next object."""
+
+
+def serve_part(setup: PartSetup, connection: Connection) -> None:
+    """Run a part by the orders of a connection until the connection ends. An error is sent, and ends the part."""
+    try:
+        part = Part(setup, cheap_checkers())
+        while True:
+            order = connection.recv()
+            if isinstance(order, Window):
+                connection.send(part.run(order))
+            else:
+                connection.send(part.progress() if order == "progress" else part.account())
+    except EOFError:
+        raise
+    except Exception as error:
+        connection.send(error)
+
+
+@attrs.define
+class RemoteLink:
+    """Link to a part in another process. Raises the errors of that part, such as `InvariantBroken`."""
+
+    connection: Connection
+
+    def _answer(self) -> Any:
+        answer = self.connection.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def begin(self, window: Window) -> None:
+        """Let the part run a window."""
+        self.connection.send(window)
+
+    def result(self) -> WindowResult:
+        """Return the result of the window."""
+        answer: WindowResult = self._answer()
+        return answer
+
+    def progress(self) -> Progress:
+        """Return the progress of the part."""
+        self.connection.send("progress")
+        answer: Progress = self._answer()
+        return answer
+
+    def account(self) -> PartAccount:
+        """Return the account of the part."""
+        self.connection.send("account")
+        answer: PartAccount = self._answer()
+        return answer

@@ -1,0 +1,49 @@
+"""Parts of a tree in tasks that run together, with a connection each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deploy.node.roles import build_core
+from pgm.errors import UsageError
+from pgm.sim.invariant_broken import InvariantBroken
+from pgm.sim.load import Load, NetworkConditions
+from pgm.sim.parts.remote import RemoteLink, serve_part
+from pgm.sim.runs.report import parts_of, run_parts, whole_tree
+from pgm.spark.jobs.linked_tasks import LinkedTasks
+from tests.sim.parts.compare import lossy_plans, run_cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE = Path(__file__).parents[3] / "deploy" / "topologies" / "two-subnets.toml"
+
+
+def test_parts_in_tasks_have_the_result_of_one_process(spark: SparkSession) -> None:
+    plans = lossy_plans(FILE, {}, 0.02, 0.01)
+    expected, _ = run_cut(plans, 1, Load(100))
+    whole = whole_tree(plans, build_core, 1, Load(100), NetworkConditions())
+    parts = parts_of(whole, 2)
+    with LinkedTasks(spark, serve_part, parts) as tasks:
+        links = [RemoteLink(connection) for connection in tasks.connections]
+        report = run_parts(whole, links, shared=frozenset(parts[0].shared))
+    del report["events"]
+    assert report == expected
+
+
+def _fail(case: int, connection: Any) -> None:
+    connection.send(InvariantBroken(case, 5, "node", "is wrong", "again"))
+
+
+def test_error_of_a_task_reaches_the_driver_as_it_is(spark: SparkSession) -> None:
+    with LinkedTasks(spark, _fail, [7]) as tasks, pytest.raises(InvariantBroken, match=r"seed 7.*is wrong") as caught:
+        RemoteLink(tasks.connections[0]).progress()
+    assert caught.value.now_ns == 5
+
+
+def test_more_tasks_than_cores_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(UsageError, match="3 tasks must run at the same time"):
+        LinkedTasks(spark, serve_part, [1, 2, 3])
