@@ -11,6 +11,12 @@ class ArchiveError(PgmError):
     code = "PGM-ARCHIVE"
 
 
+class DirectoryGone(ArchiveError):
+    """Directory of an archive that cannot be listed; the message names it."""
+
+    code = "PGM-ARCHIVE-DIRECTORY"
+
+
 class CorruptSegment(ArchiveError):
     """Damaged segment; the message names the file and the octet of the damage."""
 

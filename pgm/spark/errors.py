@@ -24,6 +24,18 @@ class RecorderDown(_CodedError):
     code = "PGM-SPARK-RECORDER"
 
 
+class CertificateRefused(RecorderDown):
+    """Range service whose certificate is refused, or that refuses ours."""
+
+    code = "PGM-SPARK-CERTIFICATE"
+
+
+class TlsMismatch(RecorderDown):
+    """Range service of which one side speaks TLS, and the other plain text."""
+
+    code = "PGM-SPARK-TLS"
+
+
 class RecorderRefused(_CodedError):
     """Range service that answered with an error. `service_code` is the code of that error."""
 
@@ -32,6 +44,12 @@ class RecorderRefused(_CodedError):
     def __init__(self, message: str, *, service_code: str = "", remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.service_code = service_code
+
+
+class DirectoryLost(RecorderRefused):
+    """Range service whose directory is gone."""
+
+    code = "PGM-SPARK-DIRECTORY"
 
 
 class DataLoss(_CodedError):
@@ -50,3 +68,11 @@ class PublishFailed(_CodedError):
     """Rows that could not be published."""
 
     code = "PGM-SPARK-PUBLISH"
+
+
+class QueryFailed(_CodedError):
+    """Query of Spark that ended with an error of this project, whose code it has."""
+
+    def __init__(self, message: str, *, failure: str, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.code = failure

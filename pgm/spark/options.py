@@ -26,6 +26,8 @@ EARLIEST, LATEST = -2, -1  # in the JSON of offsets, as in Kafka
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _US = 1_000_000
 _MS_US = 1000
+_DURATION = re.compile(r"(\d{1,9})(ms|s|m|min|h|d|)")
+_UNIT_S = {"ms": 0.001, "": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # as Spark reads times
 
 VERIFIED = "verified"  # column of a check: whether the source has said the row
 
@@ -79,6 +81,13 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds <= 1e6:
         raise ValueError("the value is no number of seconds, such as 10")
     return seconds
+
+
+def _duration_s(text: str) -> float:
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError("the value is no time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _UNIT_S[found[2]]
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -193,6 +202,9 @@ TABLE = (
     SourceOption("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Alternative: the batch ends before the first row received at that time or later."),
     SourceOption("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether missing or damaged rows end a query with an error. Otherwise the query continues after these rows, and the log has a warning."),
     SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "Largest number of sqns, which are packets, in a micro-batch. The oldest rows of all sessions come first, by receive time ([watermarks](#watermarks))."),
+    SourceOption("maxRowsPerTrigger", "most_rows", (READ,), _count, "all", "Largest number of rows in a micro-batch, before `subjects` are selected. A packet with more rows comes alone. Both limits may be given."),
+    SourceOption("minOffsetsPerTrigger", "least_offsets", (READ,), _count, "none", "A micro-batch waits until that many new sqns are there, `maxTriggerDelay` at most. The first one of a run, and `availableNow`, do not wait."),
+    SourceOption("maxTriggerDelay", "most_delay_s", (READ,), _duration_s, "15m", "Longest time between two micro-batches with `minOffsetsPerTrigger`: `500ms`, `30s`, `15m`, `1h`."),
     SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Smallest number of partitions for all sessions together."),
     SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
     SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
@@ -234,6 +246,9 @@ class SourceOptions:
     ending_us: int | None = None
     fail_on_loss: bool = True
     most_offsets: int | None = None
+    most_rows: int | None = None
+    least_offsets: int | None = None
+    most_delay_s: float = 900.0
     least_partitions: int = 1
     partition_octets: int = 1 << 26
     local_files: bool = True
@@ -280,6 +295,8 @@ def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
             raise BadOption(f"{first}Offsets and {first}Timestamp are both given", remedy="give one of them")
     if values.get("ending") == EARLIEST or EARLIEST in _values(values.get("ending")):
         raise BadOption("endingOffsets cannot be earliest (-2)", remedy="a batch ends at latest (-1) or at an sqn")
+    if values.get("least_offsets", 0) > values.get("most_offsets", 1 << 62):
+        raise BadOption("minOffsetsPerTrigger is above maxOffsetsPerTrigger", remedy="give a lower minimum")
     if "key_file" in values and not {"authority", "tree"} & values.keys():
         raise BadOption(
             "option keys needs signatures, to decrypt proved rows, or mutualTls, to connect",

@@ -22,7 +22,7 @@ from pgm.archive.store.subject_filter import has_losses
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.filters import FilterBounds
 from pgm.spark.options import SourceOptions
-from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, error_from, open_range
+from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, error_from, explained, open_range
 from pgm.spark.sessions import ArchivedSession, SessionReplica
 
 _log = logging.getLogger("pgm.spark")
@@ -271,18 +271,26 @@ class RangeReader:
         if any(isinstance(error, RecorderDown) or error.service_code == BUSY for error in problems.values()):
             if retry.wait():
                 return
-            raise RecorderDown(
-                f"session {self._piece.key} from sqn {self._at} on cannot be read: {messages}",
-                remedy=next(iter(problems.values())).remedy,
+            error = self._reason(problems)
+            raise type(error)(
+                f"session {self._piece.key} from sqn {self._at} on cannot be read: {error.message}", remedy=error.remedy
             )
         first = next(iter(problems.values()))
         if not isinstance(first, RecorderRefused) or first.service_code not in (DROPPED, CORRUPT, "PGM-ARCHIVE"):
-            raise RecorderRefused(messages, service_code=getattr(first, "told", ""), remedy=first.remedy)
+            raise first
         resume_sqns = [int(match[1]) for error in problems.values() if (match := _OLDEST.search(error.message))]
         to = min([sqn for sqn in resume_sqns if sqn > self._at], default=self._piece.end)
         to = min(to, self._piece.end)
         _lose(self._piece.key, self._at, to, self._options, messages)
         self._at = to
+
+    def _reason(self, problems: dict[str, RecorderDown | RecorderRefused]) -> RecorderDown:
+        """Return why a place does not answer, or that all are busy."""
+        for name, error in problems.items():
+            if isinstance(error, RecorderDown):
+                return explained(self._options, name.partition(" ")[0], error)
+        first = next(iter(problems.values()))
+        return RecorderDown(first.message, remedy=first.remedy)
 
 
 def _is_complete(rows: pa.Table, end: int) -> bool:

@@ -18,11 +18,15 @@ import pyarrow.flight as flight
 from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, SessionExtent
 from pgm.archive.session import COMPANIONS
 from pgm.mutual_tls.flight import client_options_of
-from pgm.spark.errors import RecorderDown, RecorderRefused
+from pgm.spark.errors import DirectoryLost, RecorderDown, RecorderRefused
+from pgm.spark.faults.services import fault_of
 from pgm.spark.node_tls import NodeTls
 from pgm.spark.options import SourceOptions
 
 CORRUPT, DROPPED, BUSY = "PGM-ARCHIVE-CORRUPT", "PGM-ARCHIVE-DROPPED", "PGM-ARCHIVE-BUSY"
+DIRECTORY, TOKEN = "PGM-ARCHIVE-DIRECTORY", "PGM-ARCHIVE-TOKEN"
+_REMEDIES = {BUSY: "try again later, or raise archive_client_streams there", TOKEN: "give the right tokenFile"}
+_START = "start it (pgm serve), correct its address, or name one that stands in for it: recorders = A|B"
 _ACTION_S = 10.0  # time limit of a call for holdings
 _READ_S = 3600.0  # time limit of a partition
 _DOWN_S = 1.0  # a service that did not answer is not asked again for this long
@@ -87,27 +91,25 @@ def error_from(location: str, error: Exception) -> RecorderDown | RecorderRefuse
     text = str(error)
     match = _SERVICE_ERROR.search(text)
     if match is not None:
-        remedy = "try again later, or raise archive_client_streams there" if match[1] == BUSY else ""
-        return RecorderRefused(f"{location}: {match[1]}: {match[2]}", service_code=match[1], remedy=remedy)
+        kind = DirectoryLost if match[1] == DIRECTORY else RecorderRefused
+        return kind(f"{location}: {match[1]}: {match[2]}", service_code=match[1], remedy=_REMEDIES.get(match[1], ""))
     first = (text.splitlines() or [type(error).__name__])[0].partition(". gRPC client debug")[0]
     if isinstance(error, (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError)):
         return RecorderRefused(f"{location}: {first}", remedy="give tokenFile")
-    if "handshake failed" in first:
-        return RecorderDown(
-            f"{location} does not answer: {first}",
-            remedy="with mutualTls: the service needs the keys of a node among serviceNodes; otherwise: see tlsRootCerts",
-        )
-    return RecorderDown(
-        f"{location} does not answer: {first}",
-        remedy="start it (pgm serve), correct its address, or name one that stands in for it: recorders = A|B",
-    )
+    return RecorderDown(f"{location} does not answer: {first}", remedy=_START)
+
+
+def explained(options: SourceOptions, location: str, down: RecorderDown) -> RecorderDown:
+    """Return the error of a service that does not answer, with the reason that connections of our own find."""
+    fault = fault_of(location, options.root_certificates, is_mutual=options.node_tls is not None)
+    return down if fault is None else fault
 
 
 def ask(options: SourceOptions, location: str, action: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Perform an action of a service. Raises `RecorderDown`, `RecorderRefused`."""
     until, why = _down.get(location, (0.0, ""))
     if time.monotonic() < until:
-        raise RecorderDown(why, remedy="start it, or name one that stands in for it: recorders = A|B")
+        raise RecorderDown(why, remedy=_START)
     body = json.dumps(asked).encode() if asked else b""
     try:
         bodies = list(
@@ -161,10 +163,8 @@ def survey(options: SourceOptions) -> Survey:
             held = [element for element in wanted if _is_wanted(options, element.holding)]
             return Survey(tuple(held), companions, damage, down)
         if not retry.wait():
-            raise RecorderDown(
-                "; ".join(down[element] for group in failed for element in group),
-                remedy="start it (pgm serve), correct its address, or name one that stands in for it: recorders = A|B",
-            )
+            location = failed[0][0]
+            raise explained(options, location, RecorderDown(down[location], remedy=_START))
 
 
 def _is_wanted(options: SourceOptions, extent: SessionExtent) -> bool:

@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pgm.errors import ProcessError, UsageError
+from pgm.spark.errors import QueryFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Spark's name of an error, such as [FAILED_READ_FILE.NO_HINT], and its meaning.
+_CODED = re.compile(r"\b(PGM-[A-Z]+(?:-[A-Z]+)+): ([^\n]+)(?:\n\s*remedy: ([^\n]+))?")  # an error of this project
+_QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 _MIN_JAVA = 17  # that Spark 4 runs on
 _JAVA_S = 30.0  # time limit for the version of Java, on a busy machine
@@ -92,19 +95,43 @@ def start(
 
 @contextlib.contextmanager
 def told_plainly() -> Iterator[None]:
-    """Reduce a failed job's error to Spark's first line, without the JVM's stack. Raises `ProcessError`."""
+    """Reduce the error of a job or a streaming query to one line and its remedy, without the JVM's stack.
+
+    Inside of the block Spark logs no stack of a streaming query either. Raises `QueryFailed` with the code of an error of
+    this project, `ProcessError` for others.
+    """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with _no_stacks():
+            yield
     except (Py4JJavaError, PySparkException) as error:
         text = str(error)
+        coded = _CODED.search(text)
+        if coded is not None:
+            raise QueryFailed(coded[2], failure=coded[1], remedy=coded[3] or "") from None
         condition = _CONDITION.search(text)
         raise ProcessError(
             f"Spark cannot do this: {condition[0] if condition else text.partition(os.linesep)[0]}",
             remedy="a file named here is incomplete or no telemetry: remove it",
         ) from error
+
+
+@contextlib.contextmanager
+def _no_stacks() -> Iterator[None]:
+    """Turn off the log of failing streaming queries for a block, in which their errors are raised anyway."""
+    spark = running()
+    if spark is None:
+        yield
+        return
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001  # no other way to it
+    level = log4j.LogManager.getLogger(_QUERY_LOGGER).getLevel()
+    log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, log4j.Level.OFF)
+    try:
+        yield
+    finally:
+        log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, level)
 
 
 def require_java() -> None:

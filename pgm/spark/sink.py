@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISH
 from pgm.spark.errors import BadOption, PublishFailed, RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
-from pgm.spark.recorders import RetrySchedule, call_options, client_of, error_from
+from pgm.spark.recorders import RetrySchedule, call_options, client_of, error_from, explained
 
 _SCHEMA = pa.schema([("value", pa.binary())])
 _WRITE_S = 3600.0  # time limit of a partition or a batch
@@ -71,8 +71,7 @@ class _Publisher:
             if put_stream is not None:
                 put_stream.close()
         except (pa.ArrowException, OSError) as error:
-            failure = error_from(self.location, error)
-            raise PublishFailed(failure.message, remedy=failure.remedy) from None
+            raise self._failure(error_from(self.location, error)) from None
         return rows
 
     def publish(self, messages: Iterable[WriterCommitMessage | None], writer: str, batch: int) -> None:
@@ -93,9 +92,14 @@ class _Publisher:
                 return
             except RecorderDown as error:
                 if not retry.wait():
-                    raise PublishFailed(error.message, remedy=error.remedy) from None
+                    raise self._failure(error) from None
             except RecorderRefused as error:
-                raise PublishFailed(error.message, remedy=error.remedy) from None
+                raise self._failure(error) from None
+
+    def _failure(self, error: RecorderDown | RecorderRefused) -> PublishFailed:
+        if isinstance(error, RecorderDown):
+            error = explained(self.options, self.location, error)
+        return PublishFailed(error.message, remedy=error.remedy)
 
     def discard(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """Discard the attempts of all tasks. If the call fails, the service drops the attempts after a while."""

@@ -22,18 +22,26 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA
 from pgm.spark.decode.columns import decoded_schema, schema_text
 from pgm.spark.decode.rows import VALUE, decoded_batches
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
+from pgm.spark.faults.worker import end_quietly, plain_errors
 from pgm.spark.filters import FilterBounds, bounds_of
 from pgm.spark.offsets import narrowed, spans_of, starts_of
 from pgm.spark.offsets.next_batch import advanced
 from pgm.spark.offsets.received_times import ReceivedTimes
 from pgm.spark.offsets.time_order import ReadLimits
+from pgm.spark.offsets.trigger_hold import TriggerHold, sqns_ahead
 from pgm.spark.options import READ, VERIFIED, WRITE, SourceOptions, read_options
 from pgm.spark.ranges import RangePiece, SessionSpan, pieces_of
 from pgm.spark.recorders import survey
@@ -57,6 +65,7 @@ class PgmDataSource(DataSource):
         """Return the name of the format."""
         return "pgm"
 
+    @plain_errors()
     def schema(self) -> StructType | str:
         """Return the chosen columns, with the types of the archive's rows, and the fields of values. Raises `BadOption`."""
         options = read_options(self.options, READ)
@@ -75,6 +84,7 @@ class PgmDataSource(DataSource):
         columns = _columns_of(StructType(of_rows))
         return attrs.evolve(options, columns=tuple(dict.fromkeys((*columns, VALUE))), decoded=decoded)
 
+    @plain_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of a batch."""
         options = read_options(self.options, READ)
@@ -82,16 +92,19 @@ class PgmDataSource(DataSource):
             return SessionTableReader(options)
         return PgmReader(self._reading(schema))
 
+    @plain_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return a reader of a stream. Raises `BadOption`."""
         if read_options(self.options, READ).of_sessions:
             raise BadOption("the table of sessions is no stream", remedy="read it as a batch: spark.read")
         return PgmStreamReader(self._reading(schema))
 
+    @plain_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that publishes a batch once."""
         return BatchWriter(read_options(self.options, WRITE), schema)
 
+    @plain_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Return a writer that publishes micro-batches."""
         return StreamWriter(read_options(self.options, WRITE), schema)
@@ -136,6 +149,7 @@ class PgmReader(DataSourceReader):
         self._options = attrs.evolve(self._options, bounds=bounds)
         return filters
 
+    @plain_errors()
     def partitions(self) -> list[InputPartition]:
         """Return the partitions. Raises `BadOption`, `DataLoss`, `NoReplicas`, `RecorderDown`, `RecorderRefused`."""
         sessions = sessions_of(survey(self._options), self._options)
@@ -146,7 +160,8 @@ class PgmReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; none for a foreign partition."""
         if isinstance(partition, RangePiece):
-            yield from _batches(partition, self._options)
+            with plain_errors():
+                yield from _batches(partition, self._options)
 
 
 class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -159,6 +174,7 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._surveyed_at = 0.0
         self._targets: dict[str, int] | None = None
         self._ended: dict[str, int] = {}  # end of each session that was seen to end
+        self._hold = TriggerHold(options.least_offsets, options.most_delay_s)
 
     def _survey(self, *, is_fresh: bool = False) -> dict[str, ArchivedSession]:
         now = time.monotonic()
@@ -170,33 +186,49 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._surveyed_at = time.monotonic()
         return self._sessions
 
+    @plain_errors()
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as below
         """Return the offsets of a new query."""
         sessions = proven_sessions(self._survey(is_fresh=True), self._options)
         return dict(sorted(starts_of(sessions, self._options).items()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a micro-batch, from maxOffsetsPerTrigger."""
-        limit = self._options.most_offsets
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Return the limit of a micro-batch in sqns. Spark has no limit for two units; the reader knows the others."""
+        options = self._options
+        most = options.most_rows if options.most_offsets is None else options.most_offsets
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if options.least_offsets is None else ReadMinRows(options.least_offsets)
 
+    @plain_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Store the present ends, at which the query will end."""
         proven = proven_sessions(self._survey(is_fresh=True), self._options)
         self._targets = {key: session.next_sqn for key, session in proven.items()}
 
+    @plain_errors()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return the end of the next micro-batch."""
         sessions = self._survey()
         kept = self._without_gone(start, sessions)
         sessions = proven_sessions(sessions, self._options)
-        limits = ReadLimits(limit.max_rows) if isinstance(limit, ReadMaxRows) else ReadLimits()
+        has_limits = not isinstance(limit, ReadAllAvailable)
+        is_held = has_limits and self._hold.holds(sqns_ahead(kept, sessions), time.monotonic())
+        if is_held and self._targets is None:
+            return start
+        limits = self._limits(limit) if has_limits else ReadLimits()
         return advanced(kept, sessions, limits, self._targets, ReceivedTimes(self._options).cut)
+
+    def _limits(self, limit: ReadLimit) -> ReadLimits:
+        rows = self._options.most_rows
+        sqns = limit.max_rows if isinstance(limit, ReadMaxRows) and rows is None else self._options.most_offsets
+        return ReadLimits(sqns, rows)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         """Return the present ends, for monitoring."""
         return {key: session.next_sqn for key, session in self._sessions.items()}
 
+    @plain_errors()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the partitions of a micro-batch. Raises `DataLoss`."""
         sessions = self._survey()
@@ -214,7 +246,12 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         if isinstance(partition, RangePiece):
-            yield from _batches(partition, self._options)
+            with plain_errors():
+                yield from _batches(partition, self._options)
+
+    def stop(self) -> None:
+        """End with the query."""
+        end_quietly()
 
     def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
         """Return the offsets of sessions still held. A session no longer held must have been read completely."""

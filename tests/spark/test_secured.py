@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import attrs
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,41 +24,20 @@ from pgm.spark.errors import PublishFailed, RecorderDown, RecorderRefused
 from pgm.spark.sink import StagedBatch
 from pgm.spark.source import PgmDataSource
 from tests.spark.support.archives import archive, at, served, session
+from tests.spark.support.authority import Authority, made_authority
 from tests.unit.archive.makers import TSI_TEXT, messages
 from tests.unit.mutual_tls.parties import forest, keys
 
 _TOKEN = "a long random word"
 
 
-@attrs.frozen
-class _Keys:
-    """Certificate authority, and the certificate and key of a service."""
-
-    authority: Path
-    certificate: bytes
-    key: bytes
-
-
 @pytest.fixture(scope="module", name="authority")
-def _authority(tmp_path_factory: pytest.TempPathFactory) -> _Keys:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl: apt-get install openssl")
-    folder = tmp_path_factory.mktemp("keys")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    openssl("req", "-x509", *new, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
-    (folder / "names").write_text("subjectAltName = IP:127.0.0.1\n")
-    openssl("req", *new, "-subj", "/CN=service", "-keyout", "service.key", "-out", "service.csr")
-    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
-    openssl("x509", "-req", "-in", "service.csr", *signed, "-out", "service.pem")
-    return _Keys(folder / "ca.pem", (folder / "service.pem").read_bytes(), (folder / "service.key").read_bytes())
+def _authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return made_authority(tmp_path_factory.mktemp("keys"))
 
 
 @contextmanager
-def _secured(authority: _Keys, directory: Path, sent: list[bytes]) -> Iterator[str]:
+def _secured(authority: Authority, directory: Path, sent: list[bytes]) -> Iterator[str]:
     service = RangeService(
         Archives(directory),
         "grpc+tls://127.0.0.1:0",
@@ -75,14 +51,14 @@ def _secured(authority: _Keys, directory: Path, sent: list[bytes]) -> Iterator[s
         service.end()
 
 
-def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Path, authority: _Keys) -> None:
+def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Path, authority: Authority) -> None:
     register(spark)
     archive(tmp_path / "a", [messages(0, 500)])
     (tmp_path / "token").write_text(_TOKEN + "\n")
     (tmp_path / "wrong").write_text("guessed")
     sent: list[bytes] = []
     with _secured(authority, tmp_path, sent) as where:
-        good = {"recorders": where, "tlsRootCerts": str(authority.authority), "tokenFile": str(tmp_path / "token")}
+        good = {"recorders": where, "tlsRootCerts": str(authority.file), "tokenFile": str(tmp_path / "token")}
         sending = good | {"localFiles": "false"}
         for options in (good, sending):
             rows = spark.read.format("pgm").options(**options).option("columns", "sqn,value").load()
@@ -126,7 +102,10 @@ def test_source_over_mutual_tls(spark: SparkSession, tmp_path: Path) -> None:
         assert keys(2).public.ed25519 in octets, "the keys of the service"
         assert keys(1).public.ed25519 not in octets, "no keys of other nodes"
         assert keys(3).secret_octets()[:32] not in octets, "no private keys"
-        cases = (({"keys": other}, r"PGM-PEER: desk-2 \(keys"), ({"serviceNodes": "exchange"}, "handshake failed"))
+        cases = (
+            ({"keys": other}, r"PGM-PEER: desk-2 \(keys"),
+            ({"serviceNodes": "exchange"}, "refuses the keys of the other"),
+        )
         for wrong, says in cases:
             with pytest.raises((RecorderDown, RecorderRefused), match=says):
                 PgmDataSource(good | wrong | {"retrySeconds": "0"}).reader(rows.schema).partitions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, UnknownSession
+from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, DirectoryGone, UnknownSession
 from pgm.archive.requests import RangeRequest, SessionExtent
 from pgm.archive.store.committed import NAME
 from pgm.archive.store.index import SessionEntries
@@ -15,6 +15,10 @@ from pgm.archive.store.segment import SUFFIX
 
 def _is_archive(directory: Path) -> bool:
     return (directory / NAME).exists() or any(path.suffix == SUFFIX for path in directory.iterdir())
+
+
+def _folders(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if path.is_dir()]
 
 
 class Archives:
@@ -46,12 +50,16 @@ class Archives:
     def refresh(self) -> bool:
         """Read the changes since the last call; return whether there were any. Raises `ArchiveError`."""
         with self._lock:
-            # A service may start before the recorder has written its first file.
-            self._is_single = self._is_single or (not self._readers and _is_archive(self.directory))
-            directories = (
-                [self.directory] if self._is_single else [path for path in self.directory.iterdir() if path.is_dir()]
-            )
-            new = [path for path in directories if path not in self._readers and _is_archive(path)]
+            try:
+                # A service may start before the recorder has written its first file.
+                self._is_single = self._is_single or (not self._readers and _is_archive(self.directory))
+                directories = [self.directory] if self._is_single else _folders(self.directory)
+                new = [path for path in directories if path not in self._readers and _is_archive(path)]
+            except OSError as error:
+                raise DirectoryGone(
+                    f"the directory {self.directory} cannot be read: {error.strerror}",
+                    remedy="mount or restore it, or serve another one",
+                ) from None
             for path in new:
                 self._readers[path] = ArchiveReader(path)
             readers = list(self._readers.values())

@@ -20,7 +20,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
+from pgm.archive.errors import ArchiveError, CorruptSegment, DirectoryGone, SchemaTooNew
 from pgm.archive.session import MESSAGES, RecordedSession
 from pgm.archive.store.schema import EARLIER_SCHEMA, STORED_SCHEMA, VERSION, check_version, completed
 from pgm.crc32 import crc32
@@ -76,11 +76,11 @@ def path_of(directory: Path, number: int) -> Path:
 
 
 def numbers_in(directory: Path) -> list[int]:
-    """Return the segments of an archive, oldest first. Raises `ArchiveError`."""
+    """Return the segments of an archive, oldest first. Raises `DirectoryGone`."""
     try:
         names = [path.stem for path in directory.iterdir() if path.suffix == SUFFIX]
     except OSError as error:
-        raise ArchiveError(f"{directory}: {error.strerror}", remedy="name the directory of an archive") from None
+        raise DirectoryGone(f"{directory}: {error.strerror}", remedy="name the directory of an archive") from None
     return sorted(int(name) for name in names if name.isdigit())
 
 
