@@ -7,7 +7,8 @@ sent twice. `fleet_tables` keeps tables of the events of all nodes.
 
 from pgm.spark.duplicate_rows import without_repeats
 from pgm.spark.fleet.tables import fleet_tables
+from pgm.spark.progress import observed, progress_of
 from pgm.spark.register import register
 from pgm.spark.session import start, told_plainly
 
-__all__ = ["fleet_tables", "register", "start", "told_plainly", "without_repeats"]
+__all__ = ["fleet_tables", "observed", "progress_of", "register", "start", "told_plainly", "without_repeats"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -43,6 +44,7 @@ from pgm.spark.offsets.received_times import ReceivedTimes
 from pgm.spark.offsets.time_order import ReadLimits
 from pgm.spark.offsets.trigger_hold import TriggerHold, sqns_ahead
 from pgm.spark.options import READ, VERIFIED, WRITE, SourceOptions, read_options
+from pgm.spark.progress.source_state import STATE, SourceState, state_of
 from pgm.spark.ranges import RangePiece, SessionSpan, pieces_of
 from pgm.spark.recorders import survey
 from pgm.spark.session_table import SESSIONS_SCHEMA, SessionTableReader
@@ -174,6 +176,7 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._surveyed_at = 0.0
         self._targets: dict[str, int] | None = None
         self._ended: dict[str, int] = {}  # end of each session that was seen to end
+        self._state: SourceState | None = None  # of the micro-batch that begins
         self._hold = TriggerHold(options.least_offsets, options.most_delay_s)
 
     def _survey(self, *, is_fresh: bool = False) -> dict[str, ArchivedSession]:
@@ -217,16 +220,19 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_held and self._targets is None:
             return start
         limits = self._limits(limit) if has_limits else ReadLimits()
-        return advanced(kept, sessions, limits, self._targets, ReceivedTimes(self._options).cut)
+        batch = advanced(kept, sessions, limits, self._targets, ReceivedTimes(self._options).cut)
+        self._state = state_of(self._options, self._sessions, start, batch.offsets, batch.reached_us)
+        return batch.offsets
 
     def _limits(self, limit: ReadLimit) -> ReadLimits:
         rows = self._options.most_rows
         sqns = limit.max_rows if isinstance(limit, ReadMaxRows) and rows is None else self._options.most_offsets
         return ReadLimits(sqns, rows)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        """Return the present ends, for monitoring."""
-        return {key: session.next_sqn for key, session in self._sessions.items()}
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the present ends and the figures of `pgm.spark.progress`, for monitoring."""
+        state = {} if self._state is None else {STATE: self._state.as_json()}
+        return {key: session.next_sqn for key, session in self._sessions.items()} | state
 
     @plain_errors()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

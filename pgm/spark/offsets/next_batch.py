@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import attrs
+
 from pgm.spark.offsets.received_times import Spans
-from pgm.spark.offsets.time_order import ReadLimits
+from pgm.spark.offsets.time_order import ReadLimits, TimeCut
 from pgm.spark.ranges import SessionSpan
 from pgm.spark.sessions import ArchivedSession
 
-TimeCut = Callable[[Spans, ReadLimits, int | None], dict[str, int]]
+Cutter = Callable[[Spans, ReadLimits, int | None], TimeCut]
+
+
+@attrs.frozen
+class NextBatch:
+    """Offsets of a micro-batch, and the receive time of its newest row; None if it takes all rows that are held."""
+
+    offsets: dict[str, int]
+    reached_us: int | None = None
 
 
 def advanced(
@@ -17,9 +27,9 @@ def advanced(
     sessions: Mapping[str, ArchivedSession],
     limits: ReadLimits,
     targets: Mapping[str, int] | None,
-    cut: TimeCut,
-) -> dict[str, int]:
-    """Return the offsets of the next micro-batch, not below `start`, within the limits, and not beyond `targets`.
+    cut: Cutter,
+) -> NextBatch:
+    """Return the next micro-batch: its offsets are not below `start`, within the limits, and not beyond `targets`.
 
     No row that is left was received before a row that is taken, so no watermark runs ahead of the rest. `cut` finds the
     ends by time; it is asked only if not all rows are taken.
@@ -44,9 +54,9 @@ def advanced(
     until_us = min(entries_us, default=None)
     if _take_all(spans, limits, until_us):
         offsets.update({key: span.end for key, span in spans.items()})
-    else:
-        offsets.update(cut(spans, limits, until_us))
-    return dict(sorted(offsets.items()))
+        return NextBatch(dict(sorted(offsets.items())), until_us)
+    found = cut(spans, limits, until_us)
+    return NextBatch(dict(sorted((offsets | found.ends).items())), found.reached_us)
 
 
 def _take_all(spans: Spans, limits: ReadLimits, until_us: int | None) -> bool:

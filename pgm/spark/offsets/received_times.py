@@ -13,7 +13,7 @@ import pyarrow as pa
 from pgm.archive.requests import ACTION_BLOCKS, RangeRequest
 from pgm.spark.errors import RecorderDown
 from pgm.spark.filters import FilterBounds
-from pgm.spark.offsets.time_order import PacketTimes, ReadLimits, TimedBlock, cut_by_time
+from pgm.spark.offsets.time_order import PacketTimes, ReadLimits, TimeCut, TimedBlock, cut_by_time
 from pgm.spark.options import SourceOptions
 from pgm.spark.ranges import RangeReader, SessionSpan, pieces_of
 from pgm.spark.recorders import ask
@@ -45,8 +45,8 @@ class ReceivedTimes:
             options, columns=_COLUMNS, subjects=None, bounds=FilterBounds(), least_partitions=1
         )
 
-    def cut(self, spans: Spans, limits: ReadLimits, until_us: int | None) -> dict[str, int]:
-        """Return the ends of the next rows of several sessions in the order of time, by session.
+    def cut(self, spans: Spans, limits: ReadLimits, until_us: int | None) -> TimeCut:
+        """Return the ends of the next rows of several sessions in the order of time.
 
         Raises `DataLoss`, `RecorderDown`, `RecorderRefused`.
         """
@@ -56,7 +56,8 @@ class ReceivedTimes:
         def packets_of(block: TimedBlock) -> PacketTimes:
             return self._packets_of(spans[block.key], block)
 
-        return cut_by_time(listed.blocks, limits, listed.until_us, packets_of) | listed.free
+        found = cut_by_time(listed.blocks, limits, listed.until_us, packets_of)
+        return attrs.evolve(found, ends=found.ends | listed.free)
 
     def _blocks(self, spans: Spans, limits: ReadLimits) -> _BlockList:
         """Ask one place of each session; other places stand in for one that is down."""

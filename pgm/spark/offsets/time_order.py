@@ -56,13 +56,21 @@ class ReadLimits:
         return np.array([_UNLIMITED if one is None else one for one in (self.sqns, self.rows)], np.int64)
 
 
+@attrs.frozen
+class TimeCut:
+    """Sqn behind the last taken one by session, and the receive time of the newest row that is taken, approximately."""
+
+    ends: dict[str, int]
+    reached_us: int
+
+
 PacketReads = Callable[[TimedBlock], PacketTimes]
 
 
 def cut_by_time(
     blocks: Sequence[TimedBlock], limits: ReadLimits, until_us: int | None, packets_of: PacketReads
-) -> dict[str, int]:
-    """Return the sqn behind the last taken one of each session of which rows are taken.
+) -> TimeCut:
+    """Return the ends of the rows that come first.
 
     Rows received after `until_us` are left. The limits hold, but at least one sqn is taken. The blocks of a session
     follow each other in sqns and in times.
@@ -82,10 +90,10 @@ def cut_by_time(
         at += 1
         if pool.is_empty and limits.rows is None and block.high_us <= _next_time(waiting, at, bound):
             taken.add_part(block)  # no packet of another session comes between
-            return taken.ends
+            return TimeCut(taken.ends, taken.reached_us)
         pool.add(block, packets_of(block))
     pool.cut(taken, _next_time(waiting, at, bound))
-    return taken.ends
+    return TimeCut(taken.ends, taken.reached_us)
 
 
 def _next_time(waiting: Sequence[TimedBlock], at: int, bound: int) -> int:
@@ -109,16 +117,20 @@ class _Taken:
 
     room: Numbers
     ends: dict[str, int] = attrs.field(factory=dict)
+    reached_us: int = 0
 
     def add(self, block: TimedBlock) -> None:
         self.room = self.room - np.array((block.end - block.first, block.rows))
         self.ends[block.key] = block.end
+        self.reached_us = max(self.reached_us, block.high_us)
 
     def add_part(self, block: TimedBlock) -> None:
         """Take the first sqns of a block, as far as there is room; one at least if nothing is taken so far."""
         sqns = int(self.room[0]) or (0 if self.ends else 1)
         if sqns:
-            self.ends[block.key] = min(block.end, block.first + sqns)
+            end = self.ends[block.key] = min(block.end, block.first + sqns)
+            share = (end - block.first) / (block.end - block.first)
+            self.reached_us = max(self.reached_us, block.low_us + int(share * (block.high_us - block.low_us)))
 
 
 class _Pool:
@@ -167,6 +179,8 @@ class _Pool:
             ends = (sqns + counts)[:fitting][owners[:fitting] == number]
             if len(ends):
                 taken.ends[key] = int(ends[-1])
+        if fitting:
+            taken.reached_us = max(taken.reached_us, int(times[fitting - 1]))
         if fitting < most:
             left = taken.room - (had[:, fitting - 1] if fitting else 0)
             part = min(int(left[0]), int(counts[fitting]) - 1) if left[1] > 0 else 0

@@ -45,7 +45,7 @@ def run(recorders: str, folder: Path, most_offsets: str) -> None:
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     dropped = [one.numRowsDroppedByWatermark for step in query.recentProgress for one in step.stateOperators]
-    print(json.dumps({"micro_batches": len(query.recentProgress), "dropped": sum(dropped)}), flush=True)
+    print(json.dumps({"dropped": sum(dropped)}), flush=True)
     spark.stop()
 
 

@@ -73,7 +73,10 @@ def _cut(all_of: Sequence[DrawnSession], at: dict[str, int], limits: ReadLimits,
     def packets_of(block: TimedBlock) -> PacketTimes:
         return by_key[block.key].packets(block.first, block.end)
 
-    return cut_by_time(blocks, limits, until, packets_of)
+    found = cut_by_time(blocks, limits, until, packets_of)
+    begun = [block for block in blocks if block.first < found.ends.get(block.key, 0)]
+    assert not begun or found.reached_us <= max(block.high_us for block in begun)
+    return found.ends
 
 
 @given(sessions(), st.integers(1, 30) | st.none(), st.integers(1, 30) | st.none())
@@ -122,7 +125,7 @@ def test_an_overlap_of_two_sessions_alone_is_read() -> None:
     def refuse(block: TimedBlock) -> PacketTimes:
         raise AssertionError(block)
 
-    assert cut_by_time(blocks, ReadLimits(4250), None, refuse) == {"a": 4250}
+    assert cut_by_time(blocks, ReadLimits(4250), None, refuse).ends == {"a": 4250}
     read = []
 
     def packets_of(block: TimedBlock) -> PacketTimes:
@@ -133,7 +136,7 @@ def test_an_overlap_of_two_sessions_alone_is_read() -> None:
         )
 
     both = [*blocks, *(attrs.evolve(one, key="b", low_us=one.low_us + 5, high_us=one.high_us + 5) for one in blocks)]
-    ends = cut_by_time(both, ReadLimits(8000), None, packets_of)
+    ends = cut_by_time(both, ReadLimits(8000), None, packets_of).ends
     assert sum(ends.values()) == 8000
     assert abs(ends["a"] - ends["b"]) < 100
     assert len(read) <= 4
