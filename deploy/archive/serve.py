@@ -28,6 +28,8 @@ from pgm.topology.node_plan import Role
 from pgm.topology.url import is_url
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pgm.archive.service.collection import Archives
     from pgm.archive.service.publications import PublicationTarget
     from pgm.mutual_tls.gate import PeerGate
@@ -227,14 +229,18 @@ def _target(stack: ExitStack, options: dict[str, Any], directory: Path) -> Publi
     name = stream_of(plan, options["publish_stream"]).name
     source = stack.enter_context(blocking.open_source(plan, stream=name))
 
-    def publish(stream: str, values: Sequence[bytes]) -> None:
+    def publish(stream: str, rows: pa.Table) -> None:
         if stream not in ("", name) and not is_url(topology):  # the stream of an address has no name
             raise BadRequest(f"{stream!r} is not published here", remedy=f"put into {name!r}")
-        if values:
-            source.send_batch(list(values))
+        if len(rows):
+            subject, to = (
+                None if column.null_count == len(rows) else column for column in (rows["subject"], rows["to"])
+            )
+            source.send_batch(rows["value"], subject=subject, to=to)
 
     def where() -> tuple[str, int]:
         source.flush()
         return tsi_text(source.tsi), source.next_sqn
 
-    return PublicationTarget(publish, options["publish_state"] or directory / "published.json", where)
+    state = options["publish_state"] or directory / "published.json"
+    return PublicationTarget(publish, state, where, stream_of(plan, name).framing == "batch")

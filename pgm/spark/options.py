@@ -215,6 +215,7 @@ TABLE = (
     SourceOption("proofSeconds", "proof_s", (READ,), _seconds, "10", "Time for which the newest rows wait for their proofs, with `signatures`. Older rows come without."),
     SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "Time in which calls are repeated to a service that does not answer or has too many readers, if no other service has the rows."),
     SourceOption("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
+    SourceOption("encode", "encoded", (WRITE,), _codec, "none", "Codec that makes the values of all columns but `subject` and `to`: `cbor` or `json`, a value for each row, or `arrow`, a value for successive rows with the same names."),
     SourceOption("writerId", "writer", (WRITE,), _text, "the query's id", "Name that identifies the batches of a query. The id of a streaming query stays with its checkpoint."),
 )
 # fmt: on
@@ -239,6 +240,7 @@ class SourceOptions:
     columns: tuple[str, ...] = COLUMN_NAMES
     payload: bool = True
     values: ValueFields | None = None
+    encoded: ValueCodec | None = None
     decoded: DecodedSchema | None = None  # by the schema of the query
     starting: Offsets = EARLIEST
     starting_us: int | None = None

@@ -15,11 +15,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISH
+from pgm.errors import UsageError
+from pgm.messages.typed.fields import NAMES
 from pgm.spark.errors import BadOption, PublishFailed, RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
 from pgm.spark.recorders import RetrySchedule, call_options, client_of, error_from, explained
 
-_SCHEMA = pa.schema([("value", pa.binary())])
+_VALUE = "value"
 _WRITE_S = 3600.0  # time limit of a partition or a batch
 
 
@@ -38,6 +40,7 @@ class _Publisher:
     """Common part of batches and streams."""
 
     options: SourceOptions
+    schema: pa.Schema  # of the rows that are put
 
     @property
     def location(self) -> str:
@@ -59,20 +62,33 @@ class _Publisher:
                 if not batch.num_rows:
                     continue
                 if put_stream is None:
+                    command: dict[str, Any] = {"attempt": attempt}
+                    if self.schema.names != [_VALUE]:  # an earlier service would lose the others, and refuses this key
+                        command["columns"] = self.schema.names
                     put_stream, _ = client_of(self.options, self.location).do_put(
-                        flight.FlightDescriptor.for_command(json.dumps({"attempt": attempt}).encode()),
-                        _SCHEMA,
+                        flight.FlightDescriptor.for_command(json.dumps(command).encode()),
+                        self.schema,
                         call_options(self.options, _WRITE_S),
                     )
-                put_stream.write_batch(
-                    pa.RecordBatch.from_arrays([batch.column("value").cast(pa.binary())], schema=_SCHEMA)
-                )
-                rows += batch.num_rows
+                put = self._rows_of(batch)
+                put_stream.write_table(put)
+                rows += len(put)
             if put_stream is not None:
                 put_stream.close()
         except (pa.ArrowException, OSError) as error:
             raise self._failure(error_from(self.location, error)) from None
         return rows
+
+    def _rows_of(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return the rows to put. Raises `PublishFailed` for a value that its codec does not know."""
+        if self.options.encoded is None:
+            return pa.Table.from_batches([batch.select(self.schema.names)]).cast(self.schema)
+        from pgm.messages.typed.encoder import encoded_rows  # executors need its packages only here
+
+        try:
+            return encoded_rows(batch, self.options.encoded).select(self.schema.names).cast(self.schema)
+        except UsageError as error:
+            raise PublishFailed(f"option encode: {error.message}", remedy=error.remedy) from None
 
     def publish(self, messages: Iterable[WriterCommitMessage | None], writer: str, batch: int) -> None:
         """Publish the attempts of all tasks, once. Raises `PublishFailed`."""
@@ -127,12 +143,22 @@ def _publisher(options: SourceOptions, schema: StructType) -> _Publisher:
     if len(options.locations) != 1:
         raise BadOption("rows are published by one range service", remedy="give one address in recorders")
     names = schema.fieldNames()
-    if names != ["value"] or not isinstance(schema["value"].dataType, (BinaryType, StringType)):
+    given = [name for name in NAMES if name in names]
+    others = [name for name in names if name not in given]
+    is_value = others == [_VALUE] and isinstance(schema[_VALUE].dataType, (BinaryType, StringType))
+    if not (is_value if options.encoded is None else others):
         raise BadOption(
-            f"rows to be published have one column, value, binary or text; these have {', '.join(names)}",
-            remedy='select it: df.select("value"), without losses: where("lost IS NULL")',
+            f"rows to be published have the column value, binary or text, and may have subject and to; these have {', '.join(names)}",
+            remedy='select them: df.select("value", "subject"), without losses: where("lost IS NULL"). Or make values of all other '
+            'columns: option("encode", "cbor")',
         )
-    return _Publisher(options)
+    for name in given:
+        if not isinstance(schema[name].dataType, StringType):
+            raise BadOption(
+                f"the column {name} is {schema[name].dataType.simpleString()}, no text",
+                remedy=f"cast it: {name} is text, or null for none",
+            )
+    return _Publisher(options, pa.schema([(_VALUE, pa.binary()), *((name, pa.string()) for name in given)]))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

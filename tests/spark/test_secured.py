@@ -43,7 +43,7 @@ def _secured(authority: Authority, directory: Path, sent: list[bytes]) -> Iterat
         "grpc+tls://127.0.0.1:0",
         Parameters(),
         access=ServiceAccess(certificate=(authority.certificate, authority.key), token=_TOKEN),
-        target=PublicationTarget(lambda _, values: sent.extend(values), directory / "published.json"),
+        target=PublicationTarget(lambda _, rows: sent.extend(rows["value"].to_pylist()), directory / "published.json"),
     )
     try:
         yield f"grpc+tls://127.0.0.1:{service.port}"

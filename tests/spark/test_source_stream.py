@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -140,9 +141,9 @@ def sink(tmp_path: Path) -> Iterator[tuple[str, list[bytes]]]:
     (tmp_path / "empty").mkdir()
     sent: list[bytes] = []
 
-    def publish(stream: str, values: object) -> None:
+    def publish(stream: str, rows: pa.Table) -> None:
         assert stream == "quotes"
-        sent.extend(values)  # type: ignore[call-overload]
+        sent.extend(rows["value"].to_pylist())
 
     with served(tmp_path / "empty", target=PublicationTarget(publish, tmp_path / "published.json")) as service:
         yield at(service), sent
@@ -178,7 +179,7 @@ def test_rows_that_cannot_be_published(spark_pgm: SparkSession, tmp_path: Path) 
     (tmp_path / "empty").mkdir()
     with served(tmp_path / "empty") as service:
         two = spark_pgm.createDataFrame([(1, "x")], "sqn INT, value STRING")
-        with pytest.raises(Exception, match=r"(?s)PGM-SPARK-OPTION.*one column, value.*sqn, value"):
+        with pytest.raises(Exception, match=r"(?s)PGM-SPARK-OPTION.*the column value.*sqn, value.*encode"):
             two.write.format("pgm").mode("append").save(at(service))
         with pytest.raises(Exception, match=r"(?s)PGM-SPARK-PUBLISH.*this service does not publish"):
             two.select("value").write.format("pgm").mode("append").save(at(service))

@@ -17,6 +17,9 @@ import pyarrow as pa
 from pgm.archive.errors import ArchiveError
 from pgm.own_files import sync_folder
 
+# Rows that are published: a message, and its subject and destination node, or null.
+PUBLISHED = pa.schema([("value", pa.binary()), ("subject", pa.string()), ("to", pa.string())])
+
 _DESCRIPTION = b"pgm.batch"
 _REMEDY = "make room, or choose another file with --publish-state"
 
@@ -38,8 +41,17 @@ class PendingPublication:
     writer: str
     batch: int
     stream: str
-    values: pa.ChunkedArray
+    rows: pa.Table  # of `PUBLISHED`
     last: PublicationStep | None
+
+
+def completed_rows(rows: pa.Table) -> pa.Table:
+    """Return rows of the columns that are published, null where they are missing."""
+    columns = [
+        rows.column(field.name) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
+        for field in PUBLISHED
+    ]
+    return pa.Table.from_arrays(columns, schema=PUBLISHED)
 
 
 class PublicationJournal:
@@ -50,18 +62,17 @@ class PublicationJournal:
         self._steps = rows.with_name(rows.name + ".steps")
         self._fd: int | None = None
 
-    def begin(self, writer: str, batch: int, stream: str, values: pa.ChunkedArray) -> None:
+    def begin(self, writer: str, batch: int, stream: str, rows: pa.Table) -> None:
         """Store the rows of a batch; from now on the batch will be published in any case."""
         description = json.dumps({"writer": writer, "batch": batch, "stream": stream}).encode()
-        schema = pa.schema([("value", pa.binary())], {_DESCRIPTION: description})
+        schema = PUBLISHED.with_metadata({_DESCRIPTION: description})
         new = self._rows.with_name(self._rows.name + ".new")
         try:
             self._close()
             self._steps.unlink(missing_ok=True)
             with new.open("wb") as file:
                 with pa.ipc.new_stream(file, schema) as stream_writer:
-                    for chunk in values.chunks:
-                        stream_writer.write_batch(pa.RecordBatch.from_arrays([chunk], schema=schema))
+                    stream_writer.write_table(rows.replace_schema_metadata(schema.metadata))
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._rows)
@@ -100,9 +111,8 @@ class PublicationJournal:
             lines = self._steps.read_bytes().split(b"\n")[:-1] if self._steps.exists() else []
             # an incomplete last line was never acted upon
             last = PublicationStep(**json.loads(lines[-1])) if lines else None
-            return PendingPublication(
-                description["writer"], description["batch"], description["stream"], table["value"], last
-            )
+            rows = completed_rows(table.replace_schema_metadata(None))
+            return PendingPublication(description["writer"], description["batch"], description["stream"], rows, last)
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise ArchiveError(
                 f"{self._rows} does not say which batch was on its way: {error}",

@@ -15,20 +15,29 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
 from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISHED
-from pgm.archive.service.publication_journal import PendingPublication, PublicationJournal, PublicationStep
+from pgm.archive.service.publication_journal import (
+    PUBLISHED,
+    PendingPublication,
+    PublicationJournal,
+    PublicationStep,
+)
+from pgm.errors import UsageError
+from pgm.messages.arguments import require_node
+from pgm.messages.subjects import require_absolute
 from pgm.parameters import Parameters
 from pgm.telemetry.logger import log_line
 
-Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; blocks while the source is busy
+Publish = Callable[[str, pa.Table], None]  # stream, rows of `PUBLISHED`; blocks while the source is busy
 # Blocks until all messages have left; returns the session (TSI) and the next sqn.
 Where = Callable[[], tuple[str, int]]
 
@@ -42,17 +51,18 @@ class PublicationTarget:
     """Source that publishes the rows of clients.
 
     `state` is the file that records published batches; without one, no batch number is remembered. `where` returns the
-    session and the next sqn of the source.
+    session and the next sqn of the source. `has_names` tells whether messages may have subjects and destination nodes.
     """
 
     publish: Publish
     state: Path | None = None
     where: Where | None = None
+    has_names: bool = True
 
 
 @attrs.define(eq=False)
 class _Attempt:
-    values: list[pa.Array] = attrs.field(factory=list)
+    rows: list[pa.Table] = attrs.field(factory=list)
     octets: int = 0
     touched_ns: int = 0
 
@@ -68,6 +78,7 @@ class Publications:
         """Read the state file of the target. Raises `ArchiveError`."""
         state = target.state
         self._publish = target.publish
+        self._has_names = target.has_names
         self._where: Where = target.where if target.where is not None else lambda: ("", 0)
         self._state = state
         self._journal = PublicationJournal(state.with_name(state.name + ".batch")) if state is not None else None
@@ -91,19 +102,20 @@ class Publications:
 
     # Attempts
 
-    def stage(self, name: str, values: pa.Array) -> None:
-        """Stage rows of an attempt. Raises `BadRequest` if there is no room."""
+    def stage(self, name: str, rows: pa.Table) -> None:
+        """Stage rows of an attempt. Raises `BadRequest` for invalid names, and if there is no room."""
+        self._check_names(rows)
         with self._lock:
             self._expire()
             held_octets = sum(attempt.octets for attempt in self._attempts.values())
-            if held_octets + values.nbytes > self._parameters.archive_stage_bytes:
+            if held_octets + rows.nbytes > self._parameters.archive_stage_bytes:
                 raise BadRequest(
                     f"{held_octets} octets wait to be published already",
                     remedy="put smaller batches (maxOffsetsPerTrigger), or raise archive_stage_bytes",
                 )
             attempt = self._attempts.setdefault(name, _Attempt())
-            attempt.values.append(values)
-            attempt.octets += values.nbytes
+            attempt.rows.append(rows)
+            attempt.octets += rows.nbytes
             attempt.touched_ns = time.monotonic_ns()
 
     def _expire(self) -> None:
@@ -130,11 +142,27 @@ class Publications:
             self._finish()
             return self._publish_batch(str(request.get("stream", "")), writer, batch, names)
 
-    def publish(self, stream: str, values: Sequence[bytes]) -> None:
-        """Publish rows that belong to no batch."""
+    def publish(self, stream: str, rows: pa.Table) -> None:
+        """Publish rows that belong to no batch. Raises `BadRequest` for invalid names."""
+        self._check_names(rows)
         with self._publishing:
             self._finish()
-            self._publish(stream, values)
+            self._publish(stream, rows)
+
+    def _check_names(self, rows: pa.Table) -> None:
+        """Raise `BadRequest` for names that the source would refuse: a begun batch must not fail."""
+        for column, check in (("subject", require_absolute), ("to", require_node)):
+            names = pc.unique(rows[column].drop_null()).to_pylist()
+            if names and not self._has_names:
+                raise BadRequest(
+                    f"the rows have the column {column}, and the messages of this stream have none",
+                    remedy='leave out the column, or publish on a stream with framing = "batch"',
+                )
+            try:
+                for name in names:
+                    check(name)
+            except UsageError as error:
+                raise BadRequest(f"column {column}: {error.message}", remedy=error.remedy) from None
 
     def finish(self) -> None:
         """Publish the rest of a batch begun before a restart. Raises `ArchiveError`, and the source's errors."""
@@ -157,8 +185,9 @@ class Publications:
                     f"batch {batch} of {writer} is not here: {len(missing)} of {len(names)} attempts are missing",
                     remedy="put it again: the service was restarted, or the attempt expired after archive_stage_ivl",
                 )
-            values = [value for name in names for value in self._attempts[name].values]
-        rows = pa.chunked_array(values, pa.binary())
+            rows = pa.concat_tables(
+                [PUBLISHED.empty_table(), *(part for name in names for part in self._attempts[name].rows)]
+            )
         if self._journal is not None:
             self._journal.begin(writer, batch, stream, rows)
         self._send(PendingPublication(writer, batch, stream, rows, None))
@@ -194,11 +223,11 @@ class Publications:
     def _send(self, pending: PendingPublication) -> None:
         """Publish a batch from its last step, then record its number."""
         start = pending.last.row if pending.last is not None else 0
-        for row in range(start, len(pending.values), _CHUNK):
-            part = pending.values.slice(row, _CHUNK)
+        for row in range(start, len(pending.rows), _CHUNK):
+            part = pending.rows.slice(row, _CHUNK)
             if self._journal is not None:
                 self._journal.step(PublicationStep(row, row + len(part), *self._where()))
-            self._publish(pending.stream, part.to_pylist())
+            self._publish(pending.stream, part)
         self._where()
         self._writers.pop(pending.writer, None)
         self._writers[pending.writer] = pending.batch

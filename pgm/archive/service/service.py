@@ -37,6 +37,7 @@ from pgm.archive.service.batch_joining import joined
 from pgm.archive.service.block_times import block_times
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.pace import RowPace
+from pgm.archive.service.publication_journal import PUBLISHED, completed_rows
 from pgm.archive.service.publications import Publications, PublicationTarget
 from pgm.archive.session import COMPANIONS
 from pgm.archive.store.reader import RangeRead
@@ -416,33 +417,48 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         return self._publications
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Publish the column `value`, or stage it for an attempt at a batch."""
+        """Publish the columns `value`, `subject` and `to`, or stage them for an attempt at a batch."""
         with self._call(context):
             publications = self._publishing()
             request = read_json(self._bounded(descriptor.command or b""))
             for name in request:
-                if name not in ("stream", "attempt"):
-                    raise BadRequest(f"a put has no key {name!r}", remedy="its keys are stream and attempt")
+                if name not in ("stream", "attempt", "columns"):
+                    raise BadRequest(f"a put has no key {name!r}", remedy="its keys are stream, attempt and columns")
+            _check_columns(request.get("columns", []))
             attempt = request.get("attempt")
             taken = 0
             for chunk in reader:
-                values = _values_of(chunk.data)
-                taken += len(values)
+                rows = _rows_of(chunk.data)
+                taken += len(rows)
                 if attempt is not None:
-                    publications.stage(str(attempt), values)
+                    publications.stage(str(attempt), rows)
                 else:
-                    publications.publish(str(request.get("stream", "")), values.to_pylist())
+                    publications.publish(str(request.get("stream", "")), rows)
                 answer = {"published" if attempt is None else "staged": taken}
                 writer.write(pa.py_buffer(json.dumps(answer).encode()))
 
 
-def _values_of(batch: pa.RecordBatch) -> pa.Array:
+def _check_columns(names: object) -> None:
+    """Raise `BadRequest` if a put has columns that it would lose."""
+    known = PUBLISHED.names
+    if not isinstance(names, list) or any(name not in known for name in names):
+        raise BadRequest(f"columns {names!r:.100} cannot be published", remedy=f"put {', '.join(known)}")
+
+
+def _rows_of(batch: pa.RecordBatch) -> pa.Table:
+    """Return the rows that a put publishes; other columns are ignored. Raises `BadRequest`."""
     if "value" not in batch.schema.names:
         raise BadRequest("the rows have no column value", remedy="put rows with a binary column value")
     column = batch.column("value")
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)) or column.null_count:
         raise BadRequest("the column value has nulls, or is neither binary nor text", remedy="put binary values")
-    return column.cast(pa.binary())
+    columns = {"value": column.cast(pa.binary())}
+    for name in PUBLISHED.names:
+        if name in batch.schema.names and name not in columns:
+            if batch.schema.field(name).type not in (pa.string(), pa.large_string(), pa.null()):
+                raise BadRequest(f"the column {name} is no text", remedy="put text, and null for none")
+            columns[name] = batch.column(name).cast(pa.string())
+    return completed_rows(pa.table(columns))
 
 
 def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+NAMES = ("subject", "to")  # columns of rows to be published that are not in their values
+
 
 class ValueCodec(enum.Enum):
     """Codec of the values that are decoded or encoded."""

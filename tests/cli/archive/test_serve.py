@@ -6,10 +6,13 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from deploy.archive.serve import _target
+from pgm import Message, blocking
 from pgm.archive.errors import BadRequest
+from pgm.archive.service.publication_journal import completed_rows
 from pgm.net.keys.key_directory import place_of
 from pgm.net.keys.key_files import write_private_file
 from pgm.parameters import ROWS
@@ -114,6 +117,10 @@ def test_serve_help_names_every_archive_parameter() -> None:
     assert all(name in said for name in ROWS if name.startswith("archive_"))
 
 
+def _rows(values: list[bytes], **names: list[str | None]) -> pa.Table:
+    return completed_rows(pa.table({"value": pa.array(values, pa.binary()), **names}))
+
+
 def test_serve_rows_for_another_stream_are_not_published(tmp_path: Path) -> None:
     """The refusal holds without `--publish-stream`."""
     file = tmp_path / "tree.toml"
@@ -124,7 +131,32 @@ def test_serve_rows_for_another_stream_are_not_published(tmp_path: Path) -> None
         assert target is not None
         assert target.where is not None
         with pytest.raises(BadRequest, match="'trades' is not published here"):
-            target.publish("trades", [b"lost its way"])
-        target.publish("s", [b"one"])
-        target.publish("", [b"two"])
+            target.publish("trades", _rows([b"lost its way"]))
+        target.publish("s", _rows([b"one"]))
+        target.publish("", _rows([b"two"]))
         assert target.where()[1] == 2
+        assert not target.has_names
+
+
+def test_serve_publishes_rows_with_their_subjects_and_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(Place.new()).replace("[streams.s]", '[streams.s]\nframing = "batch"'))
+    options = {"publish": str(file), "publish_node": "source", "publish_stream": None, "publish_state": None}
+    with ExitStack() as stack:
+        receiver = stack.enter_context(blocking.open_receiver(file, node="desk-1"))
+        target = _target(stack, options, tmp_path)
+        assert target is not None
+        assert target.where is not None
+        assert target.has_names
+        target.publish(
+            "", _rows([b"a", b"b", b"c", b"d"], subject=["/x", None, "/y", "/x"], to=[None, None, "desk-9", "desk-1"])
+        )
+        target.publish("", _rows([b"e"]))
+        target.where()  # all have left
+        got = []
+        for message in receiver:
+            if isinstance(message, Message):
+                got.append((bytes(message.payload), message.subject))
+                if got[-1][0] == b"e":
+                    break
+    assert got == [(b"a", "/x"), (b"b", None), (b"d", "/x"), (b"e", None)]  # c is for another node

@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
+import pyarrow as pa
 
 from pgm.archive.service.publications import PublicationTarget
 from tests.net.support.lab import ROOT
@@ -215,9 +216,9 @@ def campaign(
         (folder / "empty").mkdir()
         lock = threading.Lock()
 
-        def publish(_: str, values: Sequence[bytes]) -> None:
+        def publish(_: str, rows: pa.Table) -> None:
             with lock:
-                made.sent.extend(values)
+                made.sent.extend(rows["value"].to_pylist())
 
         service = stack.enter_context(
             served(folder / "empty", target=PublicationTarget(publish, folder / "published.json"))

@@ -261,7 +261,7 @@ def test_service_tls_with_a_self_signed_certificate(writer: ArchiveWriter, tmp_p
         service.end()
 
 
-def _put(client: Any, values: list[bytes], column: str = "value", stream: str = "quotes", **more: str) -> list[int]:
+def _put(client: Any, values: list[bytes], column: str = "value", stream: str = "quotes", **more: object) -> list[int]:
     descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": stream, **more}).encode())
     putting, answers = client.do_put(descriptor, pa.schema([(column, pa.binary())]))
     counts = []
@@ -277,13 +277,17 @@ def _put(client: Any, values: list[bytes], column: str = "value", stream: str = 
 
 def test_service_rows_put_are_published(writer: ArchiveWriter) -> None:
     published: list[tuple[str, list[bytes]]] = []
-    target = PublicationTarget(lambda stream, values: published.append((stream, list(values))))
+    target = PublicationTarget(lambda stream, rows: published.append((stream, rows["value"].to_pylist())))
     with _serving(writer.directory, target=target) as (_, client):
         assert _put(client, [b"one", b"two"]) == [1, 2]
         with pytest.raises(flight.FlightServerError, match="no column value"):
             _put(client, [b"three"], column="valeu")
         with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: a put has no key 'atempt'"):
             _put(client, [b"four"], atempt="a")
+        with pytest.raises(
+            flight.FlightServerError, match=r"PGM-ARCHIVE-REQUEST: columns .*'topic'.* cannot be published"
+        ):
+            _put(client, [b"five"], columns=["value", "topic"])
     assert published == [("quotes", [b"one"]), ("quotes", [b"two"])]
 
 
