@@ -11,7 +11,7 @@ import click
 from deploy.monitor.extra import need
 from deploy.monitor.monitor import Access, access_options, run_service
 from deploy.terminal.log import log, log_format
-from deploy.terminal.options import option, topology_file
+from deploy.terminal.options import FOLDER, option, topology_file
 from deploy.terminal.output import command, print_json
 from pgm.errors import UsageError
 from pgm.fleet.apply_host import HostChange
@@ -34,14 +34,23 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Let clients that may change settings replace FILE, too, and start and stop nodes: pgm apply --fleet.",
 )
+@click.option("--telemetry", type=FOLDER, help="Folder of the nodes' events, for pgm fleet; by default that of FILE.")
 @log_format
 @command
 @access_options
-def agent(file: Path, host: str, port: int | None, may_apply: bool, access: Access, as_json: bool) -> None:
+def agent(
+    file: Path,
+    host: str,
+    port: int | None,
+    may_apply: bool,
+    telemetry: Path | None,
+    access: Access,
+    as_json: bool,
+) -> None:
     """Serve the state of this machine's nodes of FILE to the commands with --fleet, until Ctrl-C or SIGTERM.
 
     Each host of the tree runs one agent. Any host then sees all nodes: pgm status FILE --fleet, and top, ctl, monitor
-    and doctor with the same option, and pgm netcheck FILE. The agent has the pages of pgm monitor too, for this host.
+    and doctor with the same option, pgm netcheck FILE, and pgm fleet FILE. The agent has the pages of pgm monitor too, for this host.
 
     \b
     pgm agent tree.toml
@@ -54,8 +63,9 @@ def agent(file: Path, host: str, port: int | None, may_apply: bool, access: Acce
     pip install 'pgm-repair-network[monitor]'. The exit status is 0 after a signal.
     """
     need("pgm agent", "hypercorn", "starlette", "prometheus_client")
+    from deploy.fleet.event_service import EventService
     from deploy.monitor.agent_service import AgentService
-    from deploy.monitor.http_service import application
+    from deploy.monitor.http_service import Resources, application
 
     topology = load_checked(file)
     if may_apply and not access.may_change:
@@ -63,10 +73,14 @@ def agent(file: Path, host: str, port: int | None, may_apply: bool, access: Acce
             "--apply needs a token or named nodes: any client could replace the file",
             remedy="give --token-file, or --mutual-tls with --client",
         )
+    if telemetry is None and topology.telemetry:
+        telemetry = Path(topology.telemetry)
+    events = EventService(telemetry)
     change = HostChange(topology.name, file) if may_apply else None
 
     def resources(pages: PageService) -> Resources:
-        return AgentService(pages, file.resolve(), topology.name, access.may_change, change).resources()
+        own = AgentService(pages, file.resolve(), topology.name, access.may_change, change).resources()
+        return Resources([*own.routes, *events.routes()], own.tasks)
 
     def say(url: str, sock: socket.socket) -> None:
         if as_json:

@@ -85,7 +85,10 @@ class Limits:
     names: Mapping[tuple[str, str], str] = attrs.field(factory=dict)
 
 
-def of_minute(events: EventRows, limits: Limits = Limits()) -> dict[str, list[Summary]]:  # frozen
+NO_LIMITS = Limits()
+
+
+def of_minute(events: EventRows, limits: Limits = NO_LIMITS) -> dict[str, list[Summary]]:
     """Return the rows of the tables about the traffic of a minute: links, repairs, excess_naks, capacity."""
     found = losses.links(events, losses.Bursts.of(events))
     waits = repairs.latencies_by_node(events)

@@ -24,6 +24,10 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
+EVENTS_PATH = "/fleet/v1/events"  # resources of an agent: states of logs, and rows
+ROWS_PATH = "/fleet/v1/events/rows"
+
+
 def run_of(log: str) -> tuple[str, str]:
     """Return the writer of a log and its run. Runs of a writer are in order of time."""
     writer, _, run = log.rpartition("-")
@@ -137,6 +141,35 @@ class EventFolder:
             table = table.slice(begin - file.first, end - begin)
             yield begin, table
             at, attempts = begin + table.num_rows, _ATTEMPTS
+
+
+@attrs.frozen
+class LogState:
+    """State of a log: its oldest and next row, the first row after the wanted time, and its earliest and latest time."""
+
+    name: str
+    first: int
+    next: int
+    cut: int
+    begins_us: int
+    newest_us: int
+    earlier: Mapping[str, int]
+
+
+def states_of(folder: EventFolder, until_us: int | None) -> list[LogState]:
+    """Return the logs of a folder, cut after `until_us`. Raises `ProcessError`."""
+    return [
+        LogState(
+            log.name,
+            log.first,
+            log.next,
+            log.next if until_us is None else log.row_after(until_us),
+            log.files[0].begins_us,
+            log.newest_us,
+            log.earlier,
+        )
+        for log in folder.logs().values()
+    ]
 
 
 def _without_merged(files: list[LogFile]) -> tuple[LogFile, ...]:

@@ -118,7 +118,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.spark": ("errors", "decode", "fleet", "", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (
-        "reference", "terminal", "render", "node", "report", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
+        "reference", "terminal", "render", "node", "report", "fleet", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
         "netcheck", "otlp", "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
     ),
     "deploy.bench": (

@@ -10,8 +10,9 @@ from typing import Any
 import attrs
 
 from pgm.spark.errors import BadOption
+from pgm.telemetry.schema import KINDS
 
-_MOST_ROWS = 1_000_000
+_MOST_ROWS = 2_000_000
 _TIMEOUT_S = 5.0
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 _URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^/\s:]+):\d+/?")
@@ -30,6 +31,20 @@ def _agents(text: str) -> tuple[str, ...]:
             if not _URL.fullmatch(url.strip()):
                 raise ValueError(f"{url.strip()!r} is no address of an agent, such as http://10.0.2.7:9765")
     return _names(text)
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    unknown = next((name for name in names if name not in KINDS), None)
+    if unknown is not None:
+        raise ValueError(f"there is no kind {unknown!r}")
+    return names
+
+
+def _bool(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("the value is neither true nor false")
+    return text.strip().lower() == "true"
 
 
 def _count(text: str) -> int:
@@ -66,7 +81,9 @@ class FleetOptions:
     agents: tuple[str, ...] = _option(_agents, (), "URLs of agents, separated by commas; addresses of one host by `|`.", "none")  # fmt: skip
     token_file: str = _option(str.strip, "", "File with the agents' token: a path on the driver and on the executors.", "none")  # fmt: skip
     ca_file: str = _option(str.strip, "", "Certificate of the authority of the agents' certificates: a path on the driver and on the executors.", "the system's")  # fmt: skip
-    most_rows: int = _option(_count, _MOST_ROWS, "Rows of a micro-batch. It is cut by time, so that all nodes advance together.", "1,000,000")  # fmt: skip
+    most_rows: int = _option(_count, _MOST_ROWS, "Rows of a micro-batch. It is cut by time, so that all nodes advance together.", "2,000,000")  # fmt: skip
+    kinds: tuple[str, ...] = _option(_kinds, (), "Kinds of events, separated by commas. Others are not sent to Spark.", "all")  # fmt: skip
+    is_packed: bool = _option(_bool, False, "`true` gives one row for each partition and minute, with its events as an Arrow stream in one value: columns `minute`, `at` (time of the latest), `read_until`, `rows`, `events`.", "false")  # fmt: skip
     timeout_s: float = _option(_seconds, _TIMEOUT_S, "Time after which an agent that does not answer is away.", "5")
     is_latest: bool = _option(_start, False, "Start of a query without a checkpoint: earliest or latest.", "earliest")
 
@@ -77,6 +94,8 @@ OPTIONS = {
     "agents": "agents",
     "tokenFile": "token_file",
     "caFile": "ca_file",
+    "kinds": "kinds",
+    "packed": "is_packed",
     "maxRowsPerTrigger": "most_rows",
     "timeoutSeconds": "timeout_s",
     "startingOffsets": "is_latest",

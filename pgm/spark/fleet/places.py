@@ -20,10 +20,8 @@ import pyarrow as pa
 from pgm.errors import PgmError
 from pgm.spark.fleet.options import FleetOptions
 from pgm.telemetry.events import FIRST_ROW
-from pgm.telemetry.log_files import EventFolder
+from pgm.telemetry.log_files import EVENTS_PATH, ROWS_PATH, EventFolder, LogState, states_of
 
-EVENTS_PATH = "/fleet/v1/events"
-ROWS_PATH = "/fleet/v1/events/rows"
 _MOST_ANSWER = 1 << 26  # octets
 _MOST_AT_ONCE = 32  # places asked at a time
 _MOST_LOGS = 16_384  # of one place
@@ -34,19 +32,6 @@ class PlaceAway(PgmError):
     """Agent or folder that does not answer."""
 
     code = "PGM-SPARK-FLEET"
-
-
-@attrs.frozen
-class LogState:
-    """State of a log: its oldest and next row, the first row after the wanted time, and its earliest and latest time."""
-
-    name: str
-    first: int
-    next: int
-    cut: int
-    begins_us: int
-    newest_us: int
-    earlier: Mapping[str, int]
 
 
 class Place(Protocol):
@@ -61,22 +46,6 @@ class Place(Protocol):
 
     def rows(self, log: str, first: int, end: int) -> Iterator[tuple[int, pa.Table]]:
         """Yield tables of rows with the number of their first row; deleted rows are left out. Raises `PlaceAway`."""
-
-
-def states_of(folder: EventFolder, until_us: int | None) -> list[LogState]:
-    """Return the logs of a folder, cut after `until_us`. Raises `ProcessError`."""
-    return [
-        LogState(
-            log.name,
-            log.first,
-            log.next,
-            log.next if until_us is None else log.row_after(until_us),
-            log.files[0].begins_us,
-            log.newest_us,
-            log.earlier,
-        )
-        for log in folder.logs().values()
-    ]
 
 
 @attrs.define

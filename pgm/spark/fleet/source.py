@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -23,6 +25,7 @@ from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.log_files import run_of
 
 _log = logging.getLogger("pgm.spark")
+MINUTE_US = 60_000_000  # of packed rows
 _POLL_S = 0.5  # between questions to all places, which Spark would otherwise ask every few milliseconds
 _PARTITION_ROWS = 200_000
 _MOST_COUNT = (1 << 31) - 1
@@ -31,6 +34,15 @@ _DELETED = "deleted before they were read"
 
 SCHEMA = pa.schema(
     [*arrow_schema(), pa.field("log", pa.string()), pa.field("row", pa.int64()), pa.field("read_until", _TIME)]
+)
+PACKED = pa.schema(
+    [
+        ("minute", _TIME),
+        ("at", _TIME),
+        ("read_until", _TIME),
+        ("rows", pa.int64()),
+        ("events", pa.binary()),
+    ]
 )
 
 
@@ -47,14 +59,14 @@ class FleetDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of telemetry, and log, row and read_until. Raises `BadOption`."""
-        read_options(self.options)
-        schema: StructType = from_arrow_schema(SCHEMA)
+        schema: StructType = from_arrow_schema(_schema_of(read_options(self.options)))
         return schema
 
     def _options_for(self, schema: StructType) -> FleetOptions:
-        if schema != from_arrow_schema(SCHEMA):
+        options = read_options(self.options)
+        if schema != from_arrow_schema(_schema_of(options)):
             raise BadOption("the events of a fleet have one schema", remedy="leave out the schema, and select columns")
-        return read_options(self.options)
+        return options
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of all events."""
@@ -63,6 +75,10 @@ class FleetDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return a reader of new events."""
         return FleetStreamReader(self._options_for(schema))
+
+
+def _schema_of(options: FleetOptions) -> pa.Schema:
+    return PACKED if options.is_packed else SCHEMA
 
 
 @attrs.frozen
@@ -116,6 +132,31 @@ def pieces_of(
 
 def read_piece(piece: FleetPiece, options: FleetOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition, with a row of kind `unread` for each gap."""
+    batches = _batches_of(piece, options)
+    if options.kinds:
+        kinds = pa.array(options.kinds)
+        batches = (batch.filter(pc.is_in(batch.column("kind"), kinds)) for batch in batches)
+    yield from _packed(batches, piece) if options.is_packed else batches
+
+
+def _packed(batches: Iterator[pa.RecordBatch], piece: FleetPiece) -> Iterator[pa.RecordBatch]:
+    """Yield one row for each minute. A value for each event costs the JVM far more than the event is worth."""
+    table = pa.Table.from_batches(batches, schema=SCHEMA).select(arrow_schema().names).sort_by("time")
+    times = table.column("time").cast(pa.int64()).to_numpy()
+    minutes = times // MINUTE_US * MINUTE_US
+    edges = [0, *(np.flatnonzero(np.diff(minutes)) + 1).tolist(), len(minutes)] if len(minutes) else [0]
+    rows: dict[str, list[Any]] = {name: [] for name in PACKED.names}
+    for low, high in pairwise(edges):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.slice(low, high - low).combine_chunks())
+        values = (int(minutes[low]), int(times[high - 1]), piece.until_us, high - low, sink.getvalue().to_pybytes())
+        for name, value in zip(PACKED.names, values, strict=True):
+            rows[name].append(value)
+    yield pa.RecordBatch.from_pydict(rows, schema=PACKED)
+
+
+def _batches_of(piece: FleetPiece, options: FleetOptions) -> Iterator[pa.RecordBatch]:
     places = places_of(options)
     for span in piece.spans:
         yield from _rows_of(span, places.get(span.place), piece)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from pgm.errors import UsageError
 from pgm.figures.event_rows import rows_of
-from pgm.figures.minutes import MINUTE_S, TABLES, Limits, of_minute
+from pgm.figures.minutes import MINUTE_S, NO_LIMITS, TABLES, Limits, of_minute
 from pgm.figures.rules import Summary
 from pgm.figures.values import iso
 from pgm.telemetry.schema import COLUMNS
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+LATE_S = 120  # a node writes a file each five seconds; agents may be away for a short time
 CHECKPOINT = "_checkpoint"  # readers of Parquet folders skip names with an underscore
 _OWNER = "_query.json"
 _WHOLE, _STREAM = "batch", "stream"  # owners of tables
@@ -48,24 +49,25 @@ _ARROW = pa.schema(
         *((name, _TYPES[kind]) for name, kind in _WIDE.items()),
     ]
 )
-_KEPT = tuple(name for name in COLUMNS if name not in ("time", "first", "tries"))
+_PACKED = {"packed": "true", "kinds": ",".join(_USED)}
 
 
-def minute_rows(events: DataFrame, limits: Limits = Limits(), *, late_s: int = 120) -> DataFrame:  # noqa: B008  # frozen
-    """Return the rows of all tables, for events of the format "pgm_fleet", batch or stream.
+def minute_rows(events: DataFrame, limits: Limits = NO_LIMITS, *, late_s: int = LATE_S) -> DataFrame:
+    """Return the rows of all tables, for packed events of the format "pgm_fleet", batch or stream.
 
     `late_s` is the time for which a minute waits for its events after the newest one. Column `table` names the table.
     """
     from pyspark.sql import functions as F  # noqa: N812  # the usual name; not needed to import pgm.spark
 
-    late = F.expr(f"INTERVAL {late_s} SECONDS")
-    is_late = F.coalesce(F.col("time") < F.col("read_until") - late, F.lit(False))
-    told = events.where(F.col("kind").isin(*_USED) | is_late)
-    at = F.when(is_late, F.col("read_until")).otherwise(F.col("time"))  # in a minute that is open
-    placed = told.withColumns({"is_late": is_late, "at": at}).withWatermark("at", f"{late_s} seconds")
-    event = F.struct("time", "first", "tries", *_KEPT, "is_late")
-    minutes = placed.groupBy(F.window("at", f"{MINUTE_S} seconds")).agg(F.collect_list(event).alias("events"))
-    small = minutes.select(F.col("window.start").alias("minute"), "events")
+    width, late = F.expr(f"INTERVAL {MINUTE_S} SECONDS"), F.expr(f"INTERVAL {late_s} SECONDS")
+    # The watermark is never later than this, so Spark itself drops nothing unseen.
+    is_late = F.coalesce(F.col("minute") + width <= F.col("read_until") - late, F.lit(False))
+    at = F.when(is_late, F.col("read_until")).otherwise(F.col("at"))  # in a minute that is open
+    placed = events.select("events", is_late.alias("is_late"), at.alias("at")).withWatermark("at", f"{late_s} seconds")
+    minutes = placed.groupBy(F.window("at", f"{MINUTE_S} seconds")).agg(
+        F.collect_list(F.struct("events", "is_late")).alias("parts")
+    )
+    small = minutes.select(F.col("window.start").alias("minute"), "parts")
     return small.mapInArrow(lambda batches: _tables_of(batches, limits), _SCHEMA)
 
 
@@ -73,7 +75,7 @@ def _tables_of(batches: Iterator[pa.RecordBatch], limits: Limits) -> Iterator[pa
     for batch in batches:
         for at in range(batch.num_rows):
             minute = batch.column("minute")[at].value
-            events = pa.Table.from_struct_array(batch.column("events")[at].values)
+            events = pa.concat_tables([_part(part) for part in batch.column("parts")[at].values.to_pylist()])
             rows = [
                 {"table": table, "minute": minute, **row}
                 for table, found in _of_events(events, limits).items()
@@ -81,6 +83,11 @@ def _tables_of(batches: Iterator[pa.RecordBatch], limits: Limits) -> Iterator[pa
             ]
             if rows:
                 yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+
+
+def _part(part: Mapping[str, Any]) -> pa.Table:
+    events = pa.ipc.open_stream(part["events"]).read_all()
+    return events.append_column("is_late", pa.repeat(part["is_late"], events.num_rows))
 
 
 def _of_events(events: pa.Table, limits: Limits) -> dict[str, list[Summary]]:
@@ -145,7 +152,7 @@ class TableFolder:
                 f"{self.folder} has the tables of another job ({known})",
                 remedy="choose an empty folder, or remove this one with its _checkpoint",
             )
-        _replace(file, json.dumps({"query": owner}).encode())
+        self.put(_OWNER, json.dumps({"query": owner}).encode())
 
     def write(self, name: str, rows: pa.Table) -> None:
         """Write the rows of all tables. The same name replaces what it had written before."""
@@ -160,9 +167,17 @@ class TableFolder:
                 pq.write_table(own.sort_by([("minute", "ascending"), (next(iter(columns)), "ascending")]), sink)
                 _replace(folder / f"{name}.parquet", sink.getvalue().to_pybytes())
 
+    def put(self, name: str, octets: bytes) -> None:
+        """Write a file beside the tables, at once for all readers."""
+        _replace(self.folder / name, octets)
+
+    def files(self, table: str) -> list[Path]:
+        """Return the files of a table, the earliest first."""
+        return sorted((self.folder / table).glob("day=*/*.parquet"))
+
     def read(self, table: str, columns: Sequence[str]) -> pa.Table:
         """Return columns of a table, with no rows if there is none yet."""
-        files = sorted((self.folder / table).glob("day=*/*.parquet"))
+        files = self.files(table)
         schema = pa.schema([(name, _ARROW.field(name).type) for name in columns])
         tables = [pq.read_table(file, columns=list(columns), partitioning=None).cast(schema) for file in files]
         return pa.concat_tables(tables) if tables else schema.empty_table()
@@ -179,8 +194,8 @@ def fleet_tables(
     where: Mapping[str, str],
     folder: str | Path,
     *,
-    limits: Limits = Limits(),  # noqa: B008  # frozen
-    late_s: int = 120,
+    limits: Limits = NO_LIMITS,
+    late_s: int = LATE_S,
     on_batch: Callable[[TableFolder], None] = lambda _: None,
 ) -> StreamingQuery:
     """Start a query that keeps the tables of a fleet in `folder`, with its checkpoint there. Return the query.
@@ -191,7 +206,7 @@ def fleet_tables(
     written the folder.
     """
     options = {key: value for key, value in where.items() if key != "trigger"}
-    rows = minute_rows(spark.readStream.format("pgm_fleet").options(**options).load(), limits, late_s=late_s)
+    rows = minute_rows(spark.readStream.format("pgm_fleet").options(**options, **_PACKED).load(), limits, late_s=late_s)
     tables = TableFolder(Path(folder))
     checkpoint = tables.folder / CHECKPOINT
     tables.claim(_STREAM)
@@ -213,8 +228,8 @@ def fleet_tables_once(
     where: Mapping[str, str],
     folder: str | Path,
     *,
-    limits: Limits = Limits(),  # noqa: B008  # frozen
-    late_s: int = 120,
+    limits: Limits = NO_LIMITS,
+    late_s: int = LATE_S,
 ) -> TableFolder:
     """Write the tables of all present events in one batch: the rows that the query would write.
 
@@ -224,8 +239,8 @@ def fleet_tables_once(
 
     tables = TableFolder(Path(folder))
     tables.claim(_WHOLE)
-    events = spark.read.format("pgm_fleet").options(**dict(where)).load()
-    newest = events.where(F.col("kind").isin(*_USED)).agg(F.max("time")).collect()[0][0]
+    events = spark.read.format("pgm_fleet").options(**dict(where), **_PACKED).load()
+    newest = events.agg(F.max("at")).collect()[0][0]
     rows = minute_rows(events, limits, late_s=late_s).toArrow()
     if newest is not None:
         end_us = round(newest.astimezone(datetime.UTC).timestamp() * 1e6) - late_s * 1_000_000

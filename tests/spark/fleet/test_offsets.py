@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pgm.spark.fleet.offsets import FleetOffset, advanced, bounded, needs_cut, start_of, time_until
-from pgm.spark.fleet.places import FleetSurvey, LogState
+from pgm.spark.fleet.places import FleetSurvey
+from pgm.telemetry.log_files import LogState
 
 MINUTE = 60_000_000
 NOW = 10_000 * MINUTE
