@@ -37,7 +37,10 @@ _COMMANDS = {
         "Simulate a topology in virtual time, with any number of receivers, losses and faults, by seed.",
     ),
     "report": ("deploy.report.command", "Summarise telemetry as a page or JSON: links, bursts, repairs, timers."),
-    "fleet": ("deploy.fleet.command", "Keep tables of all nodes' events by minute, and find changes of regime in them."),
+    "fleet": (
+        "deploy.fleet.command",
+        "Keep tables of all nodes' events by minute, and find changes of regime in them.",
+    ),
     "tune": ("deploy.tune.command", "Find timers by simulating the tree with the losses that telemetry shows."),
     "bench": ("deploy.bench.command", "Measure the speed on this machine, beside plain sockets, OpenPGM and ZeroMQ."),
     "status": ("deploy.status.status", "Show the counters of the running nodes of a topology."),

@@ -40,8 +40,8 @@ _HEAD = """<!doctype html>
 """
 
 
-def overview(view: TreeView) -> str:
-    """Return the page of all nodes: for each topology the picture of its tree, and one table."""
+def overview(view: TreeView, panel: Sequence[str] = ()) -> str:
+    """Return the page of all nodes: for each topology the picture of its tree, and one table; then the parts of `panel`."""
     names = list(dict.fromkeys(node.topology for node in view.nodes))
     parts = [_facts(view)]
     if view.hosts:
@@ -57,7 +57,7 @@ def overview(view: TreeView) -> str:
         )
     if view.left_out:
         parts.append(f"<p class=bad>{view.left_out:,} more nodes were not asked.</p>")
-    parts += [*_events(view), *_hosts(view)]
+    parts += [*panel, *_events(view), *_hosts(view)]
     return _page("pgm monitor", "<h1>pgm monitor</h1>", parts, view)
 
 

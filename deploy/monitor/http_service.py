@@ -49,8 +49,11 @@ _HEADERS = {
 class PageService:
     """Pages made of the nodes' snapshots. The nodes are asked once in `FRESH_S`, for any number of requests."""
 
-    def __init__(self, nodes: Watch, refusals: Refusals | None = None) -> None:
+    def __init__(
+        self, nodes: Watch, refusals: Refusals | None = None, panel: Callable[[], Sequence[str]] = tuple
+    ) -> None:
         self._nodes = nodes
+        self._panel = panel
         self.refusals = refusals
         self._gather = gather_of(nodes if isinstance(nodes, FleetWatch) else None)
         self._explaining = trio.Lock()  # recorders are large: one request at a time
@@ -96,7 +99,8 @@ class PageService:
 
     async def overview(self, request: Request) -> Response:
         """Return the page of all nodes."""
-        return HTMLResponse(overview(await self.view()))
+        view = await self.view()
+        return HTMLResponse(overview(view, await trio.to_thread.run_sync(self._panel)))
 
     async def node(self, request: Request) -> Response:
         """Return the page of one node, or status 404."""
@@ -227,9 +231,13 @@ def application(
     token: str | None,
     more: Callable[[PageService], Resources] = no_resources,
     gate: PeerGate | None = None,
+    panel: Callable[[], Sequence[str]] = tuple,
 ) -> ASGIApp:
-    """Return the ASGI application: the pages, and what `more` makes of them. `gate` is that of the TLS connections."""
-    pages = PageService(nodes, None if gate is None else gate.refusals)
+    """Return the ASGI application: the pages, and what `more` makes of them.
+
+    `gate` is that of the TLS connections. `panel` returns further parts of the first page as HTML.
+    """
+    pages = PageService(nodes, None if gate is None else gate.refusals, panel)
     endpoints: dict[str, Endpoint] = {
         "/": pages.overview,
         "/node": pages.node,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,14 @@ import attrs
 import click
 import trio
 
+from deploy.fleet.panel import FindingsPanel
 from deploy.monitor.extra import need
 from deploy.node.supervisor import while_running
 from deploy.otlp.target import OtlpTarget, otlp_options
 from deploy.terminal.fleet_options import FleetAccess, fleet_options, one_file
 from deploy.terminal.log import log, log_format
 from deploy.terminal.mutual_tls import mutual_tls_options
-from deploy.terminal.options import PATH, option
+from deploy.terminal.options import FOLDER, PATH, option
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tls_files import CertificateFiles, certificate_of
 from deploy.terminal.token_file import read_token
@@ -225,6 +226,7 @@ def run_service(serving: Any, host: str, port: int, access: Access, say: Callabl
 @access_options
 @fleet_options("--agents-token-file")
 @otlp_options
+@click.option("--tables", type=FOLDER, help="Folder of pgm fleet tables, whose findings the first page shows.")
 def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, as_json: bool, **options: Any) -> None:
     """Serve the numbers of this machine's nodes, or of all hosts, over HTTP, until Ctrl-C or SIGTERM.
 
@@ -237,6 +239,7 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, a
     pgm monitor tree.toml --port 9000 --token-file /etc/pgm/token
     pgm monitor --mutual-tls tree.toml --identity exchange --client 'desk-*'
     pgm monitor tree.toml --fleet           # of all hosts that run pgm agent
+    pgm monitor tree.toml --fleet --tables tables
     pgm monitor --otlp http://127.0.0.1:4318
 
     The command reads the nodes' status sockets and sends no other packets. docs/guide/monitoring.md has the configuration of
@@ -254,8 +257,15 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, access: Access, a
 
     fleet: FleetAccess | None = options["fleet"]
     nodes: Watch = NodeWatch(topologies) if fleet is None else fleet.watch(one_file(topologies))
-    serving = application(nodes, access.token, otlp_resources(options["otlp"]), access.gate)
+    serving = application(
+        nodes, access.token, otlp_resources(options["otlp"]), access.gate, panel_of(options["tables"])
+    )
     run_service(serving, host, port, access, say)
+
+
+def panel_of(tables: Path | None) -> Callable[[], Sequence[str]]:
+    """Return the findings of a folder of tables as parts of the first page, without a folder nothing."""
+    return tuple if tables is None else FindingsPanel(tables).parts
 
 
 def otlp_resources(otlp: OtlpTarget | None) -> Callable[[PageService], Resources]:

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgm.figures.changes import Change, changes_of
-from pgm.figures.minutes import MINUTE_S
+from pgm.figures.minutes import FINDINGS_FILE, MINUTE_S
 from pgm.figures.values import iso
 from pgm.spark.fleet.tables import TableFolder
 
-FILE = "findings.json"
 _MINUTE_US = MINUTE_S * 1_000_000
 _MOST_MINUTES = 10_080  # of a series: a week
 _MOST_LINKS = 10_000
@@ -62,7 +61,7 @@ class Findings:
             ]
             self._last = sorted(found, key=lambda finding: (finding["at"], finding["link"]), reverse=True)
             value = {"looked": iso(time.time_ns() // 1000), "series": len(self._series), "findings": self._last}
-            self.tables.put(FILE, json.dumps(value).encode())
+            self.tables.put(FINDINGS_FILE, json.dumps(value).encode())
             self._tell()
         self._looked_s = time.monotonic()
         return self._last
