@@ -11,8 +11,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
+from pgm.parameters import Parameters
+from pgm.spark.fleet.options import FleetOptions
+from pgm.spark.fleet.places import PlaceAway, places_of
+from pgm.telemetry.events import EventLog
+from pgm.telemetry.schema import Event
 from pgm.topology.load import loads
 from tests.cli.command import CommandResult, invoked
 from tests.cli.monitor.certificates import certificate
@@ -41,7 +47,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Processes, Proces
         token.write_text(TOKEN)
         token.chmod(0o600)
         cert, key = certificate(tree.folder, "127.0.0.1")
-        options = ["--token-file", token, "--tls-cert", cert, "--tls-key", key, "--apply"]
+        options = ["--token-file", token, "--tls-cert", cert, "--tls-key", key, "--apply", "--telemetry", tree.folder]
         monkeypatch.setenv("PGM_RUNTIME_DIR", str(tree.folder))
         agent = Process(
             "agent",
@@ -76,11 +82,37 @@ def test_agent_tells_the_fleet_and_withstands_others(running: tuple[Processes, P
     _changes_settings(tree)
     _checks_hosts(tree)
     _applies(tree)
+    _serves_event_logs(tree, port)
     _refuses_others(tree)
     _withstands_the_hostile(port)
     again = fleet(tree, "status", "--json")
     assert again.json["nodes"][0]["pid"] == told.json["nodes"][0]["pid"]
     assert agent.process.poll() is None
+
+
+def _serves_event_logs(tree: Processes, port: int) -> None:
+    """Executors of Spark read a log by rows over TLS, as they are numbered, and hear of a wrong token."""
+    log = EventLog(tree.folder, "desk-9", attrs.evolve(Parameters(), telemetry_rows=10), in_background=False)
+    for number in range(25):
+        log.add(Event(number * 1000, "desk-9", "receiver", "lan", "gap", "tsi", number, 1))
+    log.close()
+    min(tree.folder.glob("desk-9-*.parquet")).unlink()
+    options = FleetOptions(
+        agents=(f"https://127.0.0.1:{port}",),
+        token_file=str(tree.folder / "token"),
+        ca_file=str(tree.folder / "agent.pem"),
+    )
+    (place,) = places_of(options).values()
+    (state,) = place.states(15_000)
+    assert (state.first, state.next, state.cut, state.newest_us) == (10, 25, 16, 24_000)
+    found = [(first, table.column("first").to_pylist()) for first, table in place.rows(state.name, 0, 22)]
+    assert found == [(10, list(range(10, 20))), (20, [20, 21])]
+    with pytest.raises(PlaceAway, match="no log"):
+        list(place.rows("desk-9-0", 0, 5))
+    (tree.folder / "wrong-token").write_text("another token")
+    (place,) = places_of(attrs.evolve(options, token_file=str(tree.folder / "wrong-token"))).values()
+    with pytest.raises(PlaceAway, match="refuses the token"):
+        place.states(None)
 
 
 def _changes_settings(tree: Processes) -> None:
