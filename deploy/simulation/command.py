@@ -29,7 +29,7 @@ from pgm.sim.runs.report import Observation, simulate, whole_tree
 from pgm.sim.runs.tapes import TapeChecker
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.topology.plan import plan_all
+from pgm.topology.plan import plan_all, plan_some
 from pgm.units import parse_duration, parse_fraction
 
 _FAULT = re.compile(r"(?P<kind>\w+):(?P<node>[^@]+)@(?P<at>[^+]+)(?:\+(?P<for>.+))?")
@@ -137,6 +137,12 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 )
 @tape_folder
 @click.option(
+    "--real",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Give K receivers of each pattern the production core, and all others one model.  [default: all]",
+)
+@click.option(
     "--parts",
     type=click.IntRange(1),
     metavar="N",
@@ -165,6 +171,7 @@ def sim(
     seed: int,
     telemetry: Path | None,
     tape: Path | None,
+    real: int | None,
     parts: int | None,
     master: str | None,
     as_json: bool,
@@ -184,20 +191,24 @@ def sim(
     arrived as data after its loss was detected. Exits with 1 if a message did not arrive once and in order.
     """
     _warn_of_other_runs(telemetry)
-    is_cut = parts is not None or master is not None
+    is_cut = any(option is not None for option in (parts, real, master))
     if is_cut and (telemetry is not None or tape is not None):
-        raise UsageError("a tree in parts keeps no telemetry and no tapes", remedy="leave out --parts and --spark")
-    plans = plan_all(load_checked(file), parse_counts(counts))
+        raise UsageError(
+            "a tree in parts keeps no telemetry and no tapes", remedy="leave out --parts, --real and --spark"
+        )
+    topology, many = load_checked(file), parse_counts(counts)
+    plans, rest = (plan_all(topology, many), []) if real is None else plan_some(topology, many, real)
     last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
     plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
+    rest = [attrs.evolve(one, plan=with_losses(one.plan, last_hop, uplink)) for one in rest]
     try:
         load = Load(messages=messages, size=size, rate=rate)
         conditions = NetworkConditions(delay=parse_duration(delay), faults=[parse_fault(text) for text in faults])
         repeat = shlex.join(["pgm", *sys.argv[1:]])
         with _bar(as_json) as progress, _tapes_in(tape) as checkers:
             if is_cut:
-                whole = whole_tree(plans, build_core, seed, load, conditions, repeat)
+                whole = whole_tree(plans, build_core, seed, load, conditions, repeat, rest)
                 report = run_cut(whole, parts, master, progress)
             else:
                 observation = Observation(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from pgm.topology.node_plan import NodePlan
+from pgm.topology.plan import PatternRest
 from pgm.wire.formats import Nla
 
 
@@ -33,17 +34,33 @@ class AddressBook:
             segments.append(segment)
         return attrs.evolve(plan, segments=tuple(segments))
 
+    def fill_rest(self, rest: PatternRest) -> tuple[Nla, ...]:
+        """Return the addresses of the rest of a pattern."""
+        if rest.addresses:
+            return rest.addresses
+        plans = (attrs.evolve(rest.plan, name="") for _ in range(rest.count))
+        return tuple(str(self.fill(plan).segments[0].address) for plan in plans)
+
+    def reserve_all(self, segment: str, addresses: Iterable[Nla]) -> None:
+        """Note addresses of a segment."""
+        self._taken |= {(segment, address) for address in addresses}
+
     def reserve(self, plan: NodePlan) -> None:
         """Note the addresses of a node that is still to be added."""
         self._taken |= {(segment.name, segment.address) for segment in plan.segments if segment.address is not None}
 
 
-def with_addresses(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
-    """Return the plans of a whole tree with all open addresses filled in."""
-    book = AddressBook()
+def with_addresses(
+    plans: Mapping[str, NodePlan], rest: Iterable[PatternRest] = ()
+) -> tuple[dict[str, NodePlan], list[PatternRest]]:
+    """Return the plans of a whole tree, and the rest of its patterns, with all open addresses filled in."""
+    book, rest = AddressBook(), tuple(rest)
     for plan in plans.values():
         book.reserve(plan)
-    return {name: book.fill(plan) for name, plan in plans.items()}
+    for one in rest:
+        book.reserve_all(one.plan.segments[0].name, one.addresses)
+    filled = {name: book.fill(plan) for name, plan in plans.items()}
+    return filled, [attrs.evolve(one, addresses=book.fill_rest(one)) for one in rest]
 
 
 def _address(number: int, number_on_segment: int, *, is_v6: bool) -> Nla:

@@ -109,6 +109,44 @@ def plan_all(topology: Topology, counts: Mapping[str, int] | None = None) -> dic
     return plans
 
 
+@attrs.frozen
+class PatternRest:
+    """Receivers of a pattern from number `first` on, without a plan each. `addresses` are empty if the file has none."""
+
+    pattern: str
+    plan: NodePlan  # of the first
+    first: int
+    count: int
+    addresses: tuple[Address, ...]
+
+
+def plan_some(
+    topology: Topology, counts: Mapping[str, int], most: int
+) -> tuple[dict[str, NodePlan], list[PatternRest]]:
+    """Return the plans of a tree with at most `most` receivers of each pattern, and the rest of the patterns.
+
+    `counts` overrides the `count` of patterns. Raises `TopologyError`.
+    """
+    patterns = {node.name: node for node in checked_tree(topology).nodes if node.is_pattern}
+    wanted = {name: node.instances for name, node in patterns.items()} | dict(counts)
+    cut = {name: most for name, node in patterns.items() if node.role is Role.RECEIVER and wanted[name] > most}
+    plans = plan_all(topology, wanted | dict.fromkeys(cut, most + 1))
+    rest = []
+    for name in cut:
+        plan = plans.pop(name.replace("*", str(most + 1)))
+        pool = patterns[name].addresses
+        if pool is not None and pool.size < wanted[name]:
+            raise _error(
+                topology,
+                ("nodes", name, "addresses"),
+                f"{name!r} has {pool.size} addresses ({pool.spelling}) for {wanted[name]} nodes",
+                "extend the range",
+            )
+        addresses = () if pool is None else tuple(pool.address(number) for number in range(most, wanted[name]))
+        rest.append(PatternRest(name, plan, most + 1, wanted[name] - most, addresses))
+    return plans, rest
+
+
 def checked_tree(topology: Topology) -> Tree:
     """Return the indexed topology if it passes `check`. Raises `TopologyError` with all errors."""
     report = check(topology)

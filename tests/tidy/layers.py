@@ -114,7 +114,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.net": ("wall_clock", "sockets", "framing", "keys", "link", "driver", "gate", "core_factory", "plan_digest", "control", "", "durable", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service", "signatures", "tables"),
     "pgm.flight": ("", "verdicts"),
-    "pgm.sim": ("", "checks", "parts", "runs"),
+    "pgm.sim": ("", "checks", "crowd", "parts", "runs"),
     "pgm.spark": ("errors", "decode", "fleet", "", "jobs"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (

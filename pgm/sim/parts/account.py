@@ -9,6 +9,7 @@ import attrs
 
 from pgm.core.effects import Notice
 from pgm.sim.applications import ReceiverApplication, SourceApplication
+from pgm.sim.crowd.crowd import Crowd
 from pgm.sim.node import SimulatedNode
 from pgm.sim.run_log import digest_of
 from pgm.sim.world import World
@@ -34,6 +35,7 @@ class PartAccount:
     """Account of one part of a tree: the totals of each node over all its cores."""
 
     rows: dict[str, tuple[Role, Report]]
+    crowds: list[Report]
     messages: int
     begun_ns: int | None  # start of the sources' traffic; None in a part without a source
     last_delivery_ns: int
@@ -53,17 +55,19 @@ def _receiver_application(node: SimulatedNode) -> ReceiverApplication:
     return node.application
 
 
-def progress_of(world: World) -> Progress:
+def progress_of(world: World, crowds: Sequence[Crowd]) -> Progress:
     """Return the progress of one part of a tree."""
     receivers = world.receivers
+    modelled = sum(crowd.delivered_sqns for crowd in crowds)
+    offered = sum(ledger.end - ledger.first for ledger in world.ledgers.values())
     return Progress(
         now_ns=world.now_ns,
         offered=offered_by(world),
         messages=sum(_source_application(node).traffic.messages for node in world.sources),
-        delivered=sum(
-            stream.delivered_sqns for node in receivers for stream in _receiver_application(node).all_streams
-        ),
-        expected=sum(_expected(world, node) for node in receivers),
+        delivered=modelled
+        + sum(stream.delivered_sqns for node in receivers for stream in _receiver_application(node).all_streams),
+        expected=sum(_expected(world, node) for node in receivers)
+        + offered * sum(crowd.plan.count for crowd in crowds),
     )
 
 
@@ -77,7 +81,7 @@ def _expected(world: World, node: SimulatedNode) -> int:
     return sum(ledger.end - ledger.first for ledger in world.ledgers.values() if ledger.data_port in ports)
 
 
-def account_of(world: World) -> PartAccount:
+def account_of(world: World, crowds: Sequence[Crowd]) -> PartAccount:
     """Return the account of one part of a tree."""
     rows: dict[str, tuple[Role, Report]] = {}
     for name, node in world.nodes.items():
@@ -86,6 +90,7 @@ def account_of(world: World) -> PartAccount:
     own = [world.ledgers[tsi] for tsi in world.ledgers if tsi in world.own_sessions]
     return PartAccount(
         rows=rows,
+        crowds=[_crowd_row(world, crowd) for crowd in crowds],
         messages=sum(ledger.messages for ledger in own),
         begun_ns=min((_source_application(node).traffic.start_ns for node in world.sources), default=None),
         last_delivery_ns=world.log.last_delivery_ns,
@@ -104,6 +109,7 @@ def report_of(seed: int, now_ns: int, parts: Sequence[PartAccount], order: Itera
         role, row = found[name]
         rows[role].append(row)
     sources, receivers = rows[Role.SOURCE], rows[Role.RECEIVER]
+    crowds = sorted((row for part in parts for row in part.crowds), key=lambda row: str(row["node"]))
     begun_ns = min((part.begun_ns for part in parts if part.begun_ns is not None), default=0)
     ended_ns = max(part.last_delivery_ns for part in parts)
     notices = sorted((at_ns, name, notice.code, notice.text) for part in parts for at_ns, name, notice in part.notices)
@@ -117,6 +123,7 @@ def report_of(seed: int, now_ns: int, parts: Sequence[PartAccount], order: Itera
         "aggregators": rows[Role.AGGREGATOR],
         "repairers": rows[Role.REPAIRER],
         "receivers": receivers,
+        "crowds": crowds,
         "events": sum(part.events for part in parts),
         "digest": digest_of({name: digest for part in parts for name, digest in part.digests.items()}),
         "notices": [
@@ -124,8 +131,8 @@ def report_of(seed: int, now_ns: int, parts: Sequence[PartAccount], order: Itera
             for at_ns, name, code, text in notices
         ],
     }
-    report["totals"] = {key: sum(row[key] for row in receivers) for key in RECEIVER_KEYS}
-    report["problems"] = [*(problem for part in parts for problem in part.problems), *_problems(receivers)]
+    report["totals"] = {key: sum(row[key] for row in (*receivers, *crowds)) for key in RECEIVER_KEYS}
+    report["problems"] = [*(problem for part in parts for problem in part.problems), *_problems([*receivers, *crowds])]
     report["ok"] = not report["problems"]
     return report
 
@@ -170,6 +177,31 @@ def _receiver_row(world: World, node: SimulatedNode) -> Report:
         "late": node.total("late_sqns"),
         # Every delivery was compared octet by octet with the offered messages, which is stronger than a hash.
         "sha256_ok": have_all == {tsi for tsi, ledger in world.ledgers.items() if ledger.data_port in ports},
+    }
+
+
+def _crowd_row(world: World, crowd: Crowd) -> Report:
+    """Return the row of a model: the totals of all its members."""
+    counters = crowd.counters
+    ledgers = [ledger for ledger in world.ledgers.values() if ledger.data_port == crowd.plan.plan.streams[0].data_port]
+    has_all = len(ledgers) == 1 and crowd.is_complete(ledgers[0].end - ledgers[0].first)
+    return {
+        "node": crowd.name,
+        "segment": crowd.plan.plan.segments[0].name,
+        "members": crowd.plan.count,
+        "delivered": crowd.plan.count * ledgers[0].messages if has_all else crowd.delivered_sqns,
+        "lost": 0,
+        "duplicates": 0,
+        "out_of_order": 0,
+        "damaged": 0,
+        "nak_packets": counters.nak_packets,
+        "nak_sqns": counters.nak_sqns,
+        "missing": counters.missing_sqns,
+        "suppressed": counters.naks_suppressed,
+        "repaired": counters.repaired_sqns,
+        "repaired_locally": counters.repaired_locally,
+        "late": counters.late_sqns,
+        "sha256_ok": has_all,
     }
 
 

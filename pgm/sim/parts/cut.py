@@ -23,7 +23,7 @@ class Cut:
 
 
 def cut_at_relays(plans: Mapping[str, NodePlan], parts: int) -> Cut:
-    """Cut a tree into at most `parts` parts of similar size. The first part has the sources."""
+    """Cut a tree into at most `parts` parts with similar numbers of nodes. The first part has the sources."""
     homes = _Homes()
     for plan in plans.values():
         homes.unite(_home_segments(plan))

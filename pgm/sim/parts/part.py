@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
+from pgm.sim.crowd.crowd import Crowd, CrowdContext
+from pgm.sim.crowd.crowd_plan import CrowdPlan
 from pgm.sim.faults import Faults
 from pgm.sim.load import Load, NetworkConditions
 from pgm.sim.network import CrossingTrain
@@ -26,6 +28,7 @@ class PartSetup:
     seed: int
     load: Load
     conditions: NetworkConditions
+    crowds: Sequence[CrowdPlan] = ()
     shared: Collection[str] = ()
     repeat: str = ""
 
@@ -61,6 +64,12 @@ class Part:
         for name, plan in setup.plans.items():
             traffic = setup.load.traffic_of(plan) if plan.role is Role.SOURCE else None
             world.add_node(plan, wiring=setup.conditions.wiring_of(name), traffic=traffic)
+        self._crowds: list[Crowd] = []
+        for crowd in setup.crowds:
+            delay = setup.conditions.delay_of(crowd.pattern, crowd.plan.segments[0].name)
+            context = CrowdContext(world.scheduler, world.log, world.network, setup.seed, setup.load.messages)
+            self._crowds.append(Crowd(context, crowd, delay))
+            world.network.attach(self._crowds[-1].attachment)
         schedule = Faults(world)
         for fault in setup.conditions.faults:
             if any(fault.node in (node.name, node.host) for node in world.nodes.values()):
@@ -95,8 +104,8 @@ class Part:
 
     def progress(self) -> Progress:
         """Return the progress of this part."""
-        return progress_of(self.world)
+        return progress_of(self.world, self._crowds)
 
     def account(self) -> PartAccount:
         """Return the account of this part."""
-        return account_of(self.world)
+        return account_of(self.world, self._crowds)

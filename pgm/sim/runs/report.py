@@ -13,6 +13,7 @@ from pgm.errors import UsageError
 from pgm.sim.addresses import with_addresses
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariants import cheap_checkers
+from pgm.sim.crowd.crowd_plan import crowd_of
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.load import START_NS, Load, NetworkConditions, split_streams
 from pgm.sim.parts.account import Progress, Report, report_of
@@ -21,7 +22,8 @@ from pgm.sim.parts.part import Part, PartSetup
 from pgm.sim.parts.windows import LocalLink, PartedTree, PartLink
 from pgm.sim.runs.telemetry import TelemetryChecker
 from pgm.sim.world import CoreFactory
-from pgm.topology.node_plan import NodePlan
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import PatternRest
 from pgm.units import MILLISECOND, NEVER, SECOND
 
 _SLICE_NS = 100 * MILLISECOND  # virtual time between two calls of `progress`
@@ -85,21 +87,33 @@ def whole_tree(
     load: Load = _DEFAULT_LOAD,
     conditions: NetworkConditions = _NO_FAULTS,
     repeat: str = "",
+    rest: Sequence[PatternRest] = (),
 ) -> PartSetup:
-    """Return a whole tree as one part. Raises `UsageError` for a fault of an unknown node."""
-    ready = with_addresses(split_streams(plans))
+    """Return a whole tree as one part; a model stands for each `rest` of a pattern.
+
+    Raises `UsageError` for a fault of an unknown node, and for receivers that no model describes.
+    """
+    ready, filled = with_addresses(split_streams(plans), rest)
+    crowds = tuple(crowd_of(one) for one in filled)
     for fault in conditions.faults:
         if fault.node not in ready and fault.node not in plans:
             raise UsageError(f"there is no node {fault.node!r}", remedy="name a node of the tree")
-    return PartSetup(plans=ready, factory=factory, seed=seed, load=load, conditions=conditions, repeat=repeat)
+    return PartSetup(
+        plans=ready, crowds=crowds, factory=factory, seed=seed, load=load, conditions=conditions, repeat=repeat
+    )
 
 
 def parts_of(whole: PartSetup, count: int) -> list[PartSetup]:
     """Cut a tree at its relays into at most `count` parts; see `cut_at_relays`."""
     cut = cut_at_relays(whole.plans, count)
-    return [
-        attrs.evolve(whole, plans={name: whole.plans[name] for name in names}, shared=cut.shared) for names in cut.parts
-    ]
+    parts = []
+    for names in cut.parts:
+        plans = {name: whole.plans[name] for name in names}
+        # The real receivers of a pattern tell where its model belongs.
+        below = {plan.segments[0].name for plan in plans.values() if plan.role is Role.RECEIVER}
+        crowds = tuple(crowd for crowd in whole.crowds if crowd.plan.segments[0].name in below)
+        parts.append(attrs.evolve(whole, plans=plans, crowds=crowds, shared=cut.shared))
+    return parts
 
 
 def local_links(parts: Sequence[PartSetup]) -> list[PartLink]:

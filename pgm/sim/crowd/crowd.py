@@ -1,0 +1,417 @@
+"""Crowd: many receivers of one segment as one vectorised model of their losses and requests.
+
+The packets, the segment and the elements above are those of the simulator: real NAKs leave, real NCFs and repairs come.
+The model replaces the core of a receiver by the rows of `repair_table`, in arrays: gap detection, one shared back-off
+for each member, suppression by NCFs, repeats after adaptive timeouts. Members join with the first SPM, and never give up,
+change parents or fall silent. Real receivers beside the crowd have all the rest, such as requests for SPMs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NoReturn
+
+import attrs
+import numpy as np
+
+from pgm.core.effects import control
+from pgm.core.segment import Channel, Segment
+from pgm.sim.crowd.crowd_plan import CrowdPlan
+from pgm.sim.crowd.losses import CrowdLosses, Members
+from pgm.sim.crowd.missing_table import BACK_OFF, WAIT_DATA, WAIT_NCF, MissingTable, Rows, Times
+from pgm.sim.crowd.timeouts import CrowdTimeouts
+from pgm.sim.links import LinkSetup, SimulatedLink
+from pgm.sim.network import Attachment, Network
+from pgm.sim.run_log import RunLog
+from pgm.sim.scheduler import Scheduler
+from pgm.units import NEVER
+from pgm.wire.control_packets import Nak, Spm, encode, encode_list
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.naks import LIST_SQNS
+from pgm.wire.options import Fin, find
+from pgm.wire.sequence_numbers import MASK, unwrap
+from pgm.wire.train import Data, Train
+
+
+@attrs.define
+class CrowdCounters:
+    """Totals of all members, named as the counters of receivers."""
+
+    missing_sqns: int = 0
+    nak_packets: int = 0
+    nak_sqns: int = 0
+    naks_suppressed: int = 0
+    repaired_sqns: int = 0
+    repaired_locally: int = 0
+    late_sqns: int = 0
+
+
+@attrs.frozen
+class CrowdContext:
+    """Parts of a world that a crowd needs."""
+
+    scheduler: Scheduler
+    log: RunLog
+    network: Network
+    seed: int
+    expected: int  # data packets of the run, to draw as many losses at once
+
+
+@attrs.define
+class _Session:
+    """Session that the members receive: its first sqn, the path of requests, and whether its source closes."""
+
+    tsi: Tsi
+    data_port: int
+    first: int
+    path_nla: Nla
+    is_closing: bool = False
+
+
+def _distinct(members: Members) -> tuple[Members, Rows]:
+    """Return the different members, and where each comes first."""
+    if len(members) == 1:
+        return members, np.zeros(1, np.intp)
+    different, at = np.unique(members, return_index=True)
+    return different, at
+
+
+class Crowd:
+    """Station on a segment that stands for all members of a crowd."""
+
+    may_share_address = True
+
+    def __init__(self, context: CrowdContext, plan: CrowdPlan, delay: int) -> None:
+        self.plan = plan
+        self.name = plan.pattern
+        self.counters = CrowdCounters()
+        self._context = context
+        seat, limits, seed = plan.plan.segments[0], plan.plan.parameters, context.seed
+        self._segment = Segment(0, seat.name, plan.addresses[0], seat.group, seat.upstream, seat.downstream, seat.peers)
+        self._egress = SimulatedLink(LinkSetup(delay=0), f"{seed}:{self.name}:out")
+        ingress = SimulatedLink(LinkSetup(delay=delay), f"{seed}:{self.name}:in")
+        self.attachment = Attachment(self, self._segment, self._egress, ingress)
+        links = [f"{seed}:{plan.name_of(member)}:{seat.name}:in:loss" for member in range(plan.count)]
+        self._losses = CrowdLosses(links, seat.impairment.loss, 3 * context.expected)
+        self._rng = np.random.default_rng(list(f"{seed}:{self.name}:back-off".encode()))
+        self._none = np.zeros(0, np.intp)
+        self._flags = np.zeros(plan.count, np.bool_)  # all False between two uses
+        self._end: Times = np.zeros(plan.count, np.int64)  # one more than the newest sqn that each member knows
+        self._shared_end: Times = np.full(plan.count, -NEVER, np.int64)
+        self._missing = MissingTable()
+        most = limits.nak_max_ivl
+        self._ncf = CrowdTimeouts(plan.count, limits.nak_rpt_ivl, max(limits.nak_rpt_ivl, most), limits.nak_rpt_ivl)
+        least = min(limits.nak_rdata_ivl, limits.nak_rdata_min_ivl)
+        self._data = CrowdTimeouts(plan.count, limits.nak_rdata_ivl, max(limits.nak_rdata_ivl, most), least)
+        self._session: _Session | None = None
+        self._armed_ns = NEVER
+
+    @property
+    def host(self) -> str:
+        """Return the name of the crowd: its address is that of no process."""
+        return self.name
+
+    def _fail(self, problem: str) -> NoReturn:
+        self._context.log.fail(self.name, f"{problem}; leave out --real, and all receivers have the production core")
+
+    # Packets
+
+    def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
+        """Take a train: each member loses some of its packets."""
+        if not channel.is_group:
+            self._fail("a packet came by unicast to a member of the model")
+        now_ns = self._context.scheduler.now_ns
+        rows, losers = self._losses.take(train.count)
+        at = 0
+        for item in train.parse_untrusted()[0]:
+            count = item.count if isinstance(item, Data) else item.packets if not isinstance(item, Train) else 0
+            inside = slice(*np.searchsorted(rows, (at, at + count)))
+            lost_rows, lost_by = rows[inside] - at, losers[inside]
+            if isinstance(item, Data):
+                self._on_data(item, lost_rows, lost_by, peer, now_ns)
+            elif isinstance(item, Spm):
+                self._on_spm(item, lost_by, now_ns)
+            elif isinstance(item, Nak) and item.kind is PacketType.NCF:
+                self._on_ncf(item, lost_rows, lost_by, peer, now_ns)
+            at += count
+        self._arm()
+
+    def _on_spm(self, spm: Spm, lost_by: Members, now_ns: int) -> None:
+        session = self._session
+        if session is None or session.tsi != spm.tsi:
+            if spm.data_port not in {stream.data_port for stream in self.plan.plan.streams}:
+                return
+            if session is not None:
+                self._fail("a second session came")
+            first = unwrap(spm.lead, 1 << 32) + 1
+            session = self._session = _Session(spm.tsi, spm.data_port, first, spm.path_nla)
+            self._end[:] = first
+        session.path_nla = spm.path_nla
+        self._reveal(unwrap(spm.lead, int(self._end.max())) + 1, lost_by, now_ns)
+        if not session.is_closing and find(spm.options, Fin) is not None:
+            session.is_closing = True
+            self._close(now_ns)
+
+    def _close(self, now_ns: int) -> None:
+        """Shorten every wait to its lower bound, as receivers do when their source closes."""
+        missing = self._missing
+        for timeouts in (self._ncf, self._data):
+            timeouts.ceiling_ns = timeouts.floor_ns
+        for state, timeouts in ((WAIT_NCF, self._ncf), (WAIT_DATA, self._data)):
+            chosen = np.flatnonzero(missing.state == state)
+            sooner = now_ns + timeouts.ivl(missing.member[chosen])
+            missing.deadline[chosen] = np.minimum(missing.deadline[chosen], sooner)
+
+    def _on_data(self, data: Data, lost_rows: Rows, lost_by: Members, peer: Nla, now_ns: int) -> None:
+        session = self._session
+        if session is None or data.tsi != session.tsi:
+            return
+        first = unwrap(data.wire_sqn, int(self._end.max()))
+        end, log = first + data.count, self._context.log
+        log.last_activity_ns = log.last_delivery_ns = now_ns
+        self._arrived(first, end, lost_rows, lost_by, data.type is PacketType.RDATA, peer, now_ns)
+        behind = np.flatnonzero(self._end < end)
+        if not len(behind):
+            return
+        reached = np.full(self.plan.count, end, np.int64)
+        tail, row = lost_by[lost_rows == data.count - 1], data.count - 1
+        while len(tail):  # members that lost the last packets of the train do not know of these yet
+            reached[tail] = first + row if row else 0
+            row -= 1
+            tail = np.intersect1d(tail, lost_by[lost_rows == row]) if row >= 0 else tail[:0]
+        known = self._end
+        is_new = (first + lost_rows >= known[lost_by]) & (first + lost_rows < reached[lost_by])
+        members, sqns = lost_by[is_new], first + lost_rows[is_new]
+        gaps = behind[(known[behind] < first) & (reached[behind] > first)]
+        if len(gaps):
+            members, sqns = self._with_gaps(gaps, first, members, sqns)
+        np.maximum(known, reached, out=known)
+        self._detect(members, sqns, now_ns)
+
+    def _with_gaps(self, gaps: Members, end: int, members: Members, sqns: Times) -> tuple[Members, Times]:
+        """Add all sqns of some members from the newest that each knows up to `end`."""
+        counts = end - self._end[gaps]
+        more = np.repeat(gaps, counts)
+        starts = np.repeat(self._end[gaps] - (np.cumsum(counts) - counts), counts)
+        return np.concatenate([members, more]), np.concatenate([sqns, starts + np.arange(len(more))])
+
+    def _reveal(self, end: int, lost_by: Members, now_ns: int) -> None:
+        """Let all members but `lost_by` know that the sqns below `end` were sent."""
+        behind = np.flatnonzero(self._end < end)
+        if not len(behind):
+            return
+        gaps = np.setdiff1d(behind, lost_by)
+        if not len(gaps):
+            return
+        members, sqns = self._with_gaps(gaps, end, gaps[:0], np.zeros(0, np.int64))
+        self._end[gaps] = end
+        self._detect(members, sqns, now_ns)
+
+    def _detect(self, members: Members, sqns: Times, now_ns: int) -> None:
+        if len(members):
+            self.counters.missing_sqns += len(members)
+            settled_ns = now_ns + self.plan.plan.parameters.reorder_ivl
+            self._missing.add(members, sqns, self._back_off_ends(members, settled_ns), now_ns)
+
+    def _back_off_ends(self, members: Members, begins_ns: int) -> Times:
+        """Return the end of each member's back-off: that of the running one if it is in the allowed range."""
+        bound = self.plan.plan.parameters.nak_bo_ivl
+        ends = self._shared_end[members]
+        stale = _distinct(members[(ends < begins_ns) | (ends > begins_ns + bound)])[0]
+        if len(stale):
+            self._shared_end[stale] = begins_ns + self._rng.integers(1, bound + 1, len(stale))
+            ends = self._shared_end[members]
+        return ends
+
+    def _arrived(
+        self, first: int, end: int, lost_rows: Rows, lost_by: Members, is_repair: bool, peer: Nla, now_ns: int
+    ) -> None:
+        missing = self._missing
+        inside = (missing.sqn >= first) & (missing.sqn < end)
+        if not inside.any():
+            return
+        got = inside.nonzero()[0]
+        if len(lost_by):
+            width = end - first
+            if self.plan.count * width > len(self._flags):
+                self._flags = np.zeros(self.plan.count * width, np.bool_)
+            lost = lost_by * width + lost_rows
+            self._flags[lost] = True
+            got = got[~self._flags[missing.member[got] * width + missing.sqn[got] - first]]
+            self._flags[lost] = False
+        if not len(got):
+            return
+        counters, plan = self.counters, self.plan.plan
+        if is_repair:
+            counters.repaired_sqns += len(got)
+            counters.repaired_locally += len(got) if peer in plan.local_repairers or peer in plan.local_relays else 0
+        else:
+            counters.late_sqns += len(got)
+        promised = got[missing.state[got] == WAIT_DATA]
+        fresh = self._answered(
+            self._data, promised, now_ns - missing.promised[promised], missing.data_tries[promised] > 0
+        )
+        gone = missing.member[got]
+        kept = np.ones(len(missing), np.bool_)
+        kept[got] = False
+        missing.keep(kept)
+        if len(fresh):
+            self._shorten(fresh, now_ns)
+        self._flags[missing.member] = True
+        idle = gone[~self._flags[gone]]
+        self._flags[missing.member] = False
+        self._data.relax(idle)
+
+    def _answered(self, timeouts: CrowdTimeouts, rows: Rows, took: Times, is_repeated: np.ndarray) -> Members:
+        """Measure the answers of some rows, one for each member at a time. Return members with a first answer."""
+        fresh = []
+        while len(rows):
+            members, at = _distinct(self._missing.member[rows])
+            fresh.append(timeouts.answered(members, took[at].astype(np.float64), is_repeated[at]))
+            if len(members) == len(rows):
+                break
+            rest = np.ones(len(rows), np.bool_)
+            rest[at] = False
+            rows, took, is_repeated = rows[rest], took[rest], is_repeated[rest]
+        return fresh[0] if len(fresh) == 1 else np.concatenate(fresh) if fresh else self._none
+
+    def _shorten(self, members: Members, now_ns: int) -> None:
+        """Shorten waits for data to the first measured interval."""
+        missing = self._missing
+        chosen = np.flatnonzero((missing.state == WAIT_DATA) & np.isin(missing.member, members))
+        if len(chosen):
+            sooner = np.maximum(0, self._data.floor_ns - self._data.ivl(missing.member[chosen]))
+            missing.deadline[chosen] = np.maximum(now_ns, missing.deadline[chosen] - sooner)
+
+    def _on_ncf(self, ncf: Nak, lost_rows: Rows, lost_by: Members, peer: Nla, now_ns: int) -> None:
+        session = self._session
+        if session is None or ncf.tsi != session.tsi:
+            return
+        newest = int(self._end.max())
+        sqns = np.array([unwrap(sqn, newest) for sqn in ncf.sqns], np.int64)
+        self._reveal(min(int(sqns.max()) + 1, newest), lost_by, now_ns)
+        missing = self._missing
+        heard = self._heard_rows(sqns, lost_by)
+        if not len(heard):
+            return
+        asked = heard[missing.is_asked[heard]]
+        if len(asked) and peer in self._parents:
+            first_try = asked[missing.ncf_tries[asked] == 0]
+            members, at = _distinct(missing.member[first_try])
+            took = (now_ns - missing.since[first_try[at]]).astype(np.float64)
+            self._ncf.answered(members, took, np.zeros(len(members), np.bool_))
+            missing.is_asked[asked] = False
+        states = missing.state[heard]
+        self.counters.naks_suppressed += int((states == BACK_OFF).sum())
+        changed = heard[states != WAIT_DATA]
+        if len(changed):
+            missing.state[changed] = WAIT_DATA
+            missing.since[changed] = now_ns
+            missing.promised[changed[missing.data_tries[changed] == 0]] = now_ns
+        missing.deadline[heard] = now_ns + self._data.ivl(missing.member[heard])
+
+    def _heard_rows(self, sqns: Times, lost_by: Members) -> Rows:
+        """Return the rows of some sqns, without members that lost the packet."""
+        missing = self._missing
+        is_named = missing.sqn == sqns[0] if len(sqns) == 1 else np.isin(missing.sqn, sqns)
+        heard: Rows = is_named.nonzero()[0]
+        if not len(lost_by) or not len(heard):
+            return heard  # a run of several lists is taken as one packet, which repeats rarely need
+        self._flags[lost_by] = True
+        kept: Rows = heard[~self._flags[missing.member[heard]]]
+        self._flags[lost_by] = False
+        return kept
+
+    @property
+    def _parents(self) -> Sequence[Nla]:
+        return self.plan.plan.parents
+
+    # Timers
+
+    def _arm(self) -> None:
+        if not len(self._missing):
+            return
+        at_ns = int(self._missing.deadline.min())
+        if at_ns < self._armed_ns:
+            scheduler = self._context.scheduler
+            self._armed_ns = max(at_ns, scheduler.now_ns)
+            scheduler.at(self._armed_ns, functools.partial(self._wake, self._armed_ns), self.name)
+
+    def _wake(self, armed_ns: int) -> None:
+        if armed_ns != self._armed_ns:
+            return  # an earlier deadline came in between, and armed again
+        self._armed_ns = NEVER
+        now_ns, missing = self._context.scheduler.now_ns, self._missing
+        due = (missing.deadline <= now_ns).nonzero()[0]
+        if len(due):
+            is_ready = missing.state[due] == BACK_OFF
+            ready, late = due[is_ready], due[~is_ready]
+            if len(late):
+                self._time_out(late, now_ns)
+            if len(ready):
+                self._ask(ready, now_ns)
+        self._arm()
+
+    def _time_out(self, late: Rows, now_ns: int) -> None:
+        missing, limits = self._missing, self.plan.plan.parameters
+        members = missing.member[late]
+        states = missing.state[late]
+        for state, timeouts, tries in (
+            (WAIT_NCF, self._ncf, missing.ncf_tries),
+            (WAIT_DATA, self._data, missing.data_tries),
+        ):
+            chosen = states == state
+            if chosen.any():
+                timeouts.timed_out(_distinct(members[chosen])[0], now_ns)
+                tries[late[chosen]] += 1
+        if (
+            missing.ncf_tries[late].max() > limits.nak_ncf_retries
+            or missing.data_tries[late].max() > limits.nak_data_retries
+        ):
+            self._fail("a request has no answer, and the model knows no other parent")
+        missing.state[late], missing.since[late], missing.is_asked[late] = BACK_OFF, now_ns, False
+        missing.deadline[late] = self._back_off_ends(members, now_ns)
+
+    def _ask(self, ready: Rows, now_ns: int) -> None:
+        missing, session, counters = self._missing, self._session, self.counters
+        assert session is not None
+        members = missing.member[ready]
+        missing.state[ready], missing.since[ready], missing.is_asked[ready] = WAIT_NCF, now_ns, True
+        missing.deadline[ready] = now_ns + self._ncf.ivl(members)
+        for member in _distinct(members)[0].tolist():
+            sqns = sorted(missing.sqn[ready[members == member]].tolist())
+            counters.nak_sqns += len(sqns)
+            for at in range(0, len(sqns), LIST_SQNS):
+                counters.nak_packets += 1
+                self._send(member, self._nak(session, sqns[at : at + LIST_SQNS]), now_ns)
+        self._context.log.last_activity_ns = now_ns
+
+    def _nak(self, session: _Session, sqns: list[int]) -> bytes:
+        wire_sqns, group = [sqn & MASK for sqn in sqns], self._segment.group
+        fields = (session.tsi, session.data_port, session.path_nla, group)
+        if len(sqns) > 1:
+            return encode_list(PacketType.NAK, *fields, wire_sqns)
+        tsi, data_port, path_nla, group_nla = fields
+        return encode(Nak(tsi=tsi, data_port=data_port, sqn=wire_sqns[0], source_nla=path_nla, group_nla=group_nla))
+
+    def _send(self, member: int, packet: bytes, now_ns: int) -> None:
+        segment = attrs.evolve(self._segment, address=self.plan.addresses[member])
+        attachment = Attachment(self, segment, self._egress, self.attachment.ingress)
+        parent, train = self._parents[0], Train.of(packet)
+        self._context.log.add_send(self.name, control(segment, packet, to=parent), train)
+        self._context.network.leave(attachment, parent, train, now_ns)
+
+    # Account
+
+    @property
+    def delivered_sqns(self) -> int:
+        """Return how many packets all members have received of the session, in any order."""
+        if self._session is None:
+            return 0
+        return int((self._end - self._session.first).sum()) - len(self._missing)
+
+    def is_complete(self, sqns: int) -> bool:
+        """Return whether all members have received the `sqns` packets of the session."""
+        session = self._session
+        return session is not None and not len(self._missing) and bool((self._end == session.first + sqns).all())

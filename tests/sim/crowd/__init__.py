@@ -1,0 +1,1 @@
+"""The model of many receivers, beside the production core."""
