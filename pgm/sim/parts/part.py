@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import time
 from collections.abc import Collection, Mapping, Sequence
 
 import attrs
@@ -52,6 +54,26 @@ class WindowResult:
     have_left: bool  # all sources of the part
     trains: Sequence[CrossingTrain]
     news: Sequence[tuple[Tsi, LedgerNews]]
+
+
+@attrs.frozen
+class PartUsage:
+    """Cost of the process of a part: CPU time in s, and the most memory in octets."""
+
+    nodes: int  # with production cores
+    modelled: int  # receivers
+    cpu_s: float
+    memory: int
+
+    @property
+    def row(self) -> dict[str, float]:
+        """Return the usage for scripts."""
+        return {
+            "nodes": self.nodes,
+            "modelled": self.modelled,
+            "cpu_seconds": round(self.cpu_s, 2),
+            "memory_mb": self.memory // 1_000_000,
+        }
 
 
 class Part:
@@ -105,6 +127,12 @@ class Part:
     def progress(self) -> Progress:
         """Return the progress of this part."""
         return progress_of(self.world, self._crowds)
+
+    def usage(self) -> PartUsage:
+        """Return the cost of this process so far."""
+        modelled = sum(crowd.plan.count for crowd in self._crowds)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return PartUsage(len(self.world.nodes), modelled, time.process_time(), memory)
 
     def account(self) -> PartAccount:
         """Return the account of this part."""

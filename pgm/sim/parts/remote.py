@@ -8,7 +8,7 @@ import attrs
 
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.parts.account import PartAccount, Progress
-from pgm.sim.parts.part import Part, PartSetup, Window, WindowResult
+from pgm.sim.parts.part import Part, PartSetup, PartUsage, Window, WindowResult
 
 
 class Connection(Protocol):
@@ -30,7 +30,8 @@ def serve_part(setup: PartSetup, connection: Connection) -> None:
             if isinstance(order, Window):
                 connection.send(part.run(order))
             else:
-                connection.send(part.progress() if order == "progress" else part.account())
+                answers = {"progress": part.progress, "account": part.account, "usage": part.usage}
+                connection.send(answers[order]())
     except EOFError:
         raise
     except Exception as error:
@@ -56,6 +57,12 @@ class RemoteLink:
     def result(self) -> WindowResult:
         """Return the result of the window."""
         answer: WindowResult = self._answer()
+        return answer
+
+    def usage(self) -> PartUsage:
+        """Return the cost of the part's process."""
+        self.connection.send("usage")
+        answer: PartUsage = self._answer()
         return answer
 
     def progress(self) -> Progress:
