@@ -21,7 +21,10 @@ _COMMANDS = {
     ),
     "init": ("deploy.topology.init", "Write a first topology file, for this machine or for given hosts."),
     "check": ("deploy.topology.check", "Validate a topology file: list all problems with file, line and remedy."),
-    "plan": ("deploy.topology.plan", "Print the tree of a topology file, with the addresses and timers of every node."),
+    "plan": (
+        "deploy.plan.command",
+        "Print the tree of a topology file with timers and reasons, and predict its sends, NAKs and repair latency.",
+    ),
     "schema": ("deploy.topology.schema", "Print the JSON Schema of topology files, for editors."),
     "run": ("deploy.node.run", "Run one node of a topology in the foreground."),
     "replay": ("deploy.node.replay", "Replay the inputs of a node from a tape of pgm run, and show what it did."),

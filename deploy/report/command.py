@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deploy.terminal.options import NEW_FILE, PATH, option
+from deploy.terminal.options import NEW_FILE, PATH, option, predicted_file
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.svg import require_matplotlib
 from pgm.figures.event_rows import files_of, read
 from pgm.figures.rules import Summary
 from pgm.figures.summary import fits, is_small, summarise
+from pgm.prediction.beside import of_report, read_prediction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,12 +115,16 @@ def summarised(folder: Path, master: str, say: Callable[[str], None]) -> Summary
 @option("--out", type=NEW_FILE, default="report.html", help="File of the page.")
 @click.option("--title", default="", help="Headline of the page.")
 @click.option("--master", default="", metavar="URL", help="Spark master for telemetry of any size.")
+@predicted_file
 @command
-def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> None:
+def report(folder: Path, out: Path, title: str, master: str, predicted: Path | None, as_json: bool) -> None:
     """Summarise the telemetry in DIR on a page.
 
     The page shows the losses and bursts of each link, and the duration and cost of repairs. It also shows timers that
     fire too early or too late, and nodes with excessive NAKs.
+
+    With --predicted the page has the waits, repairs and NAKs beside their predictions, and marks what differs by more than a
+    third. With --json they are "predicted".
 
     The page is one HTML file that contains its pictures. With --json the same data goes to standard output as one
     object, and the page is only written if --out is given.
@@ -127,6 +132,8 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
     \b
     pgm demo --telemetry events && pgm report events
     pgm report events --json | jq '.links[] | select(.loss > 0.01) | .link'
+    pgm plan tree.toml --telemetry events --json > plan.json
+    pgm report events --predicted plan.json
 
     The command needs pip install 'pgm-repair-network[report]'. Telemetry of more than 16 MiB, or a --master, needs
     pip install 'pgm-repair-network[spark]' and Java 17 or later.
@@ -136,8 +143,11 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
     )
     if wants_page:
         require_matplotlib(extra="report")
+    prediction = None if predicted is None else read_prediction(predicted)
     with steps(as_json) as say:
         results = summarised(folder, master, say)
+    if prediction is not None:
+        results["predicted"] = [one.as_json() for one in of_report(prediction, results)]
     if wants_page:
         from deploy.report.page import page
 

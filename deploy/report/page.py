@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploy.terminal import svg as pictures
+from pgm.prediction.beside import Comparison, cells
 
 _MOST_LINKS = 20
 _STYLE = """
@@ -24,7 +25,7 @@ tr:nth-child(even) td { background: #f7fafc } .note { color: #4a5568; font-size:
 def page(summary: dict[str, Any], title: str) -> str:
     """Return the HTML file for a summary."""
     parts = [_head(summary, title), _links(summary), _bursts(summary), _repairs(summary), _over_time(summary)]
-    parts += [_timers(summary), _excessive_naks(summary), _traffic(summary)]
+    parts += [_timers(summary), _excessive_naks(summary), _traffic(summary), _predicted(summary)]
     body = "\n".join(part for part in parts if part)
     name = html.escape(title)
     return f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{name}</title><style>{_STYLE}</style>\n{body}\n</html>\n"
@@ -222,3 +223,19 @@ def _traffic(summary: dict[str, Any]) -> str:
         for row in rows
     ]
     return f"<h2>Sources, relays and repairers</h2>{table(heads, cells, text=(0, 1))}"
+
+
+def _predicted(summary: dict[str, Any]) -> str:
+    """Return the section of measured figures beside predicted ones; empty without a prediction."""
+    rows = [
+        (*row[:5], f"<b>{row[5]}</b>" if row[5] == "DIFFERS" else row[5])
+        for row in cells(Comparison(**one) for one in summary.get("predicted", ()))
+    ]
+    if not rows:
+        return ""
+    heads = ("place", "figure", "measured", "predicted", "difference", "verdict")
+    note = (
+        "Repairs and NAKs are those of a packet of data. A figure differs if it is more than a third from its prediction. "
+        "Figures of fewer than 30 events have no verdict."
+    )
+    return f"<h2>Beside the prediction</h2>{table(heads, rows, text=(0, 1, 5))}<p class=note>{note}</p>"

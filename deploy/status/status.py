@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from deploy.status.beside import print_comparisons
 from deploy.status.detail import print_details
 from deploy.status.fleet import only, print_fleet, problems_of
 from deploy.status.peers import PeerNames
 from deploy.terminal.completion import node_names
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.fleet_options import FleetAccess, fleet_options
+from deploy.terminal.options import predicted_file
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
-from pgm.errors import ProcessError
+from pgm.errors import ProcessError, UsageError
 from pgm.fleet.runtime_folders import folder_of, is_file, sockets_in
 from pgm.net.control.status_socket import ask_status, status_path
+from pgm.prediction.beside import Comparison, of_status, read_prediction
 from pgm.topology.check import load_checked
 from pgm.topology.plan import plan_all, plan_node
 from pgm.topology.problems import joined
@@ -78,10 +81,17 @@ def _requested_nodes(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]
     help="Show the whole snapshot: sessions, lines, children, rates with peaks, every counter.",
 )
 @click.option("--watch", is_flag=True, help="Show the status again every second until Ctrl-C.")
+@predicted_file
 @command
 @fleet_options()
 def status(
-    where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool, fleet: FleetAccess | None
+    where: str,
+    nodes: tuple[str, ...],
+    detail: bool,
+    watch: bool,
+    predicted: Path | None,
+    as_json: bool,
+    fleet: FleetAccess | None,
 ) -> None:
     """Show the counters of the running nodes of a topology, given by FILE or name, on this machine or on all hosts.
 
@@ -90,6 +100,7 @@ def status(
     pgm status tree.toml --node desk-7 --detail
     pgm status tree.toml --node desk-7 --json | jq .counters
     pgm status demo                         # a running tree, by name
+    pgm status tree.toml --predicted plan.json  # of pgm plan --predict --json
     pgm status tree.toml --fleet            # of all hosts that run pgm agent
 
     The command finds a node by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID. Run
@@ -97,24 +108,30 @@ def status(
     docs/reference/counters.md. With --json there is one object per node and line, with every counter, session and segment. Exits
     with 1 if no node answers.
 
+    With --predicted the repairs and NAKs of each node are shown beside the prediction, per packet. What differs by more than a
+    third is marked. With --json each object has them as "predicted".
+
     With --fleet the command asks the agents of all hosts, and also tells hosts that do not answer, nodes that do not run,
     and hosts with another topology file. With --json there is one object. Exits with 1 if a host or a node is missing.
     docs/guide/monitoring.md explains fleets.
     """
+    prediction = None if predicted is None else read_prediction(predicted)
     if fleet is not None:
+        if prediction is not None:
+            raise UsageError("--predicted compares the nodes of this machine only", remedy="leave out --fleet")
         _fleet_status(fleet.watch(where), nodes, detail=detail, watch=watch, as_json=as_json)
         return
     if not watch:
         rows, silent, stuck = gather(where, nodes)
         if not rows:
             raise _no_answer(where, silent, stuck)
-        _show(rows, names_of(where, rows), as_json, detail=detail, clear=False)
+        _show(_with_predicted(rows, prediction), names_of(where, rows), as_json, detail=detail, clear=False)
         _warn(silent if nodes else [], stuck)
         return
     try:
         while True:
             rows, silent, stuck = gather(where, nodes)
-            _show(rows, names_of(where, rows), as_json, detail=detail, clear=True)
+            _show(_with_predicted(rows, prediction), names_of(where, rows), as_json, detail=detail, clear=True)
             _warn(silent if nodes or not rows else [], stuck)
             time.sleep(1)
     except KeyboardInterrupt:  # the normal end of --watch
@@ -155,6 +172,15 @@ def _show(rows: list[dict[str, Any]], names: PeerNames, as_json: bool, *, detail
         print_details(rows, names, clear=clear)
     else:
         print_rows(rows, names=names, clear=clear)
+    if not as_json and any("predicted" in row for row in rows):
+        print_comparisons([Comparison(**one) for row in rows for one in row["predicted"]])
+
+
+def _with_predicted(rows: list[dict[str, Any]], prediction: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the rows with their comparisons as `predicted`; the rows as they are without a prediction."""
+    if prediction is None:
+        return rows
+    return [{**row, "predicted": [one.as_json() for one in of_status(prediction, [row])]} for row in rows]
 
 
 def _warn(silent: list[str], stuck: list[str]) -> None:

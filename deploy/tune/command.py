@@ -22,14 +22,15 @@ from deploy.terminal.tables import TableColumn, console, table
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, run
 from deploy.tune.tuned_file import require_tables, tuned_text
-from pgm.errors import UnitError, UsageError
+from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.parameters import ROWS
+from pgm.prediction.delays import delays_of
 from pgm.topology.load import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import settings_of, value_of
-from pgm.units import MILLISECOND, SECOND, parse_duration
+from pgm.units import SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +41,8 @@ if TYPE_CHECKING:
 _LEAST_MISSED = 60  # missed packets in one run; fewer give no useful measure
 _TELL_S = 15.0  # interval of lines about a long step, without a terminal; keeps a log short
 _MOST_MESSAGES = 20_000
-_LOCAL_NS = MILLISECOND // 2  # delay from a segment to a node within a site
 _CACHE_MARGIN = 4  # factor over the cache time that was sufficient in simulations
 _LEAST_CACHE = 2 * SECOND  # least cache time that is written to a file
-_LEAST_DELAY_NS = MILLISECOND // 20
 _PICTURE = ".svg"
 
 
@@ -208,31 +207,6 @@ def _calibrated(setting: TrialSetting, messages: int, say: Callable[[str], None]
                 + ", or more --messages" * bool(messages),
             )
         setting = attrs.evolve(setting, messages=min(_MOST_MESSAGES, 2 * setting.messages))
-
-
-def delays_of(topology: Topology, trips: dict[str, int], given: tuple[str, ...]) -> dict[str, int]:
-    """Return the delay in ns from each segment to its nodes. Raises `UsageError`.
-
-    A delay in `given` comes first, then half the measured round trip, then half the `rtt` of the file. In the profile
-    `wan`, the file's `rtt` is for segments on which relays listen; other segments are local.
-    """
-    lines = {node.up.segment for node in topology.nodes.values() if node.is_relay and node.up is not None}
-    delays = {}
-    for name in topology.segments:
-        is_far = topology.profile != "wan" or name in lines
-        usual = topology.rtt // 2 if is_far else min(_LOCAL_NS, topology.rtt // 2)
-        delays[name] = max(_LEAST_DELAY_NS, trips[name] // 2 if name in trips else usual)
-    for delay in given:
-        name, _, text = delay.partition("=")
-        if name not in delays:
-            raise UsageError(
-                f"there is no segment {name!r}", remedy=f"write SEGMENT=TIME with one of {', '.join(delays)}"
-            )
-        try:
-            delays[name] = parse_duration(text)
-        except UnitError as error:
-            raise UsageError(f"--delay {delay}: {error.message}", remedy=error.remedy) from None
-    return delays
 
 
 def shapes_of(topology: Topology) -> list[str]:

@@ -83,7 +83,7 @@ def _worst(link: ModelLink) -> tuple[float, int]:
 
 
 def _figures(link: ModelLink, count: int, length: int) -> Iterator[LinkFigures]:
-    each = [(node.count, _supplied(node, length)) for node in link.nodes]
+    each = [(node.count, supplied(node, length)) for node in link.nodes]
     needed = _served(link, length)
     repairers = sum(node.count for node in link.nodes if node.is_repairer)
     requests = _sum(needed) - 1
@@ -111,7 +111,7 @@ def _product(each: list[tuple[int, Floats]]) -> Floats:
     return np.asarray(np.exp(np.sum(logs, axis=0)), float)
 
 
-def _supplied(node: ModelNode, length: int) -> Floats:
+def supplied(node: ModelNode, length: int) -> Floats:
     """Return the probability that m sends on the link supply one of these nodes and what depends on it, for each m."""
     if node.below is None or node.below.keeps:
         return np.asarray(1 - node.loss ** np.arange(length), float)
@@ -131,4 +131,4 @@ def _served(link: ModelLink, length: int) -> Floats:
     if lacking:
         together = math.prod(loss**number for loss, number in lacking)
         return np.asarray(1 - together ** np.arange(length), float)
-    return _product([(node.count, _supplied(node, length)) for node in link.nodes])
+    return _product([(node.count, supplied(node, length)) for node in link.nodes])

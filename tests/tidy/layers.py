@@ -18,6 +18,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "impairments", "models", "trust"),
         ("attrs", "cattrs"),
     ),
+    "prediction": (
+        ("pgm.prediction",),
+        ("errors, units", "parameters", "impairments", "trust", "models", "topology"),
+        ("attrs", "numpy"),
+    ),
     "mutual_tls": (
         ("pgm.mutual_tls",),
         ("errors, units", "trust", "topology"),
@@ -94,7 +99,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         (
             "errors, units", "parameters", "impairments", "models", "wire", "trust", "messages", "core", "topology", "tape",
             "telemetry", "flight", "elements", "net", "files", "fleet", "sim", "spark", "processes", "archive",
-            "mutual_tls", "figures",
+            "mutual_tls", "figures", "prediction",
         ),
         (
             "attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark",
@@ -119,7 +124,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (
         "reference", "terminal", "render", "node", "report", "fleet", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",
-        "netcheck", "otlp", "monitor", "tune", "bench", "demo", "image", "cli", "__main__",
+        "netcheck", "otlp", "monitor", "tune", "bench", "demo", "plan", "image", "cli", "__main__",
     ),
     "deploy.bench": (
         "", "contenders", "peers", "trial", "search", "settings", "ratios", "turns", "limits", "plot", "view",

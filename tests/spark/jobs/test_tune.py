@@ -22,7 +22,6 @@ from deploy.tune.command import (
     cache_lines,
     check_out,
     comparison,
-    delays_of,
     gain,
     paced,
     same_tree,
@@ -36,6 +35,7 @@ from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, a
 from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
+from pgm.prediction.delays import delays_of
 from pgm.sim.load import Load
 from pgm.sim.runs.report import Observation, simulate
 from pgm.spark.jobs.parallel_runs import Sweep

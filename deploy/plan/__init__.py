@@ -1,0 +1,1 @@
+"""The command `pgm plan`: the tree of a file, and what the formulas predict of it."""

@@ -1,0 +1,120 @@
+"""Predictions of `pgm plan` for people, and their input from a file or from telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.report.command import steps, summarised
+from deploy.simulation.command import parse_counts
+from deploy.terminal.tables import TableColumn, table
+from pgm.errors import UsageError
+from pgm.impairments import Impairment
+from pgm.prediction.delays import delays_of
+from pgm.prediction.predict import Conditions, Offer
+from pgm.topology.model import Topology
+from pgm.units import MILLISECOND
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_LINKS = (
+    TableColumn("link"), TableColumn("sender", 3), TableColumn("nodes", 4), TableColumn("missed above", 5),
+    TableColumn("sends"), TableColumn("of the sender", 6), TableColumn("NAKs"), TableColumn("mean wait", 2),
+    TableColumn("median", 1), TableColumn("99 % within"),
+)  # fmt: skip
+_NODES = (
+    TableColumn("node"), TableColumn("role", 5), TableColumn("nodes", 4), TableColumn("repairs/s"),
+    TableColumn("NAKs in/s", 1), TableColumn("NAKs out/s", 2), TableColumn("of repair share", 3),
+    TableColumn("median", 6), TableColumn("99 % within", 6),
+)  # fmt: skip
+_MACHINE = (TableColumn("processor", 1), TableColumn("memory", 1))
+
+
+def conditions_of(topology: Topology, telemetry: Path | None, offer: dict[str, Any]) -> Conditions:
+    """Return the conditions that the options and telemetry name. Raises `UsageError` if nothing is lost."""
+    losses: dict[tuple[str, str], Impairment] = {}
+    trips: dict[str, int] = {}
+    if telemetry is not None:
+        with steps(is_quiet=True) as say:
+            summary = summarised(telemetry, "", say)
+        losses, trips = measured_of(summary)
+    elif not _loses(topology):
+        raise UsageError(
+            "the file injects no losses, so there is nothing to predict",
+            remedy="give --telemetry of the real tree, or loss = {...} in the file",
+        )
+    return Conditions(
+        delays=delays_of(topology, trips, offer["delays"]),
+        losses=losses,
+        counts=parse_counts(offer["counts"]),
+        offer=Offer(rate=offer["rate"], size=offer["size"]),
+    )
+
+
+def measured_of(summary: dict[str, Any]) -> tuple[dict[tuple[str, str], Impairment], dict[str, int]]:
+    """Return the loss of each link into a node, and the round trip of each segment in ns, of a summary of telemetry."""
+    losses = {(row["segment"], row["node"]): Impairment(**row["model"]) for row in summary["links"] if row["node"]}
+    trips: dict[str, int] = {}
+    for row in summary["timers"]:
+        if row["timer"] == "nak_rpt_ivl" and row["answers_p50_ms"] is not None:
+            trip = round(row["answers_p50_ms"] * MILLISECOND)
+            trips[row["segment"]] = min(trip, trips.get(row["segment"], trip))
+    return losses, trips
+
+
+def _loses(topology: Topology) -> bool:
+    of_nodes = [place.loss or node.loss for node in topology.nodes.values() for place in node.places]
+    losses = [*of_nodes, *(segment.loss for segment in topology.segments.values())]
+    return any(loss is not None and not loss.is_lossless for loss in losses)
+
+
+def prediction_lines(prediction: dict[str, Any], width: int) -> Iterator[Table | str]:
+    """Yield the tables and notes of a prediction, for a terminal."""
+    for feed in prediction["feeds"]:
+        per_s = feed["packets_per_s"]
+        title = f"{feed['source']}, stream {feed['stream']}: {per_s:,.0f} packets a second of {feed['octets']:,} octets"
+        yield f"{title}\n"
+        yield table("links, per packet", _LINKS, [_link_cells(row) for row in feed["links"]], width)
+        yield ""
+        has_machine = any("cpu" in row for row in feed["nodes"])
+        columns = (*_NODES, *(_MACHINE if has_machine else ()))
+        yield table("one node of each entry", columns, [_node_cells(row, per_s) for row in feed["nodes"]], width)
+        yield ""
+        for name in feed["overloaded"]:
+            yield (
+                f"{name}: the repairs need nearly all of rdata_share, or more, so they queue, and latencies grow beyond "
+                "those above. Raise rdata_share or the rate, or lower the offered rate."
+            )
+
+
+def _link_cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["link"],
+        row["sender"],
+        f"{row['nodes']:,}",
+        f"{100 * row['missing_at_sender']:.2g} %",
+        f"{row['sends']:.3f}",
+        f"{row['sends_of_sender']:.3f}",
+        f"{row['naks']:.3g}",
+        *_waits(row, "mean_ms", "p50_ms", "p99_ms"),
+    ]
+
+
+def _node_cells(row: dict[str, Any], per_s: float) -> list[str]:
+    own = [
+        row["node"],
+        row["role"],
+        f"{row['count']:,}",
+        *(f"{row[key] * per_s:,.1f}" for key in ("repairs", "naks_in", "naks_out")),
+        f"{100 * row['repair_load']:.0f} %",
+        *_waits(row, "p50_ms", "p99_ms"),
+    ]
+    if "cpu" in row:
+        own += [f"{100 * row['cpu']:.1f} %", f"{row['memory_bytes'] / 1e6:,.0f} MB"]
+    return own
+
+
+def _waits(row: dict[str, Any], *keys: str) -> list[str]:
+    return ["-" if row[key] is None else f"{row[key]:.1f} ms" for key in keys]

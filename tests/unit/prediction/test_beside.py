@@ -1,0 +1,96 @@
+"""Measured figures beside predicted ones, and profiles of machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pgm.errors import UsageError
+from pgm.prediction.beside import cells, of_report, of_status, read_prediction
+from pgm.prediction.delays import delays_of
+from pgm.prediction.machine import MachineProfile, fitted
+from pgm.prediction.predict import Conditions, predict
+from pgm.topology.load import loads
+from tests.sim.support.files import floors
+
+TOPOLOGY = loads(floors(["3%"] * 2, [10] * 2, "0.5%").text)
+CONDITIONS = Conditions(delays=delays_of(TOPOLOGY, {}, ()))
+COSTS = {"cpu_s": 1.0, "rss_bytes": 50_000_000, "requests": 0}
+
+
+def profile() -> MachineProfile:
+    roles = ("source", "receiver", "aggregator", "repairer")
+    few, more, lossy = ({role: {**COSTS, "cpu_s": cpu, "requests": 1000} for role in roles} for cpu in (1.0, 3.0, 4.0))
+    return fitted("a machine", [few, more, lossy], (1000, 21_000))
+
+
+def test_status_beside_marks_what_differs_by_more_than_a_third() -> None:
+    prediction = predict(TOPOLOGY, CONDITIONS)
+    node = next(row for row in prediction["feeds"][0]["nodes"] if row["node"] == "relay-floor-1")
+    packets = 100_000
+    counters = {
+        "odata_packets": packets,
+        "rdata_packets": round(1.2 * node["repairs"] * packets),
+        "nak_sqns_in": round(1.5 * node["naks_in"] * packets),
+    }
+    rows = [{"node": "relay-floor-1", "role": "aggregator", "counters": counters}]
+    repairs, naks = of_status(prediction, rows)
+    assert (repairs.figure, repairs.differs, naks.figure, naks.differs) == (
+        "repairs sent",
+        False,
+        "NAKs received",
+        True,
+    )
+    assert cells([naks])[0][-2:] == ("+50 %", "DIFFERS")
+    few = {"odata_packets": 20, "rdata_packets": 20, "nak_sqns_in": 20}
+    assert [one.differs for one in of_status(prediction, [{**rows[0], "counters": few}])] == [None, None]
+    assert of_status(prediction, [{**rows[0], "node": "unknown"}]) == []
+
+
+def test_report_beside_compares_waits_and_traffic() -> None:
+    prediction = predict(TOPOLOGY, CONDITIONS)
+    link = next(row for row in prediction["feeds"][0]["links"] if row["link"] == "floor-1")
+    summary = {
+        "traffic": [{"node": "source", "role": "source", "sent": 50_000, "rdata": 5000, "nak_in": 500}],
+        "links": [],
+        "repairs": [
+            {"segment": "floor-1", "repaired": 900, "p50_ms": link["p50_ms"], "p99_ms": 2 * link["p99_ms"]},
+            {"segment": "elsewhere", "repaired": 900, "p50_ms": 1, "p99_ms": 2},
+        ],
+    }
+    found = {(one.place, one.figure): one.differs for one in of_report(prediction, summary)}
+    assert found == {
+        ("source", "repairs sent"): True,
+        ("source", "NAKs received"): False,
+        ("floor-1", "median wait, ms"): False,
+        ("floor-1", "99 % within, ms"): True,
+    }
+
+
+def test_profile_adds_processor_time_and_memory(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    profile().write(file)
+    again = MachineProfile.read(file)
+    assert again == profile()
+    assert again.roles["source"].data_s == pytest.approx(1e-4)
+    assert again.roles["source"].request_s == pytest.approx(1e-3)
+    [feed] = predict(TOPOLOGY, CONDITIONS, again)["feeds"]
+    source = next(row for row in feed["nodes"] if row["node"] == "source")
+    assert source["cpu"] > 1e-4 * feed["packets_per_s"]
+    # The transmit window of 30 s at the full rate of 80 Mbit/s.
+    assert source["memory_bytes"] == pytest.approx(50e6 + 30 * 10e6, rel=0.01)
+
+
+def test_wrong_files_name_the_command_that_writes_a_right_one(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"nodes": []}))
+    with pytest.raises(UsageError) as error:
+        read_prediction(file)
+    assert "--predict --json" in error.value.remedy
+    with pytest.raises(UsageError) as error:
+        MachineProfile.read(file)
+    assert "--measure-machine" in error.value.remedy
+    with pytest.raises(UsageError, match="No such file"):
+        read_prediction(tmp_path / "none.json")
