@@ -77,18 +77,14 @@ def export(archives: Archives, target: Path | None, as_json: bool, options: dict
 
 
 def _store(target: Path, options: dict[str, Any]) -> TableStore:
+    from pgm.archive.tables.opening import PARQUET, open_table
     from pgm.archive.tables.state import EACH
 
-    if options["to"] == "parquet":
-        from pgm.archive.tables.parquet_store import ParquetTable
-
+    if options["to"] == PARQUET:
         for name in ("table", "catalog"):
             if options[name] is not None:
                 raise UsageError(f"--{name} is for --to iceberg", remedy=f"leave out --{name}")
-        return ParquetTable(target, EACH)
-    from pgm.archive.tables.iceberg_store import DEFAULT_NAME, IcebergName, IcebergTable
-
-    return IcebergTable(IcebergName(target, options["table"] or DEFAULT_NAME, options["catalog"]), EACH)
+    return open_table(options["to"], target, EACH, name=options["table"], catalog=options["catalog"])
 
 
 def _run(archives: Archives, store: TableStore, parameters: Parameters, options: dict[str, Any]) -> dict[str, Any]:

@@ -207,6 +207,7 @@ TABLE = (
     SourceOption("maxTriggerDelay", "most_delay_s", (READ,), _duration_s, "15m", "Longest time between two micro-batches with `minOffsetsPerTrigger`: `500ms`, `30s`, `15m`, `1h`."),
     SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Smallest number of partitions for all sessions together."),
     SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
+    SourceOption("history", "history", (READ,), _text, "none", "Folder of a table that `pgm archive export` or `pgm.spark.lakehouse` keeps of these archives. Rows that no recorder holds any more come from there, so each row comes once. The driver and the executors read the folder."),
     SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
     SourceOption("signatures", "authority", (READ,), _authority, "none", "Topology files, separated by commas, whose public keys count. The column `verified` then says of each row of a signed stream whether its source has said it. The driver reads the files."),
     SourceOption("keys", "key_file", (READ, WRITE), _text, "none", "Private file of a node: a path on the executors. With `signatures` values of proved rows of sealed streams are decrypted, and all others are null. With `mutualTls` the file is needed on the driver, too."),
@@ -253,6 +254,7 @@ class SourceOptions:
     most_delay_s: float = 900.0
     least_partitions: int = 1
     partition_octets: int = 1 << 26
+    history: str | None = None
     local_files: bool = True
     authority: Authority | None = None
     key_file: str | None = None
@@ -304,6 +306,8 @@ def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
             "option keys needs signatures, to decrypt proved rows, or mutualTls, to connect",
             remedy='name the topology file: .option("signatures", "tree.toml")',
         )
+    if {"history", "authority"} <= values.keys():
+        raise BadOption("option history excludes signatures: a table has no proofs", remedy="leave out one of them")
     _take_node_tls(values)
     _take_value_fields(values)
     if "authority" in values:

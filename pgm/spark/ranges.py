@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import attrs
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pgm.archive.service.local_reads import read_file_ranges
 from pgm.archive.store.schema import check_version, plain
 from pgm.archive.store.selection import end_of
 from pgm.archive.store.subject_filter import has_losses
+from pgm.archive.tables.reading import read_files, read_table
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.filters import FilterBounds
 from pgm.spark.options import SourceOptions
@@ -84,6 +86,7 @@ def _assign(
     at = first
     while at < end:
         holders = [replica for replica in session.places if replica.oldest <= at < replica.next_sqn]
+        holders = [replica for replica in holders if not replica.files] or holders  # a table has what recorders lack
         if not holders:
             later = [replica.oldest for replica in session.places if replica.oldest > at]
             to = min([*later, end])
@@ -139,7 +142,10 @@ class RangeReader:
         return [replica for replica in self._piece.places if replica.oldest <= first and end <= replica.next_sqn]
 
     def _read(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from `_at` on: from visible files, else from the service."""
+        """Yield the rows from `_at` on: from a table, or from visible files, else from the service."""
+        if place.files:
+            yield from self._finish(self._from_table(place), place)
+            return
         if self._options.local_files:
             yield from self._finish(self._from_files(place), place)
         if self._at < self._piece.end:
@@ -167,6 +173,18 @@ class RangeReader:
                 self._at = min(behind, self._piece.end)
         except (RecorderRefused, RecorderDown, ArchiveError, OSError, KeyError, TypeError) as error:
             _log.debug("%s is read through its service: %s", place.location, error)
+
+    def _from_table(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table. Raises `pa.ArrowException`."""
+        request = attrs.evolve(self._request(place, self._at), columns=self._columns)
+        try:
+            try:
+                yield from read_files(place.files, request, self._at, self._piece.end)
+            except FileNotFoundError:  # merged meanwhile, before any row was yielded
+                files = read_table(Path(place.location)).files
+                yield from read_files(files, request, self._at, self._piece.end)
+        except (pa.ArrowException, OSError, ArchiveError) as error:
+            raise pa.ArrowException(f"{CORRUPT}: {place.location}: {error}") from None
 
     def _from_service(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """Yield the rows that the service sends. Raises `pa.ArrowException`, OSError."""
@@ -222,7 +240,7 @@ class RangeReader:
         for at in range(first, end, _MAX_FILL):
             to = min(at + _MAX_FILL, end)
             filled = self._from_others(
-                [replica for replica in self._holders(at, to) if replica.node != place.node], at, to
+                [one for one in self._holders(at, to) if one.node != place.node and not one.files], at, to
             )
             if filled is None:
                 continue

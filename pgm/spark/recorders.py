@@ -17,6 +17,7 @@ import pyarrow.flight as flight
 
 from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, SessionExtent
 from pgm.archive.session import COMPANIONS
+from pgm.archive.tables.files import TableFile
 from pgm.mutual_tls.flight import client_options_of
 from pgm.spark.errors import DirectoryLost, RecorderDown, RecorderRefused
 from pgm.spark.faults.services import fault_of
@@ -49,10 +50,11 @@ _down: dict[str, tuple[float, str]] = {}  # location -> end of the pause, reason
 
 @attrs.frozen
 class ServiceExtent:
-    """Extent of one session at one service."""
+    """Extent of one session at one service, or in a table, which has files."""
 
     location: str
     holding: SessionExtent
+    files: tuple[TableFile, ...] = ()
 
 
 @attrs.frozen
@@ -160,14 +162,15 @@ def survey(options: SourceOptions) -> Survey:
         if not failed:
             wanted = (element for element in held if element.holding.kind not in COMPANIONS)
             companions = tuple(element for element in held if element.holding.kind in COMPANIONS)
-            held = [element for element in wanted if _is_wanted(options, element.holding)]
+            held = [element for element in wanted if is_wanted(options, element.holding)]
             return Survey(tuple(held), companions, damage, down)
         if not retry.wait():
             location = failed[0][0]
             raise explained(options, location, RecorderDown(down[location], remedy=_START))
 
 
-def _is_wanted(options: SourceOptions, extent: SessionExtent) -> bool:
+def is_wanted(options: SourceOptions, extent: SessionExtent) -> bool:
+    """Return whether the options choose a session of a recording."""
     filters = ((options.tsis, extent.tsi), (options.streams, extent.stream), (options.nodes, extent.node))
     return all(names is None or value in names for names, value in filters)
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 import attrs
 
 from pgm.archive.session import MESSAGES, OPENED, companion_tsi
-from pgm.spark.errors import DataLoss, NoReplicas
+from pgm.archive.tables.files import TableFile
+from pgm.archive.tables.reading import files_of, recent_table
+from pgm.archive.tables.state import EACH
+from pgm.spark.errors import BadOption, DataLoss, NoReplicas
 from pgm.spark.options import SourceOptions
-from pgm.spark.recorders import ServiceExtent, Survey
+from pgm.spark.recorders import ServiceExtent, Survey, is_wanted
 from pgm.wire.formats import KEY_RECORDS_BIT, PROOFS_BIT
 
 _NO_COMPANIONS: Mapping[str, list[ServiceExtent]] = MappingProxyType({})
@@ -23,12 +27,13 @@ _NO_COMPANIONS: Mapping[str, list[ServiceExtent]] = MappingProxyType({})
 
 @attrs.frozen
 class SessionReplica:
-    """One service that holds a session of one node, from `oldest` to `next_sqn - 1`."""
+    """One service, or table, that holds a session of one node, from `oldest` to `next_sqn - 1`. Only tables have files."""
 
     location: str
     node: str
     oldest: int
     next_sqn: int
+    files: tuple[TableFile, ...] = ()
 
 
 @attrs.frozen
@@ -76,12 +81,26 @@ def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSes
     if not options.each_copy:
         _check_epochs(survey)
     by_key: dict[str, list[ServiceExtent]] = defaultdict(list)
-    for held in survey.held:
+    for held in (*survey.held, *_of_table(options)):
         by_key[held.holding.key(each_copy=options.each_copy)].append(held)
     companions: dict[str, list[ServiceExtent]] = defaultdict(list)
     for held in survey.companions:
         companions[held.holding.key(each_copy=options.each_copy)].append(held)
     return {key: _session(key, by_key[key], companions) for key in sorted(by_key)}
+
+
+def _of_table(options: SourceOptions) -> list[ServiceExtent]:
+    """Return the chosen sessions of the table of former rows. Raises `BadOption`, `TableError`."""
+    if options.history is None:
+        return []
+    content = recent_table(Path(options.history))
+    if content.state.copies != EACH:
+        raise BadOption(
+            f"option history: {options.history} has joined recordings, whose rows belong to no recorder",
+            remedy="name a table that was written with copies = each",
+        )
+    extents = [one for one in content.state.sessions.values() if is_wanted(options, one)]
+    return [ServiceExtent(options.history, one, files_of(content, one)) for one in extents]
 
 
 def _session(
@@ -95,7 +114,8 @@ def _session(
         return _session(other, companions[other]) if other in companions else None
 
     places = tuple(
-        SessionReplica(copy.location, copy.holding.node, copy.holding.oldest, copy.holding.next_sqn) for copy in copies
+        SessionReplica(copy.location, copy.holding.node, copy.holding.oldest, copy.holding.next_sqn, copy.files)
+        for copy in copies
     )
     next_sqn = max(place.next_sqn for place in places)
     return ArchivedSession(
@@ -117,7 +137,7 @@ def _session(
 
 def _check_kinds(copies: list[ServiceExtent]) -> None:
     """Raise `NoReplicas` if some copies are encrypted and others are not."""
-    opened = {copy.holding.kind == OPENED: copy.holding.node for copy in copies}
+    opened = {copy.holding.kind == OPENED: copy.holding.node for copy in copies if not copy.files}
     if len(opened) > 1:
         raise NoReplicas(
             f"the recordings of session {copies[0].holding.tsi} cannot be joined: {opened[True]} has decrypted the messages, and "

@@ -19,7 +19,9 @@ from tests.unit.archive.makers import messages
 _PATIENCE_S = 240
 _PROGRAM = f"""
 import json, sys
+from pathlib import Path
 import pgm.spark
+from pgm.archive.tables.reading import read_table
 spark = pgm.spark.register(pgm.spark.start(master=sys.argv[1], settings={SETTINGS!r}, quick=True))
 
 def where(batches):
@@ -33,8 +35,10 @@ stream = spark.readStream.format("pgm").option("maxOffsetsPerTrigger", 600).opti
 files = stream.select("sqn").writeStream.option("checkpointLocation", sys.argv[3] + "/c").trigger(availableNow=True)
 files.start(sys.argv[3] + "/p").awaitTermination()
 again = spark.read.parquet(sys.argv[3] + "/p").collect()
+lake = Path(sys.argv[3]) / "lake"
+pgm.spark.lakehouse(spark, sys.argv[2], lake, trigger={{"availableNow": True}}).awaitTermination()
 print(json.dumps({{"executors": len(set(row.executor for row in found)), "files": sorted(set(row.file for row in found)),
-    "rows": sum(row.rows for row in found), "streamed": sorted(row.sqn for row in again)}}))
+    "rows": sum(row.rows for row in found), "streamed": sorted(row.sqn for row in again), "lake": sum(one.rows for one in read_table(lake).files)}}))
 from tests.sim.campaigns.run_seeds import campaign, options
 seeds = ["--kind", "plain", "--seeds", "3", "--done", sys.argv[4], "--spark", sys.argv[1]]
 sys.exit(campaign(options().parse_args(seeds)))  # in the same session, which the campaign stops
@@ -62,7 +66,9 @@ def test_two_workers_read_and_simulate_without_having_pgm(tmp_path: Path) -> Non
         done = run_python(group, "-c", _PROGRAM, group.master, at(service), str(tmp_path / "out"), str(file))
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     printed = done.stdout.splitlines()
-    check_rows(next(line for line in printed if line.startswith("{")))
+    line = next(line for line in printed if line.startswith("{"))
+    check_rows(line)
+    assert json.loads(line)["lake"] == 1000
     rows = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     assert sorted((row["first"], row["count"], row["failed"]) for row in rows) == [(1, 1, []), (2, 1, [])]
     assert printed[-1].startswith("2 seeds in ")

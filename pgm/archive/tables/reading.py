@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from pgm.archive.tables.iceberg_store import CATALOG, IcebergName, read_iceberg_
 from pgm.archive.tables.parquet_store import LIST, read_parquet_table
 from pgm.archive.tables.store import TableContent
 
+_NO_END = 1 << 62
+_RECENT_S = 1.0
+_MOST_RECENT = 64
+
+_recent: dict[Path, tuple[float, TableContent]] = {}
+
 
 def read_table(root: Path, name: str | None = None) -> TableContent:
     """Return the present version of the table in a folder, whose kind its files tell. Raises `TableError`."""
@@ -26,6 +33,17 @@ def read_table(root: Path, name: str | None = None) -> TableContent:
     if (root / CATALOG).exists():
         return read_iceberg_table(IcebergName(root) if name is None else IcebergName(root, name))
     raise TableError(f"{root} has no table of pgm", remedy="make one: pgm archive export ARCHIVE --to parquet FOLDER")
+
+
+def recent_table(root: Path) -> TableContent:
+    """Return a version of the table in a folder that is at most a second old. A table only grows. Raises `TableError`."""
+    known = _recent.get(root)
+    if known is None or time.monotonic() - known[0] > _RECENT_S:
+        known = time.monotonic(), read_table(root)
+        if len(_recent) >= _MOST_RECENT:
+            _recent.clear()
+        _recent[root] = known
+    return known[1]
 
 
 def files_of(content: TableContent, extent: SessionExtent) -> tuple[TableFile, ...]:
@@ -43,19 +61,31 @@ def read_files(files: Sequence[TableFile], request: RangeRequest, first: int, en
 
     The rows of the range are in memory together. Raises `pa.ArrowException`, OSError.
     """
+    selection = RowSelection(request)
+    table = _rows(files, request, first, end)
+    # One batch: messages of one packet stay together.
+    for batch in table.sort_by([("sqn", "ascending"), ("index", "ascending")]).combine_chunks().to_batches():
+        chosen = selection.of(batch, first, end)
+        if chosen is not None:
+            yield chosen
+
+
+def sqn_at(files: Sequence[TableFile], request: RangeRequest, time_us: int) -> int | None:
+    """Return the first sqn of a session received at a time or later; None if there is none. Raises as `read_files`."""
+    late = [one for one in files if (one.hour + 1) * HOUR_US > time_us]
+    rows = _rows(late, request, 0, _NO_END)
+    found = pc.min(rows.filter(pc.greater_equal(rows["received"].cast(pa.int64()), time_us))["sqn"]).as_py()
+    return None if found is None else int(found)
+
+
+def _rows(files: Sequence[TableFile], request: RangeRequest, first: int, end: int) -> pa.Table:
     wanted = [str(one.path) for one in files if one.sqns[0] < end]
     if not wanted:
-        return
+        return SCHEMA.empty_table()
     epoch = pc.scalar(request.epoch_us).cast(SCHEMA.field("epoch").type)
     is_epoch = ds.field("epoch").is_null() if request.epoch_us is None else ds.field("epoch") == epoch
     is_session = (ds.field("tsi") == request.tsi) & (ds.field("node") == request.node) & is_epoch
     is_inside = (ds.field("sqn") < end) & (
         (ds.field("sqn") >= first) | (ds.field("lost").is_valid() & (ds.field("sqn") + ds.field("count") > first))
     )
-    selection = RowSelection(request)
-    table = ds.dataset(wanted, SCHEMA, format="parquet").to_table(filter=is_session & is_inside)
-    table = table.sort_by([("sqn", "ascending"), ("index", "ascending")])
-    for batch in table.combine_chunks().to_batches():  # one: messages of one packet stay together
-        chosen = selection.of(batch, first, end)
-        if chosen is not None:
-            yield chosen
+    return ds.dataset(wanted, SCHEMA, format="parquet").to_table(filter=is_session & is_inside)

@@ -84,6 +84,35 @@ def extents_of(rows: pa.Table) -> list[SessionExtent]:
     return [_extent(row, epoch, each) for row, epoch in zip(found.to_pylist(), epochs, strict=True)]
 
 
+def lacked_rows(rows: pa.Table, state: TableState) -> pa.Table:
+    """Return the rows that a table lacks: those from its next sqns on. A loss that begins before is cut to that sqn."""
+    for extent in extents_of(rows):
+        known = state.next_sqn(extent.key(each_copy=state.copies == EACH))
+        if known is not None and extent.oldest < known:
+            rows = _from_sqn(rows, extent, known)
+    return rows
+
+
+def _from_sqn(rows: pa.Table, extent: SessionExtent, first: int) -> pa.Table:
+    """Return rows without those of one recorded session before a sqn."""
+    epoch = pc.is_null(rows["epoch"])
+    if extent.epoch_us is not None:
+        epoch = pc.fill_null(pc.equal(rows["epoch"].cast(pa.int64()), extent.epoch_us), False)
+    is_same_node = pc.equal(rows["node"], extent.node)
+    is_early = pc.and_(
+        pc.and_(pc.equal(rows["tsi"], extent.tsi), pc.and_(epoch, is_same_node)), pc.less(rows["sqn"], first)
+    )
+    ends = pc.add(rows["sqn"], rows["count"])
+    is_cut = pc.and_(is_early, pc.and_(pc.is_valid(rows["lost"]), pc.greater(ends, first)))
+    columns = {
+        "sqn": pc.if_else(is_cut, first, rows["sqn"]),
+        "count": pc.if_else(is_cut, pc.subtract(ends, first), rows["count"]),
+    }
+    for name, column in columns.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+    return rows.filter(pc.or_(is_cut, pc.invert(is_early)))
+
+
 def _extent(row: dict[str, Any], epoch_us: int | None, octets_each: float) -> SessionExtent:
     return SessionExtent(
         tsi=row["tsi"],

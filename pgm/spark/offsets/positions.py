@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from pgm.archive.requests import RangeRequest
+from pgm.archive.tables.reading import sqn_at
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
 from pgm.spark.filters import FilterBounds
 from pgm.spark.options import EARLIEST, LATEST, Offsets, SourceOptions
 from pgm.spark.ranges import SessionSpan
 from pgm.spark.recorders import sqns_at
-from pgm.spark.sessions import ArchivedSession
+from pgm.spark.sessions import ArchivedSession, SessionReplica
 
 Sessions = Mapping[str, ArchivedSession]
 
@@ -112,7 +114,7 @@ def _at_time(sessions: Sessions, options: SourceOptions, time_us: int) -> dict[s
     sqns = sqns_at(options, time_us)
     firsts = {}
     for key, session in sessions.items():
-        answers = [sqns.get((place.location, session.tsi, session.epoch_us, place.node)) for place in session.places]
+        answers = [_of_place(session, place, sqns, time_us) for place in session.places]
         known = [sqn for sqn in answers if sqn is not None]
         if not known:
             raise RecorderDown(
@@ -121,3 +123,17 @@ def _at_time(sessions: Sessions, options: SourceOptions, time_us: int) -> dict[s
             )
         firsts[key] = min(known)
     return firsts
+
+
+def _of_place(
+    session: ArchivedSession,
+    place: SessionReplica,
+    sqns: Mapping[tuple[str, str, int | None, str | None], int],
+    time_us: int,
+) -> int | None:
+    """Return the first sqn of a session from a time on at a place; None if the place does not say."""
+    if not place.files:
+        return sqns.get((place.location, session.tsi, session.epoch_us, place.node))
+    request = RangeRequest(session.tsi, session.epoch_us, node=place.node)
+    found = sqn_at(place.files, request, time_us)
+    return place.next_sqn if found is None else found

@@ -20,6 +20,8 @@ from pgm.spark.recorders import ask
 from pgm.spark.sessions import SessionReplica
 
 _COLUMNS = ("sqn", "count", "received")
+_MOST_SQNS = 1 << 20  # of a table whose times are read at once
+_BLOCK_PACKETS = 4096
 
 Spans = Mapping[str, SessionSpan]
 
@@ -70,7 +72,10 @@ class ReceivedTimes:
             listed = _BlockList()
             try:
                 for location, places in chosen.items():
-                    self._ask(location, places, limits, listed)
+                    if places[0][1].files:
+                        self._read_table(places, limits, listed)
+                    else:
+                        self._ask(location, places, limits, listed)
                 return listed
             except RecorderDown as error:
                 silent[location] = error
@@ -98,6 +103,21 @@ class ReceivedTimes:
             elif place.next_sqn < span.end:  # another place has the rest, whose times are not told here
                 listed.bound(latest.get(number))
 
+    def _read_table(
+        self, places: list[tuple[SessionSpan, SessionReplica]], limits: ReadLimits, listed: _BlockList
+    ) -> None:
+        """Make blocks of the rows of a table, which has no index of times."""
+        for span, place in places:
+            wanted = min(one for one in (limits.sqns, limits.rows, _MOST_SQNS) if one is not None)
+            end = min(span.end, place.next_sqn, span.first + wanted)
+            packets = self._packets_of(
+                span, TimedBlock(span.session.key, span.first, end, 0, 0, span.session.received_us)
+            )
+            blocks = list(_blocks_of(span.session.key, packets, end))
+            listed.blocks += blocks
+            if end < span.end:
+                listed.bound(blocks[-1].high_us)
+
     def _packets_of(self, span: SessionSpan, block: TimedBlock) -> PacketTimes:
         """Read the times of the packets of a block. Sqns without a row at the end count as the last packet."""
         pieces = pieces_of([SessionSpan(span.session, block.first, block.end)], self._options)
@@ -117,6 +137,16 @@ def _place_of(span: SessionSpan, silent: Mapping[str, RecorderDown]) -> SessionR
         raise next(iter(silent.values()))
     holders = [place for place in places if place.oldest <= span.first < place.next_sqn]
     return max(holders, key=lambda one: one.next_sqn) if holders else min(places, key=lambda one: one.oldest)
+
+
+def _blocks_of(key: str, packets: PacketTimes, end: int) -> Iterator[TimedBlock]:
+    """Yield blocks of packets. Times ascend: a time that falls counts as the latest one before it."""
+    times = np.maximum.accumulate(packets.times_us)
+    for at in range(0, len(times), _BLOCK_PACKETS):
+        to = min(at + _BLOCK_PACKETS, len(times))
+        behind = int(packets.sqns[to]) if to < len(times) else end
+        rows = int(packets.rows[at:to].sum())
+        yield TimedBlock(key, int(packets.sqns[at]), behind, rows, int(times[at]), int(times[to - 1]))
 
 
 def _range_of(span: SessionSpan, place: SessionReplica) -> dict[str, Any]:

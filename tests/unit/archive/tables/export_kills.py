@@ -13,8 +13,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from pgm.archive.tables.opening import KINDS
 from tests.cli.command import command, environment
-from tests.unit.archive.tables.tables import KINDS, archive_of, archive_rows, exported, parts, table_rows
+from tests.unit.archive.tables.tables import archive_of, archive_rows, exported, parts, table_rows
 
 _EACH = 1000
 _LEAST_S = 0.3  # the start of the interpreter

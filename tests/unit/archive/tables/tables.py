@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,15 +14,13 @@ from pgm.archive.store.schema import SCHEMA
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.archive.tables.export import Export, ExportTotals
 from pgm.archive.tables.files import SORTED_BY
-from pgm.archive.tables.iceberg_store import IcebergName, IcebergTable
-from pgm.archive.tables.parquet_store import ParquetTable
+from pgm.archive.tables.opening import open_table
 from pgm.archive.tables.plain_rows import open_rows
 from pgm.archive.tables.state import EACH
 from pgm.archive.tables.store import TableStore
 from pgm.parameters import Parameters
 from tests.unit.archive.makers import SESSION, append, loss, messages, small
 
-KINDS = ("parquet", "iceberg")
 HOUR_US = 3_600_000_000
 SMALL = small(table_commit_bytes=16 << 10)
 
@@ -47,7 +46,7 @@ def archive_of(directory: Path, rows: list[RowBuilder], parameters: Parameters =
 
 def opened(kind: str, root: Path, copies: str = EACH) -> TableStore:
     """Open a table for writing."""
-    return ParquetTable(root, copies) if kind == "parquet" else IcebergTable(IcebergName(root), copies)
+    return open_table(kind, root, copies)
 
 
 def exported(kind: str, directory: Path, root: Path, *, may_miss: bool = False) -> ExportTotals:
@@ -80,3 +79,24 @@ def archive_rows(directory: Path) -> pa.Table:
 
 def _in_order(table: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in SORTED_BY]).cast(pa.schema(list(SCHEMA))).combine_chunks()
+
+
+def whole_losses(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows in order, with the parts of losses that borders of micro-batches and partitions have cut joined."""
+    rows: list[dict[str, Any]] = []
+    for row in table.to_pylist():
+        before = rows[-1] if rows else None
+        if (
+            before is not None
+            and row["lost"] is not None
+            and row
+            == before
+            | {
+                "sqn": before["sqn"] + before["count"],
+                "count": row["count"],
+            }
+        ):
+            before["count"] += row["count"]
+        else:
+            rows.append(row)
+    return rows

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 
@@ -16,12 +17,13 @@ from pgm.archive.store.segment import numbers_in, path_of
 from pgm.archive.tables import files
 from pgm.archive.tables.compaction import compact
 from pgm.archive.tables.iceberg_store import IcebergName, read_iceberg_table
+from pgm.archive.tables.opening import KINDS
 from pgm.archive.tables.parquet_store import read_parquet_table
 from pgm.archive.tables.reading import read_table
+from pgm.archive.tables.state import TableState, extents_of, lacked_rows
 from tests.unit.archive.makers import small
 from tests.unit.archive.tables.export_kills import run
 from tests.unit.archive.tables.tables import (
-    KINDS,
     archive_of,
     archive_rows,
     exported,
@@ -184,6 +186,19 @@ def test_stream_names_become_folders(tmp_path: Path) -> None:
         named = rows.set_column(1, "stream", pa.array([name] * rows.num_rows, pa.string()))
         [written] = files.write_files(named, tmp_path / "table")
         assert (written.path.parent.name, written.stream) == (folder, name)
+
+
+@pytest.mark.parametrize(("next_sqn", "first", "rows"), [(0, 0, 182), (85, 85, 97), (95, 95, 92), (200, None, 0)])
+def test_offered_rows_are_cut_to_what_the_table_lacks(
+    tmp_path: Path, next_sqn: int, first: int | None, rows: int
+) -> None:
+    offered = archive_rows(archive_of(tmp_path / "a", parts(0, 200)))
+    [extent] = extents_of(offered)
+    other = attrs.evolve(extent, tsi="9.9.9.9.9.9.7500", next_sqn=1000)
+    found = lacked_rows(offered, TableState("each").with_rows([attrs.evolve(extent, next_sqn=next_sqn), other]))
+    assert found.num_rows == rows
+    assert sum(found["count"].to_pylist()) == 200 - next_sqn
+    assert found["sqn"].to_pylist()[:1] == ([] if first is None else [first])
 
 
 def test_killed_process_repeats_and_skips_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Job that keeps archives as a table of Parquet files or Iceberg."""
