@@ -12,4 +12,13 @@ from pgm.spark.register import register
 from pgm.spark.session import start, told_plainly
 from pgm.spark.tables.lakehouse import lakehouse
 
-__all__ = ["fleet_tables", "lakehouse", "observed", "progress_of", "register", "start", "told_plainly", "without_repeats"]
+__all__ = [
+    "fleet_tables",
+    "lakehouse",
+    "observed",
+    "progress_of",
+    "register",
+    "start",
+    "told_plainly",
+    "without_repeats",
+]
