@@ -6,6 +6,7 @@ Errors name the service and the reason. Each process keeps its own clients, sinc
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -42,6 +43,8 @@ _CHANNEL = [
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", _UNLIMITED),
 ]
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log each handshake that fails; the errors tell it
 
 _lock = threading.Lock()
 _clients: dict[tuple[str, bytes | None, NodeTls | None], tuple[Any, Any]] = {}  # -> material of TLS, client

@@ -36,7 +36,7 @@ from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA
 from pgm.spark.decode.columns import decoded_schema, schema_text
 from pgm.spark.decode.rows import VALUE, decoded_batches
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
-from pgm.spark.faults.worker import end_quietly, plain_errors
+from pgm.spark.faults.worker import early_end, end_quietly, plain_errors
 from pgm.spark.filters import FilterBounds, bounds_of
 from pgm.spark.offsets import narrowed, spans_of, starts_of
 from pgm.spark.offsets.next_batch import advanced
@@ -162,7 +162,7 @@ class PgmReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; none for a foreign partition."""
         if isinstance(partition, RangePiece):
-            with plain_errors():
+            with plain_errors(), early_end():
                 yield from _batches(partition, self._options)
 
 
@@ -252,7 +252,7 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         if isinstance(partition, RangePiece):
-            with plain_errors():
+            with plain_errors(), early_end():
                 yield from _batches(partition, self._options)
 
     def stop(self) -> None:

@@ -2,15 +2,20 @@
 
 Spark formats an error of such a process with its traceback, unless `SPARK_HIDE_TRACEBACK` is set there. It has no setting for
 streams (looked at in version 4.3). The process ends after an error, so the variable concerns this error alone.
+
+Spark stops a query, or has enough rows for a LIMIT, by closing its connection. The loops of Spark
+(`python_streaming_source_runner`, `daemon`) still write to it then, and print the error.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 from pgm.errors import PgmError
 
@@ -19,26 +24,43 @@ _WORKER_MARK = "PYTHON_WORKER_FACTORY_"  # beginning of variables that Spark set
 _GONE = (BrokenPipeError, ConnectionResetError)
 
 
+def _is_worker() -> bool:
+    return any(name.startswith(_WORKER_MARK) for name in os.environ)
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Let Spark tell an error of ours by its own text, without the traceback."""
     try:
         yield
     except PgmError:
-        if any(name.startswith(_WORKER_MARK) for name in os.environ):
+        if _is_worker():
             os.environ[_HIDE] = "1"
         raise
 
 
+@contextmanager
+def early_end() -> Iterator[None]:
+    """Watch the rows of a partition: if Spark takes no more of them, the process ends quietly."""
+    try:
+        yield
+    except GeneratorExit:
+        end_quietly()
+        raise
+
+
 def end_quietly() -> None:
-    """Print no traceback if the JVM has closed the connection, as it does to stop a query.
+    """Print no traceback of a connection that the JVM has closed, from here to the end of a process of Spark."""
+    if not _is_worker():
+        return
+    hook, print_exc = sys.excepthook, traceback.print_exc
 
-    Spark's own loop (`python_streaming_source_runner`, 4.3) still writes to the connection then, and fails.
-    """
-    former = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not issubclass(kind, _GONE):
-            former(kind, error, trace)
+            hook(kind, error, trace)
 
-    sys.excepthook = hook
+    def printed(*words: Any, **options: Any) -> None:
+        if not isinstance(sys.exc_info()[1], _GONE):
+            print_exc(*words, **options)
+
+    sys.excepthook, traceback.print_exc = told, printed

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 import pgm.spark
 from pgm.spark.errors import QueryFailed, RecorderDown
-from pgm.spark.faults.worker import end_quietly, plain_errors
+from pgm.spark.faults.worker import early_end, end_quietly, plain_errors
 
 
 def test_a_closed_connection_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[BaseException] = []
+    told: list[BaseException | None] = []
+
+    def rows() -> Iterator[int]:
+        with early_end():
+            yield from range(9)
+
     monkeypatch.setattr(sys, "excepthook", lambda _kind, error, _trace: told.append(error))
+    monkeypatch.setattr(traceback, "print_exc", lambda: told.append(sys.exc_info()[1]))
+    former = sys.excepthook
     end_quietly()
+    assert sys.excepthook is former, "in no process of Spark"
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_PORT", "1")
+    taking = rows()
+    assert next(taking) == 0
+    assert sys.excepthook is former
+    taking.close()
     for error in (BrokenPipeError(), ConnectionResetError(), ValueError("real")):
         sys.excepthook(type(error), error, None)
-    assert [str(error) for error in told] == ["real"]
+        try:
+            raise error
+        except (OSError, ValueError):
+            traceback.print_exc()
+    assert [str(error) for error in told] == ["real", "real"]
 
 
 def test_workers_hide_the_traceback_of_our_errors(monkeypatch: pytest.MonkeyPatch) -> None:
