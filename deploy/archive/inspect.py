@@ -13,6 +13,7 @@ import click
 
 from deploy.archive.export import KINDS, PARAMETERS, export
 from deploy.archive.record import need_arrow
+from deploy.archive.schema import CODECS, SAMPLE, is_address, print_schema
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.options import FOLDER, PATH
 from deploy.terminal.output import command, print_json, warn
@@ -28,9 +29,17 @@ _OWNERS = {
     **dict.fromkeys(("tsi", "node", "first", "end"), "cat"),
     **dict.fromkeys(("signatures", "topologies", "key_file"), "verify"),
     "companions": "ls",
+    **dict.fromkeys(("subjects", "sample", "codec"), "schema"),
     **dict.fromkeys(("target", "to", "table", "catalog", "compact", "missing", "overrides"), "export"),
 }  # option -> its action
-_SPELLED = {"topologies": "--topology", "key_file": "--keys", "overrides": "--set", "target": "the second folder"}
+_SPELLED = {
+    "topologies": "--topology",
+    "key_file": "--keys",
+    "overrides": "--set",
+    "target": "the second folder",
+    "subjects": "--subject",
+    "codec": "--decode",
+}
 
 
 def _open(directory: Path) -> Archives:
@@ -161,8 +170,8 @@ def _write(octets: bytes) -> None:
 
 
 @click.command()
-@click.argument("action", type=click.Choice(["ls", "verify", "cat", "export"]))
-@click.argument("directory", type=PATH)
+@click.argument("action", type=click.Choice(["ls", "verify", "cat", "schema", "export"]))
+@click.argument("directory", metavar="DIRECTORY|URL")
 @click.argument("target", type=FOLDER, required=False)
 @click.option("--companions", is_flag=True, help="ls: list the sessions of proofs and key records, too.")
 @click.option("--signatures", is_flag=True, help="verify: judge each row of signed streams by its proof.")
@@ -183,6 +192,18 @@ def _write(octets: bytes) -> None:
 @click.option("--node", help="cat: the node of the archive, if DIRECTORY holds several.")
 @click.option("--first", type=click.IntRange(0), help="cat: the first sqn; by default the oldest held.")
 @click.option("--end", type=click.IntRange(0), help="cat: the sqn after the last one.")
+@click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    help="schema: only messages with this subject; a final * matches any ending.",
+)
+@click.option(
+    "--sample", type=click.IntRange(1), metavar="N", help=f"schema: number of values to read; by default {SAMPLE}."
+)
+@click.option(
+    "--decode", "codec", type=click.Choice(CODECS), help="schema: codec of the values; by default that of most."
+)
 @click.option("--to", type=click.Choice(KINDS), help="export: the kind of the table in the folder TARGET.")
 @click.option("--table", metavar="NAME", help="export --to iceberg: name of the table; by default pgm.rows.")
 @click.option(
@@ -202,7 +223,7 @@ def _write(octets: bytes) -> None:
     help=f"export: a parameter: {', '.join(PARAMETERS)}. May be repeated.",
 )
 @command
-def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None:
+def archive(action: str, directory: str, as_json: bool, **options: Any) -> None:
     """Inspect the archive in DIRECTORY, or the archives in its subdirectories, also during a recording.
 
     \b
@@ -210,6 +231,7 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
     pgm archive verify archive
     pgm archive verify archive --signatures --topology tree.toml
     pgm archive cat archive --first 1000 --end 2000 > messages
+    pgm archive schema archive --subject '/trades/*'
     pgm archive export archive --to iceberg lake --compact
 
     `ls` lists the sessions with the range held of each. `verify` reads the whole archive and checks every checksum. `cat` writes the
@@ -219,6 +241,9 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
     `verify --signatures` counts for each session of a signed stream the rows that are proved, unproved because their proof is missing,
     forged, and proved by revoked keys. Exits with 1 unless every row is proved. Keys count by the start of the session. Without
     --topology the keys are those that the recorder has copied into the archive.
+
+    `schema` reads a sample of the values, from all sessions and times, and prints their fields for the option decodeSchema of Spark. Standard
+    error tells how many values were read and how many differ. The URL of a range service, such as grpc://127.0.0.1:3057, serves as well.
 
     `export` writes the rows that the table in the folder TARGET lacks. The progress is in the table, so a killed export goes on with the
     first row that is missing, and a repeated one writes what is new.
@@ -231,12 +256,20 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
     for name in ("topologies", "key_file"):
         if options[name] and not options["signatures"]:
             raise UsageError(f"{_SPELLED[name]} is for a check of signatures", remedy="add --signatures")
-    if action == "ls":
-        code = _ls(directory, as_json, options["companions"])
+    folder = Path(directory)
+    if action == "schema":
+        need_arrow()
+        code = print_schema(directory if is_address(directory) else _open_nonempty(folder), as_json, options)
+    elif is_address(directory):
+        raise UsageError(
+            f"`{action}` reads a directory, not a service", remedy="name the directory, on the host of the service"
+        )
+    elif action == "ls":
+        code = _ls(folder, as_json, options["companions"])
     elif action == "verify":
         from deploy.archive.verify import verify
 
-        archives = _open_nonempty(directory)
+        archives = _open_nonempty(folder)
         code = verify(
             archives,
             signatures=options["signatures"],
@@ -245,7 +278,7 @@ def archive(action: str, directory: Path, as_json: bool, **options: Any) -> None
             as_json=as_json,
         )
     elif action == "export":
-        code = export(_open_nonempty(directory), options["target"], as_json, options)
+        code = export(_open_nonempty(folder), options["target"], as_json, options)
     else:
-        code = _cat(directory, as_json, options["tsi"], options["node"], options["first"], options["end"])
+        code = _cat(folder, as_json, options["tsi"], options["node"], options["first"], options["end"])
     sys.exit(code)

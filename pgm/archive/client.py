@@ -74,9 +74,10 @@ class RangeClient:
         self._client = flight.connect(location, **(tls or {}))
         self._options = flight.FlightCallOptions(timeout=patience_s)
 
-    def holdings(self, tsi: str) -> list[SessionExtent]:
-        """Return what the service holds of a TSI. Raises `ArchiveError` if it cannot be asked."""
-        action = self._flight.Action(ACTION_HOLDINGS, json.dumps({"tsi": tsi}).encode())
+    def holdings(self, tsi: str | None) -> list[SessionExtent]:
+        """Return what the service holds of a TSI; None for all sessions of messages. Raises `ArchiveError` if it cannot be asked."""
+        asked = b"" if tsi is None else json.dumps({"tsi": tsi}).encode()
+        action = self._flight.Action(ACTION_HOLDINGS, asked)
         try:
             [answer] = self._client.do_action(action, self._options)
             value = json.loads(answer.body.to_pybytes())

@@ -194,7 +194,7 @@ TABLE = (
     SourceOption("columns", "columns", (READ,), _columns, "all", "Columns in the given order. Other columns are not sent."),
     SourceOption("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
     SourceOption("decode", "codec", (READ,), _codec, "none", "Codec of the values: `cbor`, `json` or `arrow`. The fields of the values become columns beside those of the rows, and `decode_error` says why a value has none."),
-    SourceOption("decodeSchema", "value_ddl", (READ,), _text, "that of `.schema`", "With `decode`: name and type of each field, as in `symbol STRING, price DOUBLE`."),
+    SourceOption("decodeSchema", "value_ddl", (READ,), _text, "that of `.schema`", "With `decode`: name and type of each field, as in `symbol STRING, price DOUBLE`. `pgm archive schema` prints it."),
     SourceOption("decodePrefix", "value_prefix", (READ,), _text, "none", "With `decode`: beginning of the columns of the fields, for fields that have the name of another column."),
     SourceOption("startingOffsets", "starting", (READ,), _offsets, "earliest", "First offset of a batch or a new stream: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
     SourceOption("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Alternative: begin with the first row received at that time or later; milliseconds since 1970, or ISO 8601."),

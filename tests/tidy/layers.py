@@ -140,6 +140,7 @@ VALUE_MODULES = frozenset(
         "pgm.messages.plain_values",
         "pgm.messages.structures",
         "pgm.messages.typed.encoder",
+        "pgm.messages.typed.inference",
         "pgm.messages.typed.plain_rows",
         "pgm.trust.node_identity",
         "pgm.trust.signature_check",

@@ -49,7 +49,7 @@ def schema_text(rows: StructType, reserved: Iterable[str], values: ValueFields) 
     if values.ddl is None:
         raise BadOption(
             "option decode needs the fields of the values",
-            remedy='.option("decodeSchema", "symbol STRING, price DOUBLE")',
+            remedy='.option("decodeSchema", "symbol STRING, price DOUBLE"); pgm archive schema DIRECTORY prints them',
         )
     taken = {name.lower() for name in (*reserved, DECODE_ERROR)}
     columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in rows.fields]
