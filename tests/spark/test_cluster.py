@@ -37,8 +37,11 @@ files.start(sys.argv[3] + "/p").awaitTermination()
 again = spark.read.parquet(sys.argv[3] + "/p").collect()
 lake = Path(sys.argv[3]) / "lake"
 pgm.spark.lakehouse(spark, sys.argv[2], lake, trigger={{"availableNow": True}}).awaitTermination()
+decoded = spark.read.format("pgm").option("decode", "cbor").schema("x INT, decode_error STRING").load(sys.argv[2])
+bad = decoded.where("x IS NULL AND decode_error = 'the value is of type int, and no map of fields'").count()
 print(json.dumps({{"executors": len(set(row.executor for row in found)), "files": sorted(set(row.file for row in found)),
-    "rows": sum(row.rows for row in found), "streamed": sorted(row.sqn for row in again), "lake": sum(one.rows for one in read_table(lake).files)}}))
+    "rows": sum(row.rows for row in found), "bad": bad, "streamed": sorted(row.sqn for row in again),
+    "lake": sum(one.rows for one in read_table(lake).files)}}))
 from tests.sim.campaigns.run_seeds import campaign, options
 seeds = ["--kind", "plain", "--seeds", "3", "--done", sys.argv[4], "--spark", sys.argv[1]]
 sys.exit(campaign(options().parse_args(seeds)))  # in the same session, which the campaign stops
@@ -86,7 +89,7 @@ def run_python(group: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
 def check_rows(line: str) -> None:
     """Check that two executors have read all rows with the code that was sent to them."""
     found = json.loads(line)
-    assert (found["executors"], found["rows"], found["streamed"]) == (2, 1000, list(range(1000)))
+    assert (found["executors"], found["rows"], found["bad"], found["streamed"]) == (2, 1000, 1000, list(range(1000)))
     assert all("pgm-for-spark.zip" in file for file in found["files"]), found
 
 

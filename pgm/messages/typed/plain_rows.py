@@ -41,7 +41,7 @@ def plain_rows(payloads: Sequence[bytes], fields: Sequence[TypedField], decode: 
 
 def _row(value: Any, fields: Sequence[TypedField]) -> list[Any]:
     if not isinstance(value, dict):
-        raise _BadField(f"the value is a {type(value).__name__}, no map of fields")
+        raise _BadField(f"the value is of type {type(value).__name__}, and no map of fields")
     found = []
     for field in fields:
         try:

@@ -139,7 +139,7 @@ def test_the_error_names_field_and_types() -> None:
     rows = of_cbor([cbor2.dumps({"price": "dear"}), cbor2.dumps([1]), cbor2.dumps({"size": 2**31})], TRADE)
     assert rows.errors.to_pylist() == [
         "field price: a str is no double",
-        "the value is a list, no map of fields",
+        "the value is of type list, and no map of fields",
         "field size: 2147483648 exceeds int32",
     ]
 

@@ -52,7 +52,7 @@ def test_values_that_differ_are_counted_by_their_difference() -> None:
             "field price: a str is no double": 1,
             "lacks price": 1,
             "also has Price": 1,
-            "the value is a list, no map of fields": 1,
+            "the value is of type list, and no map of fields": 1,
         }
 
 
