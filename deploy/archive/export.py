@@ -113,6 +113,10 @@ def _print(result: dict[str, Any]) -> None:
     merged = f"; {result['merged']} files merged into {result['made']}" if result["merged"] else ""
     missing = f"; {result['missing']:,} packets were missing, and are losses of the table" if result["missing"] else ""
     print(
-        f"{result['rows']:,} rows exported in {result['commits']} commits{merged}; {result['path']} has "
-        f"{result['table_rows']:,} rows of {len(result['sessions'])} sessions in {result['table_files']} files{missing}"
+        f"{_number(result['rows'], 'row')} exported in {_number(result['commits'], 'commit')}{merged}; {result['path']} has "
+        f"{_number(result['table_rows'], 'row')} of {_number(len(result['sessions']), 'session')} in {_number(result['table_files'], 'file')}{missing}"
     )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

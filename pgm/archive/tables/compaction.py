@@ -15,6 +15,9 @@ from pgm.archive.tables.store import TableStore
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 
+ALL = 2  # files that can be merged
+_MOST_ROWS = 1 << 21  # of a merge: small rows take some hundred octets each in memory, whatever their size on disk
+
 
 @attrs.define
 class MergeTotals:
@@ -29,12 +32,12 @@ def compact(
     store: TableStore,
     parameters: Parameters,
     *,
-    least: int = 2,
+    least: int = ALL,
     on_commit: Callable[[MergeTotals], None] = lambda _: None,
 ) -> MergeTotals:
     """Merge the small files of each hour and stream that has at least `least`. Each merge is a commit of its own.
 
-    Raises `TableError`, OSError.
+    Raises `TableError`.
     """
     totals = MergeTotals()
     content = store.content()
@@ -44,7 +47,8 @@ def compact(
         totals.merged += len(files)
         totals.made += len(made)
         on_commit(totals)
-    totals.swept = store.sweep(parameters.table_keep_ivl / SECOND)
+    if totals.merged or least == ALL:
+        totals.swept = store.sweep(parameters.table_keep_ivl / SECOND)
     return totals
 
 
@@ -57,7 +61,10 @@ def _groups(files: Sequence[TableFile], target: int, least: int) -> Iterator[lis
             continue
         group: list[TableFile] = []
         for one in some:
-            if group and sum(member.octets for member in group) + one.octets > target:
+            octets, rows = (
+                sum(values) for values in zip(*((each.octets, each.rows) for each in (*group, one)), strict=True)
+            )
+            if group and (octets > target or rows > _MOST_ROWS):
                 if len(group) > 1:
                     yield group
                 group = []

@@ -64,7 +64,7 @@ class Export:
         self.totals = ExportTotals()
 
     def run(self, archives: Archives) -> ExportTotals:
-        """Commit the rows that the archives hold now and the table lacks. Raises `ArchiveError`, `RowsMissing`, OSError."""
+        """Commit the rows that the archives hold now and the table lacks. Raises `ArchiveError`."""
         for reader, session in archives.sessions():
             if session.session.kind not in COMPANIONS:
                 self._take(reader, session)

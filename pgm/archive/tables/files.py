@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pgm.archive.errors import TableError
 from pgm.archive.store.schema import SCHEMA
 from pgm.own_files import sync_folder
 
@@ -52,8 +53,11 @@ class TableFile:
 
 
 def write_files(rows: pa.Table, folder: Path, ending: str = ENDING) -> list[TableFile]:
-    """Write rows as files of new names below a folder, each synced to the disk. Raises OSError."""
-    return [_write(part, folder, hour, stream, ending) for hour, stream, part in _parts(rows)]
+    """Write rows as files of new names below a folder, each synced to the disk. Raises `TableError`."""
+    try:
+        return [_write(part, folder, hour, stream, ending) for hour, stream, part in _parts(rows)]
+    except OSError as error:
+        raise unwritable(folder, error) from None
 
 
 def _parts(rows: pa.Table) -> Iterator[tuple[int, str | None, pa.Table]]:
@@ -89,4 +93,12 @@ def _write(rows: pa.Table, folder: Path, hour: int, stream: str | None, ending: 
 def _integers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return np.asarray(
         column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False), np.int64
+    )
+
+
+def unwritable(folder: Path, error: OSError) -> TableError:
+    """Return the error of a table whose files cannot be written. Its earlier commits remain."""
+    return TableError(
+        f"{error.filename or folder}: {error.strerror}",
+        remedy="make room, or make the folder writable; then run it again: it goes on",
     )

@@ -7,7 +7,7 @@ newest snapshot with progress counts: other programs may rewrite the table's fil
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -69,7 +69,7 @@ class IcebergTable:
 
     def content(self) -> TableContent:
         """Return the present version. Raises `TableError`."""
-        return _content(self._table, self._at)
+        return _readable(lambda: self._table, self._at)
 
     def commit(self, state: TableState, added: Sequence[TableFile], removed: Sequence[TableFile] = ()) -> None:
         """Exchange files and progress in one snapshot. Raises `TableError`."""
@@ -91,8 +91,11 @@ class IcebergTable:
             raise TableError(
                 f"another process has written {self._at.name} of {self._at.root}: {error}", remedy="run it again"
             ) from None
-        except OSError as error:
-            raise TableError(f"{self._at.root}: {error}", remedy="make room, then run it again") from None
+        except Exception as error:  # of the database, the files and the catalog alike
+            raise TableError(
+                f"{self._at.name} of {self._at.root} cannot be written: {error}",
+                remedy="make room, or make the folder writable; then run it again: it goes on",
+            ) from None
         self._expire()
 
     def _expire(self) -> None:
@@ -102,8 +105,11 @@ class IcebergTable:
             self._forget(newest_first[_KEPT_SNAPSHOTS:])
 
     def _forget(self, snapshots: Sequence[Snapshot]) -> None:
-        if snapshots:
-            self._table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in snapshots]).commit()
+        """Forget snapshots, but not the newest with progress: later ones may be of other programs."""
+        counting = next((one for one in _ancestors(self._table) if _progress_of(one) is not None), None)
+        numbers = [one.snapshot_id for one in snapshots if one is not counting]
+        if numbers:
+            self._table.maintenance.expire_snapshots().by_ids(numbers).commit()
             self._table.refresh()
 
     def sweep(self, keep_s: float) -> int:
@@ -116,9 +122,14 @@ class IcebergTable:
         )
 
     def _held(self) -> Iterator[Path]:
+        """Yield the files of all snapshots. Snapshots share manifests, and each is read once."""
+        read: set[str] = set()
         for snapshot in self._table.metadata.snapshots:
             yield _path_of(snapshot.manifest_list, self._at)
             for manifest in snapshot.manifests(self._table.io):
+                if manifest.manifest_path in read:
+                    continue
+                read.add(manifest.manifest_path)
                 yield _path_of(manifest.manifest_path, self._at)
                 for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
                     yield _path_of(entry.data_file.file_path, self._at)
@@ -133,15 +144,25 @@ def read_iceberg_table(at: IcebergName) -> TableContent:
     """Return the present version of a table. Raises `TableError`."""
     catalog = _catalog(at)
     try:
-        return _content(catalog.load_table(at.name), at)
-    except Exception as error:
-        if isinstance(error, TableError):
-            raise
-        raise TableError(
-            f"{at.root} has no table {at.name}: {error}", remedy="name it, or export into it first"
-        ) from None
+        return _readable(lambda: catalog.load_table(at.name), at)
     finally:
         _close(catalog)
+
+
+def _readable(load: Callable[[], Table], at: IcebergName) -> TableContent:
+    """Return the present version of a table. Raises `TableError` for any failure of the catalog or a file."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        return _content(load(), at)
+    except TableError:
+        raise
+    except NoSuchTableError:
+        raise TableError(f"{at.root} has no table {at.name}", remedy="name it, or export into it first") from None
+    except Exception as error:
+        raise TableError(
+            f"{at.name} of {at.root} cannot be read: {error}", remedy="restore the file, or export into another folder"
+        ) from None
 
 
 def _catalog(at: IcebergName) -> Catalog:
@@ -208,12 +229,16 @@ def _ancestors(table: Table) -> Iterator[Snapshot]:
         snapshot = None if parent is None else table.snapshot_by_id(parent)
 
 
+def _progress_of(snapshot: Snapshot) -> str | None:
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(_SESSIONS)
+
+
 def _content(table: Table, at: IcebergName) -> TableContent:
     copies = table.properties.get(_COPIES, EACH)
     if table.current_snapshot() is None:
         return TableContent(TableState(copies), ())
     for snapshot in _ancestors(table):
-        text = (snapshot.summary.additional_properties if snapshot.summary else {}).get(_SESSIONS)
+        text = _progress_of(snapshot)
         if text is not None:
             files = tuple(_table_file(one, table, at) for one in _data_files(table))
             return TableContent(TableState.from_json(copies, text), files)

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from pgm.archive.errors import TableError
-from pgm.archive.tables.files import ENDING, TableFile
+from pgm.archive.tables.files import ENDING, TableFile, unwritable
 from pgm.archive.tables.state import TableState
 from pgm.archive.tables.store import TableContent, TableLock, check_copies
 from pgm.own_files import sync_folder
@@ -48,7 +48,7 @@ class ParquetTable:
             self.sweep(0)  # what killed writers have left: there is no other writer now
         except OSError as error:
             self._lock.close()
-            raise _unwritable(root, error) from None
+            raise unwritable(root, error) from None
         except TableError:
             self._lock.close()
             raise
@@ -68,7 +68,7 @@ class ParquetTable:
             self._content = content
             self._finish(named, gone)
         except OSError as error:
-            raise _unwritable(self._root, error) from None
+            raise unwritable(self._root, error) from None
 
     def _write(self, content: TableContent, removed: Iterable[Path]) -> None:
         value = {
@@ -144,10 +144,3 @@ def _as_json(file: TableFile, root: Path) -> dict[str, Any]:
 
 def _from_json(value: dict[str, Any], root: Path) -> TableFile:
     return TableFile(**value | {"path": root / value["path"], "sqns": tuple(value["sqns"])})
-
-
-def _unwritable(root: Path, error: OSError) -> TableError:
-    return TableError(
-        f"{error.filename or root}: {error.strerror}",
-        remedy="make room, or make the folder writable; then run it again",
-    )

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from pgm.archive.errors import RowsMissing, TableError
 from pgm.archive.store.segment import numbers_in, path_of
@@ -167,7 +168,31 @@ def test_table_has_one_writer(tmp_path: Path, kind: str) -> None:
     store.close()
     with pytest.raises(TableError, match="copies = each, not of copies = join"):
         opened(kind, tmp_path / "table", "join")
+    [other] = set(KINDS) - {kind}
+    with pytest.raises(TableError, match=f"has a table of {kind}, not of {other}"):
+        opened(other, tmp_path / "table")
     opened(kind, tmp_path / "table").close()
+
+
+def test_other_writers_and_rollbacks_of_iceberg_keep_the_rows_right(tmp_path: Path) -> None:
+    directory, root = archive_of(tmp_path / "a", parts(0, 200)), tmp_path / "table"
+    exported("iceberg", directory, root)
+    catalog = load_catalog("pgm", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
+    table = catalog.load_table("pgm.rows")
+    first = table.metadata.current_snapshot_id
+    assert first is not None
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass  # a snapshot of another program, which says nothing of progress
+    store = opened("iceberg", root)
+    store.sweep(0)
+    store.close()
+    archive_of(directory, parts(200, 100))
+    assert exported("iceberg", directory, root).packets == 100
+    table.refresh()
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    catalog.close()
+    assert exported("iceberg", directory, root).packets == 100
+    assert table_rows("iceberg", root).equals(archive_rows(directory))
 
 
 def test_folders_without_table_are_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ PAGE = page("guide/tables.md")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    archive_of(tmp_path / "archives" / "recorder-1", parts(0, 300))
+    archive_of(tmp_path / "archives" / "subnet-1", parts(0, 300))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -30,7 +30,7 @@ def test_recipe_reads_an_archive_by_pyarrow_alone(folder: Path, capsys: pytest.C
     """The archive grows: its newest segment has rows, and half a batch that is not synced."""
     from pgm.archive.store.writer import ArchiveWriter
 
-    directory = folder / "archives" / "recorder-1"
+    directory = folder / "archives" / "subnet-1"
     writer = ArchiveWriter(directory, SMALL, lambda *_: None)
     for one in parts(300, 100):
         append(writer, [one])
