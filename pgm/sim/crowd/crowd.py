@@ -9,14 +9,18 @@ change parents or fall silent. Real receivers beside the crowd have all the rest
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NoReturn
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from pgm.core.effects import control
+from pgm.core.polling.back_off import draw_back_off
 from pgm.core.segment import Channel, Segment
+from pgm.impairments import seeded
 from pgm.sim.crowd.crowd_plan import CrowdPlan
 from pgm.sim.crowd.losses import CrowdLosses, Members
 from pgm.sim.crowd.missing_table import BACK_OFF, WAIT_DATA, WAIT_NCF, MissingTable, Rows, Times
@@ -30,7 +34,7 @@ from pgm.wire.control_packets import Nak, Spm, encode, encode_list
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import LIST_SQNS
 from pgm.wire.options import Fin, find
-from pgm.wire.sequence_numbers import MASK, unwrap
+from pgm.wire.sequence_numbers import HALF, MASK, unwrap
 from pgm.wire.train import Data, Train
 
 
@@ -77,6 +81,21 @@ def _distinct(members: Members) -> tuple[Members, Rows]:
     return different, at
 
 
+@attrs.frozen(eq=False)
+class _Piece:
+    """Consecutive data packets, and which members lost which of them."""
+
+    data: Data
+    lost_rows: Rows
+    lost_by: Members
+
+    def continues_with(self, data: Data) -> bool:
+        """Return whether a core takes `data` as a further part of the same item: later sqns, and no options."""
+        own = self.data
+        ahead = (data.wire_sqn - own.wire_sqn) & MASK
+        return data.type is own.type and data.tsi == own.tsi and not data.options and own.count <= ahead <= HALF
+
+
 class Crowd:
     """Station on a segment that stands for all members of a crowd."""
 
@@ -94,8 +113,8 @@ class Crowd:
         self.attachment = Attachment(self, self._segment, self._egress, ingress)
         links = [f"{seed}:{plan.name_of(member)}:{seat.name}:in:loss" for member in range(plan.count)]
         self._losses = CrowdLosses(links, seat.impairment.loss, 3 * context.expected)
-        self._rng = np.random.default_rng(list(f"{seed}:{self.name}:back-off".encode()))
-        self._none = np.zeros(0, np.intp)
+        self._rngs = [seeded(seed, plan.name_of(member), "core", "0") for member in range(plan.count)]
+        self._may_ask = np.zeros(plan.count, np.bool_)  # members that have heard an SPM
         self._flags = np.zeros(plan.count, np.bool_)  # all False between two uses
         self._end: Times = np.zeros(plan.count, np.int64)  # one more than the newest sqn that each member knows
         self._shared_end: Times = np.full(plan.count, -NEVER, np.int64)
@@ -124,17 +143,24 @@ class Crowd:
         now_ns = self._context.scheduler.now_ns
         rows, losers = self._losses.take(train.count)
         at = 0
+        data: list[_Piece] = []  # consecutive data of one type, which a core takes as one item
         for item in train.parse_untrusted()[0]:
-            count = item.count if isinstance(item, Data) else item.packets if not isinstance(item, Train) else 0
+            count = item.count if isinstance(item, Data) else item.packets
             inside = slice(*np.searchsorted(rows, (at, at + count)))
             lost_rows, lost_by = rows[inside] - at, losers[inside]
+            at += count
             if isinstance(item, Data):
-                self._on_data(item, lost_rows, lost_by, peer, now_ns)
+                if data and not data[-1].continues_with(item):
+                    self._on_data(data, peer, now_ns)
+                    data = []
+                data.append(_Piece(item, lost_rows, lost_by))
             elif isinstance(item, Spm):
                 self._on_spm(item, lost_by, now_ns)
-            elif isinstance(item, Nak) and item.kind is PacketType.NCF:
+            elif item.type is PacketType.NCF:
+                assert isinstance(item, Nak)
                 self._on_ncf(item, lost_rows, lost_by, peer, now_ns)
-            at += count
+        if data:
+            self._on_data(data, peer, now_ns)
         self._arm()
 
     def _on_spm(self, spm: Spm, lost_by: Members, now_ns: int) -> None:
@@ -148,6 +174,11 @@ class Crowd:
             session = self._session = _Session(spm.tsi, spm.data_port, first, spm.path_nla)
             self._end[:] = first
         session.path_nla = spm.path_nla
+        heard = ~self._may_ask
+        heard[lost_by] = False
+        for member in heard.nonzero()[0].tolist():  # a core draws a back-off when it may ask, for gaps that it knows
+            self._draw(member)
+        self._may_ask |= heard
         self._reveal(unwrap(spm.lead, int(self._end.max())) + 1, lost_by, now_ns)
         if not session.is_closing and find(spm.options, Fin) is not None:
             session.is_closing = True
@@ -158,24 +189,35 @@ class Crowd:
         missing = self._missing
         for timeouts in (self._ncf, self._data):
             timeouts.ceiling_ns = timeouts.floor_ns
-        for state, timeouts in ((WAIT_NCF, self._ncf), (WAIT_DATA, self._data)):
-            chosen = np.flatnonzero(missing.state == state)
+        is_promised = missing.state == WAIT_DATA
+        for chosen, timeouts in ((~is_promised).nonzero()[0], self._ncf), (is_promised.nonzero()[0], self._data):
             sooner = now_ns + timeouts.ivl(missing.member[chosen])
             missing.deadline[chosen] = np.minimum(missing.deadline[chosen], sooner)
 
-    def _on_data(self, data: Data, lost_rows: Rows, lost_by: Members, peer: Nla, now_ns: int) -> None:
-        session = self._session
-        if session is None or data.tsi != session.tsi:
+    def _on_data(self, pieces: list[_Piece], peer: Nla, now_ns: int) -> None:
+        session, log = self._session, self._context.log
+        head = pieces[0].data
+        if session is None or head.tsi != session.tsi:
             return
-        first = unwrap(data.wire_sqn, int(self._end.max()))
-        end, log = first + data.count, self._context.log
         log.last_activity_ns = log.last_delivery_ns = now_ns
-        self._arrived(first, end, lost_rows, lost_by, data.type is PacketType.RDATA, peer, now_ns)
+        newest = int(self._end.max())
+        if len(self._missing):
+            got = [self._rows_of(piece, unwrap(piece.data.wire_sqn, newest)) for piece in pieces]
+            arrived = got[0] if len(got) == 1 else np.concatenate(got)
+            if len(arrived):
+                self._arrived(arrived, head.type is PacketType.RDATA, peer, now_ns)
+        for piece in pieces:
+            self._advance(piece, unwrap(piece.data.wire_sqn, newest), now_ns)
+
+    def _advance(self, piece: _Piece, first: int, now_ns: int) -> None:
+        """Let all members that got a packet of a piece know of the packets before it."""
+        count, lost_rows, lost_by = piece.data.count, piece.lost_rows, piece.lost_by
+        end = first + count
         behind = np.flatnonzero(self._end < end)
         if not len(behind):
             return
         reached = np.full(self.plan.count, end, np.int64)
-        tail, row = lost_by[lost_rows == data.count - 1], data.count - 1
+        tail, row = lost_by[lost_rows == count - 1], count - 1
         while len(tail):  # members that lost the last packets of the train do not know of these yet
             reached[tail] = first + row if row else 0
             row -= 1
@@ -220,28 +262,31 @@ class Crowd:
         ends = self._shared_end[members]
         stale = _distinct(members[(ends < begins_ns) | (ends > begins_ns + bound)])[0]
         if len(stale):
-            self._shared_end[stale] = begins_ns + self._rng.integers(1, bound + 1, len(stale))
+            self._shared_end[stale] = [begins_ns + self._draw(member) for member in stale.tolist()]
             ends = self._shared_end[members]
         return ends
 
-    def _arrived(
-        self, first: int, end: int, lost_rows: Rows, lost_by: Members, is_repair: bool, peer: Nla, now_ns: int
-    ) -> None:
+    def _draw(self, member: int) -> int:
+        parameters = self.plan.plan.parameters
+        return draw_back_off(parameters, parameters.nak_bo_ivl, self._rngs[member])
+
+    def _rows_of(self, piece: _Piece, first: int) -> Rows:
+        """Return the rows of the packets of a piece, at members that got the packet."""
+        missing, width = self._missing, piece.data.count
+        got: Rows = ((missing.sqn >= first) & (missing.sqn < first + width)).nonzero()[0]
+        if not len(got) or not len(piece.lost_by):
+            return got
+        if self.plan.count * width > len(self._flags):
+            self._flags = np.zeros(self.plan.count * width, np.bool_)
+        lost = piece.lost_by * width + piece.lost_rows
+        self._flags[lost] = True
+        kept: Rows = got[~self._flags[missing.member[got] * width + missing.sqn[got] - first]]
+        self._flags[lost] = False
+        return kept
+
+    def _arrived(self, got: Rows, is_repair: bool, peer: Nla, now_ns: int) -> None:
+        """Remove rows whose packets came."""
         missing = self._missing
-        inside = (missing.sqn >= first) & (missing.sqn < end)
-        if not inside.any():
-            return
-        got = inside.nonzero()[0]
-        if len(lost_by):
-            width = end - first
-            if self.plan.count * width > len(self._flags):
-                self._flags = np.zeros(self.plan.count * width, np.bool_)
-            lost = lost_by * width + lost_rows
-            self._flags[lost] = True
-            got = got[~self._flags[missing.member[got] * width + missing.sqn[got] - first]]
-            self._flags[lost] = False
-        if not len(got):
-            return
         counters, plan = self.counters, self.plan.plan
         if is_repair:
             counters.repaired_sqns += len(got)
@@ -249,9 +294,7 @@ class Crowd:
         else:
             counters.late_sqns += len(got)
         promised = got[missing.state[got] == WAIT_DATA]
-        fresh = self._answered(
-            self._data, promised, now_ns - missing.promised[promised], missing.data_tries[promised] > 0
-        )
+        fresh = self._measure_repairs(promised, now_ns) if len(promised) else promised
         gone = missing.member[got]
         kept = np.ones(len(missing), np.bool_)
         kept[got] = False
@@ -263,18 +306,34 @@ class Crowd:
         self._flags[missing.member] = False
         self._data.relax(idle)
 
-    def _answered(self, timeouts: CrowdTimeouts, rows: Rows, took: Times, is_repeated: np.ndarray) -> Members:
-        """Measure the answers of some rows, one for each member at a time. Return members with a first answer."""
+    def _measure_repairs(self, rows: Rows, now_ns: int) -> Members:
+        """Measure the repairs of promised rows. Return the members whose first answers these are."""
+        missing = self._missing
+        members = missing.member[rows]
+        took, is_repeated = now_ns - missing.promised[rows], missing.data_tries[rows] > 0
+        if len(_distinct(members)[0]) == len(members):  # the usual case
+            return self._data.answered(members, took, is_repeated, np.ones(len(rows), np.int64))
         fresh = []
-        while len(rows):
-            members, at = _distinct(self._missing.member[rows])
-            fresh.append(timeouts.answered(members, took[at].astype(np.float64), is_repeated[at]))
-            if len(members) == len(rows):
-                break
-            rest = np.ones(len(rows), np.bool_)
-            rest[at] = False
-            rows, took, is_repeated = rows[rest], took[rest], is_repeated[rest]
-        return fresh[0] if len(fresh) == 1 else np.concatenate(fresh) if fresh else self._none
+        for member, row_group in itertools.groupby(sorted(rows.tolist(), key=self._place), self._member_of):
+            sqns = list(row_group)
+            for _, same in itertools.groupby(sqns, lambda row: (missing.promised[row], missing.data_tries[row])):
+                alike = list(same)
+                times = sum(not at or not self._are_joined(alike[at - 1], row) for at, row in enumerate(alike))
+                one = np.array(alike[:1])
+                took, is_repeated = now_ns - missing.promised[one], missing.data_tries[one] > 0
+                fresh.append(self._data.answered(np.array([member]), took, is_repeated, np.array([times])))
+        return np.concatenate(fresh)
+
+    def _are_joined(self, row: int, other: int) -> bool:
+        """Return whether two rows of a member are one range of a core."""
+        missing = self._missing
+        return bool(missing.sqn[row] + 1 == missing.sqn[other] and missing.joined[row] == missing.joined[other])
+
+    def _place(self, row: int) -> tuple[int, int]:
+        return int(self._missing.member[row]), int(self._missing.sqn[row])
+
+    def _member_of(self, row: int) -> int:
+        return int(self._missing.member[row])
 
     def _shorten(self, members: Members, now_ns: int) -> None:
         """Shorten waits for data to the first measured interval."""
@@ -299,8 +358,8 @@ class Crowd:
         if len(asked) and peer in self._parents:
             first_try = asked[missing.ncf_tries[asked] == 0]
             members, at = _distinct(missing.member[first_try])
-            took = (now_ns - missing.since[first_try[at]]).astype(np.float64)
-            self._ncf.answered(members, took, np.zeros(len(members), np.bool_))
+            took, no = now_ns - missing.since[first_try[at]], np.zeros(len(members), np.bool_)
+            self._ncf.answered(members, took, no, np.ones(len(members), np.int64))
             missing.is_asked[asked] = False
         states = missing.state[heard]
         self.counters.naks_suppressed += int((states == BACK_OFF).sum())
@@ -310,6 +369,7 @@ class Crowd:
             missing.since[changed] = now_ns
             missing.promised[changed[missing.data_tries[changed] == 0]] = now_ns
         missing.deadline[heard] = now_ns + self._data.ivl(missing.member[heard])
+        missing.joined[heard] = now_ns
 
     def _heard_rows(self, sqns: Times, lost_by: Members) -> Rows:
         """Return the rows of some sqns, without members that lost the packet."""
@@ -347,31 +407,27 @@ class Crowd:
         if len(due):
             is_ready = missing.state[due] == BACK_OFF
             ready, late = due[is_ready], due[~is_ready]
+            states = missing.state[late]
             if len(late):
-                self._time_out(late, now_ns)
+                self._back_off_again(late, states, now_ns)
             if len(ready):
                 self._ask(ready, now_ns)
+            for state, timeouts in ((WAIT_NCF, self._ncf), (WAIT_DATA, self._data)):
+                chosen = late[states == state]
+                if len(chosen):
+                    timeouts.timed_out(_distinct(missing.member[chosen])[0], now_ns)
         self._arm()
 
-    def _time_out(self, late: Rows, now_ns: int) -> None:
+    def _back_off_again(self, late: Rows, states: npt.NDArray[np.int8], now_ns: int) -> None:
+        """Start a new back-off for rows whose NCF or packet did not come."""
         missing, limits = self._missing, self.plan.plan.parameters
-        members = missing.member[late]
-        states = missing.state[late]
-        for state, timeouts, tries in (
-            (WAIT_NCF, self._ncf, missing.ncf_tries),
-            (WAIT_DATA, self._data, missing.data_tries),
-        ):
-            chosen = states == state
-            if chosen.any():
-                timeouts.timed_out(_distinct(members[chosen])[0], now_ns)
-                tries[late[chosen]] += 1
-        if (
-            missing.ncf_tries[late].max() > limits.nak_ncf_retries
-            or missing.data_tries[late].max() > limits.nak_data_retries
-        ):
+        missing.deadline[late] = self._back_off_ends(missing.member[late], now_ns)
+        missing.ncf_tries[late] += states == WAIT_NCF
+        missing.data_tries[late] += states == WAIT_DATA
+        if max(missing.ncf_tries[late].max(), missing.data_tries[late].max()) > limits.nak_data_retries:
             self._fail("a request has no answer, and the model knows no other parent")
         missing.state[late], missing.since[late], missing.is_asked[late] = BACK_OFF, now_ns, False
-        missing.deadline[late] = self._back_off_ends(members, now_ns)
+        missing.joined[late] = now_ns
 
     def _ask(self, ready: Rows, now_ns: int) -> None:
         missing, session, counters = self._missing, self._session, self.counters
@@ -379,6 +435,7 @@ class Crowd:
         members = missing.member[ready]
         missing.state[ready], missing.since[ready], missing.is_asked[ready] = WAIT_NCF, now_ns, True
         missing.deadline[ready] = now_ns + self._ncf.ivl(members)
+        missing.joined[ready] = now_ns
         for member in _distinct(members)[0].tolist():
             sqns = sorted(missing.sqn[ready[members == member]].tolist())
             counters.nak_sqns += len(sqns)

@@ -20,6 +20,8 @@ class MissingTable:
         self.state: npt.NDArray[np.int8] = np.zeros(0, np.int8)
         self.deadline: Times = np.zeros(0, np.int64)
         self.since: Times = np.zeros(0, np.int64)  # when the row entered its state
+        # Adjacent sqns with one instant are one range of the core: found, requested or promised together.
+        self.joined: Times = np.zeros(0, np.int64)
         self.promised: Times = np.zeros(0, np.int64)  # when an NCF first promised the packet
         self.ncf_tries: npt.NDArray[np.int16] = np.zeros(0, np.int16)  # timeouts so far, in each state of waiting
         self.data_tries: npt.NDArray[np.int16] = np.zeros(0, np.int16)
@@ -36,6 +38,7 @@ class MissingTable:
         self.state = np.concatenate([self.state, np.zeros(count, np.int8)])
         self.deadline = np.concatenate([self.deadline, deadlines])
         self.since = np.concatenate([self.since, np.full(count, now_ns, np.int64)])
+        self.joined = np.concatenate([self.joined, np.full(count, now_ns, np.int64)])
         self.promised = np.concatenate([self.promised, np.zeros(count, np.int64)])
         self.ncf_tries = np.concatenate([self.ncf_tries, np.zeros(count, np.int16)])
         self.data_tries = np.concatenate([self.data_tries, np.zeros(count, np.int16)])
@@ -46,4 +49,4 @@ class MissingTable:
         self.member, self.sqn, self.state = self.member[kept], self.sqn[kept], self.state[kept]
         self.deadline, self.since, self.promised = self.deadline[kept], self.since[kept], self.promised[kept]
         self.ncf_tries, self.data_tries = self.ncf_tries[kept], self.data_tries[kept]
-        self.is_asked = self.is_asked[kept]
+        self.is_asked, self.joined = self.is_asked[kept], self.joined[kept]

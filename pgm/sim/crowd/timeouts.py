@@ -1,4 +1,4 @@
-"""Adaptive timeouts of all members of a crowd: `pgm.core.recovery.response_timeout` in arrays."""
+"""Adaptive timeouts of all members of a crowd: `pgm.core.recovery.response_timeout` in arrays, with its roundings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 _KEPT, _DEVIATION_KEPT, _DEVIATIONS = 7 / 8, 3 / 4, 4
 
-Floats = npt.NDArray[np.float64]
+Times = npt.NDArray[np.int64]
 Members = npt.NDArray[np.intp]
 
 
@@ -16,27 +16,29 @@ class CrowdTimeouts:
 
     def __init__(self, count: int, floor_ns: int, ceiling_ns: int, least_ns: int) -> None:
         self.floor_ns, self.ceiling_ns, self._least_ns = floor_ns, ceiling_ns, least_ns
-        self._mean: Floats = np.zeros(count)
-        self._deviation: Floats = np.zeros(count)
-        self._base: Floats = np.full(count, float(floor_ns))  # without doublings
-        self._factor: Floats = np.ones(count)
-        self._grown_until: Floats = np.zeros(count)
+        self._mean: Times = np.zeros(count, np.int64)
+        self._deviation: Times = np.zeros(count, np.int64)
+        self._base: Times = np.full(count, floor_ns, np.int64)  # without doublings
+        self._factor: Times = np.ones(count, np.int64)
+        self._grown_until: Times = np.zeros(count, np.int64)
 
-    def ivl(self, members: Members) -> npt.NDArray[np.int64]:
+    def ivl(self, members: Members) -> Times:
         """Return how long each of some members waits now."""
-        waits: Floats = np.minimum(max(self.ceiling_ns, self._least_ns), self._factor[members] * self._base[members])
-        whole: npt.NDArray[np.int64] = waits.astype(np.int64)
-        return whole
+        waits: Times = np.minimum(max(self.ceiling_ns, self._least_ns), self._factor[members] * self._base[members])
+        return waits
 
-    def answered(self, members: Members, took_ns: Floats, is_repeated: npt.NDArray[np.bool_]) -> Members:
-        """Note one answer for each of some members, all different. Return those whose first answer this is."""
+    def answered(self, members: Members, took_ns: Times, is_repeated: npt.NDArray[np.bool_], times: Times) -> Members:
+        """Note `times` answers for each of some members, all different. Return those whose first answers these are."""
         took = np.where(is_repeated, np.minimum(took_ns, self._base[members]), took_ns)
         mean, deviation = self._mean[members], self._deviation[members]
         is_first = mean == 0
+        mean, deviation = np.where(is_first, took, mean), np.where(is_first, took // 2, deviation)
+        left = times - is_first
+        kept, deviation_kept = _KEPT**left, _DEVIATION_KEPT**left
         error = took - mean
-        mean = np.where(is_first, took, mean + error * (1 - _KEPT))
-        updated = deviation * _DEVIATION_KEPT + np.abs(error) * (1 - _DEVIATION_KEPT)
-        deviation = np.where(is_first, took / 2, updated)
+        spread = (1 - _DEVIATION_KEPT) / (_KEPT - _DEVIATION_KEPT) * (kept - deviation_kept)
+        deviation = np.rint(deviation * deviation_kept + np.abs(error) * spread).astype(np.int64)
+        mean += np.rint(error * (1 - kept)).astype(np.int64)
         self._mean[members], self._deviation[members] = mean, deviation
         self._base[members] = np.maximum(self._least_ns, mean + _DEVIATIONS * deviation)
         self._factor[members[~is_repeated]] = 1
@@ -55,7 +57,7 @@ class CrowdTimeouts:
         self._factor[members] = 1
         high = members[self._base[members] > self.floor_ns]
         if len(high):
-            share = self.floor_ns / self._base[high]
-            self._mean[high] = self._mean[high] * share
-            self._deviation[high] = self._deviation[high] * share
+            base = self._base[high]
+            self._mean[high] = self._mean[high] * self.floor_ns // base
+            self._deviation[high] = self._deviation[high] * self.floor_ns // base
             self._base[high] = np.maximum(self._least_ns, self._mean[high] + _DEVIATIONS * self._deviation[high])

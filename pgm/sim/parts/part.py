@@ -80,6 +80,7 @@ class Part:
     """Part of a tree, with the production cores of its nodes."""
 
     def __init__(self, setup: PartSetup, checkers: Sequence[NodeObserver]) -> None:
+        self.setup = setup
         self.world = world = World(setup.factory, seed=setup.seed, repeat=setup.repeat, shared=setup.shared)
         for checker in checkers:
             world.add_checker(checker)
