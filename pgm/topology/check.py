@@ -23,6 +23,7 @@ from pgm.topology.rules import sources as rules_sources
 from pgm.topology.rules import timers as rules_timers
 from pgm.topology.rules import transport as rules_transport
 from pgm.topology.rules import tree as rules_tree
+from pgm.topology.rules import window_time as rules_window_time
 from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     *rules_addresses.RULES,
     *rules_transport.RULES,
     *rules_timers.RULES,
+    *rules_window_time.RULES,
     *rules_parity.RULES,
     *rules_keys.RULES,
     *rules_sealing.RULES,

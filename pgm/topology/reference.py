@@ -31,6 +31,7 @@ from pgm.topology.rules import shape as rules_shape
 from pgm.topology.rules import timers as rules_timers
 from pgm.topology.rules import transport as rules_transport
 from pgm.topology.rules import tree as rules_tree
+from pgm.topology.rules import window_time as rules_window_time
 from pgm.topology.rules.rule import Rule
 from pgm.topology.structure import IMPAIRMENT_KEYS
 from pgm.topology.url import KEYS
@@ -184,7 +185,7 @@ def _rules() -> str:
         "Lines": rules_lines.RULES,
         "Addresses": rules_addresses.RULES,
         "Transport": rules_transport.RULES,
-        "Timers and sizes": rules_timers.RULES,
+        "Timers and sizes": (*rules_timers.RULES, *rules_window_time.RULES),
         "Parity": rules_parity.RULES,
         "Keys": (*rules_keys.RULES, *rules_sealing.RULES),
     }

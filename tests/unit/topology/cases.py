@@ -201,5 +201,7 @@ CASES = [
     case("hold", ("cache = {", 'parameters = { rdata_hold_ivl = "300ms" }\ncache = {'), mark="rdata_hold_ivl", says=("rdata_hold_ivl = 300ms (core-repairer) is not below nak_rdata_ivl = 200ms",), remedy='nak_rdata_ivl = "600ms" or more'),
     case("elimination", ("repairers = [", 'parameters = { nak_elim_ivl = "2s" }\nrepairers = ['), mark="nak_elim_ivl", says=("2 x nak_elim_ivl = 4s is above ne_nak_rdata_ivl = 2s (relay)",), remedy='nak_elim_ivl = "1s" or less'),
     case("cache", ('bytes = "4GiB"', 'bytes = "1GiB"'), mark="1GiB", says=("holds 1GiB: less than 400Mbit/s x 1min = 2862MiB",), remedy='bytes = "2862MiB", or seconds = 21'),
+    case("outlasts", ('window = "10s"', 'window = "2s"'), mark="2s", says=("the window of the stream 'quotes' at 'exchange' keeps packets for 2s (txw_secs)", "a repair for core-repairer may take 2573ms", "750ms until a heartbeat after 3 lost ones (ihb_min, ihb_max) + 11ms until the first NAK", "+ 380ms for 3 lost NAKs (nak_rpt_ivl, nak_max_ivl, nak_bo_ivl) + 1430ms for 3 lost repairs"), remedy='set window = "2600ms" or more, or shorten nak_rdata_ivl'),
+    case("outlasts", ("seconds = 60", "seconds = 2"), mark="seconds = 2", says=("the cache of 'core-repairer' keeps packets for 2s (cache_secs), and a repair for floor-repairer may take 2874ms", "+ 300ms for 3 lost NAKs of relay (ne_nak_rpt_rte, ne_nak_rpt_ivl)"), remedy='set cache_secs = "2900ms" or more'),
 ]
 # fmt: on
