@@ -50,14 +50,16 @@ def _layout_of(payload: bytes, fields: Mapping[str, int]) -> CborLayout:
     begin = 0
     for _ in range(count):
         key = at
-        is_text = payload[at] >> 5 == TEXT
+        major = payload[at] >> 5
+        if major not in (*INTEGERS, OCTETS, TEXT):
+            raise _NotFlat
         at = _end(payload, at)
         name = payload[key:at]
         constants.append(payload[begin:at])
         if at - begin > MOST_CONSTANT:
             raise _NotFlat
         names.append(name)
-        places.append(fields.get(_text(name), SKIPPED) if is_text else SKIPPED)
+        places.append(fields.get(_text(name), SKIPPED) if major == TEXT else SKIPPED)
         begin = at = _end(payload, at)
     if len(set(names)) < len(names) or len(set(places) - {SKIPPED}) < len(places) - places.count(SKIPPED):
         raise _NotFlat  # a repeated key, which the general path decides

@@ -7,6 +7,7 @@ decides and names the error.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import attrs
@@ -43,7 +44,7 @@ _US = 1_000_000
 _EXACT = np.uint64(1 << 52)  # below, a negative number is exact as a float
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
 _FALSE, _TRUE, _NULL, _UNDEFINED = 0xF4, 0xF5, 0xF6, 0xF7
-_HALF, _SINGLE, _DOUBLE = 0xF9, 0xFA, 0xFB
+_SIMPLE_OCTET, _HALF, _SINGLE, _DOUBLE = 0xF8, 0xF9, 0xFA, 0xFB
 _TAG_TEXT_TIME, _TAG_TIME = 0xC0, 0xC1
 
 _WIDTH_OF = np.full(32, -1, np.int64)  # by the low bits of a head; -1: an indefinite length
@@ -240,51 +241,80 @@ def _booleans(walk: _Walk, head: _Heads, _: TypedField) -> _Cell:
 
 def _times(walk: _Walk, head: _Heads, field: TypedField) -> _Cell:
     """Read times with the tag 1 as numbers of seconds, and those with the tag 0 as text."""
-    first = int(head[0])
-    if first not in (_TAG_TIME, _TAG_TEXT_TIME) or (head != first).any():
-        walk.refuse(np.ones(len(head), bool))
-        return _Cell(np.zeros(len(head), np.int64))
+    nulls = _nulls(head)
+    is_null = np.zeros(len(head), bool) if nulls is None else nulls
+    tag = _TAG_TIME if (head == _TAG_TIME).any() else _TAG_TEXT_TIME  # those with another one take the general path
     walk.move(walk.at + 1)
+    behind, was_good = walk.at, walk.is_good.copy()
     inner = walk.octets.data[walk.at]
-    if first == _TAG_TEXT_TIME:
-        return _times_of_text(walk, _pieces(walk, inner, TEXT))
-    walk.refuse((inner | 1) == _UNDEFINED)
-    cell = _floats(walk, inner, field)
-    seconds: npt.NDArray[np.float64] = np.asarray(cell.values, np.float64)
+    values = _text_times(walk, inner, ~is_null) if tag == _TAG_TEXT_TIME else _number_times(walk, inner, field)
+    walk.at = np.where(is_null, behind, walk.at)
+    walk.is_good = np.where(is_null, was_good, walk.is_good & (head == tag))
+    return _Cell(values, is_valid=_valid(nulls))
+
+
+def _number_times(walk: _Walk, head: _Heads, field: TypedField) -> Numbers:
+    """Return microseconds since 1970 of numbers of seconds."""
+    walk.refuse((head | 1) == _UNDEFINED)
+    seconds = np.asarray(_floats(walk, head, field).values, np.float64)
     is_time = (seconds >= _FIRST_S) & (seconds <= _LAST_S)  # not for NaN
     walk.refuse(~is_time)
     seconds = np.where(is_time, seconds, 0.0)
     whole = np.trunc(seconds)
-    return _Cell((whole * _US + np.rint((seconds - whole) * _US)).astype(np.int64))
+    microseconds: Numbers = (whole * _US + np.rint((seconds - whole) * _US)).astype(np.int64)
+    return microseconds
 
 
-def _times_of_text(walk: _Walk, cell: _Cell) -> _Cell:
+def _text_times(walk: _Walk, head: _Heads, wanted: _Mask) -> Numbers:
+    """Return microseconds since 1970 of texts. One text that Arrow cannot read leaves all to the general path."""
+    values = np.zeros(len(head), np.int64)
+    begin = walk.at
+    cell = _pieces(walk, head, TEXT)
+    chosen = wanted & walk.is_good & (head >> 5 == TEXT)
+    texts = _texts_of(walk, cell, chosen)
+    if texts is not None:
+        with contextlib.suppress(pa.ArrowException):  # another form of ISO 8601, or no time
+            values[chosen] = texts.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+            walk.refuse(~chosen)
+            return values
+    walk.at = begin
+    walk.refuse(np.ones(len(head), bool))
+    return values
+
+
+def _texts_of(walk: _Walk, cell: _Cell, chosen: _Mask) -> pa.Array | None:
+    """Return the chosen texts; None if one is not UTF-8, or lies in another value."""
     assert cell.ends is not None
-    begins = np.asarray(cell.values, np.int64)
-    is_in_order = bool((cell.ends[:-1] <= begins[1:]).all()) and int(cell.ends[-1]) <= walk.octets.last
-    if cell.is_valid is None and is_in_order:
-        try:
-            texts = _pieces_as_array(walk.octets, begins, cell.ends, None, pa.string())
-            texts.validate(full=True)
-            times = texts.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-            return _Cell(times.to_numpy())
-        except pa.ArrowException:
-            pass  # some text is in another form of ISO 8601, or no time
-    walk.refuse(np.ones(len(walk.at), bool))
-    return _Cell(np.zeros(len(walk.at), np.int64))
+    begins, ends = np.asarray(cell.values, np.int64)[chosen], cell.ends[chosen]
+    if not len(begins):
+        return pa.array([], pa.string())
+    if not (ends[:-1] <= begins[1:]).all() or int(ends[-1]) > walk.octets.last:
+        return None
+    texts = _pieces_as_array(walk.octets, begins, ends, None, pa.string())
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    return texts
+
+
+_TIME = TypedField.of("", pa.timestamp("us", "UTC"))
 
 
 def _skip(walk: _Walk, head: _Heads) -> None:
-    """Pass items that no column takes."""
+    """Pass items that no column takes, but check them as the general path does."""
     if ((head | 1) == _TAG_TIME).all():
-        walk.move(walk.items(head).behind)
-        head = walk.octets.data[walk.at]
-    items = walk.items(head)
+        _times(walk, head, _TIME)
+        return
     major = head >> 5
-    has_octets = (major == TEXT) | (major == OCTETS)
-    sizes = np.where(has_octets, items.argument.view(np.int64), 0)
-    walk.refuse((sizes < 0) | ~items.is_definite | ((major > TEXT) & (major != SIMPLE)))
-    walk.move(items.behind + np.clip(sizes, 0, _MOST_OCTETS))
+    is_text = major == TEXT
+    items = walk.items(head)
+    sizes = np.where(is_text | (major == OCTETS), items.argument.view(np.int64), 0)
+    walk.refuse((sizes < 0) | ~items.is_definite | ((major > TEXT) & (major != SIMPLE)) | (head == _SIMPLE_OCTET))
+    ends = items.behind + np.clip(sizes, 0, _MOST_OCTETS)
+    if is_text.any() and _texts_of(walk, _Cell(items.behind, ends), is_text & walk.is_good) is None:
+        walk.refuse(is_text)
+    walk.move(ends)
 
 
 _READERS = {
