@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from pgm.archive.errors import TableError
 from pgm.archive.requests import RangeRequest, SessionExtent
-from pgm.archive.store.schema import SCHEMA
+from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA
 from pgm.archive.store.selection import RowSelection
 from pgm.archive.tables.files import HOUR_US, TableFile
 from pgm.archive.tables.iceberg_store import CATALOG, IcebergName, read_iceberg_table
@@ -62,7 +62,10 @@ def read_files(files: Sequence[TableFile], request: RangeRequest, first: int, en
     The rows of the range are in memory together. Raises `pa.ArrowException`, OSError.
     """
     selection = RowSelection(request)
-    table = _rows(files, request, first, end)
+    wanted = dict.fromkeys((*(request.columns or COLUMN_NAMES), "sqn", "count", "index", "subject", "lost"))
+    table = _rows(files, request, first, end, tuple(wanted))
+    if "value" not in wanted:  # the selection knows losses by their missing value
+        table = table.append_column("value", pc.if_else(pc.is_valid(table["lost"]), pa.scalar(None, pa.binary()), b""))
     # One batch: messages of one packet stay together.
     for batch in table.sort_by([("sqn", "ascending"), ("index", "ascending")]).combine_chunks().to_batches():
         chosen = selection.of(batch, first, end)
@@ -73,19 +76,20 @@ def read_files(files: Sequence[TableFile], request: RangeRequest, first: int, en
 def sqn_at(files: Sequence[TableFile], request: RangeRequest, time_us: int) -> int | None:
     """Return the first sqn of a session received at a time or later; None if there is none. Raises as `read_files`."""
     late = [one for one in files if (one.hour + 1) * HOUR_US > time_us]
-    rows = _rows(late, request, 0, _NO_END)
+    rows = _rows(late, request, 0, _NO_END, ("sqn", "received"))
     found = pc.min(rows.filter(pc.greater_equal(rows["received"].cast(pa.int64()), time_us))["sqn"]).as_py()
     return None if found is None else int(found)
 
 
-def _rows(files: Sequence[TableFile], request: RangeRequest, first: int, end: int) -> pa.Table:
+def _rows(files: Sequence[TableFile], request: RangeRequest, first: int, end: int, names: Sequence[str]) -> pa.Table:
+    """Return columns of the rows of a session that reach into a range, in no order."""
     wanted = [str(one.path) for one in files if one.sqns[0] < end]
     if not wanted:
-        return SCHEMA.empty_table()
+        return SCHEMA.empty_table().select(list(names))
     epoch = pc.scalar(request.epoch_us).cast(SCHEMA.field("epoch").type)
     is_epoch = ds.field("epoch").is_null() if request.epoch_us is None else ds.field("epoch") == epoch
     is_session = (ds.field("tsi") == request.tsi) & (ds.field("node") == request.node) & is_epoch
     is_inside = (ds.field("sqn") < end) & (
         (ds.field("sqn") >= first) | (ds.field("lost").is_valid() & (ds.field("sqn") + ds.field("count") > first))
     )
-    return ds.dataset(wanted, SCHEMA, format="parquet").to_table(filter=is_session & is_inside)
+    return ds.dataset(wanted, SCHEMA, format="parquet").to_table(list(names), filter=is_session & is_inside)

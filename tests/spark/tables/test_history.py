@@ -98,7 +98,7 @@ def test_stream_takes_table_and_recorder_in_the_order_of_time(tmp_path: Path, wh
         counts = []
         while offsets[KEY] < 1100:
             before = offsets
-            offsets = advanced(offsets, sessions, ReadLimits(250), None, cut)
+            offsets = advanced(offsets, sessions, ReadLimits(250), None, cut).offsets
             spans = [SessionSpan(sessions[KEY], before[KEY], offsets[KEY])]
             rows = [row for piece in pieces_of(spans, options) for row in _read(piece, options)]
             counts.append(sum(row["count"] for row in rows))
