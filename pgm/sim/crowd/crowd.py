@@ -112,7 +112,7 @@ class Crowd:
         ingress = SimulatedLink(LinkSetup(delay=delay), f"{seed}:{self.name}:in")
         self.attachment = Attachment(self, self._segment, self._egress, ingress)
         links = [f"{seed}:{plan.name_of(member)}:{seat.name}:in:loss" for member in range(plan.count)]
-        self._losses = CrowdLosses(links, seat.impairment.loss, 3 * context.expected)
+        self._losses = CrowdLosses(links, seat.impairment.loss, 4 * context.expected)
         self._rngs = [seeded(seed, plan.name_of(member), "core", "0") for member in range(plan.count)]
         self._may_ask = np.zeros(plan.count, np.bool_)  # members that have heard an SPM
         self._flags = np.zeros(plan.count, np.bool_)  # all False between two uses
@@ -311,10 +311,14 @@ class Crowd:
         missing = self._missing
         members = missing.member[rows]
         took, is_repeated = now_ns - missing.promised[rows], missing.data_tries[rows] > 0
-        if len(_distinct(members)[0]) == len(members):  # the usual case
-            return self._data.answered(members, took, is_repeated, np.ones(len(rows), np.int64))
-        fresh = []
-        for member, row_group in itertools.groupby(sorted(rows.tolist(), key=self._place), self._member_of):
+        different, at, counts = np.unique(members, return_index=True, return_counts=True)
+        alone = at if len(different) == len(members) else at[counts == 1]
+        ones = np.ones(len(alone), np.int64)
+        fresh = [self._data.answered(members[alone], took[alone], is_repeated[alone], ones)]
+        if len(alone) == len(members):  # the usual case
+            return fresh[0]
+        several = np.isin(members, different[counts > 1])
+        for member, row_group in itertools.groupby(sorted(rows[several].tolist(), key=self._place), self._member_of):
             sqns = list(row_group)
             for _, same in itertools.groupby(sqns, lambda row: (missing.promised[row], missing.data_tries[row])):
                 alike = list(same)
